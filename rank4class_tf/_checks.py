@@ -1,0 +1,19 @@
+"""Checks of constructor arguments; the errors name the argument, the rule and the value."""
+
+import math
+import numbers
+
+
+def positive_int(name, value):
+    """Raises unless `value` is an integer >= 1; returns it as an int."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+    return int(value)
+
+
+def positive_float(name, value):
+    """Raises unless `value` is a finite number > 0; returns it as a float."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value <= 0:
+        raise ValueError(f"`{name}` must be a finite number > 0. Received: {name}={value!r}.")
+    return float(value)

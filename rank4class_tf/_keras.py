@@ -1,0 +1,41 @@
+"""The one place that knows which Keras this process runs.
+
+`tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
+when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs between them.
+"""
+
+from tensorflow import keras
+
+KERAS_3 = hasattr(keras, "ops")
+
+register = keras.utils.register_keras_serializable(package="rank4class_tf")
+
+
+class _PerExampleLosses(keras.losses.Loss):
+    """Keras's own reduction over losses that are already computed."""
+
+    def call(self, y_true, y_pred):
+        del y_true
+        return y_pred
+
+
+def call_loss(loss, y_true, y_pred, sample_weight):
+    """Reduces `loss.call(y_true, y_pred)` as Keras does.
+
+    Keras 3 casts `y_true` to float32 before `call`, which changes class ids above 2**24, so there
+    the per-example losses are computed first and only then handed to Keras.
+    """
+    if not KERAS_3:
+        return keras.losses.Loss.__call__(loss, y_true, y_pred, sample_weight)
+    losses = loss.call(y_true, y_pred)
+    reducer = _PerExampleLosses(name=loss.name, reduction=loss.reduction)
+    return reducer(losses, losses, sample_weight)
+
+
+def standardize_reduction(reduction):
+    """Maps `reduction` to a name that this Keras knows; `"auto"` exists in Keras 2 alone."""
+    known = ("sum_over_batch_size", "sum", "none", "auto")
+    name = "none" if reduction is None else reduction
+    if name not in known:
+        raise ValueError(f"`reduction` must be one of {known} or None. Received: {reduction!r}.")
+    return "sum_over_batch_size" if KERAS_3 and name == "auto" else name

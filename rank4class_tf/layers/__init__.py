@@ -1,0 +1,28 @@
+"""Keras layers: heads that score classes."""
+
+from rank4class_tf import _registry
+from rank4class_tf.layers._base import Head
+from rank4class_tf.layers.concat_head import ConcatHead
+from rank4class_tf.layers.dot_product_head import DotProductHead
+from rank4class_tf.layers.latent_cross_head import LatentCrossHead
+
+__all__ = ["ConcatHead", "DotProductHead", "Head", "LatentCrossHead", "get_head"]
+
+_HEADS = _registry.by_snake_case([ConcatHead, DotProductHead, LatentCrossHead], suffix="Head")
+
+
+def get_head(identifier, **kwargs):
+    """Returns a head by name, such as `"latent_cross"`.
+
+    Args:
+        identifier: a name, a serialized config, or a head, which is returned as it is.
+        **kwargs: constructor arguments, with a name only.
+
+    Raises:
+        ValueError: if the name is unknown; the error lists the known ones.
+
+    Example:
+        >>> get_head("latent_cross", num_classes=28).num_classes
+        28
+    """
+    return _registry.get("head", _HEADS, identifier, **kwargs)

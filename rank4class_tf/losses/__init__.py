@@ -1,0 +1,38 @@
+"""Keras losses that treat classification as ranking."""
+
+from rank4class_tf import _registry
+from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
+from rank4class_tf.losses.pairwise_logistic_loss import PairwiseLogisticLoss
+from rank4class_tf.losses.rankmax_loss import RankmaxLoss
+from rank4class_tf.losses.softmax_loss import SoftmaxLoss
+
+__all__ = [
+    "ApproxNDCGLoss",
+    "PairwiseLogisticLoss",
+    "RankingLoss",
+    "RankmaxLoss",
+    "SoftmaxLoss",
+    "get",
+]
+
+_CLASSES = _registry.by_snake_case(
+    [ApproxNDCGLoss, PairwiseLogisticLoss, RankmaxLoss, SoftmaxLoss]
+)
+
+
+def get(identifier, **kwargs):
+    """Returns a loss by name, such as `"rankmax_loss"`.
+
+    Args:
+        identifier: a name, a serialized config, or a loss, which is returned as it is.
+        **kwargs: constructor arguments, with a name only.
+
+    Raises:
+        ValueError: if the name is unknown; the error lists the known ones.
+
+    Example:
+        >>> get("rankmax_loss", margin=2.0).margin
+        2.0
+    """
+    return _registry.get("loss", _CLASSES, identifier, **kwargs)

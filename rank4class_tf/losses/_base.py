@@ -1,0 +1,76 @@
+"""What all losses share: label forms, masks, weights, dtypes, reduction."""
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _config, _keras, _labels, _registry
+
+
+class RankingLoss(keras.losses.Loss):
+    """Base of the losses; a subclass is its formula and its configuration.
+
+    **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
+    ragged) or relevance `[batch, n]`, where a negative entry marks an item that is not there.
+    **Scores** `y_pred` are `[batch, n]`. The result is one value per list, reduced by Keras. Items
+    that are not there change nothing; a list without positives has loss 0 and gradient 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        label_format=None,
+        max_positives=None,
+        reduction="sum_over_batch_size",
+        name=None,
+    ):
+        """Args shared by all losses.
+
+        Args:
+            label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
+                labels as wide as the scores (n > 1) are relevance.
+            max_positives: the most positives that a list of relevance labels has, None for no
+                bound. A bound saves memory; a list that exceeds it raises in eager mode and has a
+                NaN loss in graph mode.
+            reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
+            name: name of the loss.
+        """
+        _labels.check_label_format(label_format)
+        if max_positives is not None:
+            max_positives = _checks.positive_int("max_positives", max_positives)
+        super().__init__(
+            reduction=_keras.standardize_reduction(reduction),
+            name=name or _registry.snake_case(type(self).__name__),
+        )
+        self.label_format = label_format
+        self.max_positives = max_positives
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula: `[batch, n]`, `[batch, P]`, `[batch, P]` -> `[batch]`."""
+        raise NotImplementedError
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
+        if sample_weight is not None:
+            sample_weight = _labels.list_weights(sample_weight, y_true, y_pred, self.label_format)
+        return _keras.call_loss(self, y_true, y_pred, sample_weight)
+
+    def call(self, y_true, y_pred):
+        """Computes the loss of each list, `[batch]`."""
+        lists = _labels.parse(y_true, y_pred, self.label_format, self.max_positives)
+        has_positive = lists.has_positive
+        # Lists that cannot have a loss get harmless scores, so that no NaN enters their gradient.
+        scores = tf.where(has_positive[:, tf.newaxis], lists.scores, tf.zeros_like(lists.scores))
+        if lists.present is not None:
+            scores = tf.where(lists.present, scores, tf.constant(-float("inf"), scores.dtype))
+        losses = self.compute(scores, lists.class_ids, lists.relevance)
+        losses = tf.where(has_positive, losses, tf.zeros_like(losses))
+        return tf.where(lists.invalid, tf.constant(float("nan"), losses.dtype), losses)
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        return _config.constructor_arguments(self, RankingLoss)
+
+    @classmethod
+    def from_config(cls, config):
+        """Builds the loss that `get_config` describes."""
+        return cls(**config)

@@ -1,0 +1,32 @@
+"""Keras metrics for rankings."""
+
+import re
+
+from rank4class_tf import _registry
+from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf.metrics.ndcg import NDCG
+from rank4class_tf.metrics.top_k_accuracy import TopKAccuracy
+
+__all__ = ["NDCG", "RankingMetric", "TopKAccuracy", "get"]
+
+_CLASSES = _registry.by_snake_case([NDCG, TopKAccuracy])
+
+
+def get(identifier, **kwargs):
+    """Returns a metric by name, such as `"ndcg"`, or with a cutoff, `"ndcg@5"`.
+
+    Args:
+        identifier: a name, with `@k` for a cutoff, a serialized config, or a metric, which is
+            returned as it is.
+        **kwargs: constructor arguments, with a name only.
+
+    Raises:
+        ValueError: if the name is unknown; the error lists the known ones.
+
+    Example:
+        >>> get("ndcg@5").k
+        5
+    """
+    if isinstance(identifier, str) and (cutoff := re.fullmatch(r"(\w+)@(\d+)", identifier)):
+        identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
+    return _registry.get("metric", _CLASSES, identifier, **kwargs)

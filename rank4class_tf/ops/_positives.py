@@ -1,0 +1,62 @@
+"""What every operation on lists with positives does first."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rank4class_tf.ops import _pairs
+
+
+class Positives(NamedTuple):
+    """A batch of lists, ready for a formula.
+
+    Attributes:
+        scores: `[batch, n]`; an item that is not there has a score so low that it counts for
+            nothing, yet finite, so that no difference of scores is NaN.
+        class_ids: `[batch, P]` int32, 0 where padded.
+        relevance: `[batch, P]`, 0 where padded.
+        positive_scores: `[batch, P]`.
+    """
+
+    scores: tf.Tensor
+    class_ids: tf.Tensor
+    relevance: tf.Tensor
+    positive_scores: tf.Tensor
+
+    def sum_over_items(self, function, items=(), positives=()):
+        """`sum_j function(score_j, ..., score_p, ...)` for each positive p, `[batch, P]`."""
+        return _pairs.sum_over_items(
+            function,
+            [self.scores, *items],
+            [self.positive_scores, *positives],
+            _pairs.visited(self.relevance),
+        )
+
+    def item_relevance(self):
+        """Relevance by item, `[batch, n]`."""
+        batch, width = tf.unstack(tf.shape(self.class_ids))
+        rows = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], [batch, width])
+        # Padding stands on item 0 with relevance 0, and adds nothing there.
+        return tf.scatter_nd(
+            tf.stack([rows, self.class_ids], axis=-1), self.relevance, tf.shape(self.scores)
+        )
+
+
+def prepare(scores, class_ids, relevance=None):
+    """Brings the arguments that all operations share to `Positives`.
+
+    Args:
+        scores: floating `[batch, n]`; -inf marks an item that is not there.
+        class_ids: integer `[batch, P]`, padded with -1.
+        relevance: `[batch, P]`, the label of each positive; None means 1.
+    """
+    scores = tf.convert_to_tensor(scores)
+    floor = tf.constant(scores.dtype.min / 8, scores.dtype)
+    scores = tf.where(scores < floor, floor, scores)
+    class_ids = tf.cast(class_ids, tf.int32)
+    there = class_ids >= 0
+    if relevance is None:
+        relevance = tf.ones_like(class_ids, scores.dtype)
+    relevance = tf.where(there, tf.cast(relevance, scores.dtype), tf.zeros([], scores.dtype))
+    class_ids = tf.maximum(class_ids, 0)
+    return Positives(scores, class_ids, relevance, tf.gather(scores, class_ids, batch_dims=1))
