@@ -4,6 +4,7 @@
 when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs between them.
 """
 
+import tensorflow as tf
 from tensorflow import keras
 
 KERAS_3 = hasattr(keras, "ops")
@@ -28,6 +29,8 @@ def call_loss(loss, y_true, y_pred, sample_weight):
     if not KERAS_3:
         return keras.losses.Loss.__call__(loss, y_true, y_pred, sample_weight)
     losses = loss.call(y_true, y_pred)
+    if losses.shape == (0,) and loss.reduction != "none":
+        return tf.reduce_sum(losses)  # Keras 3 would return the empty tensor.
     reducer = _PerExampleLosses(name=loss.name, reduction=loss.reduction)
     return reducer(losses, losses, sample_weight)
 

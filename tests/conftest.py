@@ -1,0 +1,40 @@
+"""Settings of all tests."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+# Two devices on one machine, for the tests of distribution strategies.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+
+@pytest.fixture(autouse=True)
+def _seeds():
+    keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def rng():
+    """A seeded NumPy generator."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def two_devices():
+    """A MirroredStrategy on two logical devices."""
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+@pytest.fixture
+def mixed_precision():
+    """Keras's mixed precision, for one test."""
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    keras.mixed_precision.set_global_policy("float32")

@@ -1,0 +1,339 @@
+"""What holds for every loss."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+from .tables import LOSSES
+
+pytestmark = pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
+
+BATCH, N = 4, 7
+
+
+@pytest.fixture
+def scores(rng):
+    return rng.normal(size=(BATCH, N)).astype(np.float32)
+
+
+@pytest.fixture
+def relevance(rng):
+    labels = np.zeros((BATCH, N), np.float32)
+    labels[0, 2] = 1
+    labels[1, [0, 3]] = 1, 2
+    labels[2, [1, 4, 5]] = 1, 1, 3
+    labels[3, :] = rng.integers(0, 3, N)
+    return labels
+
+
+def with_gradient(loss, y_true, y_pred):
+    """The loss and its gradient, as tensors: usable in a tf.function."""
+    with tf.GradientTape() as tape:
+        tape.watch(y_pred)
+        value = loss(y_true, y_pred)
+    return value, tape.gradient(value, y_pred)
+
+
+def value_and_gradient(loss, y_true, y_pred):
+    return [x.numpy() for x in with_gradient(loss, y_true, tf.convert_to_tensor(y_pred))]
+
+
+def assert_same(actual, expected, rtol=1e-5, atol=1e-6):
+    for a, e in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, e, rtol=rtol, atol=atol)
+
+
+def test_label_forms_agree(case, scores):
+    ids = np.array([2, 0, 6, 3])
+    loss = case.make(reduction="none")
+    expected = value_and_gradient(loss, ids, scores)
+    assert expected[0].shape == (BATCH,)
+    forms = {
+        "column": ids[:, None],
+        "int64": ids.astype(np.int64),
+        "floating": ids.astype(np.float64),
+        "padded": np.stack([ids, np.full(BATCH, -1)], axis=1),
+        "padded first": np.stack([np.full(BATCH, -1), ids], axis=1),
+        "twice": np.stack([ids, np.full(BATCH, -1), ids], axis=1),
+        "ragged": tf.ragged.constant([[i] for i in ids]),
+        "one-hot": np.eye(N, dtype=np.float32)[ids],
+    }
+    for labels in forms.values():
+        assert_same(value_and_gradient(loss, labels, scores), expected)
+
+
+def test_several_ids_equal_relevance(case, scores):
+    ids = tf.ragged.constant([[2], [0, 3], [1, 4, 5], [6, 0]])
+    loss = case.make(reduction="none")
+    relevance = tf.reduce_max(tf.one_hot(ids.to_tensor(default_value=-1), N), axis=1)
+    expected = value_and_gradient(loss, relevance, scores)
+    assert_same(value_and_gradient(loss, ids, scores), expected)
+    assert_same(value_and_gradient(loss, ids.to_tensor(default_value=-1), scores), expected)
+
+
+def test_as_many_ids_as_classes_need_a_format(case, scores):
+    ids = np.tile(np.arange(N), (BATCH, 1))
+    ids[:, 2:] = -1
+    loss = case.make(reduction="none", label_format="ids")
+    assert_same([loss(ids, scores)], [loss(ids[:, :2], scores)])
+
+
+def test_max_positives_changes_nothing(case, scores, relevance):
+    expected = value_and_gradient(case.make(reduction="none"), relevance, scores)
+    loss = case.make(reduction="none", max_positives=N)
+    assert_same(value_and_gradient(loss, relevance, scores), expected)
+
+
+def test_permutation_equivariant(case, scores, relevance, rng):
+    order = rng.permutation(N)
+    loss = case.make(reduction="none")
+    value, gradient = value_and_gradient(loss, relevance, scores)
+    permuted = value_and_gradient(loss, relevance[:, order], scores[:, order])
+    assert_same(permuted, (value, gradient[:, order]))
+
+
+@pytest.mark.parametrize("masked_score", [0.5, 1e10, -1e10, np.inf, -np.inf, np.nan])
+def test_masked_is_removed(case, scores, relevance, masked_score):
+    keep = [0, 1, 3, 4, 6]
+    loss = case.make(reduction="none")
+    removed = np.zeros((BATCH, N), np.float32)
+    value, removed[:, keep] = value_and_gradient(loss, relevance[:, keep], scores[:, keep])
+    labels, masked_scores = relevance.copy(), scores.copy()
+    labels[:, [2, 5]] = -1
+    masked_scores[:, [2, 5]] = masked_score
+    assert_same(value_and_gradient(loss, labels, masked_scores), (value, removed))
+
+
+def test_shift_invariant(case, scores, relevance):
+    loss = case.make(reduction="none")
+    expected = value_and_gradient(loss, relevance, scores)
+    shifted = value_and_gradient(loss, relevance, scores + 8)
+    if case.shift_invariant:
+        assert_same(shifted, expected, rtol=1e-4, atol=1e-5)
+    else:
+        assert not np.allclose(shifted[0], expected[0], rtol=1e-2)
+
+
+def test_gradient_sums_to_zero(case, scores, relevance):
+    if not case.shift_invariant:
+        pytest.skip("only shift-invariant losses have such a gradient")
+    _, gradient = value_and_gradient(case.make(reduction="none"), relevance, scores)
+    assert np.abs(gradient).max() > 1e-3
+    np.testing.assert_allclose(gradient.sum(axis=1), np.zeros(BATCH), atol=1e-5)
+
+
+@pytest.mark.parametrize("pattern", ["one high", "one low", "spread", "equal"])
+def test_extreme_scores_stay_finite(case, relevance, pattern):
+    x = case.extreme
+    rows = {
+        "one high": [x, 0, 0, 0, 0, 0, 0],
+        "one low": [-x, 0, 0, 0, 0, 0, 0],
+        "spread": [x, -x, x, 0, 1, -x, -1],
+        "equal": [x] * N,
+    }
+    scores = np.tile(np.array(rows[pattern], np.float32), (BATCH, 1))
+    value, gradient = value_and_gradient(case.make(reduction="none"), relevance, scores)
+    assert np.isfinite(value).all()
+    assert np.isfinite(gradient).all()
+
+
+def test_lists_without_positive_or_item_have_no_loss(case, scores):
+    labels = np.zeros((BATCH, N), np.float32)
+    labels[1] = -1
+    labels[2, :3] = -1
+    labels[3, 1] = 1
+    loss = case.make(reduction="none")
+    value, gradient = value_and_gradient(loss, labels, scores)
+    assert (value[:3] == 0).all() and (gradient[:3] == 0).all()
+    assert value[3] != 0 and (gradient[3] != 0).any()
+    scores[0] = np.nan
+    value, gradient = value_and_gradient(loss, labels, scores)
+    assert (value[:3] == 0).all() and (gradient[:3] == 0).all()
+    ids = np.array([[-1, -1], [-1, -1], [-1, -1], [1, -1]])
+    assert_same([loss(ids, scores)], [value])
+
+
+def test_nan_stays_nan_in_its_list(case, scores):
+    ids = np.array([2, 0, 6, 3])
+    loss = case.make(reduction="none")
+    expected = loss(ids, scores).numpy()
+    scores[1, 4] = np.nan
+    scores[2, 6] = np.nan
+    value = loss(ids, scores).numpy()
+    np.testing.assert_array_equal(np.isnan(value), [False, True, True, False])
+    np.testing.assert_allclose(value[[0, 3]], expected[[0, 3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [N, N + 100, -2, 0.5, 2**40])
+def test_ids_outside_raise_or_are_nan(case, scores, bad):
+    ids = np.array([2, bad, 6, 3])
+    loss = case.make(reduction="none")
+    with pytest.raises(ValueError, match=r"`y_true` must hold class ids in \[0, 7\)"):
+        loss(ids, scores)
+    value = tf.function(loss)(ids, scores).numpy()
+    np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_relevance_must_be_finite(case, scores, relevance, bad):
+    relevance[1, 2] = bad
+    loss = case.make(reduction="none")
+    with pytest.raises(ValueError, match="finite relevance"):
+        loss(relevance, scores)
+    value = tf.function(loss)(relevance, scores).numpy()
+    np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
+
+
+def test_max_positives_is_checked(case, scores):
+    labels = np.zeros((BATCH, N), np.float32)
+    labels[:, 0] = 1
+    labels[1] = 1
+    loss = case.make(reduction="none", max_positives=2)
+    with pytest.raises(ValueError, match="max_positives=2"):
+        loss(labels, scores)
+    value = tf.function(loss)(labels, scores).numpy()
+    np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
+
+
+def test_shapes_are_checked(case, scores):
+    loss = case.make(reduction="none")
+    with pytest.raises(ValueError, match=r"`y_pred` must have the shape \[batch, n\]"):
+        loss([1], scores[0])
+    with pytest.raises(ValueError, match="same batch size"):
+        loss([1, 2], scores)
+    with pytest.raises(ValueError, match="`label_format`"):
+        case.make(label_format="onehot")
+    with pytest.raises(ValueError, match="`label_format` must be"):
+        loss(np.zeros((BATCH, N, 2)), scores)
+    signature = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, N])]
+    with pytest.raises(ValueError, match="do not tell the two apart"):
+        tf.function(loss, input_signature=signature).get_concrete_function()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("form", ["ids", "padded", "relevance"])
+def test_graph_and_xla_equal_eager(case, scores, relevance, jit_compile, form):
+    labels = {
+        "ids": np.array([2, 0, 6, 3]),
+        "padded": np.array([[2, -1], [0, 3], [6, 1], [-1, -1]]),
+        "relevance": relevance,
+    }[form]
+
+    loss = case.make(reduction="none")
+    expected = value_and_gradient(loss, labels, scores)
+    compiled = tf.function(with_gradient, jit_compile=jit_compile)
+    actual = compiled(loss, tf.constant(labels), tf.constant(scores))
+    assert_same([x.numpy() for x in actual], expected)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_many_items_take_the_blocked_path(case, rng, jit_compile):
+    n = 1500
+    scores = rng.normal(size=(2, n)).astype(np.float32)
+    ids = np.stack([rng.permutation(n)[:5] for _ in range(2)])
+    ids[0, 2:] = -1
+    relevance = np.zeros((2, n), np.float32)
+    for row, row_ids in enumerate(ids):
+        relevance[row, row_ids[row_ids >= 0]] = 1
+    loss = case.make(reduction="none")
+    graph = tf.function(with_gradient, jit_compile=jit_compile)
+    by_ids = graph(loss, tf.constant(ids), tf.constant(scores))
+    by_relevance = graph(loss, tf.constant(relevance), tf.constant(scores))
+    assert_same([x.numpy() for x in by_ids], [x.numpy() for x in by_relevance], rtol=1e-4)
+    eager = value_and_gradient(loss, ids, scores)
+    assert_same([x.numpy() for x in by_ids], eager, rtol=1e-4)
+    # In two halves of positives nothing may be lost: removing one changes the loss.
+    fewer = loss(ids[:, :2], scores).numpy()
+    assert abs(fewer[1] - eager[0][1]) > 1e-6
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_half_precision_is_computed_in_float32(case, scores, relevance, dtype):
+    half = tf.cast(scores, dtype)
+    loss = case.make(reduction="none")
+    expected = value_and_gradient(loss, relevance, tf.cast(half, tf.float32))
+    value = loss(relevance, half)
+    assert value.dtype == tf.float32
+    np.testing.assert_allclose(value, expected[0], rtol=1e-6)
+    _, gradient = value_and_gradient(loss, relevance, half)
+    np.testing.assert_allclose(gradient.astype(np.float32), expected[1], rtol=1e-2, atol=1e-3)
+
+
+def test_weights(case, scores, relevance):
+    plain = case.make(reduction="none")(relevance, scores).numpy()
+    weights = np.array([0.5, 2.0, 0.0, 1.0], np.float32)
+    loss = case.make(reduction="none")
+    for form in (weights, weights[:, None], weights.astype(np.float64)):
+        np.testing.assert_allclose(loss(relevance, scores, form), plain * weights, rtol=1e-6)
+    np.testing.assert_allclose(loss(relevance, scores, 3.0), plain * 3, rtol=1e-6)
+    per_item = np.arange(BATCH * N, dtype=np.float32).reshape(BATCH, N)
+    per_list = (per_item * relevance).sum(axis=1) / relevance.sum(axis=1)
+    np.testing.assert_allclose(loss(relevance, scores, per_item), plain * per_list, rtol=1e-5)
+    for bad in (np.ones((BATCH, N, 1)), np.ones((BATCH, 3))):
+        with pytest.raises(ValueError):
+            loss(relevance, scores, bad)
+
+
+def test_reductions(case, scores, relevance):
+    values = case.make(reduction="none")(relevance, scores).numpy()
+    np.testing.assert_allclose(case.make(reduction=None)(relevance, scores), values)
+    for name, expected in {
+        "sum": values.sum(),
+        "sum_over_batch_size": values.mean(),
+        "auto": values.mean(),
+    }.items():
+        np.testing.assert_allclose(
+            case.make(reduction=name)(relevance, scores), expected, rtol=1e-6
+        )
+    with pytest.raises(ValueError, match="`reduction` must be one of"):
+        case.make(reduction="avg")
+
+
+def test_empty_batch_is_finite(case):
+    loss = case.make()
+    for labels in (np.zeros([0], np.int32), np.zeros([0, 2], np.int32), np.zeros([0, N])):
+        value, gradient = value_and_gradient(loss, labels, np.zeros([0, N], np.float32))
+        assert value == 0 and gradient.shape == (0, N)
+
+
+def test_round_trip_of_config(case, scores, relevance):
+    loss = case.make(reduction="sum", name="mine", label_format="relevance", max_positives=7)
+    config = loss.get_config()
+    assert config["reduction"] == "sum" and config["name"] == "mine"
+    copies = [
+        type(loss).from_config(config),
+        keras.utils.deserialize_keras_object(keras.utils.serialize_keras_object(loss)),
+        r4c.losses.get(keras.utils.serialize_keras_object(loss)),
+    ]
+    for copy in copies:
+        assert copy.get_config() == config
+        assert_same([copy(relevance, scores)], [loss(relevance, scores)])
+
+
+def train(loss, features, labels, strategy=None, **compile_args):
+    """One step of plain gradient descent; returns the weights after it."""
+    with (strategy or tf.distribute.get_strategy()).scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(N)])
+        model.compile(keras.optimizers.SGD(0.1), loss=loss, **compile_args)
+    model.fit(features, labels, batch_size=len(features), epochs=1, verbose=0, shuffle=False)
+    return model.get_weights()
+
+
+def test_trains_in_keras_under_xla_and_strategies(case, rng, two_devices):
+    features = rng.normal(size=(6, 3)).astype(np.float32)
+    labels = rng.integers(0, N, 6)
+    weights = train(case.make(), features, labels, jit_compile=False)
+    assert_same(train(case.make(), features, labels, jit_compile=True), weights)
+    with two_devices.scope():
+        loss = case.make()
+    assert_same(train(loss, features, labels, two_devices, jit_compile=False), weights)
+
+
+def test_trains_in_mixed_precision(case, rng, mixed_precision):
+    features = rng.normal(size=(6, 3)).astype(np.float32)
+    weights = train(case.make(), features, rng.integers(0, N, 6))
+    assert all(np.isfinite(w).all() for w in weights)
