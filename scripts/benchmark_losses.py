@@ -1,0 +1,327 @@
+"""Time and memory of the losses, as ratios to softmax cross-entropy of the same run.
+
+    python scripts/benchmark_losses.py --shapes 64x1000 --losses approx_ndcg tfr_approx_ndcg
+
+Every loss runs in a process of its own, forward and gradient, in turns with
+`tf.nn.sparse_softmax_cross_entropy_with_logits`; both are taken at their best over the turns, so
+that what else the machine does hits both alike. Memory is measured in a second process whose
+allocator returns what is freed to the system: the growth of the resident set during one call. The
+gradient itself is part of it, the scores are not. A peer that exceeds `--memory-limit` or
+`--time-limit` is reported as such.
+
+A new loss is a row of `CASES`.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def ours(identifier, **kwargs):
+    """A loss of this package, by name."""
+
+    def make():
+        from rank4class_tf import losses
+
+        return losses.get(identifier, **kwargs)
+
+    return make
+
+
+def tf_ranking(name, **kwargs):
+    """A loss of TF-Ranking; it needs Keras 2."""
+
+    def make():
+        from tests import tf_ranking
+
+        return getattr(tf_ranking.load().keras.losses, name)(**kwargs)
+
+    return make
+
+
+def keras_rs(name):
+    """A loss of keras-rs."""
+
+    def make():
+        import keras_rs
+
+        return getattr(keras_rs.losses, name)()
+
+    return make
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A row of the table.
+
+    Attributes:
+        make: builds the loss.
+        peer_of: for a peer, the name of the row of ours that it is compared with.
+        labels: "ids" for class ids, "relevance" for labels `[batch, n]`.
+        keras_2: whether the process must run Keras 2.
+        samples: the times are divided by this number.
+    """
+
+    make: Callable
+    peer_of: str | None = None
+    labels: str = "ids"
+    keras_2: bool = False
+    samples: int = 1
+
+
+def tfr_case(name, peer_of, **kwargs):
+    """A row for a loss of TF-Ranking."""
+    return Case(tf_ranking(name, **kwargs), peer_of, labels="relevance", keras_2=True)
+
+
+def keras_rs_case(name, peer_of):
+    """A row for a loss of keras-rs."""
+    return Case(keras_rs(name), peer_of, labels="relevance")
+
+
+CASES = {
+    "softmax": Case(ours("softmax_loss")),
+    "pairwise_logistic": Case(ours("pairwise_logistic_loss")),
+    "approx_ndcg": Case(ours("approx_ndcg_loss")),
+    "rankmax": Case(ours("rankmax_loss")),
+    "tfr_softmax": tfr_case("SoftmaxLoss", "softmax"),
+    "tfr_pairwise_logistic": tfr_case("PairwiseLogisticLoss", "pairwise_logistic"),
+    "tfr_approx_ndcg": tfr_case("ApproxNDCGLoss", "approx_ndcg"),
+    "keras_rs_pairwise_logistic": keras_rs_case("PairwiseLogisticLoss", "pairwise_logistic"),
+}
+
+
+def measure(what, case, batch, n, positives, seconds):
+    """The best times of a loss and of softmax, or the memory of the loss, in this process."""
+    import numpy as np
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    scores = tf.constant(rng.normal(size=(batch, n)), tf.float32)
+    ids = np.argsort(rng.random((batch, n)), axis=1)[:, :positives].astype(np.int32)
+    if case.labels == "relevance":
+        labels = np.zeros((batch, n), np.float32)
+        np.put_along_axis(labels, ids, 1, axis=1)
+    else:
+        labels = ids
+    labels = tf.constant(labels)
+    first_ids = tf.constant(ids[:, 0])
+    loss = case.make()
+
+    def softmax(labels, scores):
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
+        return tf.reduce_mean(losses)
+
+    def compiled(function, labels, jit_compile):
+        @tf.function(jit_compile=jit_compile)
+        def step(labels, scores):
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                value = function(labels, scores)
+            return value, tape.gradient(value, scores)
+
+        def call():
+            _, gradient = step(labels, scores)
+            return gradient[:1, :1].numpy()  # Waits for the result.
+
+        return call
+
+    result = {}
+    for mode, jit_compile in (("graph", False), ("xla", True)):
+        try:
+            call = compiled(loss, labels, jit_compile)
+            if what == "memory":
+                result[f"{mode}_memory"] = memory_of(call)
+                continue
+            reference = compiled(softmax, first_ids, jit_compile)
+            result[mode], result[f"{mode}_softmax"] = best_times([call, reference], seconds)
+        except (MemoryError, tf.errors.ResourceExhaustedError):
+            result[mode] = "out of memory"
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, ValueError) as error:
+            result[mode] = "fails"
+            print(f"{mode}: {error}", file=sys.stderr)
+    return result
+
+
+def best_times(calls, seconds):
+    """The best time of each of `calls`, which take turns."""
+    best = [float("inf")] * len(calls)
+    end = time.perf_counter() + seconds
+    turns = 0
+    while turns < 3 or time.perf_counter() < end:
+        for index, call in enumerate(calls):
+            start = time.perf_counter()
+            call()
+            best[index] = min(best[index], time.perf_counter() - start)
+        turns += 1
+    return best
+
+
+def memory_of(call):
+    """Growth of the resident set in the second call, in MB; None where Linux's /proc is missing."""
+    call()
+    try:
+        before = memory_status("VmRSS")
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # Resets VmHWM.
+    except OSError:
+        return None
+    call()
+    return (memory_status("VmHWM") - before) / 1e6
+
+
+def memory_status(key):
+    """A figure of /proc/self/status in bytes."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {key}")
+
+
+# Freed tensors go back to the system at once: glibc's thresholds, and without oneDNN TensorFlow
+# has no pool of its own.
+RETURN_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "0",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+}
+
+
+def run(name, batch, n, args):
+    """Measures one case: time and memory, each in a process of its own."""
+    result = run_child("time", name, batch, n, args)
+    return result if "error" in result else result | run_child("memory", name, batch, n, args)
+
+
+def run_child(what, name, batch, n, args):
+    """Measures the time or the memory of one case in a new process."""
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        **(RETURN_MEMORY if what == "memory" else {}),
+    }
+    if CASES[name].keras_2:
+        environment["TF_USE_LEGACY_KERAS"] = "1"
+    command = [sys.executable, __file__, "--child", what, "--losses", name]
+    command += ["--shapes", f"{batch}x{n}"]
+    command += ["--positives", str(args.positives), "--seconds", str(args.seconds)]
+    command += ["--memory-limit", str(args.memory_limit)]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=args.time_limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"over {args.time_limit:g} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        if "ImportError" in last or "ModuleNotFoundError" in last:
+            return {"error": "not installed"}
+        if done.returncode < 0 or "MemoryError" in last or "bad_alloc" in done.stderr:
+            return {"error": "out of memory"}
+        return {"error": f"fails: {last[:80]}"}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def ratio(result, mode, samples):
+    """Time over softmax's, or None."""
+    if isinstance(result.get(mode), float):
+        return result[mode] / samples / result[f"{mode}_softmax"]
+    return None
+
+
+def cell(result, mode, samples):
+    """A time as text."""
+    value = ratio(result, mode, samples)
+    return result.get("error", result.get(mode)) if value is None else f"{value:.2f}"
+
+
+def memory_cell(result, mode):
+    """A memory as text."""
+    value = result.get(f"{mode}_memory")
+    return "" if value is None else f"{value:.0f}"
+
+
+def speed_up(own, peer, mode, case):
+    """How many times faster than the peer, each set against softmax in its own process."""
+    own, peer = ratio(own, mode, case.samples), ratio(peer, mode, 1)
+    return "" if own is None or peer is None else f"{peer / own:.1f}"
+
+
+def table(batch, n, results):
+    """The Markdown table of one shape."""
+    lines = [
+        f"### {batch} × {n}",
+        "",
+        "| loss | graph ÷ softmax | XLA ÷ softmax | graph MB | XLA MB | ours faster, graph | XLA |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, result in results.items():
+        case = CASES[name]
+        cells = [cell(result, mode, case.samples) for mode in ("graph", "xla")]
+        cells += [memory_cell(result, mode) for mode in ("graph", "xla")]
+        own = results.get(case.peer_of, {})
+        for mode in ("graph", "xla"):
+            own_case = CASES.get(case.peer_of, case)
+            cells.append(speed_up(own, result, mode, own_case) if case.peer_of else "")
+        label = name if case.samples == 1 else f"{name} (per sample of {case.samples})"
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def parse_shape(text):
+    """`"64x1000"` -> `(64, 1000)`."""
+    batch, n = text.lower().split("x")
+    return int(batch), int(n)
+
+
+def parse_args(argv=None):
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--losses", nargs="+", choices=sorted(CASES), default=list(CASES))
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        type=parse_shape,
+        default=[(32, 28), (64, 1000), (256, 10_000), (32, 100_000)],
+        help="batch x n",
+    )
+    parser.add_argument("--positives", type=int, default=1, help="positives per list")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time per loss and mode")
+    parser.add_argument("--time-limit", type=float, default=120.0, help="seconds per process")
+    parser.add_argument("--memory-limit", type=float, default=8.0, help="GB per process")
+    parser.add_argument("--out", type=pathlib.Path, help="a file for the tables")
+    parser.add_argument("--child", choices=["time", "memory"], help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Prints the tables."""
+    args = parse_args(argv)
+    if args.child:
+        limit = int(args.memory_limit * 1e9)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        batch, n = args.shapes[0]
+        case = CASES[args.losses[0]]
+        print(json.dumps(measure(args.child, case, batch, n, args.positives, args.seconds)))
+        return
+    tables = []
+    for batch, n in args.shapes:
+        tables.append(table(batch, n, {name: run(name, batch, n, args) for name in args.losses}))
+        print(tables[-1], flush=True)
+        if args.out:
+            args.out.write_text("\n".join(tables))
+
+
+if __name__ == "__main__":
+    main()
