@@ -30,8 +30,8 @@ class ConcatHead(InteractionHead):
             `[batch, d]`.
 
     Example:
-        >>> ConcatHead(num_classes=28, units=(64, 64))(tf.zeros([2, 16])).shape
-        TensorShape([2, 28])
+        >>> ConcatHead(num_classes=28, units=(64, 64)).compute_output_shape((None, 16))
+        (None, 28)
     """
 
     def __init__(self, num_classes, units=(256, 256), activation="relu", **kwargs):

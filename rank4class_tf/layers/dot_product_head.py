@@ -24,8 +24,8 @@ class DotProductHead(Head):
         ValueError: if `num_classes` is not a positive integer or the input is not `[batch, d]`.
 
     Example:
-        >>> DotProductHead(num_classes=28)(tf.zeros([2, 16])).shape
-        TensorShape([2, 28])
+        >>> DotProductHead(num_classes=28).compute_output_shape((None, 16))
+        (None, 28)
     """
 
     def __init__(self, num_classes, **kwargs):

@@ -16,9 +16,7 @@ __all__ = [
     "get",
 ]
 
-_CLASSES = _registry.by_snake_case(
-    [ApproxNDCGLoss, PairwiseLogisticLoss, RankmaxLoss, SoftmaxLoss]
-)
+_CLASSES = _registry.by_snake_case([ApproxNDCGLoss, PairwiseLogisticLoss, RankmaxLoss, SoftmaxLoss])
 
 
 def get(identifier, **kwargs):

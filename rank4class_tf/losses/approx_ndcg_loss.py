@@ -8,8 +8,8 @@ from rank4class_tf.losses._base import RankingLoss
 class ApproxNDCGLoss(RankingLoss):
     r"""Negative NDCG with soft ranks; it optimises the metric itself.
 
-    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))}, \qquad
-    \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
+    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))},
+    \qquad \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
 
     Source: Qin et al. 2010; Rank4Class, section 4.1.
 

@@ -31,4 +31,6 @@ class PairwiseLogisticLoss(RankingLoss):
 
     def compute(self, scores, class_ids, relevance):
         """The formula."""
-        return ops.pairwise_logistic_loss(scores, class_ids, relevance, temperature=self.temperature)
+        return ops.pairwise_logistic_loss(
+            scores, class_ids, relevance, temperature=self.temperature
+        )

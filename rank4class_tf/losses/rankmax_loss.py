@@ -26,7 +26,7 @@ class RankmaxLoss(RankingLoss):
     Example:
         >>> loss = RankmaxLoss()
         >>> float(loss([0], [[1.0, 0.5, 0.0]]))  # log(1 + 0.5)
-        0.4054651...
+        0.405465...
     """
 
     def __init__(self, k=1, margin=1.0, **kwargs):

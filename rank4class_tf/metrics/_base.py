@@ -3,7 +3,7 @@
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _config, _keras, _labels, _registry
+from rank4class_tf import _config, _labels, _registry
 
 
 class RankingMetric(keras.metrics.Metric):

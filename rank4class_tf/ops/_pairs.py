@@ -44,12 +44,15 @@ def sum_over_items(function, items, positives, count):
 def visited(relevance):
     """How many leading columns hold all of a batch's positives, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
-    return tf.reduce_max(tf.concat([[0], tf.reshape(
-        tf.where(relevance > 0, columns, 0), [-1])], axis=0))
+    return tf.reduce_max(
+        tf.concat([[0], tf.reshape(tf.where(relevance > 0, columns, 0), [-1])], axis=0)
+    )
 
 
 def _sum_block(function, items, positives):
-    values = function(*(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives))
+    values = function(
+        *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
+    )
     return tf.reduce_sum(values, axis=-1)
 
 
@@ -110,8 +113,6 @@ def _gradient_by_blocks(function, items, positives, upstream, count, block):
         [tf.zeros_like(x) for x in items],
         [tf.zeros_like(stack) for stack in stacks],
     )
-    _, of_items, of_positives = tf.while_loop(
-        lambda index, *_: index * block < count, step, start
-    )
+    _, of_items, of_positives = tf.while_loop(lambda index, *_: index * block < count, step, start)
     width = tf.shape(positives[0])[1]
     return [*of_items, *(_join(g, width) for g in of_positives)]

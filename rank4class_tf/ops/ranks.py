@@ -122,7 +122,7 @@ def top_k_hit_probability(scores, class_ids, relevance, k):
         array([0.5])
     """
     above, tied = (tf.cast(x, tf.float64) for x in count_above_and_tied(scores, class_ids))
-    ranked = (relevance > 0) & (tied > 0)
+    ranked = tf.greater(relevance, 0) & (tied > 0)
     above = tf.where(ranked, above, tf.constant(float("inf"), tf.float64))
     best = tf.reduce_min(above, axis=-1, keepdims=True)
     is_best = tf.cast(ranked & (above == best), tf.float64)

@@ -1,0 +1,105 @@
+"""What holds for every head."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+from .tables import HEADS
+
+pytestmark = pytest.mark.parametrize("make", HEADS.values(), ids=HEADS)
+
+WIDTH, NUM_CLASSES = 4, 5
+
+
+@pytest.fixture
+def encodings(rng):
+    return rng.normal(size=(3, WIDTH)).astype(np.float32)
+
+
+def test_maps_encodings_to_class_scores(make, encodings):
+    head = make()
+    scores = head(encodings)
+    assert scores.shape == (3, NUM_CLASSES) and scores.dtype == tf.float32
+    assert tuple(head.compute_output_shape((None, WIDTH))) == (None, NUM_CLASSES)
+    assert head(np.zeros([0, WIDTH], np.float32)).shape == (0, NUM_CLASSES)
+
+
+def test_each_list_stands_alone(make, encodings):
+    head = make()
+    rows = [head(encodings[i : i + 1]) for i in range(3)]
+    np.testing.assert_allclose(head(encodings), np.concatenate(rows), rtol=1e-5, atol=1e-6)
+
+
+def test_classes_differ_and_all_weights_learn(make, encodings):
+    head = make()
+    model = keras.Sequential([keras.layers.Input((WIDTH,)), head])
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    before = model.get_weights()
+    scores = model.predict(encodings, verbose=0)
+    assert (np.ptp(scores, axis=1) > 1e-4).all()
+    model.fit(encodings, np.ones([3, NUM_CLASSES]), verbose=0)
+    assert len(before) == len(head.trainable_variables)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        assert np.abs(new - old).max() > 0
+
+
+def test_xla_equals_eager(make, encodings):
+    head = make()
+    expected = head(encodings)
+    compiled = tf.function(head, jit_compile=True)
+    np.testing.assert_allclose(compiled(encodings), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_mixed_precision(make, encodings, mixed_precision):
+    head = make()
+    assert head(encodings).dtype == tf.bfloat16
+    assert all(w.dtype == "float32" for w in head.trainable_variables)
+
+
+def test_round_trip_of_config(make):
+    head = make(name="mine")
+    config = head.get_config()
+    assert config["name"] == "mine" and config["num_classes"] == NUM_CLASSES
+    for copy in (
+        type(head).from_config(config),
+        r4c.layers.get_head(keras.utils.serialize_keras_object(head)),
+    ):
+        assert type(copy) is type(head) and copy.get_config() == config
+
+
+def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
+    model = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
+    expected = model.predict(encodings, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(encodings, verbose=0), expected)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(other.predict(encodings, verbose=0), expected)
+
+
+def test_trains_the_same_on_two_devices(make, encodings, two_devices):
+    # An even split: Keras itself fails on uneven ones of NumPy data.
+    encodings, labels = np.resize(encodings, (4, WIDTH)), np.array([0, 4, 2, 1])
+
+    def train(strategy):
+        with strategy.scope():
+            keras.utils.set_random_seed(1)
+            model = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
+            model.compile(keras.optimizers.SGD(0.1), loss=r4c.losses.SoftmaxLoss())
+        model.fit(encodings, labels, batch_size=4, epochs=2, verbose=0, shuffle=False)
+        return model.get_weights()
+
+    one, two = train(tf.distribute.get_strategy()), train(two_devices)
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2, WIDTH)])
+def test_input_must_be_encodings(make, shape):
+    with pytest.raises(ValueError, match=r"`inputs` must have the shape \[batch, d\]"):
+        make()(np.zeros(shape, np.float32))

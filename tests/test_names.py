@@ -1,0 +1,49 @@
+"""Losses, heads and metrics by name."""
+
+import pytest
+
+import rank4class_tf as r4c
+from rank4class_tf._registry import snake_case
+
+
+@pytest.mark.parametrize("module", [r4c.losses, r4c.metrics])
+def test_every_public_class_has_a_name(module):
+    bases = {"RankingLoss", "RankingMetric", "get"}
+    for name in set(module.__all__) - bases:
+        assert type(module.get(snake_case(name))).__name__ == name
+
+
+def test_every_head_has_a_name():
+    for name in set(r4c.layers.__all__) - {"Head", "get_head"}:
+        head = r4c.layers.get_head(snake_case(name.removesuffix("Head")), num_classes=3)
+        assert type(head).__name__ == name and head.num_classes == 3
+
+
+def test_cutoff_of_a_metric():
+    assert r4c.metrics.get("ndcg@5").k == 5
+    assert r4c.metrics.get("top_k_accuracy@3").k == 3
+    assert r4c.metrics.get("ndcg").k is None
+    with pytest.raises(ValueError, match="`k` must be a positive integer"):
+        r4c.metrics.get("ndcg@0")
+
+
+@pytest.mark.parametrize(
+    ("get", "known"),
+    [
+        (r4c.losses.get, "rankmax_loss"),
+        (r4c.layers.get_head, "latent_cross"),
+        (r4c.metrics.get, "top_k_accuracy"),
+    ],
+)
+def test_unknown_names_list_the_known(get, known):
+    with pytest.raises(ValueError, match=rf"{known}.*Received: 'nonsense'"):
+        get("nonsense")
+    with pytest.raises(TypeError, match="Received: 3"):
+        get(3)
+    with pytest.raises(ValueError, match="Constructor arguments"):
+        get({}, k=3)
+
+
+def test_objects_pass_through():
+    loss = r4c.losses.RankmaxLoss()
+    assert r4c.losses.get(loss) is loss
