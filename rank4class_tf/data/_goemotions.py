@@ -1,0 +1,87 @@
+"""Emotions in comments on Reddit."""
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks
+from rank4class_tf.data import _splits
+
+_TEXT = "comment_text"
+# Examples are read in batches: one by one, TFDS takes several times longer.
+_READ_BATCH = 1024
+_UNKNOWN = 1
+
+
+def goemotions(data_dir=None, batch_size=256, max_tokens=20_000, sequence_length=32, seed=0):
+    """Returns the GoEmotions comments that carry exactly one of the 28 labels.
+
+    These are 36,308 comments for training, 4,548 for validation and 4,590 for testing, in the
+    dataset's own split. Features are the int64 numbers of the words `[batch, sequence_length]`: 0
+    fills up short comments, 1 is a word outside the vocabulary, longer comments are cut, and a
+    comment without a word, such as "!!", counts as one unknown word. Class ids are int64 `[batch]`.
+
+    The vocabulary is that of the training comments alone; `vocabulary` of the result turns new text
+    into features with `keras.layers.TextVectorization(vocabulary=...)`.
+
+    Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, by
+    TensorFlow Datasets, which downloads it on first use.
+
+    Args:
+        data_dir: where TensorFlow Datasets keeps its data; None for its default.
+        batch_size: examples per batch, >= 1.
+        max_tokens: size of the vocabulary, with the two special numbers, >= 3.
+        sequence_length: words per comment, >= 1.
+        seed: of the training order, in [0, 2**32).
+
+    Returns:
+        `Splits`, with `vocabulary`.
+
+    Raises:
+        ImportError: without tensorflow-datasets.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> splits = goemotions(data_dir="data")  # doctest: +SKIP
+        >>> tokens, class_ids = next(iter(splits.train))  # doctest: +SKIP
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    sequence_length = _checks.positive_int("sequence_length", sequence_length)
+    if _checks.positive_int("max_tokens", max_tokens) < 3:
+        raise ValueError(f"`max_tokens` must be at least 3. Received: max_tokens={max_tokens}.")
+    seed = _splits.check_seed(seed)
+    tfds = _splits.import_extra("tensorflow_datasets")
+    parts, info = tfds.load("goemotions", data_dir=data_dir, batch_size=_READ_BATCH, with_info=True)
+    class_names = [name for name in info.features if name != _TEXT]
+    train, validation, test = (
+        _single_label(parts[name], class_names) for name in ("train", "validation", "test")
+    )
+    vectorize = keras.layers.TextVectorization(
+        max_tokens=max_tokens, output_sequence_length=sequence_length
+    )
+    vectorize.adapt(tf.data.Dataset.from_tensor_slices(train[0]).batch(_READ_BATCH))
+    return _splits.from_arrays(
+        *((_features(vectorize, texts), ids) for texts, ids in (train, validation, test)),
+        batch_size=batch_size,
+        seed=seed,
+        class_names=class_names,
+        vocabulary=(str(token) for token in vectorize.get_vocabulary()),
+    )
+
+
+def _features(vectorize, texts):
+    """Returns the words of each text, at least one: a masked mean over none would be NaN."""
+    tokens = vectorize(texts)
+    first = tf.maximum(tokens[:, :1], _UNKNOWN)
+    return tf.concat([first, tokens[:, 1:]], axis=-1)
+
+
+def _single_label(part, class_names):
+    """Returns the texts and the class ids of the comments with one label."""
+    texts, labels = [], []
+    for batch in part.as_numpy_iterator():
+        texts.append(batch[_TEXT])
+        labels.append(np.stack([batch[name] for name in class_names], axis=-1))
+    label_matrix = np.concatenate(labels)
+    single = label_matrix.sum(axis=-1) == 1
+    return tf.constant(np.concatenate(texts)[single]), label_matrix[single].argmax(axis=-1)

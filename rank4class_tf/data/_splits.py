@@ -1,0 +1,70 @@
+"""What all datasets share: the form in which they are handed out."""
+
+import dataclasses
+import importlib
+import numbers
+
+import tensorflow as tf
+
+from rank4class_tf import _checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+    """A dataset in three parts, each of batches `(features [batch, ...], class_ids [batch])`.
+
+    Attributes:
+        train: the examples to learn from, in a new order each epoch; the orders follow from the
+            seed and from how often this very object was read.
+        validation: the examples to choose a model by, always in the same order.
+        test: the examples to report, always in the same order.
+        class_names: the name of each class; a class id is an index into it.
+        vocabulary: for text, the token behind each feature value; empty otherwise.
+    """
+
+    train: tf.data.Dataset
+    validation: tf.data.Dataset
+    test: tf.data.Dataset
+    class_names: tuple[str, ...]
+    vocabulary: tuple[str, ...] = ()
+
+    @property
+    def num_classes(self):
+        """The number of classes."""
+        return len(self.class_names)
+
+
+def from_arrays(train, validation, test, *, batch_size, seed, class_names, vocabulary=()):
+    """Builds `Splits` from three pairs of arrays `(features, class_ids)`."""
+    batch_size = _checks.positive_int("batch_size", batch_size)
+
+    def batches(arrays, shuffled=False):
+        dataset = tf.data.Dataset.from_tensor_slices(arrays)
+        if shuffled:
+            dataset = dataset.shuffle(len(arrays[1]), seed=check_seed(seed))
+        return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+
+    return Splits(
+        train=batches(train, shuffled=True),
+        validation=batches(validation),
+        test=batches(test),
+        class_names=tuple(class_names),
+        vocabulary=tuple(vocabulary),
+    )
+
+
+def check_seed(seed):
+    """Raises unless `seed` is an integer that NumPy and TensorFlow both take; returns it."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
+        raise ValueError(f"`seed` must be an integer in [0, 2**32). Received: seed={seed!r}.")
+    return int(seed)
+
+
+def import_extra(module):
+    """Imports a module of the `data` extra."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"This dataset needs `{module}`: pip install 'rank4class_tf[data]'. Received: {error}."
+        ) from error

@@ -1,0 +1,81 @@
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from rank4class_tf import data
+
+
+def read(dataset):
+    """All features and class ids of one pass over a dataset."""
+    features, class_ids = zip(*dataset.as_numpy_iterator(), strict=True)
+    return np.concatenate(features), np.concatenate(class_ids)
+
+
+def as_rows(features, class_ids):
+    """A sorted list of examples, to compare as multisets."""
+    return sorted(map(tuple, np.column_stack([features, class_ids]).tolist()))
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return data.digits(batch_size=50)
+
+
+def test_form(splits):
+    features, class_ids = splits.train.element_spec
+    assert (features.shape.as_list(), features.dtype) == ([None, 64], "float32")
+    assert (class_ids.shape.as_list(), class_ids.dtype) == ([None], "int64")
+    assert splits.class_names == tuple("0123456789")
+    assert splits.num_classes == 10
+    assert [len(ids) for _, ids in splits.validation] == [50] * 7 + [10]
+
+
+def test_parts_are_all_images_each_once(splits):
+    parts = [read(part) for part in (splits.train, splits.validation, splits.test)]
+    assert [len(ids) for _, ids in parts] == [1077, 360, 360]
+    images, labels = load_digits(return_X_y=True)
+    together = as_rows(*map(np.concatenate, zip(*parts, strict=True)))
+    assert together == as_rows((images / 16).astype("float32"), labels)
+
+
+def test_parts_are_stratified(splits):
+    of_all = np.bincount(load_digits().target)
+    for part, share in ((splits.train, 0.6), (splits.validation, 0.2), (splits.test, 0.2)):
+        _, class_ids = read(part)
+        # A count is rounded once for the test part and once more for the validation part.
+        assert np.abs(np.bincount(class_ids) - share * of_all).max() < 2
+
+
+def test_training_order_is_new_each_epoch_and_follows_from_the_seed():
+    first, again, other = (data.digits(seed=seed) for seed in (3, 3, 4))
+    epochs, same_epochs = ([read(part.train) for _ in range(2)] for part in (first, again))
+    np.testing.assert_equal(epochs, same_epochs)
+    assert as_rows(*epochs[0]) == as_rows(*epochs[1])
+    assert (epochs[0][0] != epochs[1][0]).any()
+    np.testing.assert_equal(read(first.test), read(again.test))
+    assert as_rows(*read(first.test)) != as_rows(*read(other.test))
+
+
+def test_order_of_validation_and_test_stays(splits):
+    for part in (splits.validation, splits.test):
+        np.testing.assert_equal(read(part), read(part))
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, True, None])
+def test_bad_batch_size(batch_size):
+    with pytest.raises(ValueError, match="`batch_size` must be a positive integer. Received: "):
+        data.digits(batch_size=batch_size)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 0.5, False, None])
+def test_bad_seed(seed):
+    with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\). Received"):
+        data.digits(seed=seed)
+
+
+def test_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match=r"`sklearn.datasets`: pip install 'rank4class_tf\[data"):
+        data.digits()

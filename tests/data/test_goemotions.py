@@ -1,0 +1,128 @@
+import collections
+import csv
+import pathlib
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from rank4class_tf import data
+
+RAW = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "raw"
+FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
+MAX_TOKENS, LENGTH = 4000, 12
+# What TextVectorization strips by default, and bytes: it knows ASCII letters and spaces alone.
+PUNCTUATION = re.compile(rb"""[!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']""")
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """A data directory of TensorFlow Datasets in which GoEmotions is already downloaded."""
+    missing = [str(RAW / name) for name in FILES.values() if not (RAW / name).exists()]
+    if missing:
+        pytest.skip(f"the raw GoEmotions files are not at hand: {', '.join(missing)}")
+    folder = tmp_path_factory.mktemp("tfds")
+    manual = folder / "downloads" / "manual"
+    manual.mkdir(parents=True)
+    for name in FILES.values():
+        shutil.copy(RAW / name, manual)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def build(data_dir):
+    def build():
+        return data.goemotions(
+            data_dir, batch_size=500, max_tokens=MAX_TOKENS, sequence_length=LENGTH, seed=1
+        )
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def splits(build):
+    return build()
+
+
+def read_raw(split):
+    """The words and the label of the comments with one label, from the raw file."""
+    with open(RAW / FILES[split], encoding="utf-8", newline="") as lines:
+        rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [
+            (PUNCTUATION.sub(b"", text.encode().lower()).split(), int(labels))
+            for text, labels, _ in rows
+            if "," not in labels
+        ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split, size", [("train", 36308), ("validation", 4548), ("test", 4590)])
+def test_examples_are_those_of_the_raw_file(splits, split, size):
+    index = {token.encode(): i for i, token in enumerate(splits.vocabulary)}
+
+    def features(words):
+        known = [index.get(word, 1) for word in words[:LENGTH]] or [1]
+        return known + [0] * (LENGTH - len(known))
+
+    expected = sorted((features(words), label) for words, label in read_raw(split))
+    got = sorted(
+        (tokens.tolist(), class_id)
+        for batch in getattr(splits, split).as_numpy_iterator()
+        for tokens, class_id in zip(*batch, strict=True)
+    )
+    assert len(got) == size
+    assert got == expected
+
+
+@pytest.mark.slow
+def test_vocabulary_is_the_most_frequent_words_of_the_training_split(splits):
+    counts = collections.Counter(word for words, _ in read_raw("train") for word in words)
+    special, words = splits.vocabulary[:2], [word.encode() for word in splits.vocabulary[2:]]
+    assert special == ("", "[UNK]")
+    assert len(set(words)) == MAX_TOKENS - 2
+    left_out = counts.keys() - set(words)
+    assert min(counts[word] for word in words) >= max(counts[word] for word in left_out)
+
+
+@pytest.mark.slow
+def test_form(splits):
+    features, class_ids = splits.test.element_spec
+    assert (features.shape.as_list(), features.dtype) == ([None, LENGTH], "int64")
+    assert (class_ids.shape.as_list(), class_ids.dtype) == ([None], "int64")
+    assert splits.num_classes == 28
+    assert (splits.class_names[0], splits.class_names[-1]) == ("admiration", "neutral")
+
+
+@pytest.mark.slow
+def test_building_twice_gives_the_same(build, splits):
+    again = build()
+    assert again.vocabulary == splits.vocabulary
+    for part in ("validation", "test"):
+        batches = (getattr(one, part).as_numpy_iterator() for one in (splits, again))
+        for batch, same in zip(*batches, strict=True):
+            np.testing.assert_equal(batch, same)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "max_tokens", "sequence_length"])
+@pytest.mark.parametrize("value", [0, -3, 1.5, True])
+def test_bad_numbers(name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer. Received: {name}="):
+        data.goemotions(**{name: value})
+
+
+def test_vocabulary_without_a_word():
+    with pytest.raises(ValueError, match="`max_tokens` must be at least 3. Received: max_tokens=2"):
+        data.goemotions(max_tokens=2)
+
+
+def test_bad_seed():
+    with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\). Received"):
+        data.goemotions(seed=-1)
+
+
+def test_without_tensorflow_datasets(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install 'rank4class_tf\[d"):
+        data.goemotions()

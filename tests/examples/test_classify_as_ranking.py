@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from examples import classify_as_ranking as example
+
+BASELINE = ("softmax_loss", "dot_product")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """The results of two epochs of two losses with one head."""
+    folder = tmp_path_factory.mktemp("out") / "new" / "folder"
+    example.main(
+        "--dataset digits --loss rankmax_loss softmax_loss --head latent_cross --epochs 2 --seed 5 "
+        f"--batch-size 100 --learning-rate 0.002 --out {folder}".split()
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(out):
+    return json.loads((out / "results.json").read_text())
+
+
+def test_results(results):
+    rows = results["rows"]
+    assert results == {
+        "dataset": "digits",
+        "seed": 5,
+        "epochs": 2,
+        "batch_size": 100,
+        "learning_rate": 0.002,
+        "rows": rows,
+    }
+    assert [(row["loss"], row["head"]) for row in rows] == [
+        BASELINE,
+        ("rankmax_loss", "latent_cross"),
+        ("softmax_loss", "latent_cross"),
+    ]
+    for row in rows:
+        curve = row["validation"]["NDCG@5"]
+        assert len(curve) == 2
+        assert row["best_epoch"] == 1 + curve.index(max(curve))
+        # One positive: a hit among five counts at most 1 and a hit on top exactly 1.
+        test = row["test"]
+        assert 0 < test["Top-1"] <= test["NDCG@5"] <= test["Top-5"] <= 1
+
+
+def test_training_beats_chance(results):
+    # 360 test images, 10 classes: chance has a mean of 0.1 and a standard deviation of 0.016.
+    assert min(row["test"]["Top-1"] for row in results["rows"]) > 0.1 + 5 * 0.016
+
+
+def test_table_shows_the_results(out, results):
+    title, _, *lines = (out / "table.md").read_text().splitlines()
+    assert title == "| loss | head | Top-1 | Top-5 | NDCG@5 | best epoch |"
+    for line, row in zip(lines, results["rows"], strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert cells[:2] == [row["loss"], row["head"]]
+        shown = [float(cell) for cell in cells[2:5]]
+        assert shown == [round(row["test"][name], 4) for name in ("Top-1", "Top-5", "NDCG@5")]
+        assert int(cells[5]) == row["best_epoch"]
+
+
+def test_plot_is_a_picture(out):
+    image = (out / "metrics.png").read_bytes()
+    assert image.startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_row_does_not_depend_on_the_rows_before_it(tmp_path, results):
+    example.main(
+        "--loss softmax_loss --head latent_cross --epochs 2 --seed 5 --batch-size 100 "
+        f"--learning-rate 0.002 --out {tmp_path}".split()
+    )
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert rows == [results["rows"][0], results["rows"][2]]
+
+
+def test_all_pairs_begin_with_the_baseline():
+    pairs = example.rows_to_train(["all"], ["all"])
+    assert pairs[0] == BASELINE
+    assert len(pairs) == len(set(pairs)) == 4 * 3
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("--loss hinge", "rankmax_loss"),
+        ("--head dense", "latent_cross"),
+        ("--dataset mnist", "goemotions"),
+        ("--epochs 0", "must be > 0. Received: 0"),
+        ("--batch-size -2", "must be > 0. Received: -2"),
+        ("--learning-rate nan", "must be > 0. Received: nan"),
+    ],
+)
+def test_bad_arguments(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        example.main(arguments.split())
+    assert message in capsys.readouterr().err
