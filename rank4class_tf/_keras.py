@@ -7,7 +7,13 @@ when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs be
 import tensorflow as tf
 from tensorflow import keras
 
-KERAS_3 = hasattr(keras, "ops")
+try:
+    KERAS_3 = hasattr(keras, "ops")  # The import itself is lazy.
+except ImportError as error:
+    raise ImportError(
+        "TensorFlow's Keras is not installed. TF_USE_LEGACY_KERAS=1 needs tf_keras, in the version "
+        f"of TensorFlow: pip install 'tf_keras=={tf.__version__.rpartition('.')[0]}.*'"
+    ) from error
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 

@@ -2,7 +2,7 @@
 
 import re
 
-from tensorflow import keras
+from rank4class_tf._keras import keras
 
 
 def snake_case(name):

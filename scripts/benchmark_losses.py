@@ -41,9 +41,9 @@ def tf_ranking(name, **kwargs):
     """A loss of TF-Ranking; it needs Keras 2."""
 
     def make():
-        from tests import tf_ranking
+        from rank4class_tf import tfr
 
-        return getattr(tf_ranking.load().keras.losses, name)(**kwargs)
+        return getattr(tfr.load().keras.losses, name)(**kwargs)
 
     return make
 

@@ -1,0 +1,62 @@
+"""TF-Ranking on any supported TensorFlow."""
+
+import importlib.metadata
+import re
+
+import tensorflow as tf
+
+from rank4class_tf import _keras
+from rank4class_tf.tfr import _estimator
+
+_OLDEST, _BEYOND = (0, 5, 3), (0, 6)
+_STAND_IN = _estimator.stand_in()
+
+
+def load():
+    """Imports TF-Ranking on any supported TensorFlow.
+
+    TF-Ranking needs Keras 2 and imports `tf.estimator`. On TensorFlow 2.15 both are there. On a
+    newer TensorFlow the environment variable `TF_USE_LEGACY_KERAS=1`, set before TensorFlow is
+    first imported, makes tf_keras (Keras 2) the Keras of the process, and `load` sets
+    `tf.estimator` and `tf.compat.v1.estimator` to a stand-in. Nothing else is patched. All of
+    TF-Ranking works but estimators, which raise NotImplementedError when they are called.
+
+    Returns:
+        The `tensorflow_ranking` module.
+
+    Raises:
+        ImportError: if Keras 3 is active, or TF-Ranking is missing or of an unsupported version;
+            the error says what to do.
+
+    Example:
+        >>> tfr = load()
+        >>> float(tfr.keras.losses.ApproxNDCGLoss()([[1.0, 0.0]], [[9.0, 0.0]]))
+        -1.0
+    """
+    if _keras.KERAS_3:
+        raise ImportError(
+            "TF-Ranking needs Keras 2, but Keras 3 is active. Install tf_keras and set the "
+            "environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow is first imported. "
+            f"Received: TensorFlow {tf.__version__}, Keras {_keras.keras.__version__}."
+        )
+    _check_version()
+    for module in (tf, tf.compat.v1):
+        if not hasattr(module, "estimator"):
+            module.estimator = _STAND_IN
+    import tensorflow_ranking
+
+    return tensorflow_ranking
+
+
+def _check_version():
+    """Raises unless a supported TF-Ranking is installed."""
+    try:
+        version = importlib.metadata.version("tensorflow-ranking")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ImportError(
+            "TF-Ranking is not installed. Install it with: pip install 'tensorflow-ranking>=0.5.3'"
+        ) from error
+    if not _OLDEST <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _BEYOND:
+        raise ImportError(
+            f"TF-Ranking must be of a version >= 0.5.3 and < 0.6. Received: {version}."
+        )

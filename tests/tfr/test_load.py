@@ -1,0 +1,88 @@
+"""`tfr.load`: TF-Ranking on any TensorFlow, or an error that says what to do."""
+
+import importlib.metadata
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import _keras, tfr
+from tests import tf_ranking
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def loaded():
+    return tf_ranking.load_or_skip()
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 is active.")
+def test_keras_3_is_refused():
+    with pytest.raises(ImportError, match="TF_USE_LEGACY_KERAS=1 before TensorFlow is first"):
+        tfr.load()
+
+
+def test_losses_and_metrics_of_tf_ranking_work(loaded):
+    loss = loaded.keras.losses.SoftmaxLoss()([[1.0, 0.0]], [[0.0, 0.0]])
+    assert float(loss) == pytest.approx(float(tf.math.log(2.0)))
+    assert tfr.load() is loaded
+
+
+@pytest.mark.skipif(_keras.KERAS_3, reason="needs Keras 2")
+@pytest.mark.parametrize("version", ["0.5.2", "0.6.0", "1.0"])
+def test_other_versions_are_refused(version, monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    with pytest.raises(ImportError, match=f">= 0.5.3 and < 0.6. Received: {version}"):
+        tfr.load()
+
+
+@pytest.mark.skipif(_keras.KERAS_3, reason="needs Keras 2")
+def test_missing_tf_ranking_is_named(monkeypatch):
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(ImportError, match="TF-Ranking is not installed"):
+        tfr.load()
+
+
+@pytest.mark.skipif(_keras.KERAS_3, reason="needs Keras 2")
+@pytest.mark.skipif(tf.__version__ < "2.16", reason="this TensorFlow has no need of tf_keras")
+def test_missing_tf_keras_is_named():
+    program = "import sys; sys.modules['tf_keras'] = None; import rank4class_tf"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert "ImportError: TensorFlow's Keras is not installed" in done.stderr
+
+
+@pytest.mark.skipif(tf.__version__ < "2.16", reason="this TensorFlow has tf.estimator")
+class TestStandIn:
+    def test_calls_explain_themselves(self, loaded):
+        with pytest.raises(NotImplementedError, match="dropped estimators in 2.16"):
+            tf.estimator.Estimator(model_fn=None)
+        with pytest.raises(NotImplementedError, match="`tf.estimator.RunConfig` is gone"):
+            tf.compat.v1.estimator.RunConfig()
+        with pytest.raises(NotImplementedError, match="dropped estimators"):
+            loaded.estimator.make_gam_ranking_estimator([], [], [1])
+
+    def test_what_does_not_need_estimators_works(self, loaded):
+        assert tf.estimator.ModeKeys.PREDICT == "infer"
+        receiver_fn = loaded.data.build_ranking_serving_input_receiver_fn(
+            loaded.data.ELWC,
+            context_feature_spec=None,
+            example_feature_spec={"x": tf.io.FixedLenFeature([1], tf.float32)},
+        )
+        with tf.Graph().as_default():
+            receiver = receiver_fn()
+        assert receiver.features["x"].shape.rank == 3
+        assert set(receiver.receiver_tensors) == {"input_ranking_data"}
+
+    def test_names_are_stable_and_private_ones_missing(self, loaded):
+        assert tf.estimator.Estimator is tf.estimator.Estimator
+        assert not hasattr(tf.estimator, "__path__")
