@@ -1,5 +1,6 @@
 """Configurations read off constructors."""
 
+import dataclasses
 import inspect
 
 
@@ -18,3 +19,16 @@ def constructor_arguments(instance, base):
                 if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                     config[name] = getattr(instance, name)
     return config
+
+
+class Configured:
+    """A dataclass that Keras serializes."""
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config):
+        """Builds the object that `get_config` describes."""
+        return cls(**config)

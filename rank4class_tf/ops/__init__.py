@@ -11,6 +11,29 @@ from rank4class_tf.ops.listwise import (
     pairwise_logistic_loss,
     softmax_loss,
 )
+from rank4class_tf.ops.ordered_weighted import (
+    check_kind,
+    ordered_weighted,
+    ordered_weighted_loss,
+    snm_expected_weights,
+)
+from rank4class_tf.ops.ordered_weights import (
+    ListedWeights,
+    OrderedWeights,
+    PowerLawWeights,
+    StaircaseWeights,
+    TopKWeights,
+    UniformWeights,
+    get_weights,
+)
+from rank4class_tf.ops.phi import (
+    Ramp,
+    exponential,
+    get_phi,
+    hinge,
+    logistic,
+    squared_hinge,
+)
 from rank4class_tf.ops.rankmax import rankmax_loss
 from rank4class_tf.ops.ranks import (
     count_above_and_tied,
@@ -20,14 +43,31 @@ from rank4class_tf.ops.ranks import (
 )
 
 __all__ = [
+    "ListedWeights",
+    "OrderedWeights",
+    "PowerLawWeights",
+    "Ramp",
+    "StaircaseWeights",
+    "TopKWeights",
+    "UniformWeights",
     "approx_ndcg_loss",
+    "check_kind",
     "count_above_and_tied",
     "expected_discount",
+    "exponential",
+    "get_phi",
+    "get_weights",
+    "hinge",
+    "logistic",
     "ndcg",
     "ndcg_from_discount",
+    "ordered_weighted",
+    "ordered_weighted_loss",
     "pairwise_logistic_loss",
     "rankmax_loss",
     "sigmoid_ranks",
+    "snm_expected_weights",
     "softmax_loss",
+    "squared_hinge",
     "top_k_hit_probability",
 ]

@@ -41,6 +41,18 @@ class Positives(NamedTuple):
             tf.stack([rows, self.class_ids], axis=-1), self.relevance, tf.shape(self.scores)
         )
 
+    def negative_scores(self):
+        """The scores, with -inf in the place of each positive, `[batch, n]`."""
+        lowest = tf.constant(-float("inf"), self.scores.dtype)
+        return tf.where(self.item_relevance() > 0, lowest, self.scores)
+
+
+def with_floor(scores, dtype=None):
+    """Scores with -inf made the lowest that differs from any score by a finite number."""
+    scores = tf.convert_to_tensor(scores, dtype)
+    floor = tf.constant(scores.dtype.min / 8, scores.dtype)
+    return tf.where(scores < floor, floor, scores)
+
 
 def prepare(scores, class_ids, relevance=None):
     """Brings the arguments that all operations share to `Positives`.
@@ -50,9 +62,7 @@ def prepare(scores, class_ids, relevance=None):
         class_ids: integer `[batch, P]`, padded with -1.
         relevance: `[batch, P]`, the label of each positive; None means 1.
     """
-    scores = tf.convert_to_tensor(scores)
-    floor = tf.constant(scores.dtype.min / 8, scores.dtype)
-    scores = tf.where(scores < floor, floor, scores)
+    scores = with_floor(scores)
     class_ids = tf.cast(class_ids, tf.int32)
     there = class_ids >= 0
     if relevance is None:

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf.ops import _pairs, _positives
+from rank4class_tf.ops._binomial import log_binomial
 
 
 def sigmoid_ranks(scores, class_ids, temperature=0.1):
@@ -131,11 +132,6 @@ def top_k_hit_probability(scores, class_ids, relevance, k):
     places = tf.clip_by_value(k - best[:, 0], 0, tied)
 
     others = tied - positives
-    log_miss = _log_binomial(others, places) - _log_binomial(tied, places)
-    miss = tf.where(places > others, tf.zeros_like(places), tf.exp(log_miss))
+    log_miss = log_binomial(others, places) - log_binomial(tied, places)
+    miss = tf.exp(log_miss)
     return tf.where(positives > 0, 1 - miss, tf.zeros_like(miss))
-
-
-def _log_binomial(n, r):
-    r = tf.minimum(r, n)
-    return tf.math.lgamma(n + 1) - tf.math.lgamma(r + 1) - tf.math.lgamma(n - r + 1)

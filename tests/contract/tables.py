@@ -26,6 +26,16 @@ class LossCase:
     extreme: float = 1e15
 
 
+def ordered_weighted(phi, weights, kind="pairwise", **of_case):
+    """A row for an ordered weighted loss."""
+    return LossCase(
+        f"ordered_weighted_{kind}_{phi if isinstance(phi, str) else type(phi).__name__.lower()}",
+        lambda **kw: r4c.losses.OrderedWeightedLoss(kind, phi, weights, **kw),
+        shift_invariant=kind == "pairwise",
+        **of_case,
+    )
+
+
 LOSSES = [
     LossCase("rankmax", r4c.losses.RankmaxLoss, extreme=1e30),
     LossCase("rankmax_margin", lambda **kw: r4c.losses.RankmaxLoss(margin=0.3, **kw)),
@@ -33,6 +43,15 @@ LOSSES = [
     LossCase("softmax_temperature", lambda **kw: r4c.losses.SoftmaxLoss(temperature=2.0, **kw)),
     LossCase("pairwise_logistic", r4c.losses.PairwiseLogisticLoss),
     LossCase("approx_ndcg", r4c.losses.ApproxNDCGLoss),
+    ordered_weighted("hinge", r4c.losses.TopKWeights(3, tail=0.01)),
+    ordered_weighted("logistic", r4c.losses.PowerLawWeights(0.5)),
+    ordered_weighted("squared_hinge", r4c.losses.UniformWeights()),
+    ordered_weighted("exponential", [3.0, 1.0], extreme=80.0),
+    ordered_weighted("hinge", r4c.losses.TopKWeights(2), "binary"),
+    ordered_weighted("exponential", r4c.losses.UniformWeights(), "binary", extreme=80.0),
+    ordered_weighted(
+        r4c.ops.Ramp(4.0), r4c.losses.StaircaseWeights([(1, 1.0), (3, 0.5)], tail=0.2), "binary"
+    ),
 ]
 
 HEADS = {

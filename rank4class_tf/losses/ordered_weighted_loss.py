@@ -1,0 +1,94 @@
+"""OrderedWeightedLoss."""
+
+from tensorflow import keras
+
+from rank4class_tf import _keras, ops
+from rank4class_tf.losses._base import RankingLoss
+
+for _cls in (
+    ops.ListedWeights,
+    ops.PowerLawWeights,
+    ops.Ramp,
+    ops.StaircaseWeights,
+    ops.TopKWeights,
+    ops.UniformWeights,
+):
+    _keras.register(_cls)
+
+
+class OrderedWeightedBase(RankingLoss):
+    """What the losses over ordered negatives share: `kind`, `phi` and `weights`."""
+
+    def __init__(self, kind="pairwise", phi="hinge", weights=None, **kwargs):
+        super().__init__(**kwargs)
+        ops.check_kind(kind)
+        phi, weights = _deserialized(phi), _deserialized(weights)
+        ops.get_phi(phi)
+        self.kind = kind
+        self.phi = phi
+        self.weights = ops.TopKWeights(1) if weights is None else ops.get_weights(weights)
+
+
+def _deserialized(value):
+    return keras.utils.deserialize_keras_object(value) if isinstance(value, dict) else value
+
+
+@_keras.register
+class OrderedWeightedLoss(OrderedWeightedBase):
+    r"""Weights on the ordered negatives: the more weight ahead, the more the top counts.
+
+    With $v_{[j]}$ the j-th highest score of an item that is not positive, `kind="pairwise"` is the
+    first and `kind="binary"` the second of
+
+    $$\sum_y w_y \sum_j \theta_j \varphi(v_y - v_{[j]}), \qquad
+    \sum_y w_y \Big( \varphi(v_y) + \sum_j \theta_j \varphi(-v_{[j]}) \Big)$$
+
+    Convex where $\varphi$ is convex and the weights do not rise. With `TopKWeights(k)` it bounds
+    the 0/1 loss of the k best (binary: twice that loss) from above.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    definitions 3 and 4, theorems 2 and 3.
+
+    Args:
+        kind: `"pairwise"` or `"binary"`.
+        phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
+            `ops.Ramp(width)`, or an elementwise function of a tensor of margins.
+        weights: $\theta$: `TopKWeights(k)`, `UniformWeights()`, `PowerLawWeights(exponent)`,
+            `StaircaseWeights(steps)` or a list of numbers, 0 after its end. None means
+            `TopKWeights(1)`.
+        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `kind`, `phi` or `weights` is unknown.
+
+    Example:
+        >>> loss = OrderedWeightedLoss(weights=[1.0, 0.5])
+        >>> float(loss([0], [[1.0, 0.5, 0.0, 0.75]]))  # 1 * 0.75 + 0.5 * 0.5
+        1.0
+    """
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        return ops.ordered_weighted(
+            scores, class_ids, relevance, kind=self.kind, phi=self.phi, weights=self.weights
+        )
+
+    @classmethod
+    def crammer_singer(cls, **kwargs):
+        """The multiclass SVM of Crammer and Singer (2001): the highest negative alone."""
+        return cls("pairwise", "hinge", ops.TopKWeights(1), **kwargs)
+
+    @classmethod
+    def weston_watkins(cls, **kwargs):
+        """The multiclass SVM of Weston and Watkins (1998): all negatives alike."""
+        return cls("pairwise", "hinge", ops.UniformWeights(), **kwargs)
+
+    @classmethod
+    def lee(cls, **kwargs):
+        """The multiclass SVM of Lee, Lin and Wahba (2004): each score against zero."""
+        return cls("binary", "hinge", ops.UniformWeights(), **kwargs)
+
+    @classmethod
+    def top_k_svm(cls, k, **kwargs):
+        """The top-k SVM of Lapin, Hein and Schiele (2015): the mean over the k highest."""
+        return cls("pairwise", "hinge", ops.TopKWeights(k), **kwargs)
