@@ -37,7 +37,7 @@ def check_label_format(label_format):
         raise ValueError(f"`label_format` must be one of {_FORMATS}. Received: {label_format!r}.")
 
 
-def parse(y_true, y_pred, label_format=None, max_positives=None):
+def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
     """Brings labels and scores of any accepted form to `Lists`.
 
     Args:
@@ -46,6 +46,8 @@ def parse(y_true, y_pred, label_format=None, max_positives=None):
         y_pred: scores `[batch, n]`.
         label_format: `"ids"`, `"relevance"`, or None to tell them apart by their static shapes.
         max_positives: the most positives a list of relevance labels has; None means n.
+        exclude: items that are not there either: ids `[batch, E]` padded with -1 or ragged, or
+            booleans `[batch, n]`, True for such an item.
     """
     scores = tf.convert_to_tensor(y_pred)
     if scores.shape.rank is not None and scores.shape.rank != 2:
@@ -61,11 +63,13 @@ def parse(y_true, y_pred, label_format=None, max_positives=None):
     label_format = label_format or _infer_format(y_true.shape, scores.shape)
 
     if label_format == "ids":
-        return _from_ids(y_true, scores)
-    return _from_relevance(y_true, scores, max_positives)
+        lists = _from_ids(y_true, scores)
+    else:
+        lists = _from_relevance(y_true, scores, max_positives)
+    return lists if exclude is None else _without(lists, exclude)
 
 
-def list_weights(sample_weight, y_true, y_pred, label_format=None):
+def list_weights(sample_weight, y_true, y_pred, label_format=None, exclude=None):
     """Brings sample weights of any accepted form to a scalar or `[batch]`.
 
     Weights per item `[batch, n]` become weights per list as in TF-Ranking:
@@ -81,7 +85,7 @@ def list_weights(sample_weight, y_true, y_pred, label_format=None):
         return weights
     if weights.shape[1] == 1:
         return tf.squeeze(weights, axis=1)
-    lists = parse(y_true, y_pred, label_format)
+    lists = parse(y_true, y_pred, label_format, exclude=exclude)
     lists.scores.shape.assert_is_compatible_with(weights.shape)
     weights = tf.gather(
         tf.cast(weights, lists.scores.dtype), tf.maximum(lists.class_ids, 0), batch_dims=1
@@ -158,6 +162,48 @@ def _from_relevance(labels, scores, max_positives):
         class_ids.set_shape(scores.shape)
         relevance.set_shape(scores.shape)
     return Lists(scores, labels >= 0, class_ids, relevance, invalid)
+
+
+def excluded_items(exclude, scores_shape):
+    """Brings the items to leave out to a mask.
+
+    Args:
+        exclude: ids `[batch, E]` padded with -1 or ragged, or booleans `[batch, n]`, True for an
+            item to leave out.
+        scores_shape: `[batch, n]`, a tensor.
+
+    Returns:
+        Booleans `[batch, n]`, and `[batch]` booleans, True where ids break the rules. Only in graph
+        mode; in eager mode such ids raise.
+    """
+    if isinstance(exclude, tf.RaggedTensor):
+        exclude = exclude.to_tensor(default_value=-1)
+    exclude = tf.convert_to_tensor(exclude)
+    rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
+    if exclude.shape.rank != 2 or not (exclude.dtype.is_integer or exclude.dtype.is_bool):
+        raise ValueError(f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape}.")
+    if exclude.dtype.is_bool:
+        return exclude, tf.zeros(tf.shape(exclude)[:1], tf.bool)
+    batch, n = tf.unstack(scores_shape)
+    bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
+    invalid = _check(bad, exclude, rule)
+    # Padding goes to a column of its own, which is cut off.
+    column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
+    row = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], tf.shape(column))
+    index = tf.stack([row, column], axis=-1)
+    return tf.scatter_nd(index, tf.ones_like(column), [batch, n + 1])[:, :n] > 0, invalid
+
+
+def _without(lists, exclude):
+    """The lists without the items that `exclude` names."""
+    mask, invalid = excluded_items(exclude, tf.shape(lists.scores))
+    there = ~tf.gather(mask, tf.maximum(lists.class_ids, 0), batch_dims=1)
+    return lists._replace(
+        present=~mask if lists.present is None else lists.present & ~mask,
+        class_ids=tf.where(there, lists.class_ids, -1),
+        relevance=tf.where(there, lists.relevance, tf.zeros_like(lists.relevance)),
+        invalid=lists.invalid | invalid,
+    )
 
 
 def _compact(positive, position, limit):

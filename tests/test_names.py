@@ -6,18 +6,29 @@ import rank4class_tf as r4c
 from rank4class_tf._registry import snake_case
 
 
-@pytest.mark.parametrize("module", [r4c.losses, r4c.metrics])
-def test_every_public_class_has_a_name(module):
-    bases = (r4c.losses.RankingLoss, r4c.metrics.RankingMetric)
-    for name in module.__all__:
-        cls = getattr(module, name)
-        if cls in bases or not isinstance(cls, type) or not issubclass(cls, bases):
-            continue
-        assert type(module.get(snake_case(name))).__name__ == name
+def public_classes(module, base):
+    public = {name: getattr(module, name) for name in module.__all__}
+    return [
+        name
+        for name, value in public.items()
+        if isinstance(value, type) and issubclass(value, base) and value is not base
+    ]
+
+
+def test_every_loss_has_a_name():
+    for name in public_classes(r4c.losses, r4c.losses.RankingLoss):
+        assert type(r4c.losses.get(snake_case(name))).__name__ == name
+
+
+def test_every_metric_has_a_name():
+    for name in public_classes(r4c.metrics, r4c.metrics.RankingMetric):
+        cutoff = "@5" if name.endswith("AtK") else ""
+        identifier = snake_case(name.removesuffix("AtK")) + cutoff
+        assert type(r4c.metrics.get(identifier)).__name__ == name
 
 
 def test_every_head_has_a_name():
-    for name in set(r4c.layers.__all__) - {"Head", "get_head"}:
+    for name in public_classes(r4c.layers, r4c.layers.Head):
         head = r4c.layers.get_head(snake_case(name.removesuffix("Head")), num_classes=3)
         assert type(head).__name__ == name and head.num_classes == 3
 
@@ -26,6 +37,7 @@ def test_cutoff_of_a_metric():
     assert r4c.metrics.get("ndcg@5").k == 5
     assert r4c.metrics.get("top_k_accuracy@3").k == 3
     assert r4c.metrics.get("ndcg").k is None
+    assert r4c.metrics.get("precision@7").k == 7
     with pytest.raises(ValueError, match="`k` must be a positive integer"):
         r4c.metrics.get("ndcg@0")
 

@@ -1,12 +1,20 @@
-"""Keras layers: heads that score classes."""
+"""Keras layers: heads that score classes, and what goes around them."""
 
 from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers.concat_head import ConcatHead
 from rank4class_tf.layers.dot_product_head import DotProductHead
+from rank4class_tf.layers.exclude_items import ExcludeItems
 from rank4class_tf.layers.latent_cross_head import LatentCrossHead
 
-__all__ = ["ConcatHead", "DotProductHead", "Head", "LatentCrossHead", "get_head"]
+__all__ = [
+    "ConcatHead",
+    "DotProductHead",
+    "ExcludeItems",
+    "Head",
+    "LatentCrossHead",
+    "get_head",
+]
 
 _HEADS = _registry.by_snake_case([ConcatHead, DotProductHead, LatentCrossHead], suffix="Head")
 

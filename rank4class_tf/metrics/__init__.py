@@ -4,12 +4,27 @@ import re
 
 from rank4class_tf import _registry
 from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf.metrics.average_precision_at_k import AveragePrecisionAtK
+from rank4class_tf.metrics.mrr import MRR
 from rank4class_tf.metrics.ndcg import NDCG
+from rank4class_tf.metrics.precision_at_k import PrecisionAtK
+from rank4class_tf.metrics.recall_at_k import RecallAtK
 from rank4class_tf.metrics.top_k_accuracy import TopKAccuracy
 
-__all__ = ["NDCG", "RankingMetric", "TopKAccuracy", "get"]
+__all__ = [
+    "MRR",
+    "NDCG",
+    "AveragePrecisionAtK",
+    "PrecisionAtK",
+    "RankingMetric",
+    "RecallAtK",
+    "TopKAccuracy",
+    "get",
+]
 
-_CLASSES = _registry.by_snake_case([NDCG, TopKAccuracy])
+_CLASSES = _registry.by_snake_case(
+    [AveragePrecisionAtK, MRR, NDCG, PrecisionAtK, RecallAtK, TopKAccuracy], suffix="AtK"
+)
 
 
 def get(identifier, **kwargs):

@@ -1,9 +1,9 @@
-"""What all metrics share: label forms, masks, weights, accumulation."""
+"""What all metrics share: label forms, masks, weights, cutoffs, accumulation."""
 
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _config, _labels, _registry
+from rank4class_tf import _checks, _config, _labels, _registry, ops
 
 
 class RankingMetric(keras.metrics.Metric):
@@ -12,12 +12,19 @@ class RankingMetric(keras.metrics.Metric):
     The result is the weighted mean over lists, a list without positives left out. **Labels**
     `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
     relevance `[batch, n]`, where a negative entry marks an item that is not there. **Scores**
-    `y_pred` are `[batch, n]`; a NaN ranks last and is never a hit. Ties are broken at random, in
-    expectation, so that equal scores give chance level.
+    `y_pred` are `[batch, n]`; a NaN ranks last and is never a hit, -inf is a score like others.
+    Ties are broken at random, in expectation, so that equal scores give chance level.
+
+    **Items to leave out**, such as those that a user has seen, are no part of the ranking when
+    `update_state` gets them as `exclude` or when their relevance is negative. Where Keras calls
+    `update_state`, put `rank4class_tf.layers.ExcludeItems` at the end of the model.
     """
 
+    # How many values one pass gives.
+    num_results = 1
+
     def __init__(self, *, label_format=None, name=None, dtype=None):
-        """Args shared by all metrics.
+        """Arguments that all metrics share.
 
         Args:
             label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
@@ -29,38 +36,74 @@ class RankingMetric(keras.metrics.Metric):
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         self.label_format = label_format
         # A float64 sum of 10**7 examples is exact to 1e-9; a float32 one is not to 1e-3.
-        self.total, self.weight = (
-            self.add_weight(name=name, shape=(), initializer="zeros", dtype="float64")
-            for name in ("total", "weight")
+        self.total = self.add_weight(
+            name="total", shape=(self.num_results,), initializer="zeros", dtype="float64"
         )
+        self.weight = self.add_weight(name="weight", shape=(), initializer="zeros", dtype="float64")
 
-    def compute(self, scores, class_ids, relevance):
-        """The formula: `[batch, n]`, `[batch, P]`, `[batch, P]` -> `[batch]`.
+    @property
+    def result_names(self):
+        """Names of the `num_results` values that one pass gives."""
+        return [self.name]
 
-        An item that is not there has the score NaN.
-        """
+    def compute(self, ranks):
+        """The formula: `rank4class_tf.ops.Ranks` -> `[batch]` float64 for each result name."""
         raise NotImplementedError
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
-        lists = _labels.parse(y_true, y_pred, self.label_format)
-        scores = lists.scores
-        if lists.present is not None:
-            scores = tf.where(lists.present, scores, tf.constant(float("nan"), scores.dtype))
-        values = tf.cast(self.compute(scores, lists.class_ids, lists.relevance), tf.float64)
-        values = tf.where(lists.invalid, tf.constant(float("nan"), tf.float64), values)
+    def per_list(self, y_true, y_pred, sample_weight=None, exclude=None):
+        """Computes the values and the weight of each list.
+
+        Args:
+            y_true: labels of any form.
+            y_pred: scores `[batch, n]`.
+            sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
+            exclude: items that are not there: ids `[batch, E]` padded with -1 or ragged, or
+                booleans `[batch, n]`, True for such an item.
+
+        Returns:
+            Values `[batch, r]`, one column for each of `result_names`, and weights `[batch]`, both
+            float64. A list without positives has the weight 0.
+        """
+        lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude)
+        ranks = ops.ranks_of_positives(
+            lists.scores, lists.class_ids, lists.relevance, lists.present
+        )
         counted = lists.has_positive | lists.invalid
+        values = tf.stack(self.compute(ranks), axis=-1)
+        values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
+        nan = tf.constant(float("nan"), tf.float64)
+        values = tf.where(lists.invalid[:, tf.newaxis], nan, values)
         weights = tf.cast(counted, tf.float64)
         if sample_weight is not None:
-            sample_weight = _labels.list_weights(sample_weight, y_true, y_pred, self.label_format)
+            sample_weight = _labels.list_weights(
+                sample_weight, y_true, y_pred, self.label_format, exclude
+            )
             weights *= tf.cast(sample_weight, tf.float64)
-        self.total.assign_add(tf.reduce_sum(tf.where(counted, values, 0.0) * weights))
+        return values, weights
+
+    def update_state(self, y_true, y_pred, sample_weight=None, exclude=None):
+        """Adds a batch; the arguments are those of `per_list`."""
+        values, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
+        self.total.assign_add(tf.reduce_sum(values * weights[:, tf.newaxis], axis=0))
         self.weight.assign_add(tf.reduce_sum(weights))
 
     def result(self):
         """Returns the weighted mean, 0 before any list with a positive."""
         total, weight = tf.convert_to_tensor(self.total), tf.convert_to_tensor(self.weight)
-        return tf.cast(tf.math.divide_no_nan(total, weight), self.dtype)
+        means = tf.unstack(tf.cast(tf.math.divide_no_nan(total, weight), self.dtype))
+        names = self.result_names
+        return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
+
+    def reset_state(self):
+        """Forgets all batches."""
+        for variable in self.variables:
+            variable.assign(tf.zeros_like(variable))
+
+    def merge_state(self, metrics):
+        """Adds what other metrics of the same configuration have seen."""
+        for metric in metrics:
+            for mine, other in zip(self.variables, metric.variables, strict=True):
+                mine.assign_add(tf.convert_to_tensor(other))
 
     def get_config(self):
         """Returns the constructor arguments."""
@@ -70,3 +113,56 @@ class RankingMetric(keras.metrics.Metric):
     def from_config(cls, config):
         """Builds the metric that `get_config` describes."""
         return cls(**config)
+
+
+class CutoffMetric(RankingMetric):
+    """Base of the metrics at a cutoff k; a subclass is `compute_at`."""
+
+    # Whether the cutoff may be None, for all ranks.
+    all_ranks = True
+
+    def __init__(self, k, *, name=None, **kwargs):
+        """Arguments that all metrics at a cutoff share.
+
+        Args:
+            k: cutoff, None for all ranks, or a list of these; a list costs one pass and makes the
+                result a dictionary.
+            name: name of the metric; None means that of the class, with the cutoff.
+            **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+
+        Raises:
+            ValueError: if a cutoff is not a positive integer or, where `all_ranks`, None.
+        """
+        several = isinstance(k, (list, tuple))
+        cutoffs = tuple(self._check_cutoff(c) for c in (k if several else [k]))
+        if len(set(cutoffs)) < len(cutoffs) or not cutoffs:
+            raise ValueError(f"`k` must list different cutoffs, at least one. Received: k={k!r}.")
+        self.k = cutoffs if several else cutoffs[0]
+        self.num_results = len(cutoffs)
+        family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
+        super().__init__(name=name or (family if several else self._name_at(family, k)), **kwargs)
+
+    @property
+    def cutoffs(self):
+        """The cutoffs, one or more, None for all ranks."""
+        return self.k if isinstance(self.k, tuple) else (self.k,)
+
+    @property
+    def result_names(self):
+        """Names of the values, one for each cutoff."""
+        several = isinstance(self.k, tuple)
+        return [self._name_at(self.name, k) for k in self.k] if several else [self.name]
+
+    def compute_at(self, ranks, k):
+        """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]` float64."""
+        raise NotImplementedError
+
+    def compute(self, ranks):
+        """The formula at each cutoff."""
+        return [self.compute_at(ranks, k) for k in self.cutoffs]
+
+    def _check_cutoff(self, k):
+        return None if k is None and self.all_ranks else _checks.positive_int("k", k)
+
+    def _name_at(self, name, k):
+        return name if k is None else f"{name}_at_{k}"

@@ -1,13 +1,11 @@
 """NDCG."""
 
-import tensorflow as tf
-
-from rank4class_tf import _checks, _keras, ops
-from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf import _keras, ops
+from rank4class_tf.metrics._base import CutoffMetric
 
 
 @_keras.register
-class NDCG(RankingMetric):
+class NDCG(CutoffMetric):
     r"""Normalised discounted cumulative gain, over the first k ranks.
 
     $$\mathrm{NDCG@}k = \frac{1}{\mathrm{idealDCG}} \sum_{i : \pi(i) \le k}
@@ -18,12 +16,12 @@ class NDCG(RankingMetric):
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
-        k: cutoff, or None for all ranks.
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         name: None means `"ndcg_at_<k>"`.
         **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if `k` is not a positive integer or None.
+        ValueError: if `k` is not a positive integer or None, or a list of these.
 
     Example:
         >>> metric = NDCG(k=5)
@@ -33,13 +31,8 @@ class NDCG(RankingMetric):
     """
 
     def __init__(self, k=None, name=None, **kwargs):
-        if k is not None:
-            k = _checks.positive_int("k", k)
-        super().__init__(name=name or ("ndcg" if k is None else f"ndcg_at_{k}"), **kwargs)
-        self.k = k
+        super().__init__(k, name=name, **kwargs)
 
-    def compute(self, scores, class_ids, relevance):
+    def compute_at(self, ranks, k):
         """The formula."""
-        above, tied = ops.count_above_and_tied(scores, class_ids)
-        discount = ops.expected_discount(above, tied, self.k, tf.shape(scores)[1])
-        return ops.ndcg_from_discount(discount, tf.cast(relevance, tf.float64), self.k)
+        return ops.ndcg_at_k(ranks, k)

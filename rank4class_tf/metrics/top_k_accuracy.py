@@ -1,11 +1,11 @@
 """TopKAccuracy."""
 
-from rank4class_tf import _checks, _keras, ops
-from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf import _keras, ops
+from rank4class_tf.metrics._base import CutoffMetric
 
 
 @_keras.register
-class TopKAccuracy(RankingMetric):
+class TopKAccuracy(CutoffMetric):
     r"""Share of lists with a positive among the k highest scores.
 
     $$\min(1, k \cdot \mathrm{Precision@}k)$$
@@ -15,12 +15,12 @@ class TopKAccuracy(RankingMetric):
     Source: Rank4Class, section 2.2.
 
     Args:
-        k: how many of the highest scores count, >= 1.
+        k: how many of the highest scores count, >= 1, or a list of such cutoffs.
         name: None means `"top_<k>_accuracy"`.
         **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if `k` is not a positive integer.
+        ValueError: if `k` is not a positive integer, or a list of these.
 
     Example:
         >>> metric = TopKAccuracy(k=1)
@@ -29,11 +29,14 @@ class TopKAccuracy(RankingMetric):
         0.75
     """
 
-    def __init__(self, k=1, name=None, **kwargs):
-        k = _checks.positive_int("k", k)
-        super().__init__(name=name or f"top_{k}_accuracy", **kwargs)
-        self.k = k
+    all_ranks = False
 
-    def compute(self, scores, class_ids, relevance):
+    def __init__(self, k=1, name=None, **kwargs):
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks, k):
         """The formula."""
-        return ops.top_k_hit_probability(scores, class_ids, relevance, self.k)
+        return ops.top_k_hit_probability(ranks, k)
+
+    def _name_at(self, name, k):
+        return f"top_{k}_accuracy" if name == "top_k_accuracy" else super()._name_at(name, k)

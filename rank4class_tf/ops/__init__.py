@@ -1,13 +1,21 @@
 """The mathematics: pure functions on tensors.
 
 Conventions: `scores` is `[batch, n]`, -inf for an item that is not there; `class_ids` is
-`[batch, P]`, padded with -1; `relevance` is `[batch, P]`, the label of each positive.
+`[batch, P]`, padded with -1; `relevance` is `[batch, P]`, the label of each positive. Metrics are
+functions of the positives' `Ranks`, in which a NaN score ranks last and -inf is a score.
 """
 
+from rank4class_tf.ops.dcg import dcg_at_k, exponential_gain, logarithmic_discount, ndcg_at_k
+from rank4class_tf.ops.first_rank import best_group, reciprocal_rank, top_k_hit_probability
+from rank4class_tf.ops.hits import (
+    average_precision_at_k,
+    hits_at_k,
+    precision_at_k,
+    recall_at_k,
+)
 from rank4class_tf.ops.listwise import (
     approx_ndcg_loss,
     ndcg,
-    ndcg_from_discount,
     pairwise_logistic_loss,
     softmax_loss,
 )
@@ -36,10 +44,13 @@ from rank4class_tf.ops.phi import (
 )
 from rank4class_tf.ops.rankmax import rankmax_loss
 from rank4class_tf.ops.ranks import (
+    Ranks,
     count_above_and_tied,
-    expected_discount,
+    count_greater_and_equal,
+    mean_over_ties,
+    ranks_of_positives,
+    reciprocals,
     sigmoid_ranks,
-    top_k_hit_probability,
 )
 
 __all__ = [
@@ -47,24 +58,37 @@ __all__ = [
     "OrderedWeights",
     "PowerLawWeights",
     "Ramp",
+    "Ranks",
     "StaircaseWeights",
     "TopKWeights",
     "UniformWeights",
     "approx_ndcg_loss",
+    "average_precision_at_k",
+    "best_group",
     "check_kind",
     "count_above_and_tied",
-    "expected_discount",
+    "count_greater_and_equal",
+    "dcg_at_k",
     "exponential",
+    "exponential_gain",
     "get_phi",
     "get_weights",
     "hinge",
+    "hits_at_k",
+    "logarithmic_discount",
     "logistic",
+    "mean_over_ties",
     "ndcg",
-    "ndcg_from_discount",
+    "ndcg_at_k",
     "ordered_weighted",
     "ordered_weighted_loss",
     "pairwise_logistic_loss",
+    "precision_at_k",
     "rankmax_loss",
+    "ranks_of_positives",
+    "recall_at_k",
+    "reciprocal_rank",
+    "reciprocals",
     "sigmoid_ranks",
     "snm_expected_weights",
     "softmax_loss",

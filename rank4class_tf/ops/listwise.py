@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf.ops import _positives
+from rank4class_tf.ops.dcg import exponential_gain, logarithmic_discount
 from rank4class_tf.ops.ranks import sigmoid_ranks
 
 
@@ -117,35 +118,10 @@ def ndcg(ranks, relevance):
         >>> ndcg([[3.0]], [[1.0]]).numpy()  # 1 / log2(1 + 3)
         array([0.5], dtype=float32)
     """
-    return ndcg_from_discount(_discount(tf.convert_to_tensor(ranks)), relevance)
-
-
-def ndcg_from_discount(discount, relevance, k=None):
-    """NDCG from the discount of each positive; see `ndcg`.
-
-    Args:
-        discount: `[batch, P]`, in [0, 1].
-        relevance: `[batch, P]`, the label of each positive, 0 where padded.
-        k: cutoff of the ideal DCG, or None for none.
-
-    Returns:
-        `[batch]`, in [0, 1]; 0 for a list without positives.
-
-    Example:
-        >>> ndcg_from_discount([[0.5]], [[1.0]]).numpy()
-        array([0.5], dtype=float32)
-    """
-    gain = gains(tf.convert_to_tensor(relevance))
-    ideal = tf.sort(gain, axis=-1, direction="DESCENDING")[:, :k]
-    ideal_ranks = tf.cast(tf.range(1, tf.shape(ideal)[1] + 1), gain.dtype)
-    ideal_dcg = tf.reduce_sum(ideal * _discount(ideal_ranks), axis=-1)
-    return tf.math.divide_no_nan(tf.reduce_sum(gain * discount, axis=-1), ideal_dcg)
-
-
-def gains(relevance):
-    """Gain of a relevance label, `2**y - 1`."""
-    return tf.math.expm1(relevance * np.log(2.0))
-
-
-def _discount(ranks):
-    return np.log(2.0) / tf.math.log1p(ranks)
+    ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
+    gain = exponential_gain(relevance)
+    ideal = tf.sort(gain, axis=-1, direction="DESCENDING")
+    ideal_ranks = tf.range(1, tf.shape(ideal)[1] + 1, dtype=gain.dtype)
+    ideal_dcg = tf.reduce_sum(ideal * logarithmic_discount(ideal_ranks), axis=-1)
+    dcg = tf.reduce_sum(gain * logarithmic_discount(ranks), axis=-1)
+    return tf.math.divide_no_nan(dcg, ideal_dcg)

@@ -1,10 +1,10 @@
 """Ranks: exact, with ties in expectation, and soft."""
 
-import numpy as np
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from rank4class_tf.ops import _pairs, _positives
-from rank4class_tf.ops._binomial import log_binomial
 
 
 def sigmoid_ranks(scores, class_ids, temperature=0.1):
@@ -32,6 +32,64 @@ def sigmoid_ranks(scores, class_ids, temperature=0.1):
     return 0.5 + lists.sum_over_items(lambda s, p: tf.sigmoid((s - p) / temperature))
 
 
+class Ranks(NamedTuple):
+    """Ranks of the positives of a batch of lists, the order of tied items left open.
+
+    A positive has one of the ranks `above + 1, ..., above + tied`, each equally likely.
+
+    Attributes:
+        above: `[batch, P]` float64, the number of items with a higher score.
+        tied: `[batch, P]` float64, the number of items with the same score, itself included; 0
+            for a positive whose score is NaN, which is never a hit, and for padding.
+        relevance: `[batch, P]` float64, the label of each positive, 0 where padded.
+        num_items: `[batch]` float64, how many items a list has.
+        max_items: scalar int32, the width of the scores.
+    """
+
+    above: tf.Tensor
+    tied: tf.Tensor
+    relevance: tf.Tensor
+    num_items: tf.Tensor
+    max_items: tf.Tensor
+
+    @property
+    def num_positives(self):
+        """`[batch]` float64."""
+        return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=tf.float64)
+
+
+def ranks_of_positives(scores, class_ids, relevance=None, present=None):
+    """Ranks each positive among the items of its list.
+
+    Args:
+        scores: `[batch, n]`; a NaN ranks last.
+        class_ids: `[batch, P]` integers, padded with -1.
+        relevance: `[batch, P]`, the label of each positive; None means 1.
+        present: `[batch, n]` booleans, False for an item that is not there; None if all are there.
+
+    Returns:
+        `Ranks`.
+
+    Example:
+        >>> ranks = ranks_of_positives([[3.0, 1.0, 1.0, 2.0]], [[1, 0]])
+        >>> ranks.above.numpy(), ranks.tied.numpy()
+        (array([[2., 0.]]), array([[2., 1.]]))
+    """
+    scores = tf.convert_to_tensor(scores)
+    class_ids = tf.convert_to_tensor(class_ids)
+    batch, n = tf.unstack(tf.shape(scores))
+    num_items = tf.fill([batch], tf.cast(n, tf.float64))
+    if present is not None:
+        scores = tf.where(present, scores, tf.constant(float("nan"), scores.dtype))
+        num_items = tf.math.count_nonzero(present, axis=-1, dtype=tf.float64)
+    there = class_ids >= 0
+    if relevance is None:
+        relevance = tf.ones_like(class_ids)
+    relevance = tf.where(there, tf.cast(relevance, tf.float64), tf.zeros([], tf.float64))
+    above, tied = count_above_and_tied(scores, class_ids)
+    return Ranks(tf.cast(above, tf.float64), tf.cast(tied, tf.float64), relevance, num_items, n)
+
+
 def count_above_and_tied(scores, class_ids):
     """Counts the items above and the items tied with each positive.
 
@@ -50,49 +108,60 @@ def count_above_and_tied(scores, class_ids):
     """
     scores = tf.convert_to_tensor(scores)
     class_ids = tf.convert_to_tensor(class_ids)
-    there = tf.cast(class_ids >= 0, scores.dtype)
     positives = tf.gather(scores, tf.maximum(class_ids, 0), batch_dims=1)
+    nan = tf.constant(float("nan"), scores.dtype)
+    return count_greater_and_equal(scores, tf.where(class_ids >= 0, positives, nan))
 
-    def count(compare):
-        sums = _pairs.sum_over_items(
-            lambda s, p: tf.cast(compare(s, p), scores.dtype),
-            [scores],
-            [positives],
-            _pairs.visited(there),
+
+def count_greater_and_equal(values, thresholds):
+    """Counts the values greater than, and equal to, each threshold.
+
+    Args:
+        values: `[batch, n]`; a NaN is not counted.
+        thresholds: `[batch, P]`; a NaN has the counts 0.
+
+    Returns:
+        Two tensors `[batch, P]` of the dtype of the values.
+
+    Example:
+        >>> greater, equal = count_greater_and_equal([[3.0, 1.0, 1.0]], [[1.0, 2.0]])
+        >>> greater.numpy(), equal.numpy()
+        (array([[1., 1.]], dtype=float32), array([[2., 0.]], dtype=float32))
+    """
+    values, thresholds = tf.convert_to_tensor(values), tf.convert_to_tensor(thresholds)
+    visited = _pairs.visited(tf.cast(thresholds == thresholds, values.dtype))
+    return tuple(
+        _pairs.sum_over_items(
+            lambda v, t, compare=compare: tf.cast(compare(v, t), values.dtype),
+            [values],
+            [thresholds],
+            visited,
         )
-        return sums * there
+        for compare in (tf.greater, tf.equal)
+    )
 
-    return count(tf.greater), count(tf.equal)
 
+def mean_over_ties(table, above, tied):
+    r"""Mean of a function of the rank, over random orders of the tied items.
 
-def expected_discount(above, tied, k=None, max_rank=None):
-    r"""Discount of an item over random orders of those tied with it.
-
-    $$\frac{1}{m} \sum_{r=a+1}^{a+m} \frac{1(r \le k)}{\log_2(1 + r)}$$
+    $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
 
     with $a$ items above and $m$ tied, the item itself counted. 0 where $m = 0$.
 
     Args:
+        table: `[R]` float64, `f(1), ..., f(R)`; f is 0 beyond.
         above: number of items above.
         tied: number of items tied, of the shape of `above`.
-        k: cutoff, or None for none; then `max_rank` is needed.
-        max_rank: scalar integer, the number of items, used where `k` is None.
 
     Returns:
-        float64, of the shape of `above`, in [0, 1].
+        float64, of the shape of `above`.
 
     Example:
-        >>> expected_discount([0.0, 0.0], [1.0, 2.0], k=1).numpy()
-        array([1. , 0.5])
+        >>> mean_over_ties(reciprocals(2), [0.0, 1.0], [2.0, 2.0]).numpy()
+        array([0.75, 0.25])
     """
-    if k is None:
-        ranks = tf.range(1, max_rank + 1, dtype=tf.float64)
-        discounts = np.log(2.0) / tf.math.log1p(ranks)
-        limit = tf.cast(max_rank, tf.int32)
-    else:
-        discounts = tf.constant(1 / np.log2(1 + np.arange(1, k + 1, dtype=np.float64)))
-        limit = tf.constant(k)
-    sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(discounts)], axis=0)
+    sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(table)], axis=0)
+    limit = tf.shape(table)[0]
 
     def up_to(rank):
         return tf.gather(sums, tf.minimum(tf.cast(rank, tf.int32), limit))
@@ -101,37 +170,6 @@ def expected_discount(above, tied, k=None, max_rank=None):
     return tf.math.divide_no_nan(up_to(above + tied) - up_to(above), tf.cast(tied, tf.float64))
 
 
-def top_k_hit_probability(scores, class_ids, relevance, k):
-    r"""Probability that some positive is among the k highest scores, ties in random order.
-
-    With $a$ items above the best positive and $m$ tied with it, $q$ of them positive, and
-    $r = \min(\max(k - a, 0), m)$ places left:
-
-    $$1 - \binom{m - q}{r} \Big/ \binom{m}{r}$$
-
-    Args:
-        scores: `[batch, n]`; a NaN marks an item that is not there or that ranks last.
-        class_ids: `[batch, P]` integers, padded with -1.
-        relevance: `[batch, P]`, 0 where padded.
-        k: positive integer.
-
-    Returns:
-        `[batch]` float64, in [0, 1]; 0 for a list without positives.
-
-    Example:
-        >>> top_k_hit_probability([[2.0, 2.0, 1.0]], [[0]], [[1.0]], k=1).numpy()
-        array([0.5])
-    """
-    above, tied = (tf.cast(x, tf.float64) for x in count_above_and_tied(scores, class_ids))
-    ranked = tf.greater(relevance, 0) & (tied > 0)
-    above = tf.where(ranked, above, tf.constant(float("inf"), tf.float64))
-    best = tf.reduce_min(above, axis=-1, keepdims=True)
-    is_best = tf.cast(ranked & (above == best), tf.float64)
-    positives = tf.reduce_sum(is_best, axis=-1)
-    tied = tf.math.divide_no_nan(tf.reduce_sum(tied * is_best, axis=-1), positives)
-    places = tf.clip_by_value(k - best[:, 0], 0, tied)
-
-    others = tied - positives
-    log_miss = log_binomial(others, places) - log_binomial(tied, places)
-    miss = tf.exp(log_miss)
-    return tf.where(positives > 0, 1 - miss, tf.zeros_like(miss))
+def reciprocals(size):
+    """`[size]` float64, `1 / r` for the ranks r from 1 on."""
+    return 1 / tf.range(1, size + 1, dtype=tf.float64)

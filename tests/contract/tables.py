@@ -4,6 +4,7 @@ A new object gets a row here and with it every test of its kind.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import rank4class_tf as r4c
@@ -60,9 +61,61 @@ HEADS = {
     "concat": lambda **kw: r4c.layers.ConcatHead(num_classes=5, units=(6,), **kw),
 }
 
-METRICS = {
-    "ndcg": r4c.metrics.NDCG,
-    "ndcg_2": lambda **kw: r4c.metrics.NDCG(k=2, **kw),
-    "top_1_accuracy": lambda **kw: r4c.metrics.TopKAccuracy(k=1, **kw),
-    "top_3_accuracy": lambda **kw: r4c.metrics.TopKAccuracy(k=3, **kw),
-}
+
+@dataclasses.dataclass(frozen=True)
+class MetricCase:
+    """A metric and its definition in plain Python.
+
+    Attributes:
+        name: id of the test.
+        make: builds the metric; takes the keyword arguments that all metrics share.
+        value: the metric of one list without ties: takes the labels of the items in the order of
+            their ranks, and the positive labels of all items, also of those that are never a hit.
+    """
+
+    name: str
+    make: Callable
+    value: Callable
+
+
+def _hits(ranked, k):
+    return sum(y > 0 for y in ranked[:k])
+
+
+def _ndcg(ranked, positives, k=None):
+    def dcg(labels):
+        return sum((2**y - 1) / math.log2(1 + r) for r, y in enumerate(labels[:k], start=1))
+
+    return dcg(ranked) / dcg(sorted(positives, reverse=True))
+
+
+def _average_precision(ranked, positives, k=None):
+    precisions = [_hits(ranked, r) / r for r, y in enumerate(ranked[:k], start=1) if y > 0]
+    return sum(precisions) / min(len(ranked) if k is None else k, len(positives))
+
+
+def _reciprocal_rank(ranked, k=None):
+    return max((1 / r for r, y in enumerate(ranked[:k], start=1) if y > 0), default=0)
+
+
+def _at(metric, k):
+    return lambda **kw: metric(k=k, **kw)
+
+
+METRICS = [
+    MetricCase("ndcg", r4c.metrics.NDCG, _ndcg),
+    MetricCase("ndcg_2", _at(r4c.metrics.NDCG, 2), lambda r, p: _ndcg(r, p, 2)),
+    MetricCase("top_1", r4c.metrics.TopKAccuracy, lambda r, p: min(1, _hits(r, 1))),
+    MetricCase("top_3", _at(r4c.metrics.TopKAccuracy, 3), lambda r, p: min(1, _hits(r, 3))),
+    MetricCase("precision_1", _at(r4c.metrics.PrecisionAtK, 1), lambda r, p: _hits(r, 1)),
+    MetricCase("precision_4", _at(r4c.metrics.PrecisionAtK, 4), lambda r, p: _hits(r, 4) / 4),
+    MetricCase("recall_3", _at(r4c.metrics.RecallAtK, 3), lambda r, p: _hits(r, 3) / len(p)),
+    MetricCase("average_precision", r4c.metrics.AveragePrecisionAtK, _average_precision),
+    MetricCase(
+        "average_precision_3",
+        _at(r4c.metrics.AveragePrecisionAtK, 3),
+        lambda r, p: _average_precision(r, p, 3),
+    ),
+    MetricCase("mrr", r4c.metrics.MRR, lambda r, p: _reciprocal_rank(r)),
+    MetricCase("mrr_3", _at(r4c.metrics.MRR, 3), lambda r, p: _reciprocal_rank(r, 3)),
+]

@@ -1,0 +1,29 @@
+"""ExcludeItems."""
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, _labels
+
+
+@_keras.register
+class ExcludeItems(keras.layers.Layer):
+    """Gives the score -inf to items, such as those that a user has seen already.
+
+    Put it at the end of a model that is evaluated or used; during training such an item has a
+    loss of its own if it is a positive. A metric ranks -inf last.
+
+    Args:
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Example:
+        >>> ExcludeItems()([tf.constant([[3.0, 1.0, 2.0]]), tf.constant([[0, -1]])]).numpy()
+        array([[-inf,   1.,   2.]], dtype=float32)
+    """
+
+    def call(self, inputs):
+        """Scores `[batch, n]` and item ids `[batch, E]`, padded with -1 -> scores."""
+        scores, exclude = inputs
+        mask, invalid = _labels.excluded_items(exclude, tf.shape(scores))
+        scores = tf.where(mask, tf.constant(-float("inf"), scores.dtype), scores)
+        return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)

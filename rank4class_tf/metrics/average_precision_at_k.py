@@ -1,0 +1,37 @@
+"""AveragePrecisionAtK."""
+
+from rank4class_tf import _keras, ops
+from rank4class_tf.metrics._base import CutoffMetric
+
+
+@_keras.register
+class AveragePrecisionAtK(CutoffMetric):
+    r"""Average precision over the first k ranks; its mean over lists is the MAP.
+
+    $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
+
+    Ties count in expectation.
+
+    Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
+
+    Args:
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        name: None means `"average_precision_at_<k>"`.
+        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer or None, or a list of these.
+
+    Example:
+        >>> metric = AveragePrecisionAtK()
+        >>> metric.update_state([[0, 2]], [[0.0, 1.0, 2.0]])  # (1 / 1 + 2 / 3) / 2
+        >>> round(float(metric.result()), 6)
+        0.833333
+    """
+
+    def __init__(self, k=None, name=None, **kwargs):
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks, k):
+        """The formula."""
+        return ops.average_precision_at_k(ranks, k)

@@ -1,0 +1,39 @@
+"""RecallAtK."""
+
+from rank4class_tf import _keras, ops
+from rank4class_tf.metrics._base import CutoffMetric
+
+
+@_keras.register
+class RecallAtK(CutoffMetric):
+    r"""Share of the positives that are among the k highest scores.
+
+    $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
+
+    Ties count in expectation.
+
+    Source: Manning, Raghavan & Schütze 2008, section 8.4.
+
+    Args:
+        k: cutoff, >= 1, or a list of cutoffs.
+        name: None means `"recall_at_<k>"`.
+        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer, or a list of these.
+
+    Example:
+        >>> metric = RecallAtK(k=[1, 3])
+        >>> metric.update_state([[0, 2]], [[0.0, 1.0, 2.0]])  # ranks 3 and 1
+        >>> {name: float(value) for name, value in metric.result().items()}
+        {'recall_at_1': 0.5, 'recall_at_3': 1.0}
+    """
+
+    all_ranks = False
+
+    def __init__(self, k, name=None, **kwargs):
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks, k):
+        """The formula."""
+        return ops.recall_at_k(ranks, k)

@@ -1,0 +1,89 @@
+"""Discounted cumulative gain, from ranks; ties in expectation."""
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf.ops.ranks import mean_over_ties
+
+
+def exponential_gain(relevance):
+    """Gain `2**y - 1` of a label y.
+
+    Example:
+        >>> exponential_gain([0.0, 1.0, 2.0]).numpy()
+        array([0., 1., 3.], dtype=float32)
+    """
+    return tf.math.expm1(tf.convert_to_tensor(relevance) * np.log(2.0))
+
+
+def logarithmic_discount(rank):
+    """Discount `1 / log2(1 + r)` of a rank r.
+
+    Example:
+        >>> logarithmic_discount([1.0, 3.0]).numpy()
+        array([1. , 0.5], dtype=float32)
+    """
+    return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
+
+
+def dcg_at_k(ranks, k=None, gain=exponential_gain, discount=logarithmic_discount):
+    r"""Discounted cumulative gain over the first k ranks.
+
+    $$\sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
+    g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
+
+    Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
+
+    Args:
+        ranks: `Ranks`.
+        k: positive integer, or None for all ranks.
+        gain: maps labels to gains, both float64, with gain 0 for label 0.
+        discount: maps ranks >= 1 to factors, both float64.
+
+    Returns:
+        `[batch]` float64.
+
+    Example:
+        >>> from rank4class_tf import ops
+        >>> ranks = ops.ranks_of_positives([[3.0, 1.0, 2.0]], [[1]])
+        >>> dcg_at_k(ranks).numpy()  # 1 / log2(1 + 3)
+        array([0.5])
+    """
+    table = _discounts(ranks, k, discount)
+    expected = mean_over_ties(table, ranks.above, ranks.tied)
+    return tf.reduce_sum(gain(ranks.relevance) * expected, axis=-1)
+
+
+def ndcg_at_k(ranks, k=None, gain=exponential_gain, discount=logarithmic_discount):
+    r"""Normalised discounted cumulative gain over the first k ranks.
+
+    $$\frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
+
+    The ideal DCG is that of the items in the order of their labels.
+
+    Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
+
+    Args:
+        ranks: `Ranks`.
+        k: positive integer, or None for all ranks.
+        gain: maps labels to gains, both float64, with gain 0 for label 0, increasing.
+        discount: maps ranks >= 1 to factors, both float64, decreasing.
+
+    Returns:
+        `[batch]` float64, in [0, 1]; 0 for a list without positives.
+
+    Example:
+        >>> from rank4class_tf import ops
+        >>> ranks = ops.ranks_of_positives([[3.0, 1.0, 2.0]], [[1]])
+        >>> ndcg_at_k(ranks, k=2).numpy()
+        array([0.])
+    """
+    ideal = tf.sort(ranks.relevance, axis=-1, direction="DESCENDING")[:, :k]
+    factors = _discounts(ranks, k, discount)[: tf.shape(ideal)[1]]
+    ideal = tf.reduce_sum(gain(ideal[:, : tf.shape(factors)[0]]) * factors, axis=-1)
+    return tf.math.divide_no_nan(dcg_at_k(ranks, k, gain, discount), ideal)
+
+
+def _discounts(ranks, k, discount):
+    size = ranks.max_items if k is None else k
+    return discount(tf.range(1, size + 1, dtype=tf.float64))

@@ -1,0 +1,344 @@
+"""What holds for every metric."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+from .tables import METRICS
+
+pytestmark = pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
+
+BATCH, N = 4, 6
+
+
+@pytest.fixture
+def scores(rng):
+    return rng.normal(size=(BATCH, N)).astype(np.float32)
+
+
+@pytest.fixture
+def relevance():
+    labels = np.zeros((BATCH, N), np.float32)
+    labels[0, 4] = 1
+    labels[1, [0, 3]] = 1, 2
+    labels[2, [1, 4, 5]] = 1, 1, 3
+    labels[3, :] = [2, 0, 1, 3, 0, 1]
+    return labels
+
+
+def brute_force(case, labels, scores):
+    """The mean of the definition over all orders that agree with the scores."""
+    there = [(s, float(y)) for s, y in zip(scores, labels, strict=True) if y >= 0]
+    ranked_labels = [(s, y) for s, y in there if not np.isnan(s)]
+    orders = [
+        [y for _, y in order]
+        for order in itertools.permutations(ranked_labels)
+        if all(a[0] >= b[0] for a, b in itertools.pairwise(order))
+    ]
+    # A NaN ranks last and is never a hit.
+    unranked = [0] * (len(there) - len(ranked_labels))
+    positives = [y for _, y in there if y > 0]
+    return np.mean([case.value(order + unranked, positives) for order in orders])
+
+
+def per_list(case, y_true, y_pred, **kwargs):
+    return case.make(**kwargs).per_list(y_true, y_pred)[0].numpy()[:, 0]
+
+
+def graph(update, **kwargs):
+    """A tf.function that returns nothing; Keras 2 returns an operation from an update."""
+
+    def without_result(*args):
+        update(*args)
+
+    return tf.function(without_result, **kwargs)
+
+
+def result(metric, *batches):
+    for batch in batches:
+        metric.update_state(*batch)
+    return float(metric.result())
+
+
+def test_equals_the_definition(case, scores, relevance):
+    expected = [brute_force(case, *lists) for lists in zip(relevance, scores, strict=True)]
+    assert len(set(expected)) > 1
+    np.testing.assert_allclose(per_list(case, relevance, scores), expected, rtol=1e-12)
+    np.testing.assert_allclose(result(case.make(), (relevance, scores)), np.mean(expected), 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ties_count_in_expectation_over_their_orders(case, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 3, (BATCH, N)).astype(np.float32)
+    scores[rng.random((BATCH, N)) < 0.1] = np.nan
+    scores[rng.random((BATCH, N)) < 0.1] = -np.inf
+    labels = rng.choice([-1.0, 0.0, 0.0, 1.0, 2.0], (BATCH, N))
+    labels[:, 0] = 1
+    expected = [brute_force(case, *lists) for lists in zip(labels, scores, strict=True)]
+    np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_equal_scores_give_chance_level(case, relevance):
+    orders = np.array(list(itertools.permutations(range(N))), np.float32)
+    for labels in relevance:
+        chance = per_list(case, np.tile(labels, (len(orders), 1)), orders).mean()
+        equal = per_list(case, labels[np.newaxis], np.full((1, N), 3, np.float32))
+        np.testing.assert_allclose(equal, [chance], rtol=1e-12)
+
+
+def test_label_forms_agree(case, scores):
+    ids = np.array([2, 0, 5, 3])
+    expected = per_list(case, ids, scores)
+    forms = {
+        "column": ids[:, None],
+        "int64": ids.astype(np.int64),
+        "floating": ids.astype(np.float64),
+        "padded": np.stack([ids, np.full(BATCH, -1)], axis=1),
+        "padded first": np.stack([np.full(BATCH, -1), ids], axis=1),
+        "twice": np.stack([ids, np.full(BATCH, -1), ids], axis=1),
+        "ragged": tf.ragged.constant([[i] for i in ids]),
+        "one-hot": np.eye(N, dtype=np.float32)[ids],
+    }
+    for labels in forms.values():
+        np.testing.assert_array_equal(per_list(case, labels, scores), expected)
+    several = tf.ragged.constant([[2], [0, 3], [1, 4, 5], [5, 0]])
+    one_hot = tf.reduce_max(tf.one_hot(several.to_tensor(default_value=-1), N), axis=1)
+    expected = per_list(case, one_hot, scores)
+    np.testing.assert_allclose(per_list(case, several, scores), expected, rtol=1e-14)
+    padded = several.to_tensor(default_value=-1)
+    np.testing.assert_allclose(per_list(case, padded, scores), expected, rtol=1e-14)
+    wide = tf.pad(padded, [[0, 0], [0, N - padded.shape[1]]], constant_values=-1)
+    actual = per_list(case, wide, scores, label_format="ids")
+    np.testing.assert_allclose(actual, expected, rtol=1e-14)
+
+
+def test_permutation_invariant(case, scores, relevance, rng):
+    order = rng.permutation(N)
+    actual = per_list(case, relevance[:, order], scores[:, order])
+    np.testing.assert_allclose(actual, per_list(case, relevance, scores), rtol=1e-14)
+
+
+def test_only_the_order_of_scores_counts(case, scores, relevance):
+    expected = per_list(case, relevance, scores)
+    for same_order in (scores + 8, np.exp(scores), scores * 1e30, scores.astype(np.float64)):
+        np.testing.assert_allclose(per_list(case, relevance, same_order), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("masked_score", [0.5, 1e10, np.inf, -np.inf, np.nan])
+def test_masked_is_removed(case, scores, relevance, masked_score):
+    keep, left_out = [0, 1, 3, 4], [2, 5]
+    relevance[0, 1] = 1
+    expected = per_list(case, relevance[:, keep], scores[:, keep])
+    scores[:, left_out] = masked_score
+    labels = relevance.copy()
+    labels[:, left_out] = -1
+    np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-14)
+    mask = np.isin(np.arange(N), left_out)
+    for exclude in (
+        np.tile(left_out, (BATCH, 1)),
+        np.tile([-1, 5, 2, 5], (BATCH, 1)),
+        tf.ragged.constant([left_out] * BATCH),
+        np.tile(mask, (BATCH, 1)),
+    ):
+        values, weights = case.make().per_list(relevance, scores, exclude=exclude)
+        np.testing.assert_allclose(values[:, 0], expected, rtol=1e-14)
+        np.testing.assert_array_equal(weights, np.ones(BATCH))
+        metric = case.make()
+        metric.update_state(relevance, scores, exclude=exclude)
+        np.testing.assert_allclose(metric.result(), expected.mean(), rtol=1e-6)
+
+
+def test_exclude_is_per_list_and_goes_with_ids(case, scores):
+    ids = np.array([[0, 3], [1, -1], [2, 4], [5, 1]])
+    exclude = np.array([[1, 2], [-1, -1], [4, -1], [5, 1]])
+    labels = np.zeros((BATCH, N))
+    for row in range(BATCH):
+        labels[row, ids[row][ids[row] >= 0]] = 1
+        labels[row, exclude[row][exclude[row] >= 0]] = -1
+    expected, expected_weights = case.make().per_list(labels, scores)
+    values, weights = case.make().per_list(ids, scores, exclude=exclude)
+    np.testing.assert_allclose(values, expected, rtol=1e-14)
+    np.testing.assert_array_equal(weights, expected_weights)
+    np.testing.assert_array_equal(weights, [1, 1, 1, 0])
+
+
+def test_exclude_is_checked(case, scores):
+    metric = case.make()
+    labels = np.array([0, 1, 2, 3])
+    for bad in (np.array([[N]] * BATCH), np.array([[-2]] * BATCH), np.ones((BATCH, 1)), labels):
+        with pytest.raises(ValueError, match="`exclude` must hold item ids"):
+            metric.update_state(labels, scores, exclude=bad)
+    bad = np.array([[1], [N], [0], [0]])
+    values, _ = tf.function(case.make().per_list)(labels, scores, exclude=bad)
+    np.testing.assert_array_equal(np.isnan(values[:, 0]), [False, True, False, False])
+
+
+def test_nan_ranks_last_and_is_never_a_hit(case, scores):
+    scores[:, 3:] = np.nan
+    np.testing.assert_array_equal(per_list(case, [3, 4, 5, 3], scores), np.zeros(BATCH))
+    scores[:, 0] = -np.inf
+    scores[:, 1] = 0
+    ranked = [0, 0, 1] + [0] * 3
+    scores[:, 2] = 1
+    expected = case.value(ranked, [1])
+    np.testing.assert_allclose(per_list(case, [0, 0, 0, 0], scores), [expected] * BATCH)
+
+
+def test_lists_without_positives_have_weight_0(case, scores, relevance):
+    expected = case.make().per_list(relevance[2:], scores[2:])[0].numpy().mean()
+    relevance[0] = 0
+    relevance[1] = -1
+    scores[0] = np.nan
+    np.testing.assert_allclose(result(case.make(), (relevance, scores)), expected, rtol=1e-6)
+    assert result(case.make(), (relevance[:2], scores[:2])) == 0
+    assert result(case.make(), (np.full((2, 3), -1), scores[:2])) == 0
+    assert result(case.make()) == 0
+
+
+def test_weights(case, scores, relevance):
+    values = per_list(case, relevance, scores)
+    weights = np.array([0.5, 2.0, 0.0, 1.0], np.float32)
+    expected = np.average(values, weights=weights)
+    for form in (weights, weights[:, None], weights.astype(np.float64)):
+        np.testing.assert_allclose(
+            result(case.make(), (relevance, scores, form)), expected, rtol=1e-6
+        )
+    np.testing.assert_allclose(result(case.make(), (relevance, scores, 3.0)), values.mean(), 1e-6)
+    per_item = np.arange(BATCH * N, dtype=np.float32).reshape(BATCH, N)
+    per_list_weights = (per_item * relevance).sum(axis=1) / relevance.sum(axis=1)
+    expected = np.average(values, weights=per_list_weights)
+    np.testing.assert_allclose(
+        result(case.make(), (relevance, scores, per_item)), expected, rtol=1e-6
+    )
+    assert result(case.make(), (relevance, scores, 0.0)) == 0
+    for bad in (np.ones((BATCH, N, 1)), np.ones((BATCH, 3))):
+        with pytest.raises(ValueError):
+            case.make().update_state(relevance, scores, bad)
+
+
+def test_batches_reset_and_merge(case, scores, relevance):
+    whole = result(case.make(), (relevance, scores))
+    metric = case.make()
+    empty = (relevance[:0], scores[:0])
+    parts = [(relevance[:1], scores[:1]), empty, (relevance[1:], scores[1:])]
+    np.testing.assert_allclose(result(metric, *parts), whole, rtol=1e-6)
+    metric.reset_state()
+    assert float(metric.result()) == 0
+    np.testing.assert_allclose(result(metric, *parts), whole, rtol=1e-6)
+    for labels in (np.zeros([0], np.int32), np.zeros([0, 2], np.int32), np.zeros([0, N])):
+        assert result(case.make(), (labels, scores[:0])) == 0
+    others = [case.make(), case.make()]
+    others[0].update_state(*parts[0])
+    others[1].update_state(*parts[2])
+    merged = case.make()
+    merged.merge_state(others)
+    np.testing.assert_allclose(merged.result(), whole, rtol=1e-6)
+
+
+def test_bad_labels_raise_or_are_nan(case, scores, relevance):
+    ids = np.array([2, N, 5, 3])
+    with pytest.raises(ValueError, match="`y_true` must hold class ids"):
+        case.make().update_state(ids, scores)
+    relevance[1, 2] = np.nan
+    with pytest.raises(ValueError, match="finite relevance"):
+        case.make().update_state(relevance, scores)
+    for bad in (ids, relevance):
+        values = tf.function(case.make().per_list)(bad, scores)[0].numpy()[:, 0]
+        np.testing.assert_array_equal(np.isnan(values), [False, True, False, False])
+        metric = case.make()
+        graph(metric.update_state)(bad, scores)
+        assert np.isnan(metric.result())
+    with pytest.raises(ValueError, match="`label_format`"):
+        case.make(label_format="onehot")
+
+
+def test_round_trip_of_config(case, scores, relevance):
+    metric = case.make(name="mine", label_format="relevance", dtype="float64")
+    config = metric.get_config()
+    assert config["name"] == "mine" and config["label_format"] == "relevance"
+    copies = [
+        type(metric).from_config(config),
+        keras.utils.deserialize_keras_object(keras.utils.serialize_keras_object(metric)),
+        r4c.metrics.get(keras.utils.serialize_keras_object(metric)),
+    ]
+    for copy in copies:
+        assert copy.get_config() == config
+        copy_result = result(copy, (relevance, scores))
+        assert copy.result().dtype == tf.float64
+        assert copy_result == result(case.make(dtype="float64"), (relevance, scores))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("form", ["ids", "padded", "relevance", "exclude"])
+def test_graph_and_xla_equal_eager(case, scores, relevance, jit_compile, form):
+    scores[:2] = np.round(scores[:2])
+    scores[3, 1] = np.nan
+    arguments = {
+        "ids": [np.array([2, 0, 5, 3])],
+        "padded": [np.array([[2, -1], [0, 3], [5, 1], [-1, -1]])],
+        "relevance": [relevance],
+        "exclude": [np.array([2, 0, 5, 3]), None, np.array([[1, 3], [-1, 2], [5, 0], [-1, -1]])],
+    }[form]
+    y_true, *rest = [None if x is None else tf.constant(x) for x in arguments]
+    expected = [x.numpy() for x in case.make().per_list(y_true, scores, *rest)]
+    compiled = tf.function(case.make().per_list, jit_compile=jit_compile)
+    for actual, e in zip(compiled(y_true, tf.constant(scores), *rest), expected, strict=True):
+        np.testing.assert_allclose(actual, e, rtol=1e-10)
+
+
+def test_unknown_static_shapes(case, scores, relevance):
+    expected = result(case.make(), (relevance, scores))
+    for signature in (
+        [tf.TensorSpec([None, N]), tf.TensorSpec([None, N])],
+        [tf.TensorSpec([None, None]), tf.TensorSpec([None, None])],
+    ):
+        metric = case.make(label_format="relevance")
+        graph(metric.update_state, input_signature=signature)(relevance, scores)
+        np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_many_items(case, rng, jit_compile):
+    n = 3000
+    scores = np.round(rng.normal(size=(2, n)), 2).astype(np.float32)
+    ids = np.stack([np.argsort(-row)[rng.integers(0, 9, 5)] for row in scores])
+    relevance = np.zeros((2, n), np.float32)
+    for row, row_ids in enumerate(ids):
+        relevance[row, row_ids] = 1
+    compiled = tf.function(case.make().per_list, jit_compile=jit_compile)
+    by_ids = compiled(tf.constant(ids), tf.constant(scores))[0]
+    by_relevance = compiled(tf.constant(relevance), tf.constant(scores))[0]
+    np.testing.assert_allclose(by_ids, by_relevance, rtol=1e-10)
+    # Nothing below the positives counts: the best hundred items alone give the same.
+    best = np.argsort(-scores, axis=1)[:, :100]
+    assert (
+        np.take_along_axis(scores, best[:, -1:], 1) < scores[[0, 1], ids.T].min(0)[:, None]
+    ).all()
+    short = [np.take_along_axis(x, best, 1) for x in (relevance, scores)]
+    np.testing.assert_allclose(by_ids[:, 0], per_list(case, *short), rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_half_precision_scores(case, scores, relevance, dtype):
+    half = tf.cast(scores, dtype)
+    expected = per_list(case, relevance, tf.cast(half, tf.float32))
+    np.testing.assert_array_equal(per_list(case, relevance, half), expected)
+
+
+def test_two_devices_equal_one(case, scores, relevance, two_devices):
+    expected = result(case.make(), (relevance, scores))
+    with two_devices.scope():
+        metric = case.make()
+    data = tf.data.Dataset.from_tensor_slices((relevance[:3], scores[:3])).batch(2)
+    rest = tf.data.Dataset.from_tensor_slices((relevance[3:], scores[3:])).batch(2)
+    update = graph(lambda batch: two_devices.run(metric.update_state, batch))
+    # The second batch is a list for one device and none for the other.
+    for batch in two_devices.experimental_distribute_dataset(data.concatenate(rest)):
+        update(batch)
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)

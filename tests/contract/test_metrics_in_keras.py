@@ -1,0 +1,82 @@
+"""What holds for every metric inside Keras's own loops, all metrics in one model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+from .tables import METRICS
+
+N = 6
+
+
+@pytest.fixture
+def features(rng):
+    return rng.normal(size=(7, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def labels(rng):
+    return rng.integers(0, N, 7)
+
+
+def compiled_model(strategy=None, **compile_args):
+    with (strategy or tf.distribute.get_strategy()).scope():
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(N)])
+        metrics = [case.make(name=case.name) for case in METRICS]
+        metrics.append(r4c.metrics.NDCG(k=[1, 3], name="list"))
+        model.compile("sgd", r4c.losses.SoftmaxLoss(), metrics=metrics, **compile_args)
+    return model
+
+
+def check_evaluate(model, features, labels):
+    logs = model.evaluate(features, labels, batch_size=4, verbose=0, return_dict=True)
+    scores = model.predict(features, verbose=0)
+    for case in METRICS:
+        metric = case.make()
+        metric.update_state(labels, scores)
+        np.testing.assert_allclose(logs[case.name], metric.result(), rtol=1e-6)
+    for k in (1, 3):
+        metric = r4c.metrics.NDCG(k=k)
+        metric.update_state(labels, scores)
+        np.testing.assert_allclose(logs[f"list_at_{k}"], metric.result(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla", "eager", "two devices"])
+def test_fit_and_evaluate(features, labels, mode, two_devices):
+    strategy = two_devices if mode == "two devices" else None
+    model = compiled_model(strategy, jit_compile=mode == "xla", run_eagerly=mode == "eager")
+    history = model.fit(
+        features, labels, batch_size=4, verbose=0, validation_data=(features, labels)
+    ).history
+    assert {case.name for case in METRICS} | {"val_list_at_3"} <= set(history)
+    check_evaluate(model, features, labels)
+
+
+def test_mixed_precision(features, labels, mixed_precision):
+    model = compiled_model()
+    logs = model.evaluate(features, labels, verbose=0, return_dict=True)
+    scores = model.predict(features, verbose=0)
+    for case in METRICS:
+        metric = case.make()
+        metric.update_state(labels, scores)
+        np.testing.assert_allclose(logs[case.name], metric.result(), rtol=1e-6)
+
+
+def test_excluded_items_of_a_model(features, labels):
+    """A model that ends in `ExcludeItems` is evaluated without the items."""
+    model = compiled_model()
+    seen = np.stack([(labels + 1) % N, np.where(labels > 2, (labels + 2) % N, -1)], axis=1)
+    ids = keras.layers.Input((2,), dtype="int32")
+    inputs = keras.layers.Input((3,))
+    scores = r4c.layers.ExcludeItems()([model(inputs), ids])
+    evaluated = keras.Model([inputs, ids], scores)
+    metrics = [r4c.metrics.MRR(), r4c.metrics.PrecisionAtK([1, 3])]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    evaluated.compile(loss=loss, metrics=metrics)
+    logs = evaluated.evaluate([features, seen], labels, verbose=0, return_dict=True)
+    for metric in (r4c.metrics.MRR(), r4c.metrics.PrecisionAtK(1), r4c.metrics.PrecisionAtK(3)):
+        metric.update_state(labels, model.predict(features, verbose=0), exclude=seen)
+        np.testing.assert_allclose(logs[metric.name], metric.result(), rtol=1e-6)
