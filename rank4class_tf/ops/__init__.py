@@ -52,6 +52,12 @@ from rank4class_tf.ops.ranks import (
     reciprocals,
     sigmoid_ranks,
 )
+from rank4class_tf.ops.sampling import sample_items
+from rank4class_tf.ops.stochastic_negative_mining import (
+    check_weights_fit,
+    stochastic_negative_mining_loss,
+)
+from rank4class_tf.ops.warp import warp_loss
 
 __all__ = [
     "ListedWeights",
@@ -66,6 +72,7 @@ __all__ = [
     "average_precision_at_k",
     "best_group",
     "check_kind",
+    "check_weights_fit",
     "count_above_and_tied",
     "count_greater_and_equal",
     "dcg_at_k",
@@ -89,9 +96,12 @@ __all__ = [
     "recall_at_k",
     "reciprocal_rank",
     "reciprocals",
+    "sample_items",
     "sigmoid_ranks",
     "snm_expected_weights",
     "softmax_loss",
     "squared_hinge",
+    "stochastic_negative_mining_loss",
     "top_k_hit_probability",
+    "warp_loss",
 ]

@@ -47,11 +47,22 @@ class Positives(NamedTuple):
         return tf.where(self.item_relevance() > 0, lowest, self.scores)
 
 
+def lowest(dtype):
+    """The score of an item that is not there, a scalar."""
+    return tf.constant(dtype.min / 8, dtype)
+
+
 def with_floor(scores, dtype=None):
     """Scores with -inf made the lowest that differs from any score by a finite number."""
     scores = tf.convert_to_tensor(scores, dtype)
-    floor = tf.constant(scores.dtype.min / 8, scores.dtype)
+    floor = lowest(scores.dtype)
     return tf.where(scores < floor, floor, scores)
+
+
+def keep_nan(losses, *scores):
+    """Losses `[batch]`, NaN, with their gradient, where a list has a NaN among its scores."""
+    nan = tf.reduce_any(tf.math.is_nan(tf.concat(scores, axis=1)), axis=-1)
+    return losses * tf.where(nan, tf.constant(float("nan"), losses.dtype), 1)
 
 
 def prepare(scores, class_ids, relevance=None):

@@ -24,7 +24,7 @@ def ordered_weighted_loss(
     kind="pairwise",
     phi="hinge",
     weights,
-    negative_scale=None,
+    negative_scale=1.0,
 ):
     r"""Ordered weighted loss of given positives and negatives.
 
@@ -45,7 +45,7 @@ def ordered_weighted_loss(
         phi: the margin function $\varphi$; see `get_phi`.
         weights: $\theta$, an `OrderedWeights` or a list. Weights beyond the number of negatives
             have no effect.
-        negative_scale: c, `[batch]` or a scalar; None means 1.
+        negative_scale: c, `[batch]` or a scalar.
 
     Returns:
         `[batch]`, >= 0. NaN where a score of a negative or of a positive is.
@@ -62,12 +62,10 @@ def ordered_weighted_loss(
     positives = tf.convert_to_tensor(positive_scores)
     dtype = positives.dtype
     negatives = _positives.with_floor(negative_scores, dtype)
-    if relevance is None:
-        relevance = tf.ones_like(positives)
-    relevance = tf.cast(relevance, dtype)
+    relevance = tf.ones_like(positives) if relevance is None else _of_dtype(relevance, dtype)
     # The margin of padding is so large that phi is 0.
     positives = tf.where(relevance > 0, positives, tf.constant(dtype.max / 8, dtype))
-    scale = tf.ones([], dtype) if negative_scale is None else tf.cast(negative_scale, dtype)
+    scale = _of_dtype(negative_scale, dtype)
 
     if kind == "pairwise":
         losses = _weighted_sum(phi, weights, negatives, positives, _pairs.visited(relevance))
@@ -77,8 +75,12 @@ def ordered_weighted_loss(
         of_negatives = scale * _weighted_sum(phi, weights, negatives, zero, 1)[:, 0]
         losses = tf.reduce_sum(relevance * (phi(positives) + of_negatives[:, tf.newaxis]), axis=-1)
     # The highest scores alone would not show a NaN.
-    nan = tf.reduce_any(tf.math.is_nan(tf.concat([negatives, positives], axis=1)), axis=-1)
-    return losses * tf.where(nan, tf.constant(float("nan"), dtype), tf.ones([], dtype))
+    return _positives.keep_nan(losses, negatives, positives)
+
+
+def _of_dtype(value, dtype):
+    """A tensor; unlike `tf.cast`, Python numbers do not pass through float32."""
+    return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)
 
 
 def _weighted_sum(phi, weights, negatives, positives, count):

@@ -2,6 +2,7 @@ r"""Weights $\theta$ of the ordered negatives: the first goes with the highest s
 
 import dataclasses
 import numbers
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -135,7 +136,7 @@ class StaircaseWeights(OrderedWeights):
         array([1. , 0.5, 0.5, 0. , 0. ], dtype=float32)
     """
 
-    steps: tuple
+    steps: Sequence
     tail: float = 0.0
 
     def __post_init__(self):
@@ -173,7 +174,7 @@ class ListedWeights(OrderedWeights):
         array([3., 1., 0.], dtype=float32)
     """
 
-    values: tuple
+    values: Sequence
 
     def __post_init__(self):
         values = np.asarray(self.values)
