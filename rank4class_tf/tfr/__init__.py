@@ -1,5 +1,25 @@
-"""The bridge to TF-Ranking; the only part of this package that imports it, and only in `load`."""
+"""The bridge to TF-Ranking; the only part of this package that imports it.
+
+TF-Ranking is imported by `load`, or at the first use of any other name here.
+"""
+
+import importlib
 
 from rank4class_tf.tfr._load import load
 
-__all__ = ["load"]
+_ON_FIRST_USE = {
+    "PipelineMixin": "pipeline_mixin",
+    "RankingDatasetBuilder": "ranking_dataset_builder",
+    "RankingPipeline": "ranking_pipeline",
+    "ServingMixin": "ranking_dataset_builder",
+    "ServingSignatures": "serving_signatures",
+    "WeightedLosses": "weighted_losses",
+}
+
+__all__ = ["load", *_ON_FIRST_USE]
+
+
+def __getattr__(name):
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_ON_FIRST_USE[name]}"), name)

@@ -1,0 +1,261 @@
+"""Files of `ExampleListWithContext`, TF-Ranking's format: a context and a list of examples.
+
+A classification example is such a list: the features are the context, the classes the examples,
+with a label of 1 for the right one. Written with `write(lists(...), path)`, it is data for any
+TF-Ranking pipeline; `read` and `read_classes` bring it back. None of this needs TF-Ranking.
+"""
+
+import contextlib
+import glob
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import descriptor_pb2
+
+from rank4class_tf import _checks
+from rank4class_tf.data import _splits
+
+CLASS_ID, LABEL, MASK = "class_id", "label", "mask"
+FEATURES = "features"
+
+# The message of tensorflow_serving/apis/input.proto, read without that package.
+_PACKAGE, _MESSAGE = "rank4class_tf", "ExampleListWithContext"
+_EXAMPLES, _CONTEXT = 1, 2
+
+
+def lists(batches, num_classes, num_negatives=None, seed=0):
+    """Turns classification examples to lists of classes, one after the other.
+
+    Args:
+        batches: batches of `(features, class_ids)`, such as `digits().train`: features are a tensor
+            `[batch, ...]` or a dict of them, class ids integers `[batch]`, or `[batch, P]` padded
+            with -1.
+        num_classes: number of classes.
+        num_negatives: how many of the other classes go into a list, drawn uniformly without
+            replacement; None for all, which puts all classes in their order into each list.
+        seed: of the draws, in [0, 2**32).
+
+    Yields:
+        Pairs of the context, a dict of the features (a single tensor is named `"features"`), and
+        the examples, a list of dicts `{"class_id": i, "label": 0.0 or 1.0}`.
+
+    Raises:
+        ValueError: if a number is out of range, or a class id is not in [0, num_classes).
+
+    Example:
+        >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
+        >>> examples
+        [{'class_id': 0, 'label': 0.0}, {'class_id': 1, 'label': 1.0}]
+    """
+    num_classes = _checks.positive_int("num_classes", num_classes)
+    if num_negatives is not None:
+        num_negatives = _checks.positive_int("num_negatives", num_negatives)
+    rng = np.random.default_rng(_splits.check_seed(seed))
+    for features, class_ids in batches:
+        if not isinstance(features, dict):
+            features = {FEATURES: features}
+        features = {name: np.asarray(value) for name, value in features.items()}
+        class_ids = np.asarray(class_ids)
+        for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
+            positives = np.unique(ids[ids != -1])
+            if positives.size and not 0 <= positives[0] <= positives[-1] < num_classes:
+                raise ValueError(
+                    f"Class ids must be in [0, {num_classes}), or -1 for padding. Received: {ids}."
+                )
+            context = {name: value[row] for name, value in features.items()}
+            items = _items(positives, num_classes, num_negatives, rng)
+            labels = np.isin(items, positives)
+            yield (
+                context,
+                [
+                    {CLASS_ID: int(item), LABEL: float(label)}
+                    for item, label in zip(items, labels, strict=True)
+                ],
+            )
+
+
+def serialize(context, examples):
+    r"""Serializes a list to bytes.
+
+    Args:
+        context: name -> number, string, bytes, or an array of one kind, which is flattened.
+        examples: for each example, the same.
+
+    Returns:
+        A serialized `ExampleListWithContext`.
+
+    Raises:
+        TypeError: if a value is of another type.
+
+    Example:
+        >>> serialize({}, [{"label": 1.0}])[:1]
+        b'\n'
+    """
+    fields = [_field(_EXAMPLES, _example(example)) for example in examples]
+    return b"".join([*fields, _field(_CONTEXT, _example(context))])
+
+
+def write(lists, path, num_shards=1):
+    """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns.
+
+    Args:
+        lists: pairs of context and examples, see `serialize`; read once, never all in memory.
+        path: the beginning of the files' names.
+        num_shards: number of files N, >= 1.
+
+    Returns:
+        The number of lists written.
+
+    Raises:
+        ValueError: if `num_shards` is not a positive integer.
+    """
+    num_shards = _checks.positive_int("num_shards", num_shards)
+    count = 0
+    with contextlib.ExitStack() as stack:
+        shards = [
+            stack.enter_context(tf.io.TFRecordWriter(f"{path}-{shard:05}-of-{num_shards:05}"))
+            for shard in range(num_shards)
+        ]
+        for context, examples in lists:
+            shards[count % num_shards].write(serialize(context, examples))
+            count += 1
+    return count
+
+
+def read(pattern, context_spec, example_spec, batch_size, list_size=None):
+    """Reads lists as batches of features.
+
+    Args:
+        pattern: the files, with `*` and `?`.
+        context_spec: name -> `tf.io.FixedLenFeature` of the context.
+        example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value`, which
+            stands where a list is filled up: -1 for the label, as losses and metrics expect.
+        batch_size: lists per batch, >= 1.
+        list_size: longer lists are cut and shorter ones filled up to it; None fills up to the
+            longest of each batch.
+
+    Returns:
+        A `tf.data.Dataset`, in the order of the files, of dicts: context features `[batch, ...]`,
+        features of the examples `[batch, n, ...]`, and `"mask"`, `[batch, n]` booleans, False where
+        filled up.
+
+    Raises:
+        ValueError: if no file matches, a number is out of range, or a default value is missing.
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    if list_size is not None:
+        list_size = _checks.positive_int("list_size", list_size)
+    for name, spec in example_spec.items():
+        if spec.default_value is None:
+            raise ValueError(
+                f"`example_spec` must have default values. Received: {name!r}, {spec}."
+            )
+    files = sorted(glob.glob(str(pattern)))
+    if not files:
+        raise ValueError(f"`pattern` must match at least one file. Received: {str(pattern)!r}.")
+    descriptor = b"bytes://" + _descriptor_set()
+
+    def parse(serialized):
+        sizes, (context, examples) = tf.io.decode_proto(
+            serialized,
+            f"{_PACKAGE}.{_MESSAGE}",
+            ["context", "examples"],
+            [tf.string, tf.string],
+            descriptor_source=descriptor,
+        )
+        n = tf.shape(examples)[1] if list_size is None else list_size
+        examples = tf.pad(examples[:, :n], [[0, 0], [0, tf.maximum(n - tf.shape(examples)[1], 0)]])
+        batch = tf.shape(examples)[0]
+        features = tf.io.parse_example(tf.reshape(examples, [-1]), example_spec)
+        features = {
+            name: tf.reshape(value, [batch, n, *value.shape[1:]])
+            for name, value in features.items()
+        }
+        if context_spec:
+            features.update(tf.io.parse_example(context[:, 0], context_spec))
+        return {**features, MASK: tf.sequence_mask(sizes[:, 1], n)}
+
+    records = tf.data.TFRecordDataset(files).batch(batch_size)
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def read_classes(pattern, context_spec, batch_size, list_size=None):
+    """Reads what `lists` made as classification examples.
+
+    Args:
+        pattern: the files, with `*` and `?`.
+        context_spec: name -> `tf.io.FixedLenFeature` of the features.
+        batch_size: examples per batch, >= 1.
+        list_size: as for `read`.
+
+    Returns:
+        A `tf.data.Dataset` of `(features, class_ids)`: a dict of the features, and int64
+        `[batch, n]`, the classes with a positive label first, then -1.
+
+    Raises:
+        ValueError: as `read`.
+    """
+    example_spec = {
+        CLASS_ID: tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+        LABEL: tf.io.FixedLenFeature([], tf.float32, default_value=-1.0),
+    }
+
+    def split(features):
+        ids = tf.where(features[LABEL] > 0, features[CLASS_ID], -1)
+        order = tf.argsort(tf.cast(ids < 0, tf.int32), stable=True)
+        return {name: features[name] for name in context_spec}, tf.gather(ids, order, batch_dims=1)
+
+    return read(pattern, context_spec, example_spec, batch_size, list_size).map(split)
+
+
+def _items(positives, num_classes, num_negatives, rng):
+    """The classes of a list: all, or the positives and some others."""
+    available = num_classes - positives.size
+    if num_negatives is None or num_negatives >= available:
+        return np.arange(num_classes)
+    # The j-th class that is no positive, without a list of all of them.
+    drawn = rng.choice(available, num_negatives, replace=False)
+    negatives = drawn + np.searchsorted(positives - np.arange(positives.size), drawn, side="right")
+    return rng.permutation(np.concatenate([positives, negatives]))
+
+
+def _example(features):
+    """A serialized `tf.train.Example`."""
+    feature = {name: _feature(name, value) for name, value in features.items()}
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+
+def _feature(name, value):
+    flat = np.asarray(value, object if isinstance(value, str | bytes) else None).reshape(-1)
+    if flat.dtype.kind == "f":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
+    if flat.dtype.kind in "iub":
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=flat.astype(np.int64)))
+    if flat.dtype.kind in "OSU":
+        encoded = [item.encode() if isinstance(item, str) else item for item in flat]
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
+    raise TypeError(f"Features must be numbers, strings or bytes. Received: {name}={value!r}.")
+
+
+def _field(number, payload):
+    """A field of a protocol buffer that holds a message."""
+    size, length = len(payload), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    length.append(size)
+    return bytes([number << 3 | 2]) + bytes(length) + payload
+
+
+def _descriptor_set():
+    """A serialized description of the message, its parts kept serialized."""
+    field = descriptor_pb2.FieldDescriptorProto
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="elwc.proto", package=_PACKAGE, syntax="proto3")
+    message = file.message_type.add(name=_MESSAGE)
+    for name, number, label in (
+        ("examples", _EXAMPLES, field.LABEL_REPEATED),
+        ("context", _CONTEXT, field.LABEL_OPTIONAL),
+    ):
+        message.field.add(name=name, number=number, type=field.TYPE_BYTES, label=label)
+    return files.SerializeToString()

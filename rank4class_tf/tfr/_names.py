@@ -1,0 +1,101 @@
+"""Losses and metrics by name, of this package and of TF-Ranking."""
+
+import re
+
+from tensorflow import keras
+
+from rank4class_tf import losses as our_losses
+from rank4class_tf import metrics as our_metrics
+from rank4class_tf.tfr import _load
+from rank4class_tf.tfr.weighted_losses import WeightedLosses
+
+_tfr = _load.load()
+_THEIRS = "tfr."
+_KEYS = {
+    "loss": _tfr.keras.losses.RankingLossKey,
+    "metrics": _tfr.keras.metrics.RankingMetricKey,
+}
+
+
+def build_loss(spec, reduction):
+    """Builds the loss that a pipeline's `loss` describes.
+
+    Args:
+        spec: a name (`"rankmax_loss"`, `"tfr.list_mle_loss"`), a Keras loss, several names with
+            weights (`"rankmax_loss:0.7,softmax_loss:0.3"`), or a list of losses, or of pairs of a
+            name or loss and its weight.
+        reduction: the reduction of the losses that are built from names.
+    """
+    if isinstance(spec, str):
+        parts = [_split_weight(part.strip()) for part in spec.split(",")]
+    elif isinstance(spec, list | tuple):
+        parts = [part if isinstance(part, tuple) else (part, 1.0) for part in spec]
+    else:
+        parts = [(spec, 1.0)]
+    losses = [_build_one_loss(name, reduction) for name, _ in parts]
+    weights = [weight for _, weight in parts]
+    return losses[0] if weights == [1.0] else WeightedLosses(losses, weights)
+
+
+def build_metric(spec, prefix):
+    """Builds a metric named `prefix` and then its own name.
+
+    Args:
+        spec: a name with an optional cutoff (`"ndcg@5"`, `"tfr.mrr@10"`) or a Keras metric, of
+            which a fresh copy is made, since metrics must be created under the strategy in use.
+        prefix: the beginning of the name.
+    """
+    if isinstance(spec, keras.metrics.Metric):
+        metric = spec
+    elif isinstance(spec, str):
+        metric = _metric_by_name(spec)
+    else:
+        raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
+    return type(metric).from_config({**metric.get_config(), "name": prefix + metric.name})
+
+
+def _split_weight(text):
+    """`"rankmax_loss:0.7"` -> `("rankmax_loss", 0.7)`."""
+    name, colon, weight = text.partition(":")
+    try:
+        return name, float(weight) if colon else 1.0
+    except ValueError:
+        raise ValueError(
+            "`loss` must be a name or 'name:weight,name:weight' with numbers for weights. "
+            f"Received: {text!r}."
+        ) from None
+
+
+def _build_one_loss(spec, reduction):
+    if isinstance(spec, keras.losses.Loss):
+        return spec
+    if not isinstance(spec, str):
+        raise TypeError(f"`loss` must be a name or a Keras loss. Received: {spec!r}.")
+    ours, theirs = _source(spec, "loss", our_losses._CLASSES)
+    if ours:
+        return our_losses.get(ours, reduction=reduction, label_format="relevance")
+    return _tfr.keras.losses.get(theirs, reduction=reduction, name=theirs)
+
+
+def _metric_by_name(spec):
+    name, at, cutoff = spec.partition("@")
+    ours, theirs = _source(name, "metrics", our_metrics._CLASSES)
+    if ours:
+        return our_metrics.get(spec, label_format="relevance")
+    if at and not re.fullmatch(r"[1-9]\d*", cutoff):
+        raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
+    topn = int(cutoff) if at else None
+    label = theirs if topn is None else f"{theirs}_at_{topn}"
+    return _tfr.keras.metrics.get(theirs, name=label, topn=topn)
+
+
+def _source(name, argument, ours):
+    """Tells whose `name` is: `(name, None)` for ours, `(None, name)` for TF-Ranking's."""
+    theirs = [value for key, value in vars(_KEYS[argument]).items() if key.isupper()]
+    if name in ours:
+        return name, None
+    bare = name.removeprefix(_THEIRS)
+    if bare in theirs:
+        return None, bare
+    known = ", ".join([*sorted(ours), *(_THEIRS + key for key in sorted(theirs))])
+    raise ValueError(f"`{argument}` must name one of: {known}. Received: {name!r}.")

@@ -1,0 +1,124 @@
+"""PipelineMixin."""
+
+import dataclasses
+import importlib.util
+import numbers
+
+from tensorflow import keras
+
+from rank4class_tf.tfr import _load, _names
+
+_tfr = _load.load()
+_DEFAULT_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "ndcg")
+
+
+class PipelineMixin:
+    """Losses, metrics and optimisers by name or object, for your own `ModelFitPipeline`.
+
+    It goes before the pipeline: `class MyPipeline(PipelineMixin, ModelFitPipeline)`. Constructor
+    and behaviour are those of `RankingPipeline`.
+    """
+
+    def __init__(
+        self,
+        model_builder,
+        dataset_builder,
+        hparams,
+        metrics=_DEFAULT_METRICS,
+        weighted_metrics=None,
+        tensorboard=None,
+    ):
+        has_tensorboard = importlib.util.find_spec("tensorboard") is not None
+        if tensorboard and not has_tensorboard:
+            raise ImportError("`tensorboard=True` needs TensorBoard: pip install tensorboard")
+        if hparams.automatic_reduce_lr and not isinstance(hparams.learning_rate, numbers.Real):
+            raise ValueError(
+                "`automatic_reduce_lr` needs a number as `learning_rate`. "
+                f"Received: learning_rate={hparams.learning_rate!r}."
+            )
+        # TF-Ranking builds optimisers from a name and a number only; this one is replaced.
+        plain = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
+        super().__init__(model_builder, dataset_builder, plain)
+        self._hparams = hparams
+        self._metrics = metrics
+        self._weighted_metrics = metrics if weighted_metrics is None else weighted_metrics
+        self._tensorboard = has_tensorboard if tensorboard is None else tensorboard
+        self._monitored = self._find_monitored()
+        with _tfr.keras.strategy_utils.strategy_scope(self._strategy):
+            self._optimizer = _build_optimizer(hparams.optimizer, hparams.learning_rate)
+
+    def build_loss(self):
+        """Builds the loss; for multi-task hparams, one for each task."""
+        return self._for_tasks(self._build_task_loss, self._hparams.loss)
+
+    def build_metrics(self):
+        """Builds the metrics, whose names begin with `metric/` as TF-Ranking's do."""
+        return self._for_tasks(_metrics_builder("metric/"), self._metrics)
+
+    def build_weighted_metrics(self):
+        """Builds the metrics that take the weights; their names begin with `weighted_metric/`."""
+        return self._for_tasks(_metrics_builder("weighted_metric/"), self._weighted_metrics)
+
+    def build_callbacks(self):
+        """Builds TF-Ranking's callbacks; they watch the metric that `hparams` names."""
+        callbacks = super().build_callbacks()
+        for callback in callbacks:
+            if isinstance(
+                callback, keras.callbacks.ModelCheckpoint | keras.callbacks.EarlyStopping
+            ):
+                callback.monitor = self._monitored
+        if self._tensorboard:
+            return callbacks
+        return [c for c in callbacks if not isinstance(c, keras.callbacks.TensorBoard)]
+
+    def _build_task_loss(self, spec):
+        return _names.build_loss(spec, self._hparams.loss_reduction)
+
+    def _for_tasks(self, build, spec):
+        """`build(spec)`, or for multi-task hparams a dict of it, with each task's own spec."""
+        tasks = self._hparams.loss
+        if not isinstance(tasks, dict):
+            return build(spec)
+        if isinstance(spec, dict) and set(spec) != set(tasks):
+            raise ValueError(
+                f"The metrics must be for the tasks {sorted(tasks)}. Received: {sorted(spec)}."
+            )
+        return {task: build(spec[task] if isinstance(spec, dict) else spec) for task in tasks}
+
+    def _find_monitored(self):
+        """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
+        wanted = self._hparams.best_exporter_metric
+        if wanted == "loss":
+            return "val_loss"
+        metrics = self.build_metrics()
+        if not isinstance(metrics, dict):
+            keys = {_short_name(metric): f"val_{metric.name}" for metric in metrics}
+        else:
+            keys = {
+                f"{task}/{_short_name(metric)}": f"val_{task}_{metric.name}"
+                for task, metrics_of_task in metrics.items()
+                for metric in metrics_of_task
+            }
+        key = wanted.replace("@", "_at_")
+        if key not in keys:
+            raise ValueError(
+                f"`best_exporter_metric` must be one of: loss, {', '.join(keys)}. "
+                f"Received: {wanted!r}."
+            )
+        return keys[key]
+
+
+def _metrics_builder(prefix):
+    return lambda specs: [_names.build_metric(spec, prefix) for spec in specs]
+
+
+def _short_name(metric):
+    return metric.name.partition("/")[2]
+
+
+def _build_optimizer(optimizer, learning_rate):
+    """A new optimiser, by name or like the one given; to be called in the strategy's scope."""
+    if isinstance(optimizer, str):
+        config = {"class_name": optimizer, "config": {"learning_rate": learning_rate}}
+        return keras.optimizers.get(config)
+    return type(optimizer).from_config(optimizer.get_config())

@@ -1,0 +1,26 @@
+"""RankingDatasetBuilder."""
+
+from rank4class_tf.tfr import _load
+from rank4class_tf.tfr.serving_signatures import ServingSignatures
+
+_tfr = _load.load()
+
+
+class ServingMixin:
+    """Exports `ServingSignatures`, for your own dataset builder.
+
+    It goes before the builder: `class MyBuilder(ServingMixin, MultiLabelDatasetBuilder)`.
+    """
+
+    def build_signatures(self, model):
+        """Builds the signatures of the exported model."""
+        return ServingSignatures(
+            model,
+            context_feature_spec=self._context_feature_spec,
+            example_feature_spec=self._example_feature_spec,
+            mask_feature_name=self._mask_feature_name,
+        )()
+
+
+class RankingDatasetBuilder(ServingMixin, _tfr.keras.pipeline.SimpleDatasetBuilder):
+    """TF-Ranking's `SimpleDatasetBuilder`; the model it exports has `ServingSignatures`."""

@@ -1,0 +1,72 @@
+"""WeightedLosses."""
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras
+
+
+@_keras.register
+class WeightedLosses(keras.losses.Loss):
+    r"""Several losses of the same scores, added up.
+
+    $$\ell(y, s) = \sum_j w_j \ell_j(y, s)$$
+
+    Args:
+        losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
+            as it does alone; their reductions must be the same, and none of them `"none"`.
+        weights: a number for each loss.
+        name: name of the loss.
+
+    Raises:
+        ValueError: if there is no loss, the numbers of losses and weights differ, or the
+            reductions are not as above.
+
+    Example:
+        >>> import rank4class_tf
+        >>> softmax = rank4class_tf.losses.SoftmaxLoss()
+        >>> rankmax = rank4class_tf.losses.RankmaxLoss()
+        >>> loss = WeightedLosses([softmax, rankmax], [0.5, 2.0])
+        >>> float(loss([0], [[0.0, 0.0]]))  # 0.5 log(2) + 2 log(2)
+        1.732867...
+    """
+
+    def __init__(self, losses, weights, name="weighted_losses"):
+        losses, weights = list(losses), [float(weight) for weight in weights]
+        if not losses or len(losses) != len(weights):
+            raise ValueError(
+                "`weights` must hold a number for each of `losses`, at least one. "
+                f"Received: {len(losses)} losses and {len(weights)} weights."
+            )
+        same = {"auto": "sum_over_batch_size"}  # Two names of one reduction.
+        reductions = {same.get(loss.reduction, loss.reduction) for loss in losses}
+        if len(reductions) > 1 or "none" in reductions:
+            raise ValueError(
+                "`losses` must share one reduction, 'sum' or 'sum_over_batch_size'. "
+                f"Received: {sorted(reductions)}."
+            )
+        super().__init__(reduction=reductions.pop(), name=name)
+        self.losses = losses
+        self.weights = weights
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """Computes the weighted sum of the losses, each with its own reduction and weights."""
+        values = [loss(y_true, y_pred, sample_weight) for loss in self.losses]
+        return tf.add_n(
+            [weight * value for weight, value in zip(self.weights, values, strict=True)]
+        )
+
+    def call(self, y_true, y_pred):
+        """Computes the same without weights of the examples."""
+        return self(y_true, y_pred)
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        losses = [keras.utils.serialize_keras_object(loss) for loss in self.losses]
+        return {"losses": losses, "weights": self.weights, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config):
+        """Builds the loss that `get_config` describes."""
+        losses = [keras.utils.deserialize_keras_object(loss) for loss in config["losses"]]
+        return cls(losses, config["weights"], config["name"])

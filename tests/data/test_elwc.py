@@ -1,0 +1,180 @@
+"""Files of ExampleListWithContext: what is written comes back, here and in TF-Ranking."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf.data import elwc
+from tests import tf_ranking
+
+CONTEXT = {"query": tf.io.FixedLenFeature([2], tf.float32)}
+EXAMPLES = {
+    "id": tf.io.FixedLenFeature([1], tf.int64, default_value=-7),
+    "word": tf.io.FixedLenFeature([], tf.string, default_value=""),
+    "label": tf.io.FixedLenFeature([1], tf.float32, default_value=-1.0),
+}
+
+
+def make_lists():
+    """Lists of 3, 1, 0 and 300 examples; the last is longer than 127 and 16,383 bytes."""
+    rows = []
+    for row, size in enumerate([3, 1, 0, 300]):
+        context = {"query": np.array([row, 0.5], np.float32)}
+        rows.append(
+            (
+                context,
+                [
+                    {"id": 10 * row + item, "word": f"w{item}é", "label": float(item % 2)}
+                    for item in range(size)
+                ],
+            )
+        )
+    return rows
+
+
+def test_what_is_written_is_read(tmp_path):
+    assert elwc.write(make_lists(), tmp_path / "f") == 4
+    (batch,) = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=4, list_size=4)
+    np.testing.assert_array_equal(batch["query"], [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]])
+    np.testing.assert_array_equal(
+        batch["id"][..., 0], [[0, 1, 2, -7], [10, -7, -7, -7], [-7] * 4, [30, 31, 32, 33]]
+    )
+    np.testing.assert_array_equal(
+        batch["label"][..., 0], [[0, 1, 0, -1], [0, -1, -1, -1], [-1] * 4, [0, 1, 0, 1]]
+    )
+    np.testing.assert_array_equal(batch["mask"].numpy().sum(axis=1), [3, 1, 0, 4])
+    assert batch["word"][0, 1].numpy().decode() == "w1é"
+
+
+def test_lists_are_filled_up_to_the_longest_of_a_batch(tmp_path):
+    elwc.write(make_lists(), tmp_path / "f")
+    first, second = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=2)
+    assert first["id"].shape == (2, 3, 1) and second["id"].shape == (2, 300, 1)
+    assert second["mask"].numpy().sum() == 300 and second["id"][1, 299, 0] == 30 + 299
+
+
+def test_shards_take_turns(tmp_path):
+    assert elwc.write(make_lists(), tmp_path / "f", num_shards=3) == 4
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"f-0000{shard}-of-00003" for shard in range(3)]
+    counts = [len(list(tf.data.TFRecordDataset(str(tmp_path / name)))) for name in names]
+    assert counts == [2, 1, 1]
+
+
+def test_message_is_that_of_tensorflow_serving():
+    input_pb2 = pytest.importorskip("tensorflow_serving.apis.input_pb2")
+    context, examples = make_lists()[3]
+    message = input_pb2.ExampleListWithContext.FromString(elwc.serialize(context, examples))
+    assert len(message.examples) == 300
+    assert message.examples[299].features.feature["id"].int64_list.value == [30 + 299]
+    assert list(message.context.features.feature["query"].float_list.value) == [3.0, 0.5]
+
+
+def test_tf_ranking_reads_it_as_this_package_does(tmp_path):
+    tfr = tf_ranking.load_or_skip()
+    elwc.write(make_lists(), tmp_path / "f")
+    (ours,) = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=4, list_size=5)
+    theirs = next(
+        iter(
+            tfr.data.build_ranking_dataset(
+                file_pattern=str(tmp_path / "f*"),
+                data_format=tfr.data.ELWC,
+                batch_size=4,
+                context_feature_spec=CONTEXT,
+                example_feature_spec=EXAMPLES,
+                list_size=5,
+                mask_feature_name="mask",
+                shuffle=False,
+                num_epochs=1,
+            )
+        )
+    )
+    assert set(ours) == set(theirs)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+@pytest.mark.parametrize("width", [None, 3])
+def test_classes_come_back(tmp_path, rng, width):
+    features = rng.normal(size=(20, 3)).astype(np.float32)
+    if width is None:
+        class_ids = rng.integers(0, 6, size=20)
+        expected = [{int(i)} for i in class_ids]
+    else:
+        class_ids = np.stack([rng.permutation(6)[:width] for _ in range(20)])
+        class_ids[::4, 1:] = -1
+        class_ids[0] = -1
+        expected = [set(ids[ids >= 0].tolist()) for ids in class_ids]
+    batches = [(features[:12], class_ids[:12]), (features[12:], class_ids[12:])]
+    elwc.write(elwc.lists(batches, num_classes=6, num_negatives=2), tmp_path / "f")
+    spec = {"features": tf.io.FixedLenFeature([3], tf.float32)}
+    (read,) = elwc.read_classes(tmp_path / "f*", spec, batch_size=20)
+    np.testing.assert_array_equal(read[0]["features"], features)
+    assert [set(ids[ids >= 0].tolist()) for ids in read[1].numpy()] == expected
+    first = read[1].numpy()[:, 0]
+    assert all(bool(ids) == (id >= 0) for ids, id in zip(expected, first, strict=True))
+
+
+def test_all_classes_in_order():
+    batches = [({"x": [1.0]}, [2])]
+    ((context, examples),) = elwc.lists(batches, num_classes=4)
+    assert list(context) == ["x"]
+    assert [example["class_id"] for example in examples] == [0, 1, 2, 3]
+    assert [example["label"] for example in examples] == [0, 0, 1, 0]
+
+
+def test_negatives_are_uniform_and_no_positives():
+    """Each of the 4 classes that are no positive is drawn in 2 of 4 lists, in any place."""
+    num_lists = 4000
+    batches = [(np.zeros((num_lists, 1)), np.tile([[1, 4]], (num_lists, 1)))]
+    counts, places = collections.Counter(), collections.Counter()
+    for _, examples in elwc.lists(batches, num_classes=6, num_negatives=2, seed=3):
+        ids = [example["class_id"] for example in examples]
+        assert len(set(ids)) == 4
+        for place, example in enumerate(examples):
+            assert example["label"] == (example["class_id"] in (1, 4))
+            counts[example["class_id"]] += 1
+            places[place] += example["class_id"] == 1
+    deviation = 5 * np.sqrt(num_lists / 4)  # Of a binomial with p = 1/2; five of them.
+    for negative in (0, 2, 3, 5):
+        assert abs(counts[negative] - num_lists / 2) < deviation
+    for place in range(4):
+        assert abs(places[place] - num_lists / 4) < deviation
+
+
+def test_seed_fixes_the_draws():
+    def ids(seed):
+        rows = elwc.lists([(np.zeros((9, 1)), np.zeros(9, int))], 50, num_negatives=3, seed=seed)
+        return [example["class_id"] for _, examples in rows for example in examples]
+
+    assert ids(1) == ids(1) != ids(2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: next(elwc.lists([], 0)), "`num_classes` must be a positive"),
+        (lambda: next(elwc.lists([], 3, num_negatives=0)), "`num_negatives` must be a positive"),
+        (lambda: next(elwc.lists([], 3, seed=-1)), "`seed` must be an integer"),
+        (lambda: next(elwc.lists([([[1.0]], [3])], 3)), r"Class ids must be in \[0, 3\)"),
+        (lambda: next(elwc.lists([([[1.0]], [-2])], 3)), r"Class ids must be in \[0, 3\)"),
+        (lambda: elwc.write([], "unused", num_shards=0), "`num_shards` must be a positive"),
+        (lambda: elwc.read("nothing*", {}, {}, 1), "`pattern` must match at least one file"),
+        (lambda: elwc.read("x", {}, {}, 0), "`batch_size` must be a positive"),
+        (lambda: elwc.read("x", {}, {}, 1, list_size=0), "`list_size` must be a positive"),
+        (
+            lambda: elwc.read("x", {}, {"a": tf.io.FixedLenFeature([], tf.float32)}, 1),
+            "`example_spec` must have default values. Received: 'a'",
+        ),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_other_types_are_refused():
+    with pytest.raises(TypeError, match="Received: x="):
+        elwc.serialize({"x": 1j}, [])

@@ -1,0 +1,88 @@
+"""Small pipelines on lists with a pattern to learn; imported only where TF-Ranking is there."""
+
+import dataclasses
+import os
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import tfr
+from rank4class_tf.data import elwc
+
+_tfr = tfr.load()
+
+CONTEXT_SPEC = {"features": tf.io.FixedLenFeature([4], tf.float32)}
+EXAMPLE_SPEC = {"class_id": tf.io.FixedLenFeature([1], tf.int64, default_value=0)}
+LABEL_SPEC = ("label", tf.io.FixedLenFeature([1], tf.float32, default_value=-1.0))
+MASK = "mask"
+NUM_CLASSES = 5
+
+
+def make_lists(num_lists, seed=0):
+    """Classification of four features: the context; all five classes: the examples."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(num_lists, 4)).astype(np.float32)
+    class_ids = (features @ np.random.default_rng(1).normal(size=(4, NUM_CLASSES))).argmax(axis=1)
+    return list(elwc.lists([(features, class_ids)], NUM_CLASSES))
+
+
+def write_files(folder, num_lists=96):
+    """Training and validation files."""
+    elwc.write(make_lists(num_lists), os.path.join(folder, "train"), num_shards=2)
+    elwc.write(make_lists(64, seed=2), os.path.join(folder, "valid"))
+
+
+class ModelBuilder(_tfr.keras.model.AbstractModelBuilder):
+    """A dot product of the features and the embedding of the class, for one or more outputs."""
+
+    def __init__(self, tasks=None):
+        self.tasks = tasks
+
+    def build(self):
+        inputs = {
+            "features": keras.Input((4,), name="features"),
+            "class_id": keras.Input((None, 1), dtype=tf.int64, name="class_id"),
+            MASK: keras.Input((None,), dtype=tf.bool, name=MASK),
+        }
+
+        def scores(name):
+            classes = keras.layers.Embedding(NUM_CLASSES, 4)(inputs["class_id"][..., 0])
+            outputs = keras.layers.Dot(axes=(1, 2))([inputs["features"], classes])
+            return keras.layers.Activation("linear", name=name)(outputs)
+
+        if self.tasks is None:
+            return keras.Model(inputs, scores("scores"))
+        return keras.Model(inputs, {task: scores(task) for task in self.tasks})
+
+
+def dataset_hparams(folder, **changes):
+    """TF-Ranking's `DatasetHparams` for the files of `write_files`."""
+    hparams = _tfr.keras.pipeline.DatasetHparams(
+        train_input_pattern=os.path.join(folder, "train-*"),
+        valid_input_pattern=os.path.join(folder, "valid-*"),
+        train_batch_size=16,
+        valid_batch_size=16,
+        list_size=NUM_CLASSES,
+    )
+    return dataclasses.replace(hparams, **changes)
+
+
+def dataset_builder(folder, **changes):
+    """A `RankingDatasetBuilder` for the files of `write_files`."""
+    hparams = dataset_hparams(folder, **changes)
+    return tfr.RankingDatasetBuilder(CONTEXT_SPEC, EXAMPLE_SPEC, MASK, LABEL_SPEC, hparams)
+
+
+def hparams(folder, **changes):
+    """TF-Ranking's `PipelineHparams` for a short run."""
+    values = {
+        "model_dir": os.path.join(folder, "model"),
+        "num_epochs": 3,
+        "steps_per_epoch": 6,
+        "validation_steps": 4,
+        "learning_rate": 0.1,
+        "loss": "softmax_loss",
+        "steps_per_execution": 1,
+    }
+    return _tfr.keras.pipeline.PipelineHparams(**{**values, **changes})

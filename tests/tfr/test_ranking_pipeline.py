@@ -1,0 +1,301 @@
+"""RankingPipeline trains, evaluates, exports and resumes, with anything given by name or object."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from tests import tf_ranking
+
+_tfr = tf_ranking.load_or_skip()
+
+from rank4class_tf import tfr  # noqa: E402
+from rank4class_tf.data import elwc  # noqa: E402
+from tests.tfr import pipelines  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pipelines.write_files(str(tmp_path))
+    return str(tmp_path)
+
+
+def make_pipeline(folder, tasks=None, dataset=None, metrics=("ndcg@1", "ndcg"), **changes):
+    return tfr.RankingPipeline(
+        pipelines.ModelBuilder(tasks),
+        dataset or pipelines.dataset_builder(folder),
+        pipelines.hparams(folder, **changes),
+        metrics=metrics,
+    )
+
+
+def history(pipeline):
+    """What Keras logs of a run, by recording it with a callback."""
+    logs = []
+    recorder = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, log: logs.append(log))
+    build = pipeline.build_callbacks
+    pipeline.build_callbacks = lambda: [*build(), recorder]
+    pipeline.train_and_validate()
+    return logs
+
+
+@pytest.mark.parametrize("loss", ["rankmax_loss", "approx_ndcg_loss", "tfr.list_mle_loss"])
+def test_learns(folder, loss):
+    logs = history(make_pipeline(folder, loss=loss, num_epochs=6))
+    # Five classes: chance is 0.2 for NDCG@1.
+    assert logs[-1]["val_metric/ndcg_at_1"] > max(0.5, logs[0]["val_metric/ndcg_at_1"])
+    assert set(logs[0]) == {"loss", "metric/ndcg_at_1", "metric/ndcg"} | {
+        "val_loss",
+        "val_metric/ndcg_at_1",
+        "val_metric/ndcg",
+    }
+
+
+def test_one_step_is_that_of_plain_keras(folder):
+    """The loss of the first step, from the pipeline and by hand."""
+    pipeline = make_pipeline(
+        folder, loss="rankmax_loss:0.7,tfr.softmax_loss:0.3", steps_per_epoch=1, num_epochs=1
+    )
+    dataset = pipelines.dataset_builder(folder).build_valid_dataset()
+    pipeline._dataset_builder.build_train_dataset = lambda: dataset
+    keras.utils.set_random_seed(3)
+    logged = history(pipeline)[0]["loss"]
+
+    keras.utils.set_random_seed(3)
+    model = pipelines.ModelBuilder().build()
+    features, labels = next(iter(dataset))
+    scores = model(features).numpy().astype(np.float64)
+    labels = labels.numpy()
+    positive = (scores * labels).sum(axis=1, keepdims=True)
+    rankmax = np.log(np.maximum(scores - positive + 1, 0).sum(axis=1)).mean()
+    softmax = (np.log(np.exp(scores).sum(axis=1)) - positive[:, 0]).mean()
+    assert logged == pytest.approx(0.7 * rankmax + 0.3 * softmax, rel=1e-5)
+
+
+def test_objects_and_schedules(folder):
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5)
+    optimizer = keras.optimizers.Adagrad(schedule)
+    pipeline = make_pipeline(
+        folder,
+        loss=[(r4c.losses.RankmaxLoss(margin=2.0), 0.5), (_tfr.keras.losses.SoftmaxLoss(), 1.0)],
+        optimizer=optimizer,
+        learning_rate=None,
+        metrics=[r4c.metrics.NDCG(3), _tfr.keras.metrics.MRRMetric(name="mrr", topn=2)],
+    )
+    assert set(history(pipeline)[0]) >= {"metric/ndcg_at_3", "val_metric/mrr"}
+    assert isinstance(pipeline._optimizer, keras.optimizers.Adagrad)
+    assert int(pipeline._optimizer.iterations) == 18
+    # That of the last of 18 steps.
+    assert float(pipeline._optimizer.learning_rate) == pytest.approx(0.2 * 0.5 ** (17 / 6))
+    assert int(optimizer.iterations) == 0  # A copy was used.
+
+
+def test_schedule_with_an_optimizer_by_name(folder):
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5)
+    pipeline = make_pipeline(folder, learning_rate=schedule, num_epochs=1)
+    pipeline.train_and_validate()
+    # By name, TF-Ranking's optimisers are Keras's older ones, which hand out the schedule itself.
+    rate = pipeline._optimizer.learning_rate(pipeline._optimizer.iterations)
+    assert float(rate) == pytest.approx(0.2 * 0.5)
+    with pytest.raises(ValueError, match="`automatic_reduce_lr` needs a number"):
+        make_pipeline(folder, learning_rate=schedule, automatic_reduce_lr=True)
+
+
+def test_weighted_metrics_take_the_weights(folder):
+    """Lists with weight 0 do not count in weighted metrics, and do in the others."""
+    weight_spec = ("weight", tf.io.FixedLenFeature([1], tf.float32, default_value=0.0))
+    rows = pipelines.make_lists(32)
+    for index, (_, examples) in enumerate(rows):
+        for example in examples:
+            example["weight"] = float(index % 2)
+    for name in ("train", "valid"):
+        elwc.write(rows, os.path.join(folder, f"weighted-{name}"))
+    hparams = pipelines.dataset_hparams(
+        folder,
+        train_input_pattern=os.path.join(folder, "weighted-train*"),
+        valid_input_pattern=os.path.join(folder, "weighted-valid*"),
+    )
+    dataset = tfr.RankingDatasetBuilder(
+        pipelines.CONTEXT_SPEC,
+        pipelines.EXAMPLE_SPEC,
+        pipelines.MASK,
+        pipelines.LABEL_SPEC,
+        hparams,
+        sample_weight_spec=weight_spec,
+    )
+    pipeline = make_pipeline(
+        folder,
+        dataset=dataset,
+        use_weighted_metrics=True,
+        learning_rate=0.0,
+        num_epochs=1,
+        validation_steps=2,
+        metrics=["top_k_accuracy@1", "tfr.ndcg@1"],
+    )
+    keras.utils.set_random_seed(3)
+    log = history(pipeline)[0]
+    keras.utils.set_random_seed(3)
+    model = pipelines.ModelBuilder().build()
+    features, labels = next(
+        iter(dataset.build_valid_dataset().map(lambda f, y, w: (f, y)).unbatch().batch(32))
+    )
+    hits = model(features).numpy().argmax(axis=1) == labels.numpy().argmax(axis=1)
+    for name in ("top_1_accuracy", "ndcg_at_1"):
+        assert log[f"val_metric/{name}"] == pytest.approx(hits.mean())
+        assert log[f"val_weighted_metric/{name}"] == pytest.approx(hits[1::2].mean())
+
+
+def test_multi_task(folder):
+    def dataset_builder():
+        return _tfr.keras.pipeline.MultiLabelDatasetBuilder(
+            pipelines.CONTEXT_SPEC,
+            pipelines.EXAMPLE_SPEC,
+            pipelines.MASK,
+            {"click": pipelines.LABEL_SPEC, "buy": pipelines.LABEL_SPEC},
+            pipelines.dataset_hparams(folder),
+        )
+
+    pipeline = make_pipeline(
+        folder,
+        tasks=["click", "buy"],
+        dataset=dataset_builder(),
+        loss={"click": "rankmax_loss:0.5,softmax_loss", "buy": "tfr.pairwise_logistic_loss"},
+        loss_weights={"click": 1.0, "buy": 2.0},
+        metrics={"click": ["ndcg@1"], "buy": ["tfr.mrr"]},
+        export_best_model=True,
+        best_exporter_metric="buy/mrr",
+        best_exporter_metric_higher_better=True,
+    )
+    log = history(pipeline)[-1]
+    assert {"val_click_metric/ndcg_at_1", "val_buy_metric/mrr", "click_loss"} <= set(log)
+    assert log["loss"] == pytest.approx(log["click_loss"] + 2 * log["buy_loss"], rel=1e-5)
+    assert os.path.isdir(os.path.join(folder, "model", "export", "best_model_by_metric"))
+    with pytest.raises(ValueError, match=r"for the tasks \['buy', 'click'\]"):
+        make_pipeline(
+            folder,
+            ["click", "buy"],
+            dataset_builder(),
+            {"click": ["ndcg"]},
+            loss=pipeline._hparams.loss,
+        ).build_metrics()
+
+
+def test_exports_the_best_model(folder):
+    """With a learning rate that destroys the model from the second epoch on, the first is best."""
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [0.1, -10.0])
+    pipeline = make_pipeline(
+        folder,
+        learning_rate=schedule,
+        optimizer="sgd",
+        export_best_model=True,
+        best_exporter_metric="ndcg@1",
+        best_exporter_metric_higher_better=True,
+    )
+    logs = history(pipeline)
+    values = [log["val_metric/ndcg_at_1"] for log in logs]
+    assert np.argmax(values) == 0 and values[0] > values[2]
+    dataset = pipelines.dataset_builder(folder).build_valid_dataset().take(4)
+    for name, value in (("best_model_by_metric", values[0]), ("latest_model", values[2])):
+        model = keras.models.load_model(os.path.join(folder, "model", "export", name))
+        assert model.evaluate(dataset, verbose=0, return_dict=True)[
+            "metric/ndcg_at_1"
+        ] == pytest.approx(value)
+
+
+def test_a_users_own_pipeline(folder):
+    class MyPipeline(tfr.PipelineMixin, _tfr.keras.pipeline.SimplePipeline):
+        pass
+
+    pipeline = MyPipeline(
+        pipelines.ModelBuilder(), pipelines.dataset_builder(folder), pipelines.hparams(folder)
+    )
+    assert set(history(pipeline)[0]) >= {f"metric/ndcg_at_{k}" for k in (1, 5, 10)}
+
+
+def test_tensorboard_is_optional(folder, monkeypatch):
+    written = os.path.join(folder, "model", "train")
+    pipeline = make_pipeline(folder, num_epochs=1)
+    pipeline._tensorboard = False
+    pipeline.train_and_validate()
+    assert not os.path.exists(written)
+    make_pipeline(folder, num_epochs=1).train_and_validate()
+    assert os.path.exists(written)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        tfr.RankingPipeline(
+            pipelines.ModelBuilder(),
+            pipelines.dataset_builder(folder),
+            pipelines.hparams(folder),
+            tensorboard=True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"loss": "nonsense"}, ValueError, r"rankmax_loss.*tfr\.list_mle_loss.*'nonsense'"),
+        ({"loss": "softmax_loss:much"}, ValueError, "'softmax_loss:much'"),
+        ({"loss": 3}, TypeError, "Received: 3"),
+        ({"loss": []}, ValueError, "at least one"),
+        ({"metrics": ["nonsense@3"]}, ValueError, r"ndcg.*tfr\.mrr.*'nonsense'"),
+        ({"metrics": ["tfr.mrr@0"]}, ValueError, "'tfr.mrr@0'"),
+        ({"metrics": [3]}, TypeError, "Received: 3"),
+        ({"best_exporter_metric": "mrr"}, ValueError, "loss, ndcg_at_1, ndcg. Received: 'mrr'"),
+    ],
+)
+def test_wrong_names_list_the_known(folder, changes, error, message):
+    with pytest.raises(error, match=message):
+        pipeline = make_pipeline(folder, **changes)
+        pipeline.build_loss()
+        pipeline.build_metrics()
+
+
+_PROGRAM = """
+import json, os, signal, sys
+from tensorflow import keras
+from rank4class_tf import tfr
+tfr.load()
+from tests.tfr import pipelines
+
+folder, kill_after = sys.argv[1], int(sys.argv[2])
+epochs = []
+
+def record(epoch, logs):
+    epochs.append(epoch)
+    if epoch == kill_after:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+pipeline = tfr.RankingPipeline(
+    pipelines.ModelBuilder(), pipelines.dataset_builder(folder), pipelines.hparams(folder)
+)
+build = pipeline.build_callbacks
+pipeline.build_callbacks = lambda: [*build(), keras.callbacks.LambdaCallback(on_epoch_end=record)]
+pipeline.train_and_validate()
+print(json.dumps([epochs, int(pipeline._optimizer.iterations)]))
+"""
+
+
+def run_program(folder, kill_after):
+    return subprocess.run(
+        [sys.executable, "-c", _PROGRAM, folder, str(kill_after)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_resumes_after_a_kill(folder):
+    assert run_program(folder, kill_after=1).returncode == -9
+    done = run_program(folder, kill_after=-1)
+    assert done.returncode == 0, done.stderr
+    epochs, steps = json.loads(done.stdout.splitlines()[-1])
+    assert epochs == [2] and steps == 18  # Steps of all three epochs, two of them before the kill.
