@@ -1,6 +1,7 @@
 """Losses and metrics by name, of this package and of TF-Ranking."""
 
 import re
+from typing import Any
 
 from tensorflow import keras
 
@@ -9,7 +10,7 @@ from rank4class_tf import metrics as our_metrics
 from rank4class_tf.tfr import _load
 from rank4class_tf.tfr.weighted_losses import WeightedLosses
 
-_tfr = _load.load()
+_tfr: Any = _load.load()
 _THEIRS = "tfr."
 _KEYS = {
     "loss": _tfr.keras.losses.RankingLossKey,

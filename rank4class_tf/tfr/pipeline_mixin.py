@@ -3,12 +3,13 @@
 import dataclasses
 import importlib.util
 import numbers
+from typing import Any
 
 from tensorflow import keras
 
 from rank4class_tf.tfr import _load, _names
 
-_tfr = _load.load()
+_tfr: Any = _load.load()
 _DEFAULT_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "ndcg")
 
 

@@ -1,9 +1,11 @@
 """RankingDatasetBuilder."""
 
+from typing import Any
+
 from rank4class_tf.tfr import _load
 from rank4class_tf.tfr.serving_signatures import ServingSignatures
 
-_tfr = _load.load()
+_tfr: Any = _load.load()
 
 
 class ServingMixin:

@@ -1,9 +1,11 @@
 """RankingPipeline."""
 
+from typing import Any
+
 from rank4class_tf.tfr import _load
 from rank4class_tf.tfr.pipeline_mixin import PipelineMixin
 
-_tfr = _load.load()
+_tfr: Any = _load.load()
 
 
 class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):

@@ -1,10 +1,12 @@
 """ServingSignatures."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf.tfr import _load
 
-_tfr = _load.load()
+_tfr: Any = _load.load()
 
 
 class ServingSignatures(_tfr.keras.saved_model.Signatures):

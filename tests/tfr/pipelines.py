@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +11,7 @@ from tensorflow import keras
 from rank4class_tf import tfr
 from rank4class_tf.data import elwc
 
-_tfr = tfr.load()
+_tfr: Any = tfr.load()
 
 CONTEXT_SPEC = {"features": tf.io.FixedLenFeature([4], tf.float32)}
 EXAMPLE_SPEC = {"class_id": tf.io.FixedLenFeature([1], tf.int64, default_value=0)}
