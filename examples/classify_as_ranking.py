@@ -112,9 +112,12 @@ def positive(kind):
     """Returns a reader of numbers > 0 for argparse."""
 
     def read(text):
-        value = kind(text)
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"must be > 0. Received: {text}.")
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"must be a finite {kind.__name__} > 0, not {text!r}")
         return value
 
     return read

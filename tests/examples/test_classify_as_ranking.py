@@ -89,9 +89,11 @@ def test_all_pairs_begin_with_the_baseline():
         ("--loss hinge", "rankmax_loss"),
         ("--head dense", "latent_cross"),
         ("--dataset mnist", "goemotions"),
-        ("--epochs 0", "must be > 0. Received: 0"),
-        ("--batch-size -2", "must be > 0. Received: -2"),
-        ("--learning-rate nan", "must be > 0. Received: nan"),
+        ("--epochs 0", "argument --epochs: must be a finite int > 0, not '0'"),
+        ("--epochs two", "argument --epochs: must be a finite int > 0, not 'two'"),
+        ("--batch-size -2", "argument --batch-size: must be a finite int > 0, not '-2'"),
+        ("--learning-rate nan", "argument --learning-rate: must be a finite float > 0, not 'nan'"),
+        ("--learning-rate inf", "argument --learning-rate: must be a finite float > 0, not 'inf'"),
     ],
 )
 def test_bad_arguments(arguments, message, capsys):
