@@ -43,7 +43,9 @@ class Head(keras.layers.Layer):
 
 
 class InteractionHead(Head):
-    """Base of the heads that join an encoding with class embeddings and score that by an MLP."""
+    """Base of the heads that score an encoding with class embeddings by an MLP."""
+
+    interaction_class: type
 
     def __init__(self, num_classes, units=(256, 256), activation="relu", **kwargs):
         """Args shared by the heads with an MLP.
@@ -55,13 +57,9 @@ class InteractionHead(Head):
             **kwargs: Keras's own, such as `name`.
         """
         super().__init__(num_classes, **kwargs)
-        self.units = tuple(_checks.positive_int("units", width) for width in units)
-        if not self.units:
-            raise ValueError(f"`units` must hold at least one width. Received: units={units!r}.")
+        self.interaction = self.interaction_class(units, activation)
+        self.units = self.interaction.units
         self.activation = activation
-        self.activate = keras.layers.Activation(activation)
-        self.hidden = [keras.layers.Dense(width, activation) for width in self.units[1:]]
-        self.score = keras.layers.Dense(1)
 
     def build_head(self, width):
         """Creates the class embeddings, as wide as the encodings, and the MLP."""
@@ -70,22 +68,9 @@ class InteractionHead(Head):
             shape=(self.num_classes, width),
             initializer="glorot_uniform",
         )
-        self.build_interaction(width)
-        for layer, size in zip([*self.hidden, self.score], self.units, strict=True):
-            layer.build((None, self.num_classes, size))
-
-    def build_interaction(self, width):
-        """Creates the first layer, for encodings and class embeddings of this width."""
-        raise NotImplementedError
-
-    def interact(self, encodings, classes):
-        """The first layer before its activation: `[batch, num_classes, units[0]]`."""
-        raise NotImplementedError
+        self.interaction.build((None, width))
 
     def call(self, inputs):
         """Scores every class."""
         classes = tf.cast(tf.convert_to_tensor(self.class_embeddings), self.compute_dtype)
-        hidden = self.activate(self.interact(inputs, classes))
-        for layer in self.hidden:
-            hidden = layer(hidden)
-        return tf.squeeze(self.score(hidden), axis=-1)
+        return self.interaction(inputs, classes)

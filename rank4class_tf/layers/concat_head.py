@@ -1,9 +1,8 @@
 """ConcatHead."""
 
-from tensorflow import keras
-
 from rank4class_tf import _keras
 from rank4class_tf.layers._base import InteractionHead
+from rank4class_tf.layers._interactions import Concat
 
 
 @_keras.register
@@ -34,16 +33,4 @@ class ConcatHead(InteractionHead):
         (None, 28)
     """
 
-    def __init__(self, num_classes, units=(256, 256), activation="relu", **kwargs):
-        super().__init__(num_classes, units, activation, **kwargs)
-        self.of_encodings = keras.layers.Dense(self.units[0])
-        self.of_classes = keras.layers.Dense(self.units[0], use_bias=False)
-
-    def build_interaction(self, width):
-        """Creates the first layer, for encodings and class embeddings of this width."""
-        self.of_encodings.build((None, width))
-        self.of_classes.build((self.num_classes, width))
-
-    def interact(self, encodings, classes):
-        """The first layer before its activation: `[batch, num_classes, units[0]]`."""
-        return self.of_encodings(encodings)[:, None, :] + self.of_classes(classes)
+    interaction_class = Concat

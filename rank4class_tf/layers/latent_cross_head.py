@@ -1,9 +1,8 @@
 """LatentCrossHead."""
 
-from tensorflow import keras
-
 from rank4class_tf import _keras
 from rank4class_tf.layers._base import InteractionHead
+from rank4class_tf.layers._interactions import LatentCross
 
 
 @_keras.register
@@ -33,14 +32,4 @@ class LatentCrossHead(InteractionHead):
         (None, 28)
     """
 
-    def __init__(self, num_classes, units=(256, 256), activation="relu", **kwargs):
-        super().__init__(num_classes, units, activation, **kwargs)
-        self.first = keras.layers.Dense(self.units[0])
-
-    def build_interaction(self, width):
-        """Creates the first layer, for encodings and class embeddings of this width."""
-        self.first.build((None, self.num_classes, width))
-
-    def interact(self, encodings, classes):
-        """The first layer before its activation: `[batch, num_classes, units[0]]`."""
-        return self.first(encodings[:, None, :] * (1 + classes))
+    interaction_class = LatentCross

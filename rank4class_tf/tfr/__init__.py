@@ -8,6 +8,7 @@ import importlib
 from rank4class_tf.tfr._load import load
 
 _ON_FIRST_USE = {
+    "InteractionScorer": "interaction_scorer",
     "PipelineMixin": "pipeline_mixin",
     "RankingDatasetBuilder": "ranking_dataset_builder",
     "RankingPipeline": "ranking_pipeline",

@@ -11,7 +11,10 @@ from rank4class_tf.layers import ConcatHead, DotProductHead, LatentCrossHead
 def weights_of(head):
     """Name of the layer (or weight) -> float64 arrays."""
     as_array = lambda w: tf.convert_to_tensor(w).numpy().astype(np.float64)  # noqa: E731
-    result = {"score": head.score, **{f"hidden_{i}": x for i, x in enumerate(head.hidden)}}
+    result = {
+        "score": head.interaction.score,
+        **{f"hidden_{i}": x for i, x in enumerate(head.interaction.hidden)},
+    }
     result = {name: [as_array(w) for w in layer.weights] for name, layer in result.items()}
     return result, as_array(head.class_embeddings)
 
@@ -19,7 +22,7 @@ def weights_of(head):
 def mlp(hidden, head):
     weights, _ = weights_of(head)
     hidden = np.maximum(hidden, 0)
-    for i in range(len(head.hidden)):
+    for i in range(len(head.interaction.hidden)):
         kernel, bias = weights[f"hidden_{i}"]
         hidden = np.maximum(hidden @ kernel + bias, 0)
     kernel, bias = weights["score"]
@@ -29,7 +32,8 @@ def mlp(hidden, head):
 def latent_cross(head, h):
     _, classes = weights_of(head)
     kernel, bias = (
-        w.numpy().astype(np.float64) for w in map(tf.convert_to_tensor, head.first.weights)
+        w.numpy().astype(np.float64)
+        for w in map(tf.convert_to_tensor, head.interaction.first.weights)
     )
     crossed = np.stack([h * (1 + c) for c in classes], axis=1)
     return mlp(crossed @ kernel + bias, head)
@@ -39,7 +43,9 @@ def concat(head, h):
     """The paper's form: concatenate, then multiply by one kernel."""
     _, classes = weights_of(head)
     arrays = [
-        tf.convert_to_tensor(w).numpy() for w in head.of_encodings.weights + head.of_classes.weights
+        tf.convert_to_tensor(w).numpy()
+        for layer in (head.interaction.of_encodings, head.interaction.of_candidates)
+        for w in layer.weights
     ]
     of_encodings, bias, of_classes = (a.astype(np.float64) for a in arrays)
     kernel = np.concatenate([of_encodings, of_classes])

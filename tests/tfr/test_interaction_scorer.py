@@ -1,0 +1,152 @@
+"""InteractionScorer: the heads of this package as a scorer of TF-Ranking."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from tests import tf_ranking
+
+_tfr = tf_ranking.load_or_skip()
+
+from rank4class_tf import tfr  # noqa: E402
+from tests.tfr import pipelines  # noqa: E402
+
+
+def model_builder(scorer, example_spec=pipelines.EXAMPLE_SPEC):
+    return _tfr.keras.model.ModelBuilder(
+        input_creator=_tfr.keras.model.FeatureSpecInputCreator(
+            pipelines.CONTEXT_SPEC, example_spec
+        ),
+        preprocessor=_tfr.keras.model.PreprocessorWithSpec(),
+        scorer=scorer,
+        mask_feature_name=pipelines.MASK,
+        name="scorer",
+    )
+
+
+def inputs(rng, class_ids, mask):
+    return {
+        "features": tf.constant(rng.normal(size=(len(class_ids), 4)), tf.float32),
+        "class_id": tf.constant(class_ids)[..., None],
+        "mask": tf.constant(mask),
+    }
+
+
+@pytest.mark.parametrize("interaction", ["latent_cross", "concat"])
+def test_scores_are_those_of_the_head(rng, interaction):
+    """A head's score of every class, gathered for the classes of a list."""
+    encoder = keras.layers.Dense(6)
+    embedding = keras.layers.Embedding(5, 6)
+    scorer = tfr.InteractionScorer(encoder, embedding, interaction, units=(8, 7))
+    model = model_builder(scorer).build()
+    model.set_weights([rng.normal(size=weight.shape) for weight in model.get_weights()])
+    class_ids = np.array([[3, 1, 4], [0, 0, 2]])
+    given = inputs(rng, class_ids, np.ones((2, 3), bool))
+
+    head = r4c.layers.get_head(interaction, num_classes=5, units=(8, 7))
+    encodings = encoder(given["features"])
+    head(encodings)
+    (layer,) = (x for x in model.layers if type(x) is type(head.interaction))
+    head.class_embeddings.assign(embedding.embeddings)
+    head.interaction.set_weights(layer.get_weights())
+    expected = np.take_along_axis(head(encodings).numpy(), class_ids, axis=1)
+    np.testing.assert_allclose(model(given), expected, rtol=1e-5)
+
+
+def test_dot_product(rng):
+    embedding = keras.layers.Embedding(5, 4)
+    model = model_builder(tfr.InteractionScorer(tf.identity, embedding, "dot_product")).build()
+    class_ids = np.array([[3, 1], [0, 4]])
+    given = inputs(rng, class_ids, np.ones((2, 2), bool))
+    classes = embedding.embeddings.numpy().astype(np.float64)[class_ids]
+    expected = (classes * given["features"].numpy()[:, None, :]).sum(axis=-1)
+    np.testing.assert_allclose(model(given), expected, rtol=1e-5)
+
+
+def test_padding_changes_nothing(rng):
+    """Neither its ids nor NaN in its features: scores and gradients are those without it."""
+    spec = {**pipelines.EXAMPLE_SPEC, "x": tf.io.FixedLenFeature([2], tf.float32)}
+    embedding, dense = keras.layers.Embedding(5, 6), keras.layers.Dense(6)
+
+    def class_encoder(features):
+        return embedding(features["class_id"]) + dense(features["x"])
+
+    scorer = tfr.InteractionScorer(keras.layers.Dense(6), class_encoder, units=(8,))
+    model = model_builder(scorer, spec).build()
+
+    def scores_and_gradients(width, filling):
+        values = np.random.default_rng(0)
+        given = inputs(values, np.array([[3, 1], [0, 2]]), np.ones((2, 2), bool))
+        given["x"] = tf.constant(values.normal(size=(2, 2, 2)), tf.float32)
+        for name, value in filling.items():
+            paddings = [[0, 0], [0, width - 2]] + [[0, 0]] * (given[name].shape.rank - 2)
+            given[name] = tf.pad(given[name], paddings, constant_values=value)
+        with tf.GradientTape() as tape:
+            scores = model(given)
+            loss = r4c.losses.RankmaxLoss(label_format="ids")([0, 1], scores)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        return scores.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+
+    plain, plain_gradients = scores_and_gradients(2, {})
+    filling = {"class_id": -1, "x": np.nan, "mask": False}
+    padded, padded_gradients = scores_and_gradients(5, filling)
+    np.testing.assert_allclose(padded[:, :2], plain, rtol=1e-6)
+    assert (padded[:, 2:] == np.finfo(np.float32).min).all()
+    for with_padding, without in zip(padded_gradients, plain_gradients, strict=True):
+        np.testing.assert_allclose(with_padding, without, rtol=1e-5, atol=1e-7)
+
+
+def test_mixed_precision_ends_in_float32(mixed_precision, rng):
+    scorer = tfr.InteractionScorer(keras.layers.Dense(6), keras.layers.Embedding(5, 6))
+    scores = model_builder(scorer).build()(inputs(rng, [[3, -1]], [[True, False]]))
+    assert scores.dtype == tf.float32 and np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("tasks", [None, ["click", "buy"]])
+def test_trains_and_exports_in_a_pipeline(tmp_path, tasks):
+    folder = str(tmp_path)
+    pipelines.write_files(folder)
+    scorer = tfr.InteractionScorer(
+        lambda features: keras.layers.Dense(6)(features),
+        lambda class_ids: keras.layers.Embedding(pipelines.NUM_CLASSES, 6)(class_ids),
+        tasks=tasks,
+        units=(16,),
+    )
+    builder, loss, metric = pipelines.dataset_builder(folder), "rankmax_loss", "ndcg@1"
+    if tasks:
+        builder = _tfr.keras.pipeline.MultiLabelDatasetBuilder(
+            pipelines.CONTEXT_SPEC,
+            pipelines.EXAMPLE_SPEC,
+            pipelines.MASK,
+            dict.fromkeys(tasks, pipelines.LABEL_SPEC),
+            # Longer than any list, so that all have padding.
+            pipelines.dataset_hparams(folder, list_size=pipelines.NUM_CLASSES + 2),
+        )
+        loss, metric = dict.fromkeys(tasks, loss), "buy/ndcg@1"
+    pipeline = tfr.RankingPipeline(
+        model_builder(scorer),
+        builder,
+        pipelines.hparams(
+            folder,
+            loss=loss,
+            num_epochs=6,
+            learning_rate=0.03,
+            export_best_model=True,
+            best_exporter_metric=metric,
+            best_exporter_metric_higher_better=True,
+        ),
+    )
+    pipeline.train_and_validate()
+    model = keras.models.load_model(os.path.join(folder, "model", "export", "best_model_by_metric"))
+    logs = model.evaluate(builder.build_valid_dataset().take(4), verbose=0, return_dict=True)
+    prefix = "buy_" if tasks else ""
+    assert logs[f"{prefix}metric/ndcg_at_1"] > 0.5  # Five classes: chance is 0.2.
+
+
+def test_unknown_interaction():
+    with pytest.raises(ValueError, match="concat, dot_product, latent_cross. Received: 'x'"):
+        tfr.InteractionScorer(None, None, "x")
