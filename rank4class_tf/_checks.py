@@ -17,3 +17,10 @@ def positive_float(name, value):
     if not number or not math.isfinite(value) or value <= 0:
         raise ValueError(f"`{name}` must be a finite number > 0. Received: {name}={value!r}.")
     return float(value)
+
+
+def one_of(name, value, known):
+    """Raises unless `value` is in `known`; returns it."""
+    if value not in known:
+        raise ValueError(f"`{name}` must be one of {known}. Received: {name}={value!r}.")
+    return value

@@ -2,6 +2,8 @@
 
 from rank4class_tf.data._digits import digits
 from rank4class_tf.data._goemotions import goemotions
+from rank4class_tf.data._movielens import movielens
 from rank4class_tf.data._splits import Splits
+from rank4class_tf.data._user_items import UserItems, from_pairs
 
-__all__ = ["Splits", "digits", "goemotions"]
+__all__ = ["Splits", "UserItems", "digits", "from_pairs", "goemotions", "movielens"]

@@ -3,20 +3,24 @@
 from rank4class_tf import _registry
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
+from rank4class_tf.losses.fenchel_young_loss import FenchelYoungLoss
 from rank4class_tf.losses.ordered_weighted_loss import OrderedWeightedLoss
 from rank4class_tf.losses.pairwise_logistic_loss import PairwiseLogisticLoss
 from rank4class_tf.losses.rankmax_loss import RankmaxLoss
 from rank4class_tf.losses.softmax_loss import SoftmaxLoss
+from rank4class_tf.losses.sparsemax_loss import SparsemaxLoss
 from rank4class_tf.ops import PowerLawWeights, StaircaseWeights, TopKWeights, UniformWeights
 
 __all__ = [
     "ApproxNDCGLoss",
+    "FenchelYoungLoss",
     "OrderedWeightedLoss",
     "PairwiseLogisticLoss",
     "PowerLawWeights",
     "RankingLoss",
     "RankmaxLoss",
     "SoftmaxLoss",
+    "SparsemaxLoss",
     "StaircaseWeights",
     "TopKWeights",
     "UniformWeights",
@@ -24,7 +28,15 @@ __all__ = [
 ]
 
 _CLASSES = _registry.by_snake_case(
-    [ApproxNDCGLoss, OrderedWeightedLoss, PairwiseLogisticLoss, RankmaxLoss, SoftmaxLoss]
+    [
+        ApproxNDCGLoss,
+        FenchelYoungLoss,
+        OrderedWeightedLoss,
+        PairwiseLogisticLoss,
+        RankmaxLoss,
+        SoftmaxLoss,
+        SparsemaxLoss,
+    ]
 )
 
 

@@ -8,34 +8,43 @@ from rank4class_tf.losses._base import RankingLoss
 class RankmaxLoss(RankingLoss):
     r"""Cross-entropy of the Rankmax projection, which adapts to each positive.
 
-    $$\ell(z, Y) = \sum_{y \in Y} w_y \left( \log \sum_i (z_i - z_y + \eta)_+ - \log \eta \right)$$
+    $$\ell(z, Y) = \sum_{y \in Y} -w_y \log \mathrm{Rankmax}(z, y)_y$$
 
-    Items that score more than the margin $\eta$ below the positive have no gradient.
+    which for k = 1 is $\sum_y w_y (\log \sum_i (z_i - z_y + \eta)_+ - \log \eta)$. Items that score
+    more than the margin $\eta$ below the positive, or below the k-th score if that is lower, have
+    no gradient.
 
     Source: Kong et al. 2020, "Rankmax", equations 14 and 15; see `ops.rankmax_loss` for a
     correction of its equation 16.
 
     Args:
-        k: number of items to select; 1.
+        k: number of items to select, >= 1.
         margin: $\eta$ > 0.
+        positive_reduction: `"sum"` over the positives, or their weighted `"mean"`.
         **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
 
     Raises:
-        ValueError: if `k` is not 1 or `margin` is not > 0.
+        ValueError: if `k` is not a positive integer, `margin` is not > 0 or `positive_reduction`
+            is unknown; in the call, if `k` exceeds the number of items.
 
     Example:
         >>> loss = RankmaxLoss()
         >>> float(loss([0], [[1.0, 0.5, 0.0]]))  # log(1 + 0.5)
-        0.405465...
+        0.4054651...
     """
 
-    def __init__(self, k=1, margin=1.0, **kwargs):
+    _cleans_scores = True
+
+    def __init__(self, k=1, margin=1.0, positive_reduction="sum", **kwargs):
         super().__init__(**kwargs)
-        if k != 1:
-            raise ValueError(f"`k` must be 1. Received: k={k!r}.")
-        self.k = k
+        self.k = _checks.positive_int("k", k)
         self.margin = _checks.positive_float("margin", margin)
+        self.positive_reduction = _checks.one_of(
+            "positive_reduction", positive_reduction, ("sum", "mean")
+        )
 
     def compute(self, scores, class_ids, relevance):
         """The formula."""
-        return ops.rankmax_loss(scores, class_ids, relevance, margin=self.margin)
+        return ops.rankmax_loss(
+            scores, class_ids, relevance, self.k, self.margin, self.positive_reduction
+        )

@@ -42,7 +42,7 @@ from rank4class_tf.ops.phi import (
     logistic,
     squared_hinge,
 )
-from rank4class_tf.ops.rankmax import rankmax_loss
+from rank4class_tf.ops.rankmax import rankmax, rankmax_loss
 from rank4class_tf.ops.ranks import (
     Ranks,
     count_above_and_tied,
@@ -53,6 +53,13 @@ from rank4class_tf.ops.ranks import (
     sigmoid_ranks,
 )
 from rank4class_tf.ops.sampling import sample_items
+from rank4class_tf.ops.simplex import (
+    adaptive_fenchel_young_loss,
+    entropy_projection,
+    euclidean_projection,
+    fenchel_young_loss,
+    separable_projection,
+)
 from rank4class_tf.ops.stochastic_negative_mining import (
     check_weights_fit,
     stochastic_negative_mining_loss,
@@ -68,6 +75,7 @@ __all__ = [
     "StaircaseWeights",
     "TopKWeights",
     "UniformWeights",
+    "adaptive_fenchel_young_loss",
     "approx_ndcg_loss",
     "average_precision_at_k",
     "best_group",
@@ -76,8 +84,11 @@ __all__ = [
     "count_above_and_tied",
     "count_greater_and_equal",
     "dcg_at_k",
+    "entropy_projection",
+    "euclidean_projection",
     "exponential",
     "exponential_gain",
+    "fenchel_young_loss",
     "get_phi",
     "get_weights",
     "hinge",
@@ -91,12 +102,14 @@ __all__ = [
     "ordered_weighted_loss",
     "pairwise_logistic_loss",
     "precision_at_k",
+    "rankmax",
     "rankmax_loss",
     "ranks_of_positives",
     "recall_at_k",
     "reciprocal_rank",
     "reciprocals",
     "sample_items",
+    "separable_projection",
     "sigmoid_ranks",
     "snm_expected_weights",
     "softmax_loss",

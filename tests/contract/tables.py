@@ -40,6 +40,25 @@ def ordered_weighted(phi, weights, kind="pairwise", **of_case):
 LOSSES = [
     LossCase("rankmax", r4c.losses.RankmaxLoss, extreme=1e30),
     LossCase("rankmax_margin", lambda **kw: r4c.losses.RankmaxLoss(margin=0.3, **kw)),
+    LossCase("rankmax_2", lambda **kw: r4c.losses.RankmaxLoss(k=2, **kw), extreme=1e30),
+    LossCase(
+        "rankmax_mean",
+        lambda **kw: r4c.losses.RankmaxLoss(k=3, positive_reduction="mean", **kw),
+        extreme=1e30,
+    ),
+    LossCase("sparsemax", r4c.losses.SparsemaxLoss),
+    LossCase(
+        "fenchel_young_euclidean",
+        lambda **kw: r4c.losses.FenchelYoungLoss("euclidean", k=2, alpha=0.5, **kw),
+    ),
+    LossCase("fenchel_young_entropy", lambda **kw: r4c.losses.FenchelYoungLoss("entropy", **kw)),
+    LossCase(
+        "fenchel_young_entropy_3", lambda **kw: r4c.losses.FenchelYoungLoss("entropy", k=3, **kw)
+    ),
+    LossCase(
+        "fenchel_young_adaptive",
+        lambda **kw: r4c.losses.FenchelYoungLoss(alpha="adaptive", **kw),
+    ),
     LossCase("softmax", r4c.losses.SoftmaxLoss),
     LossCase("softmax_temperature", lambda **kw: r4c.losses.SoftmaxLoss(temperature=2.0, **kw)),
     LossCase("pairwise_logistic", r4c.losses.PairwiseLogisticLoss),

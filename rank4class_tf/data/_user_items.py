@@ -1,0 +1,136 @@
+"""Lists of items per user, split for training and for two evaluations."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf.data import _splits
+
+_PARTS = ("train", "validation", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class UserItems:
+    """The items of each user in three parts, and batches of them.
+
+    Attributes:
+        train: ragged int32 `[num_users, None]`, the item numbers of each user to learn from.
+        validation: those to choose a model by.
+        test: those to report.
+        item_ids: `[num_items]`, the id that each item number stands for in the source.
+        user_ids: `[num_users]`, likewise.
+    """
+
+    train: tf.RaggedTensor
+    validation: tf.RaggedTensor
+    test: tf.RaggedTensor
+    item_ids: np.ndarray
+    user_ids: np.ndarray
+
+    @property
+    def num_items(self):
+        """The number of items."""
+        return len(self.item_ids)
+
+    @property
+    def num_users(self):
+        """The number of users."""
+        return len(self.user_ids)
+
+    def batches(self, part, batch_size=128, ragged=False, seed=None):
+        """Returns batches `(features, class_ids)` of the users that have an item in `part`.
+
+        Features are a dictionary: `items`, the user's training items, and `exclude`, the items that
+        an evaluation must leave out because an earlier part holds them: none for `"train"`, the
+        training items for `"validation"`, these and the validation items for `"test"`. Class ids
+        are the user's items in `part`.
+
+        Args:
+            part: `"train"`, `"validation"` or `"test"`.
+            batch_size: users per batch, >= 1.
+            ragged: lists as ragged tensors, or padded with -1 to the longest of the batch.
+            seed: of a new order in each epoch; None for the order of the users.
+
+        Raises:
+            ValueError: if an argument is out of range.
+        """
+        part = _checks.one_of("part", part, _PARTS)
+        batch_size = _checks.positive_int("batch_size", batch_size)
+        labels = getattr(self, part)
+        exclude = {
+            "train": self.train[:, :0],
+            "validation": self.train,
+            "test": tf.concat([self.train, self.validation], axis=1),
+        }[part]
+        rows = np.flatnonzero(labels.row_lengths().numpy())
+        users = tf.data.Dataset.from_tensor_slices(rows)
+        if seed is not None:
+            users = users.shuffle(len(rows), seed=_splits.check_seed(seed))
+
+        def lists(ragged_lists, rows):
+            chosen = tf.gather(ragged_lists, rows)
+            return chosen if ragged else chosen.to_tensor(default_value=-1)
+
+        def features_and_labels(rows):
+            features = {"items": lists(self.train, rows), "exclude": lists(exclude, rows)}
+            return features, lists(labels, rows)
+
+        batched = users.batch(batch_size).map(features_and_labels, tf.data.AUTOTUNE)
+        return batched.prefetch(tf.data.AUTOTUNE)
+
+
+def from_pairs(batches, seed=0):
+    """Splits pairs of a user and an item at random into 80, 10 and 10 %.
+
+    Only ids are kept, as int32, so that 20 million pairs need some 1.5 GB at most.
+
+    Args:
+        batches: an iterable of pairs of integer arrays `(user_ids, item_ids)`, ids below 2**31.
+        seed: of the split, in [0, 2**32).
+
+    Returns:
+        `UserItems`. Users and items are numbered in the order of their ids; those that have no pair
+        are not there.
+
+    Example:
+        >>> users = from_pairs([([7, 7, 9], [30, 10, 10])])
+        >>> users.num_users, users.num_items, users.item_ids
+        (2, 2, array([10, 30], dtype=int32))
+    """
+    rng = np.random.default_rng(_splits.check_seed(seed))
+    columns = [], []
+    for batch in batches:
+        for column, ids in zip(columns, batch, strict=True):
+            column.append(np.asarray(ids, np.int32))
+    if not columns[0]:
+        raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
+    user_ids, users = _number(columns[0])
+    item_ids, items = _number(columns[1])
+
+    # One in ten of a random order each; what is left is for training.
+    count = len(users)
+    order = rng.permutation(count)
+    part = np.zeros(count, np.int8)
+    tenth = count // 10
+    part[order[:tenth]] = 1
+    part[order[tenth : 2 * tenth]] = 2
+    del order
+
+    def lists(number):
+        chosen = part == number
+        owners, owned = users[chosen], items[chosen]
+        by_user = np.lexsort((owned, owners))
+        lengths = np.bincount(owners, minlength=len(user_ids))
+        return tf.RaggedTensor.from_row_lengths(owned[by_user], lengths)
+
+    return UserItems(*(lists(number) for number in range(3)), item_ids, user_ids)
+
+
+def _number(chunks):
+    """The distinct ids in order, and the number of each id in that order."""
+    ids = np.concatenate(chunks)
+    chunks.clear()
+    distinct = np.unique(ids)
+    return distinct, np.searchsorted(distinct, ids).astype(np.int32)

@@ -1,0 +1,58 @@
+"""FenchelYoungLoss."""
+
+from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.losses._base import RankingLoss
+
+
+@_keras.register
+class FenchelYoungLoss(RankingLoss):
+    r"""Fenchel-Young loss of a projection on the (n, k)-simplex.
+
+    $$\Omega^*(z) + \Omega(y) - \langle z, y \rangle, \qquad \Omega(x) = g(x) / \alpha, \qquad
+    y_i = k / |Y| \text{ for } i \in Y$$
+
+    It is convex, and its gradient is the projection less y. A list of fewer than k positives
+    selects as many items as it has positives; grades of relevance do not matter.
+
+    `alpha="adaptive"` takes the $\alpha_y$ of Rankmax, one for each positive, with their losses
+    summed by relevance: see `ops.adaptive_fenchel_young_loss`.
+
+    Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2.
+
+    Args:
+        regularizer: `"euclidean"`, $g = \frac{1}{2} \|x\|^2$, or `"entropy"`,
+            $g = \sum_i x_i \log x_i$.
+        k: number of items to select, >= 1.
+        alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
+        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+
+    Raises:
+        ValueError: if an argument is out of range; in the call, if `k` exceeds the number of items.
+
+    Example:
+        >>> loss = FenchelYoungLoss("entropy")
+        >>> float(loss([1], [[0.0, 0.0]]))  # log(2), as softmax
+        0.6931471...
+    """
+
+    def __init__(self, regularizer="euclidean", k=1, alpha=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.regularizer = _checks.one_of("regularizer", regularizer, ("euclidean", "entropy"))
+        self.k = _checks.positive_int("k", k)
+        if alpha != "adaptive":
+            alpha = _checks.positive_float("alpha", alpha)
+        elif (regularizer, k) != ("euclidean", 1):
+            raise ValueError(
+                "`alpha` must be a number unless regularizer='euclidean' and k=1. "
+                f"Received: alpha={alpha!r}, regularizer={regularizer!r}, k={k}."
+            )
+        self.alpha = alpha
+        self._cleans_scores = alpha != "adaptive"
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        if self.alpha == "adaptive":
+            return ops.adaptive_fenchel_young_loss(scores, class_ids, relevance)
+        return ops.fenchel_young_loss(
+            scores, class_ids, relevance, self.regularizer, self.k, self.alpha
+        )

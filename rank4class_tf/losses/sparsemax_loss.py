@@ -1,0 +1,32 @@
+"""SparsemaxLoss."""
+
+from rank4class_tf import _keras, ops
+from rank4class_tf.losses._base import RankingLoss
+
+
+@_keras.register
+class SparsemaxLoss(RankingLoss):
+    r"""Sparsemax loss: Fenchel-Young with the Euclidean projection on the simplex.
+
+    $$\frac{1}{2} \sum_{j : z_j > \tau} (z_j^2 - \tau^2) - \langle z, y \rangle
+    + \frac{1}{2} \|y\|^2$$
+
+    with y uniform over the positives and $\tau$ such that $\sum_j (z_j - \tau)_+ = 1$. Its gradient
+    is sparse, and it is 0 where a single label is 1 above all others.
+
+    Source: Martins & Astudillo 2016, "From Softmax to Sparsemax"; Rankmax, section 3.3.
+
+    Args:
+        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+
+    Example:
+        >>> loss = SparsemaxLoss()
+        >>> float(loss([0], [[0.0, 0.0]]))  # tau = -1/2
+        0.25
+    """
+
+    _cleans_scores = True
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        return ops.fenchel_young_loss(scores, class_ids, relevance)
