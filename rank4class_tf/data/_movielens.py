@@ -47,5 +47,6 @@ def movielens(version="latest-small", data_dir=None, seed=0):
         decoders=tfds.decode.PartialDecoding(dict.fromkeys(fields, True)),
         shuffle_files=False,
     )
-    pairs = ([batch[field].astype(int) for field in fields] for batch in ratings.as_numpy_iterator())
+    batches = ratings.as_numpy_iterator()
+    pairs = ([batch[field].astype(int) for field in fields] for batch in batches)
     return _user_items.from_pairs(pairs, seed)

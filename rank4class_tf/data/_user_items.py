@@ -51,7 +51,8 @@ class UserItems:
             part: `"train"`, `"validation"` or `"test"`.
             batch_size: users per batch, >= 1.
             ragged: lists as ragged tensors, or padded with -1 to the longest of the batch.
-            seed: of a new order in each epoch; None for the order of the users.
+            seed: of a new order in each epoch; None for the users with the shortest lists first,
+                so that they need little padding.
 
         Raises:
             ValueError: if an argument is out of range.
@@ -64,7 +65,8 @@ class UserItems:
             "validation": self.train,
             "test": tf.concat([self.train, self.validation], axis=1),
         }[part]
-        rows = np.flatnonzero(labels.row_lengths().numpy())
+        lengths = labels.row_lengths().numpy()
+        rows = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
         users = tf.data.Dataset.from_tensor_slices(rows)
         if seed is not None:
             users = users.shuffle(len(rows), seed=_splits.check_seed(seed))
@@ -77,8 +79,11 @@ class UserItems:
             features = {"items": lists(self.train, rows), "exclude": lists(exclude, rows)}
             return features, lists(labels, rows)
 
-        batched = users.batch(batch_size).map(features_and_labels, tf.data.AUTOTUNE)
-        return batched.prefetch(tf.data.AUTOTUNE)
+        batched = users.batch(batch_size).map(features_and_labels)
+        # With nothing to tune, the thread that would tune it only delays the end of each epoch.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return batched.prefetch(1).with_options(options)
 
 
 def from_pairs(batches, seed=0):

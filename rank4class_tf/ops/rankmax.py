@@ -48,9 +48,7 @@ def rankmax(scores, class_ids, k=1, margin=1.0):
     return tf.where(class_ids[..., tf.newaxis] >= 0, projection, tf.zeros_like(projection))
 
 
-def rankmax_loss(
-    scores, class_ids, relevance=None, k=1, margin=1.0, positive_reduction="sum"
-):
+def rankmax_loss(scores, class_ids, relevance=None, k=1, margin=1.0, positive_reduction="sum"):
     r"""Cross-entropy of the Rankmax projection.
 
     $$\ell(z, Y) = \sum_{y \in Y} -w_y \log \mathrm{Rankmax}(z, y)_y$$

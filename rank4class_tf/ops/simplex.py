@@ -156,9 +156,7 @@ def separable_projection(scores, inverse_derivative, k=1, alpha=1.0):
         above = too_many(middle)
         return tf.where(above, middle, low), tf.where(above, high, middle)
 
-    low, high = tf.while_loop(
-        lambda *_: True, halve, (low, high), maximum_iterations=_MAX_STEPS
-    )
+    low, high = tf.while_loop(lambda *_: True, halve, (low, high), maximum_iterations=_MAX_STEPS)
     dual = tf.stop_gradient((low + high) / 2)
     with tf.GradientTape() as tape:
         tape.watch(dual)
