@@ -62,8 +62,8 @@ class ItemAutoencoder(keras.Model):
     def __init__(self, num_items, units, dropout):
         super().__init__()
         self.dropout = dropout
-        self.items = keras.layers.Embedding(num_items, units, embeddings_initializer="he_normal")
-        self.scores = keras.layers.Dense(num_items, kernel_initializer="glorot_normal")
+        self.items = keras.layers.Embedding(num_items, units, embeddings_initializer="normal")
+        self.scores = keras.layers.Dense(num_items, kernel_initializer="normal")
 
     def call(self, items, training=False):
         """Ragged items `[batch, None]` to scores `[batch, num_items]`."""
@@ -235,6 +235,7 @@ def parse_args(argv=None):
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[1e-3, 3e-3, 1e-2])
     parser.add_argument("--l2", nargs="+", type=float, default=[0.01, 0.1, 1.0])
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
     parser.add_argument("--patience", type=int, default=15, help="epochs without a better AP@10")
     parser.add_argument("--batch-size", type=int, default=128, help="users")
     parser.add_argument("--units", type=int, default=64)

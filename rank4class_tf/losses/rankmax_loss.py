@@ -30,7 +30,7 @@ class RankmaxLoss(RankingLoss):
     Example:
         >>> loss = RankmaxLoss()
         >>> float(loss([0], [[1.0, 0.5, 0.0]]))  # log(1 + 0.5)
-        0.4054651...
+        0.40546...
     """
 
     _cleans_scores = True

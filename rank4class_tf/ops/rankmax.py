@@ -29,7 +29,7 @@ def rankmax(scores, class_ids, k=1, margin=1.0):
 
     Example:
         >>> rankmax([[1.0, 0.5, 0.0]], [[0]]).numpy()  # 1 and 1/2 above 1 - 1, over their sum
-        array([[[0.6666667, 0.33333334, 0. ]]], dtype=float32)
+        array([[[0.6666667 , 0.33333334, 0.        ]]], dtype=float32)
     """
     scores = tf.convert_to_tensor(scores)
     class_ids = tf.cast(class_ids, tf.int32)

@@ -112,8 +112,8 @@ def separable_projection(scores, inverse_derivative, k=1, alpha=1.0):
 
     Args:
         scores: `[batch, n]`, all finite.
-        inverse_derivative: $(h')^{-1}$, an increasing, differentiable function of tensors, onto an
-            interval that holds (0, 1).
+        inverse_derivative: $(h')^{-1}$, an increasing, differentiable function of tensors of any
+            real numbers, onto an interval that holds (0, 1).
         k: number of items to select, in [1, n].
         alpha: > 0, a scalar or `[batch]`.
 
@@ -132,19 +132,24 @@ def separable_projection(scores, inverse_derivative, k=1, alpha=1.0):
     scores -= tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
 
     def project(dual):
-        return tf.clip_by_value(inverse_derivative(scores - dual), 0, 1)
+        raw = scores - dual
+        x = inverse_derivative(raw)
+        # Where x is cut it may have overflowed, and its slope must not count.
+        is_free = (x > 0) & (x < 1)
+        free = inverse_derivative(tf.where(is_free, raw, tf.zeros_like(raw)))
+        return tf.where(is_free, free, tf.clip_by_value(tf.stop_gradient(x), 0, 1))
 
-    def too_many(dual):
-        return tf.reduce_sum(project(dual), axis=-1, keepdims=True) > k
+    def enough(dual):
+        return tf.reduce_sum(project(dual), axis=-1, keepdims=True) >= k
 
     # The dual variable is bracketed by steps that double, then by halves.
     def widen(low, high, step):
-        low = tf.where(too_many(low), low, low - step)
-        return low, tf.where(too_many(high), high + step, high), step * 2
+        low = tf.where(enough(low), low, low - step)
+        return low, tf.where(enough(high), high + step, high), step * 2
 
     def bracketed(low, high, step):
         del step
-        return ~tf.reduce_all(too_many(low) & ~too_many(high))
+        return ~tf.reduce_all(enough(low) & ~enough(high))
 
     zero = tf.zeros_like(scores[:, :1])
     low, high, _ = tf.while_loop(
@@ -153,8 +158,8 @@ def separable_projection(scores, inverse_derivative, k=1, alpha=1.0):
 
     def halve(low, high):
         middle = (low + high) / 2
-        above = too_many(middle)
-        return tf.where(above, middle, low), tf.where(above, high, middle)
+        below = enough(middle)
+        return tf.where(below, middle, low), tf.where(below, high, middle)
 
     low, high = tf.while_loop(lambda *_: True, halve, (low, high), maximum_iterations=_MAX_STEPS)
     dual = tf.stop_gradient((low + high) / 2)
@@ -325,9 +330,10 @@ def _threshold(scores, total, low, found=None):
         slope = tf.reduce_sum(free, axis=-1, keepdims=True)
         low = tf.where(surplus >= 0, threshold, low)
         high = tf.where(surplus <= 0, threshold, high)
-        newton = threshold + surplus / slope
-        inside = (newton > low) & (newton < high)
-        following = tf.where(inside, newton, (low + high) / 2)
+        # Without a slope the surplus is a whole number, and the step leaves the bracket.
+        newton = threshold + surplus / tf.maximum(slope, 1)
+        outside = (newton <= low) | (newton >= high)
+        following = tf.where(outside, (low + high) / 2, newton)
         following = tf.where(found, threshold, following)
         # A NaN counts as found, so that it does not keep the others waiting.
         found |= ~(tf.abs(following - threshold) > resolution)

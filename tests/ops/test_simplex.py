@@ -1,0 +1,203 @@
+"""Projections on the (n, k)-simplex against references by bisection and entmax."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import ops
+
+from . import projections
+
+PROJECTIONS = {
+    "euclidean": (ops.euclidean_projection, projections.euclidean),
+    "entropy": (ops.entropy_projection, projections.entropy),
+    "separable euclidean": (
+        lambda z, k, alpha=1.0: ops.separable_projection(z, lambda u: u, k, alpha),
+        projections.euclidean,
+    ),
+    "separable entropy": (
+        lambda z, k, alpha=1.0: ops.separable_projection(z, lambda u: tf.exp(u - 1), k, alpha),
+        projections.entropy,
+    ),
+}
+every_projection = pytest.mark.parametrize("name", PROJECTIONS)
+
+
+def product(project, z, weights):
+    """The projection of one list, and weights times its Jacobian."""
+    scores = tf.constant(z[None])
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        x = project(scores)
+    return x.numpy()[0], tape.gradient(x, scores, weights[None]).numpy()[0]
+
+
+@every_projection
+@pytest.mark.parametrize("seed", range(8))
+def test_value_and_jacobian_against_bisection(name, seed):
+    project, reference = PROJECTIONS[name]
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 12))
+    k, alpha = int(rng.integers(1, n)), rng.choice([0.3, 1.0, 2.0])
+    z, weights = rng.normal(size=(2, n)) * 1.5
+    x, gradient = product(lambda z: project(z, k, alpha), z, weights)
+    np.testing.assert_allclose(x, reference(z, k, alpha), atol=1e-9)
+    expected = projections.slope(lambda z: weights @ reference(z, k, alpha), z)
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+    np.testing.assert_allclose(gradient.sum(), 0, atol=1e-9)
+
+
+@every_projection
+def test_alpha_per_example_and_its_gradient(name, rng):
+    project, reference = PROJECTIONS[name]
+    z, alpha = rng.normal(size=(2, 6)), np.array([0.5, 2.0])
+    expected = [reference(row, 2, a) for row, a in zip(z, alpha, strict=True)]
+    np.testing.assert_allclose(project(z, 2, alpha), expected, atol=1e-9)
+    weights = rng.normal(size=6)
+    variable = tf.constant(0.8, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(variable)
+        value = tf.reduce_sum(project(z[:1], 2, variable) * weights)
+    numeric = projections.slope(lambda a: weights @ reference(z[0], 2, a[0]), [0.8])
+    np.testing.assert_allclose(tape.gradient(value, variable), numeric[0], atol=1e-6)
+
+
+@every_projection
+def test_selecting_all_and_large_alpha(name):
+    project, _ = PROJECTIONS[name]
+    z = np.array([[0.3, -1.0, 2.0, 0.4]])
+    np.testing.assert_allclose(project(z, 4), np.ones((1, 4)), atol=1e-9)
+    np.testing.assert_allclose(project(z, 2, 1e4), [[0, 0, 1, 1]], atol=1e-9)
+    equal = project(np.full((1, 8), 3.0), 2)
+    np.testing.assert_allclose(equal, np.full((1, 8), 2 / 8), atol=1e-9)
+    ties = project(np.array([[9.0, 1.0, 1.0, -9.0]]), 2, 50.0)
+    np.testing.assert_allclose(ties, [[1, 0.5, 0.5, 0]], atol=1e-9)
+    with pytest.raises(ValueError, match="`k` must be at most the number of items, 4"):
+        project(z, 5)
+
+
+@pytest.mark.parametrize("name", ["euclidean", "entropy"])
+def test_softmax_and_masks_and_nan(name, rng):
+    project, reference = PROJECTIONS[name]
+    z = rng.normal(size=(1, 6)).astype(np.float32)
+    if name == "entropy":
+        np.testing.assert_allclose(project(z, 1), tf.nn.softmax(z), rtol=1e-5)
+    masked = np.insert(z, 2, -np.inf, axis=1)
+    expected = np.insert(project(z, 3), 2, 0.0, axis=1)
+    np.testing.assert_allclose(project(masked, 3), expected, atol=1e-6)
+    few = np.array([[1.0, -np.inf, 0.0, -np.inf]], np.float32)
+    np.testing.assert_array_equal(project(few, 3), [[1, 0, 1, 0]])
+    z = np.concatenate([z, z])
+    z[0, 3] = np.nan
+    x = project(z, 2).numpy()
+    assert np.isnan(x[0]).all()
+    np.testing.assert_allclose(x[1], reference(z[1], 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("spread", [1e-4, 1.0, 1e15])
+@pytest.mark.parametrize("k", [1, 5])
+def test_long_lists(rng, jit_compile, spread, k):
+    # A narrow spread has all items in the support, so that the largest alone do not suffice.
+    z = (rng.normal(size=(2, 1999)) * spread).astype(np.float32)
+    for name in ("euclidean", "entropy"):
+        project, reference = PROJECTIONS[name]
+        compiled = tf.function(lambda z, p=project: p(z, k), jit_compile=jit_compile)
+        expected = [reference(row - row.max(), k) for row in z.astype(np.float64)]
+        np.testing.assert_allclose(compiled(z), expected, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("regularizer", ["euclidean", "entropy"])
+@pytest.mark.parametrize("seed", range(10))
+def test_fenchel_young_against_its_definition(regularizer, seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 12))
+    k, width = (int(x) for x in rng.integers(1, n + 1, size=2))
+    alpha = rng.choice([0.3, 1.0, 2.0])
+    z, ids = rng.normal(size=n), rng.permutation(n)[:width]
+
+    def reference(z):
+        return projections.fenchel_young(z, ids, k, regularizer, alpha)
+
+    scores = tf.constant(z[None])
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        padded = np.concatenate([ids, [-1]])[None].astype(np.int32)
+        value = ops.fenchel_young_loss(scores, padded, None, regularizer, k, alpha)
+    np.testing.assert_allclose(value, [reference(z)], atol=1e-9)
+    gradient = tape.gradient(value, scores)[0]
+    np.testing.assert_allclose(gradient, projections.slope(reference, z), atol=1e-6)
+
+
+def test_fenchel_young_of_entropy_is_softmax(rng):
+    z, ids = rng.normal(size=(5, 7)), rng.integers(0, 7, 5)
+    expected = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, z)
+    value = ops.fenchel_young_loss(z, ids[:, None], regularizer="entropy")
+    np.testing.assert_allclose(value, expected)
+
+
+def test_adaptive_loss_is_the_fenchel_young_loss_of_rankmax(rng):
+    for _ in range(20):
+        z, y = rng.normal(size=8) * 2, int(rng.integers(8))
+        # alpha from the projection: x_y = alpha * margin.
+        alpha = projections.rankmax(z, y, 1)[y]
+        expected = projections.fenchel_young(z, [y], 1, "euclidean", alpha)
+        value = ops.adaptive_fenchel_young_loss(z[None], [[y]])
+        np.testing.assert_allclose(value, [expected], atol=1e-9)
+
+
+def test_adaptive_loss_is_convex(rng):
+    a, b = rng.normal(size=(2, 500, 5)) * 2
+    t = rng.random((500, 1))
+    ids = rng.integers(0, 5, (500, 1)).astype(np.int32)
+    middle, at_a, at_b = (
+        ops.adaptive_fenchel_young_loss(z, ids).numpy() for z in (t * a + (1 - t) * b, a, b)
+    )
+    assert (middle <= t[:, 0] * at_a + (1 - t[:, 0]) * at_b + 1e-12).all()
+
+
+def test_against_entmax(rng):
+    torch = pytest.importorskip("torch", reason="the extra `oracles` is not installed")
+    entmax = pytest.importorskip("entmax", reason="the extra `oracles` is not installed")
+    z, ids = rng.normal(size=(20, 300)) * 2, rng.integers(0, 300, 20)
+    theirs = torch.tensor(z, requires_grad=True)
+    expected = entmax.sparsemax(theirs, dim=-1)
+    np.testing.assert_allclose(ops.euclidean_projection(z), expected.detach().numpy(), atol=1e-9)
+    weights = rng.normal(size=z.shape)
+    (gradient,) = torch.autograd.grad(expected, theirs, torch.tensor(weights))
+    scores = tf.constant(z)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        x = ops.euclidean_projection(scores)
+    np.testing.assert_allclose(tape.gradient(x, scores, weights), gradient.numpy(), atol=1e-9)
+
+    loss = entmax.SparsemaxLoss(reduction="none")(theirs, torch.tensor(ids))
+    (gradient,) = torch.autograd.grad(loss.sum(), theirs)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = ops.fenchel_young_loss(scores, ids[:, None])
+    np.testing.assert_allclose(value, loss.detach().numpy(), atol=1e-9)
+    np.testing.assert_allclose(tape.gradient(value, scores), gradient.numpy(), atol=1e-9)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(
+    st.sampled_from(["euclidean", "entropy"]),
+    st.lists(st.floats(-50, 50), min_size=2, max_size=9),
+    st.integers(1, 9),
+    st.floats(0.1, 10),
+    st.integers(0, 2**31),
+)
+def test_properties(name, z, k, alpha, seed):
+    project, _ = PROJECTIONS[name]
+    z, k = np.array(z), min(k, len(z))
+    x = project(z[None], k, alpha).numpy()[0]
+    assert x.sum() == pytest.approx(k)
+    assert (x >= 0).all() and (x <= 1).all()
+    assert (np.diff(x[np.argsort(z)]) >= -1e-12).all()
+    np.testing.assert_allclose(project(z[None] + 5, k, alpha)[0], x, atol=1e-9)
+    other = z + np.random.default_rng(seed).normal(size=len(z))
+    moved = np.linalg.norm(project(other[None], k, alpha).numpy()[0] - x)
+    assert moved <= alpha * np.linalg.norm(other - z) + 1e-9
