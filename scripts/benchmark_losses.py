@@ -59,6 +59,34 @@ def keras_rs(name):
     return make
 
 
+def naive_rankmax():
+    """Rankmax with a `[batch, P, n]` tensor."""
+    import tensorflow as tf
+
+    def loss(class_ids, scores):
+        own = tf.gather(scores, class_ids, batch_dims=1)
+        above = tf.nn.relu((scores[:, tf.newaxis] - own[..., tf.newaxis]) + 1)
+        return tf.reduce_mean(tf.reduce_sum(tf.math.log(tf.reduce_sum(above, -1)), -1))
+
+    return loss
+
+
+def entmax_sparsemax():
+    """The Sparsemax loss of entmax, in PyTorch, as a step."""
+    import entmax
+    import torch
+
+    # As many threads as TensorFlow may use.
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    loss = entmax.SparsemaxLoss(reduction="elementwise_mean")
+
+    def step(ids, scores):
+        ids, scores = torch.tensor(ids[:, 0]).long(), torch.tensor(scores, requires_grad=True)
+        return lambda: torch.autograd.grad(loss(scores, ids), scores)
+
+    return step
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A row of the table.
@@ -69,6 +97,8 @@ class Case:
         labels: "ids" for class ids, "relevance" for labels `[batch, n]`.
         keras_2: whether the process must run Keras 2.
         samples: the times are divided by this number.
+        is_step: whether `make` builds no loss but the step: a function of arrays that returns the
+            call to time, forward and gradient.
     """
 
     make: Callable
@@ -76,6 +106,7 @@ class Case:
     labels: str = "ids"
     keras_2: bool = False
     samples: int = 1
+    is_step: bool = False
 
 
 def tfr_case(name, peer_of, **kwargs):
@@ -93,6 +124,10 @@ CASES = {
     "pairwise_logistic": Case(ours("pairwise_logistic_loss")),
     "approx_ndcg": Case(ours("approx_ndcg_loss")),
     "rankmax": Case(ours("rankmax_loss")),
+    "rankmax_10": Case(ours("rankmax_loss", k=10)),
+    "sparsemax": Case(ours("sparsemax_loss")),
+    "naive_rankmax": Case(naive_rankmax, "rankmax"),
+    "entmax_sparsemax": Case(entmax_sparsemax, "sparsemax", is_step=True),
     "tfr_softmax": tfr_case("SoftmaxLoss", "softmax"),
     "tfr_pairwise_logistic": tfr_case("PairwiseLogisticLoss", "pairwise_logistic"),
     "tfr_approx_ndcg": tfr_case("ApproxNDCGLoss", "approx_ndcg"),
@@ -138,7 +173,12 @@ def measure(what, case, batch, n, positives, seconds):
     result = {}
     for mode, jit_compile in (("graph", False), ("xla", True)):
         try:
-            call = compiled(loss, labels, jit_compile)
+            if case.is_step and jit_compile:
+                continue
+            if case.is_step:
+                call = loss(ids, scores.numpy())
+            else:
+                call = compiled(loss, labels, jit_compile)
             if what == "memory":
                 result[f"{mode}_memory"] = memory_of(call)
                 continue
@@ -241,7 +281,7 @@ def ratio(result, mode, samples):
 def cell(result, mode, samples):
     """A time as text."""
     value = ratio(result, mode, samples)
-    return result.get("error", result.get(mode)) if value is None else f"{value:.2f}"
+    return result.get("error", result.get(mode, "")) if value is None else f"{value:.2f}"
 
 
 def memory_cell(result, mode):

@@ -9,6 +9,7 @@ from rank4class_tf.losses.pairwise_logistic_loss import PairwiseLogisticLoss
 from rank4class_tf.losses.rankmax_loss import RankmaxLoss
 from rank4class_tf.losses.softmax_loss import SoftmaxLoss
 from rank4class_tf.losses.sparsemax_loss import SparsemaxLoss
+from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
 from rank4class_tf.ops import PowerLawWeights, StaircaseWeights, TopKWeights, UniformWeights
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "SoftmaxLoss",
     "SparsemaxLoss",
     "StaircaseWeights",
+    "TemperatureAnnealing",
     "TopKWeights",
     "UniformWeights",
     "get",

@@ -1,7 +1,11 @@
 """SoftmaxLoss."""
 
+import tensorflow as tf
+from tensorflow import keras
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
 
 
 @_keras.register
@@ -13,7 +17,7 @@ class SoftmaxLoss(RankingLoss):
     Source: Rank4Class, section 4.1.
 
     Args:
-        temperature: T > 0; 1 is plain softmax.
+        temperature: T > 0, a number or a `TemperatureAnnealing`; 1 is plain softmax.
         **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
 
     Raises:
@@ -27,8 +31,22 @@ class SoftmaxLoss(RankingLoss):
 
     def __init__(self, temperature=1.0, **kwargs):
         super().__init__(**kwargs)
-        self.temperature = _checks.positive_float("temperature", temperature)
+        if isinstance(temperature, dict):
+            temperature = keras.utils.deserialize_keras_object(temperature)
+        if not isinstance(temperature, TemperatureAnnealing):
+            temperature = _checks.positive_float("temperature", temperature)
+        self.temperature = temperature
 
     def compute(self, scores, class_ids, relevance):
         """The formula."""
-        return ops.softmax_loss(scores, class_ids, relevance, temperature=self.temperature)
+        temperature = self.temperature
+        if isinstance(temperature, TemperatureAnnealing):
+            temperature = tf.cast(temperature.value, scores.dtype)
+        return ops.softmax_loss(scores, class_ids, relevance, temperature=temperature)
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        config = super().get_config()
+        if isinstance(self.temperature, TemperatureAnnealing):
+            config["temperature"] = keras.utils.serialize_keras_object(self.temperature)
+        return config

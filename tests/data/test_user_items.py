@@ -1,0 +1,109 @@
+"""Lists of items per user: the split, the batches, MovieLens."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from rank4class_tf import data
+
+SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@pytest.fixture
+def pairs(rng):
+    """3,000 different pairs of 50 users and 90 items, with ids that do not start at 0."""
+    chosen = rng.permutation(50 * 90)[:3000]
+    return np.stack([100 + 2 * (chosen // 90), 7 + 3 * (chosen % 90)])
+
+
+def as_pairs(users, part):
+    lists = getattr(users, part)
+    owners = users.user_ids[lists.value_rowids().numpy()]
+    return set(
+        zip(owners.tolist(), users.item_ids[lists.flat_values.numpy()].tolist(), strict=True)
+    )
+
+
+def test_every_pair_is_in_one_part(pairs):
+    users = data.from_pairs(np.split(pairs, 4, axis=1))
+    parts = [as_pairs(users, part) for part in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [2400, 300, 300]
+    assert set.union(*parts) == set(zip(*pairs.tolist(), strict=True))
+    assert (users.num_users, users.num_items) == (50, 90)
+
+
+def test_the_split_follows_from_the_seed(pairs):
+    first, again, other = (data.from_pairs([pairs], seed) for seed in (1, 1, 2))
+    assert as_pairs(first, "test") == as_pairs(again, "test") != as_pairs(other, "test")
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_batches(pairs, ragged):
+    users = data.from_pairs([pairs])
+    lists = {part: getattr(users, part).to_list() for part in ("train", "validation", "test")}
+    for part, earlier in (
+        ("train", []),
+        ("validation", ["train"]),
+        ("test", ["train", "validation"]),
+    ):
+        seen = []
+        for features, class_ids in users.batches(part, batch_size=16, ragged=ragged):
+            dense = [
+                (x.to_tensor(default_value=-1) if ragged else x).numpy()
+                for x in (features["items"], features["exclude"], class_ids)
+            ]
+            seen += [
+                tuple([i for i in row if i >= 0] for row in rows)
+                for rows in zip(*dense, strict=True)
+            ]
+        expected = [
+            (lists["train"][user], sum((lists[p][user] for p in earlier), []), lists[part][user])
+            for user in range(50)
+            if lists[part][user]
+        ]
+        assert sorted(seen) == sorted(expected)
+        lengths = [len(class_ids) for _, _, class_ids in seen]
+        assert lengths == sorted(lengths)
+
+
+def test_training_order_is_new_each_epoch(pairs):
+    batches = data.from_pairs([pairs]).batches("train", batch_size=50, seed=0)
+    (first,), (second,) = ([ids.numpy() for _, ids in batches] for _ in range(2))
+    assert (first != second).any()
+    np.testing.assert_array_equal(*(sorted(map(tuple, epoch)) for epoch in (first, second)))
+
+
+def test_arguments_are_checked(pairs):
+    users = data.from_pairs([pairs])
+    with pytest.raises(ValueError, match="`part` must be one of"):
+        users.batches("dev")
+    with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
+        users.batches("test", batch_size=0)
+    with pytest.raises(ValueError, match="`batches` must hold at least one"):
+        data.from_pairs([])
+    with pytest.raises(ValueError, match="`version` must be one of"):
+        data.movielens("2m")
+
+
+def prime(folder):
+    """Fills the download cache of tensorflow-datasets, so that its builder needs no network."""
+    import subprocess
+    import sys
+
+    script = SHARED / "prime_tfds_cache.py"
+    command = [sys.executable, script, SHARED / "raw", folder / "downloads", "movielens"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="the real data is not at ../shared/data")
+@pytest.mark.filterwarnings("ignore")  # of tensorflow-datasets
+def test_movielens(tmp_path):
+    pytest.importorskip("tensorflow_datasets", reason="the extra `data` is not installed")
+    prime(tmp_path)
+    users = data.movielens("latest-small", tmp_path)
+    parts = [users.train, users.validation, users.test]
+    # 100,836 ratings by 610 users; 9,724 of the 9,742 films are rated.
+    assert [part.flat_values.shape[0] for part in parts] == [80_670, 10_083, 10_083]
+    assert (users.num_users, users.num_items) == (610, 9724)

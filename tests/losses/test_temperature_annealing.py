@@ -1,0 +1,58 @@
+"""Temperature annealing: its formula, in training, saved."""
+
+import numpy as np
+import pytest
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf.losses import SoftmaxLoss, TemperatureAnnealing
+
+
+def test_formula():
+    annealing = TemperatureAnnealing(initial=8.0, final=0.5, epochs=4)
+    temperatures = []
+    for epoch in range(6):
+        annealing.set_epoch(epoch)
+        temperatures.append(float(annealing.value))
+    np.testing.assert_allclose(temperatures, [8, 4, 2, 1, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_compiled_step_sees_the_temperature(rng, jit_compile):
+    features = rng.normal(size=(16, 3)).astype(np.float32)
+    labels = rng.integers(0, 5, 16)
+    annealing = TemperatureAnnealing(initial=4.0, final=1.0, epochs=2)
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5)])
+    # Nothing is learned, so that the loss changes by the temperature alone.
+    model.compile(keras.optimizers.SGD(0.0), loss=SoftmaxLoss(annealing), jit_compile=jit_compile)
+    history = model.fit(
+        features, labels, batch_size=16, epochs=3, verbose=0, callbacks=[annealing]
+    ).history["loss"]
+    scores = model(features)
+    expected = [float(SoftmaxLoss(temperature)(labels, scores)) for temperature in (4, 2, 1)]
+    np.testing.assert_allclose(history, expected, rtol=1e-5)
+    resumed = model.fit(
+        features, labels, batch_size=16, epochs=2, initial_epoch=1, verbose=0, callbacks=[annealing]
+    ).history["loss"]
+    np.testing.assert_allclose(resumed, expected[1:2], rtol=1e-5)
+
+
+def test_saved_with_the_model(rng, tmp_path):
+    annealing = TemperatureAnnealing(initial=4.0, final=1.0, epochs=2)
+    loss = SoftmaxLoss(annealing, label_format="ids")
+    copy = r4c.losses.get(keras.utils.serialize_keras_object(loss))
+    assert copy.get_config() == loss.get_config()
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5)])
+    model.compile(keras.optimizers.SGD(0.1), loss=loss)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras").loss
+    loaded.temperature.set_epoch(1)
+    assert float(loaded.temperature.value) == 2.0
+    scores, ids = rng.normal(size=(4, 5)), rng.integers(0, 5, 4)
+    np.testing.assert_allclose(loaded(ids, scores), SoftmaxLoss(2.0)(ids, scores))
+
+
+@pytest.mark.parametrize("arguments", [(0, 1, 2), (1, -1.0, 2), (1, 1, 0)])
+def test_arguments_are_checked(arguments):
+    with pytest.raises(ValueError, match="Received: "):
+        TemperatureAnnealing(*arguments)
