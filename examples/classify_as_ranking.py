@@ -132,7 +132,7 @@ def rows_to_train(chosen_losses, chosen_heads):
     return list(dict.fromkeys([BASELINE, *pairs]))
 
 
-def train(task, args, loss, head):
+def train(task, args, loss, head, **head_arguments):
     """Trains one model and returns its row of results."""
     # Each row starts anew, so that it does not depend on the rows before it.
     keras.backend.clear_session()
@@ -140,7 +140,10 @@ def train(task, args, loss, head):
     splits = task.load(args, args.batch_size or task.batch_size)
     columns = {column: metrics.get(name) for column, name in METRICS.items()}
     model = keras.Sequential(
-        [*task.encoder(splits), layers.get_head(head, num_classes=splits.num_classes)]
+        [
+            *task.encoder(splits),
+            layers.get_head(head, num_classes=splits.num_classes, **head_arguments),
+        ]
     )
     model.compile(
         keras.optimizers.Adam(args.learning_rate),

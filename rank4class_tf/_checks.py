@@ -24,3 +24,18 @@ def one_of(name, value, known):
     if value not in known:
         raise ValueError(f"`{name}` must be one of {known}. Received: {name}={value!r}.")
     return value
+
+
+def non_negative_int(name, value):
+    """Raises unless `value` is an integer >= 0; returns it as an int."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
+        raise ValueError(f"`{name}` must be an integer >= 0. Received: {name}={value!r}.")
+    return int(value)
+
+
+def fraction(name, value):
+    """Raises unless `value` is a number in [0, 1]; returns it as a float."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
+        raise ValueError(f"`{name}` must be a number in [0, 1]. Received: {name}={value!r}.")
+    return float(value)

@@ -109,9 +109,10 @@ class Case:
     is_step: bool = False
 
 
-def tfr_case(name, peer_of, **kwargs):
+def tfr_case(name, peer_of, samples=1, **kwargs):
     """A row for a loss of TF-Ranking."""
-    return Case(tf_ranking(name, **kwargs), peer_of, labels="relevance", keras_2=True)
+    make = tf_ranking(name, **kwargs)
+    return Case(make, peer_of, labels="relevance", keras_2=True, samples=samples)
 
 
 def keras_rs_case(name, peer_of):
@@ -122,7 +123,13 @@ def keras_rs_case(name, peer_of):
 CASES = {
     "softmax": Case(ours("softmax_loss")),
     "pairwise_logistic": Case(ours("pairwise_logistic_loss")),
+    "pairwise_hinge": Case(ours("pairwise_hinge_loss")),
     "approx_ndcg": Case(ours("approx_ndcg_loss")),
+    "approx_mrr": Case(ours("approx_mrr_loss")),
+    "gumbel_approx_ndcg": Case(ours("gumbel_approx_ndcg_loss", num_samples=8), samples=8),
+    "list_mle": Case(ours("list_mle_loss")),
+    "unique_softmax": Case(ours("unique_softmax_loss")),
+    "mean_squared": Case(ours("mean_squared_loss")),
     "rankmax": Case(ours("rankmax_loss")),
     "rankmax_10": Case(ours("rankmax_loss", k=10)),
     "sparsemax": Case(ours("sparsemax_loss")),
@@ -130,8 +137,18 @@ CASES = {
     "entmax_sparsemax": Case(entmax_sparsemax, "sparsemax", is_step=True),
     "tfr_softmax": tfr_case("SoftmaxLoss", "softmax"),
     "tfr_pairwise_logistic": tfr_case("PairwiseLogisticLoss", "pairwise_logistic"),
+    "tfr_pairwise_hinge": tfr_case("PairwiseHingeLoss", "pairwise_hinge"),
     "tfr_approx_ndcg": tfr_case("ApproxNDCGLoss", "approx_ndcg"),
+    "tfr_approx_mrr": tfr_case("ApproxMRRLoss", "approx_mrr"),
+    "tfr_gumbel_approx_ndcg": tfr_case(
+        "GumbelApproxNDCGLoss", "gumbel_approx_ndcg", samples=8, sample_size=8
+    ),
+    "tfr_list_mle": tfr_case("ListMLELoss", "list_mle"),
+    "tfr_unique_softmax": tfr_case("UniqueSoftmaxLoss", "unique_softmax"),
+    "tfr_mean_squared": tfr_case("MeanSquaredLoss", "mean_squared"),
     "keras_rs_pairwise_logistic": keras_rs_case("PairwiseLogisticLoss", "pairwise_logistic"),
+    "keras_rs_pairwise_hinge": keras_rs_case("PairwiseHingeLoss", "pairwise_hinge"),
+    "keras_rs_list_mle": keras_rs_case("ListMLELoss", "list_mle"),
 }
 
 
@@ -290,9 +307,9 @@ def memory_cell(result, mode):
     return "" if value is None else f"{value:.0f}"
 
 
-def speed_up(own, peer, mode, case):
+def speed_up(own, peer, mode):
     """How many times faster than the peer, each set against softmax in its own process."""
-    own, peer = ratio(own, mode, case.samples), ratio(peer, mode, 1)
+    own, peer = ratio(own, mode, 1), ratio(peer, mode, 1)
     return "" if own is None or peer is None else f"{peer / own:.1f}"
 
 
@@ -310,8 +327,7 @@ def table(batch, n, results):
         cells += [memory_cell(result, mode) for mode in ("graph", "xla")]
         own = results.get(case.peer_of, {})
         for mode in ("graph", "xla"):
-            own_case = CASES.get(case.peer_of, case)
-            cells.append(speed_up(own, result, mode, own_case) if case.peer_of else "")
+            cells.append(speed_up(own, result, mode) if case.peer_of else "")
         label = name if case.samples == 1 else f"{name} (per sample of {case.samples})"
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

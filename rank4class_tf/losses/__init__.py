@@ -2,20 +2,38 @@
 
 from rank4class_tf import _registry
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses.approx_mrr_loss import ApproxMRRLoss
 from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
 from rank4class_tf.losses.fenchel_young_loss import FenchelYoungLoss
+from rank4class_tf.losses.gumbel_approx_ndcg_loss import GumbelApproxNDCGLoss
+from rank4class_tf.losses.list_mle_loss import ListMLELoss
+from rank4class_tf.losses.mean_squared_loss import MeanSquaredLoss
 from rank4class_tf.losses.ordered_weighted_loss import OrderedWeightedLoss
+from rank4class_tf.losses.pairwise_hinge_loss import PairwiseHingeLoss
 from rank4class_tf.losses.pairwise_logistic_loss import PairwiseLogisticLoss
 from rank4class_tf.losses.rankmax_loss import RankmaxLoss
 from rank4class_tf.losses.softmax_loss import SoftmaxLoss
 from rank4class_tf.losses.sparsemax_loss import SparsemaxLoss
 from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
-from rank4class_tf.ops import PowerLawWeights, StaircaseWeights, TopKWeights, UniformWeights
+from rank4class_tf.losses.unique_softmax_loss import UniqueSoftmaxLoss
+from rank4class_tf.ops import (
+    NDCGLambdaWeights,
+    PowerLawWeights,
+    StaircaseWeights,
+    TopKWeights,
+    UniformWeights,
+)
 
 __all__ = [
+    "ApproxMRRLoss",
     "ApproxNDCGLoss",
     "FenchelYoungLoss",
+    "GumbelApproxNDCGLoss",
+    "ListMLELoss",
+    "MeanSquaredLoss",
+    "NDCGLambdaWeights",
     "OrderedWeightedLoss",
+    "PairwiseHingeLoss",
     "PairwiseLogisticLoss",
     "PowerLawWeights",
     "RankingLoss",
@@ -26,18 +44,25 @@ __all__ = [
     "TemperatureAnnealing",
     "TopKWeights",
     "UniformWeights",
+    "UniqueSoftmaxLoss",
     "get",
 ]
 
 _CLASSES = _registry.by_snake_case(
     [
+        ApproxMRRLoss,
         ApproxNDCGLoss,
         FenchelYoungLoss,
+        GumbelApproxNDCGLoss,
+        ListMLELoss,
+        MeanSquaredLoss,
         OrderedWeightedLoss,
+        PairwiseHingeLoss,
         PairwiseLogisticLoss,
         RankmaxLoss,
         SoftmaxLoss,
         SparsemaxLoss,
+        UniqueSoftmaxLoss,
     ]
 )
 

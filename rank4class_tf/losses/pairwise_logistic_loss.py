@@ -2,18 +2,20 @@
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._lambda_weights import check_lambda_weights
 
 
 @_keras.register
 class PairwiseLogisticLoss(RankingLoss):
     r"""Pairwise logistic loss (PairLog): each positive against each less relevant item.
 
-    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
+    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
 
-    Source: Rank4Class, equation 2, with $\sigma = 1 / T$.
+    Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
         temperature: T > 0, one over the paper's $\sigma$.
+        lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
         **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
 
     Raises:
@@ -25,12 +27,17 @@ class PairwiseLogisticLoss(RankingLoss):
         1.3862943...
     """
 
-    def __init__(self, temperature=1.0, **kwargs):
+    def __init__(self, temperature=1.0, lambda_weights=None, **kwargs):
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
+        self.lambda_weights = check_lambda_weights(lambda_weights)
 
     def compute(self, scores, class_ids, relevance):
         """The formula."""
         return ops.pairwise_logistic_loss(
-            scores, class_ids, relevance, temperature=self.temperature
+            scores,
+            class_ids,
+            relevance,
+            temperature=self.temperature,
+            lambda_weights=self.lambda_weights,
         )

@@ -5,20 +5,12 @@ Conventions: `scores` is `[batch, n]`, -inf for an item that is not there; `clas
 functions of the positives' `Ranks`, in which a NaN score ranks last and -inf is a score.
 """
 
+from rank4class_tf.ops.approx import approx_mrr_loss, approx_ndcg_loss
 from rank4class_tf.ops.dcg import dcg_at_k, exponential_gain, logarithmic_discount, ndcg_at_k
 from rank4class_tf.ops.first_rank import best_group, reciprocal_rank, top_k_hit_probability
-from rank4class_tf.ops.hits import (
-    average_precision_at_k,
-    hits_at_k,
-    precision_at_k,
-    recall_at_k,
-)
-from rank4class_tf.ops.listwise import (
-    approx_ndcg_loss,
-    ndcg,
-    pairwise_logistic_loss,
-    softmax_loss,
-)
+from rank4class_tf.ops.gumbel import gumbel_approx_ndcg_loss, gumbel_noise
+from rank4class_tf.ops.hits import average_precision_at_k, hits_at_k, precision_at_k, recall_at_k
+from rank4class_tf.ops.lambda_weights import NDCGLambdaWeights
 from rank4class_tf.ops.ordered_weighted import (
     check_kind,
     ordered_weighted,
@@ -34,23 +26,19 @@ from rank4class_tf.ops.ordered_weights import (
     UniformWeights,
     get_weights,
 )
-from rank4class_tf.ops.phi import (
-    Ramp,
-    exponential,
-    get_phi,
-    hinge,
-    logistic,
-    squared_hinge,
-)
+from rank4class_tf.ops.pairwise import pairwise_hinge_loss, pairwise_logistic_loss
+from rank4class_tf.ops.phi import Ramp, exponential, get_phi, hinge, logistic, squared_hinge
 from rank4class_tf.ops.rankmax import rankmax, rankmax_loss
 from rank4class_tf.ops.ranks import (
     Ranks,
     count_above_and_tied,
     count_greater_and_equal,
+    expected_ranks,
     mean_over_ties,
     ranks_of_positives,
     reciprocals,
     sigmoid_ranks,
+    sigmoid_ranks_among_positives,
 )
 from rank4class_tf.ops.sampling import sample_items
 from rank4class_tf.ops.simplex import (
@@ -60,6 +48,9 @@ from rank4class_tf.ops.simplex import (
     fenchel_young_loss,
     separable_projection,
 )
+from rank4class_tf.ops.smooth_metrics import average_precision, mean_reciprocal_rank, ndcg, recall
+from rank4class_tf.ops.softmax import list_mle_loss, softmax_loss, unique_softmax_loss
+from rank4class_tf.ops.squared import mean_squared_loss
 from rank4class_tf.ops.stochastic_negative_mining import (
     check_weights_fit,
     stochastic_negative_mining_loss,
@@ -68,6 +59,7 @@ from rank4class_tf.ops.warp import warp_loss
 
 __all__ = [
     "ListedWeights",
+    "NDCGLambdaWeights",
     "OrderedWeights",
     "PowerLawWeights",
     "Ramp",
@@ -76,7 +68,9 @@ __all__ = [
     "TopKWeights",
     "UniformWeights",
     "adaptive_fenchel_young_loss",
+    "approx_mrr_loss",
     "approx_ndcg_loss",
+    "average_precision",
     "average_precision_at_k",
     "best_group",
     "check_kind",
@@ -86,35 +80,45 @@ __all__ = [
     "dcg_at_k",
     "entropy_projection",
     "euclidean_projection",
+    "expected_ranks",
     "exponential",
     "exponential_gain",
     "fenchel_young_loss",
     "get_phi",
     "get_weights",
+    "gumbel_approx_ndcg_loss",
+    "gumbel_noise",
     "hinge",
     "hits_at_k",
+    "list_mle_loss",
     "logarithmic_discount",
     "logistic",
     "mean_over_ties",
+    "mean_reciprocal_rank",
+    "mean_squared_loss",
     "ndcg",
     "ndcg_at_k",
     "ordered_weighted",
     "ordered_weighted_loss",
+    "pairwise_hinge_loss",
     "pairwise_logistic_loss",
     "precision_at_k",
     "rankmax",
     "rankmax_loss",
     "ranks_of_positives",
+    "recall",
     "recall_at_k",
     "reciprocal_rank",
     "reciprocals",
     "sample_items",
     "separable_projection",
     "sigmoid_ranks",
+    "sigmoid_ranks_among_positives",
     "snm_expected_weights",
     "softmax_loss",
     "squared_hinge",
     "stochastic_negative_mining_loss",
     "top_k_hit_probability",
+    "unique_softmax_loss",
     "warp_loss",
 ]

@@ -23,13 +23,23 @@ class Positives(NamedTuple):
     relevance: tf.Tensor
     positive_scores: tf.Tensor
 
+    @property
+    def present(self):
+        """`[batch, n]` booleans, False for an item that is not there."""
+        return ~(self.scores <= lowest(self.scores.dtype))  # A NaN is there.
+
+    @property
+    def count(self):
+        """How many leading columns hold all positives of the batch, a scalar."""
+        return _pairs.visited(self.relevance)
+
     def sum_over_items(self, function, items=(), positives=()):
         """`sum_j function(score_j, ..., score_p, ...)` for each positive p, `[batch, P]`."""
         return _pairs.sum_over_items(
             function,
             [self.scores, *items],
             [self.positive_scores, *positives],
-            _pairs.visited(self.relevance),
+            self.count,
         )
 
     def item_relevance(self):

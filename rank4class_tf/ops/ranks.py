@@ -32,6 +32,53 @@ def sigmoid_ranks(scores, class_ids, temperature=0.1):
     return 0.5 + lists.sum_over_items(lambda s, p: tf.sigmoid((s - p) / temperature))
 
 
+def sigmoid_ranks_among_positives(scores, class_ids, temperature=0.1):
+    r"""Soft ranks of the positives among themselves.
+
+    $$\pi_Y(p) = 1 + \sum_{q \in Y, q \ne p} \sigma\left(\frac{s_q - s_p}{T}\right)$$
+
+    Args:
+        scores: `[batch, n]`.
+        class_ids: `[batch, P]` integers, padded with -1.
+        temperature: > 0.
+
+    Returns:
+        `[batch, P]`, each in [1, P]; meaningless where padded.
+
+    Example:
+        >>> sigmoid_ranks_among_positives([[3.0, 1.0, 2.0]], [[1, 0]], temperature=0.01).numpy()
+        array([[2., 1.]], dtype=float32)
+    """
+    lists = _positives.prepare(scores, class_ids)
+    lowest = _positives.lowest(lists.scores.dtype)
+    positives = tf.where(lists.relevance > 0, lists.positive_scores, lowest)
+    columns = tf.range(tf.shape(positives)[1])[tf.newaxis]
+    columns = tf.where(lists.relevance > 0, columns, -1)
+    return sigmoid_ranks(positives, columns, temperature)
+
+
+def expected_ranks(scores, class_ids):
+    r"""Exact ranks of the positives, tied items in random order.
+
+    $$E[\pi(p)] = a + \frac{m + 1}{2}$$
+
+    with $a$ items above and $m$ tied, the positive itself counted.
+
+    Args:
+        scores: `[batch, n]`; a NaN marks an item that is not there or that ranks last.
+        class_ids: `[batch, P]` integers, padded with -1.
+
+    Returns:
+        `[batch, P]` of the dtype of the scores; meaningless where padded.
+
+    Example:
+        >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
+        array([[3.5, 1. ]], dtype=float32)
+    """
+    above, tied = count_above_and_tied(scores, class_ids)
+    return above + (tied + 1) / 2
+
+
 class Ranks(NamedTuple):
     """Ranks of the positives of a batch of lists, the order of tied items left open.
 

@@ -19,12 +19,14 @@ class LossCase:
         make: builds the loss; takes the keyword arguments that all losses share.
         shift_invariant: whether adding a constant to all scores changes nothing.
         extreme: the largest score for which value and gradient stay finite.
+        random: whether the loss draws random numbers; `make` then gives it a seed.
     """
 
     name: str
     make: Callable
     shift_invariant: bool = True
     extreme: float = 1e15
+    random: bool = False
 
 
 def ordered_weighted(phi, weights, kind="pairwise", **of_case):
@@ -62,7 +64,34 @@ LOSSES = [
     LossCase("softmax", r4c.losses.SoftmaxLoss),
     LossCase("softmax_temperature", lambda **kw: r4c.losses.SoftmaxLoss(temperature=2.0, **kw)),
     LossCase("pairwise_logistic", r4c.losses.PairwiseLogisticLoss),
+    LossCase(
+        "pairwise_logistic_lambda",
+        lambda **kw: r4c.losses.PairwiseLogisticLoss(
+            lambda_weights=r4c.losses.NDCGLambdaWeights(smooth_fraction=0.5), **kw
+        ),
+    ),
+    LossCase("pairwise_hinge", r4c.losses.PairwiseHingeLoss),
+    LossCase(
+        "pairwise_hinge_lambda",
+        lambda **kw: r4c.losses.PairwiseHingeLoss(
+            margin=2.0, lambda_weights=r4c.losses.NDCGLambdaWeights(top_k=3), **kw
+        ),
+    ),
     LossCase("approx_ndcg", r4c.losses.ApproxNDCGLoss),
+    LossCase("approx_mrr", r4c.losses.ApproxMRRLoss),
+    LossCase(
+        "gumbel_approx_ndcg",
+        lambda **kw: r4c.losses.GumbelApproxNDCGLoss(num_samples=3, seed=1, **kw),
+        random=True,
+    ),
+    LossCase("list_mle", r4c.losses.ListMLELoss),
+    LossCase("unique_softmax", r4c.losses.UniqueSoftmaxLoss),
+    LossCase("mean_squared", r4c.losses.MeanSquaredLoss, shift_invariant=False),
+    LossCase(
+        "mean_squared_rescaled",
+        lambda **kw: r4c.losses.MeanSquaredLoss(15.0, 30.0, **kw),
+        shift_invariant=False,
+    ),
     ordered_weighted("hinge", r4c.losses.TopKWeights(3, tail=0.01)),
     ordered_weighted("logistic", r4c.losses.PowerLawWeights(0.5)),
     ordered_weighted("squared_hinge", r4c.losses.UniformWeights()),

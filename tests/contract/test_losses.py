@@ -37,8 +37,13 @@ def with_gradient(loss, y_true, y_pred):
     return value, tape.gradient(value, y_pred)
 
 
+def fresh(loss):
+    """The loss as it was when new: a random one draws the same noise again."""
+    return type(loss).from_config(loss.get_config())
+
+
 def value_and_gradient(loss, y_true, y_pred):
-    return [x.numpy() for x in with_gradient(loss, y_true, tf.convert_to_tensor(y_pred))]
+    return [x.numpy() for x in with_gradient(fresh(loss), y_true, tf.convert_to_tensor(y_pred))]
 
 
 def assert_same(actual, expected, rtol=1e-5, atol=1e-6):
@@ -78,7 +83,7 @@ def test_as_many_ids_as_classes_need_a_format(case, scores):
     ids = np.tile(np.arange(N), (BATCH, 1))
     ids[:, 2:] = -1
     loss = case.make(reduction="none", label_format="ids")
-    assert_same([loss(ids, scores)], [loss(ids[:, :2], scores)])
+    assert_same([fresh(loss)(ids, scores)], [fresh(loss)(ids[:, :2], scores)])
 
 
 def test_max_positives_changes_nothing(case, scores, relevance):
@@ -88,6 +93,8 @@ def test_max_positives_changes_nothing(case, scores, relevance):
 
 
 def test_permutation_equivariant(case, scores, relevance, rng):
+    if case.random:
+        pytest.skip("the noise stays in its place")
     order = rng.permutation(N)
     loss = case.make(reduction="none")
     value, gradient = value_and_gradient(loss, relevance, scores)
@@ -97,6 +104,8 @@ def test_permutation_equivariant(case, scores, relevance, rng):
 
 @pytest.mark.parametrize("masked_score", [0.5, 1e10, -1e10, np.inf, -np.inf, np.nan])
 def test_masked_is_removed(case, scores, relevance, masked_score):
+    if case.random:
+        pytest.skip("the noise depends on the number of items, present or not")
     keep = [0, 1, 3, 4, 6]
     loss = case.make(reduction="none")
     removed = np.zeros((BATCH, N), np.float32)
@@ -153,16 +162,16 @@ def test_lists_without_positive_or_item_have_no_loss(case, scores):
     value, gradient = value_and_gradient(loss, labels, scores)
     assert (value[:3] == 0).all() and (gradient[:3] == 0).all()
     ids = np.array([[-1, -1], [-1, -1], [-1, -1], [1, -1]])
-    assert_same([loss(ids, scores)], [value])
+    assert_same([fresh(loss)(ids, scores)], [value])
 
 
 def test_nan_stays_nan_in_its_list(case, scores):
     ids = np.array([2, 0, 6, 3])
     loss = case.make(reduction="none")
-    expected = loss(ids, scores).numpy()
+    expected = fresh(loss)(ids, scores).numpy()
     scores[1, 4] = np.nan
     scores[2, 6] = np.nan
-    value = loss(ids, scores).numpy()
+    value = fresh(loss)(ids, scores).numpy()
     np.testing.assert_array_equal(np.isnan(value), [False, True, True, False])
     np.testing.assert_allclose(value[[0, 3]], expected[[0, 3]], rtol=1e-6)
 
@@ -216,6 +225,8 @@ def test_shapes_are_checked(case, scores):
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("form", ["ids", "padded", "relevance"])
 def test_graph_and_xla_equal_eager(case, scores, relevance, jit_compile, form):
+    if case.random and jit_compile:
+        pytest.skip("XLA draws other numbers")
     labels = {
         "ids": np.array([2, 0, 6, 3]),
         "padded": np.array([[2, -1], [0, 3], [6, 1], [-1, -1]]),
@@ -225,7 +236,7 @@ def test_graph_and_xla_equal_eager(case, scores, relevance, jit_compile, form):
     loss = case.make(reduction="none")
     expected = value_and_gradient(loss, labels, scores)
     compiled = tf.function(with_gradient, jit_compile=jit_compile)
-    actual = compiled(loss, tf.constant(labels), tf.constant(scores))
+    actual = compiled(fresh(loss), tf.constant(labels), tf.constant(scores))
     assert_same([x.numpy() for x in actual], expected)
 
 
@@ -240,13 +251,14 @@ def test_many_items_take_the_blocked_path(case, rng, jit_compile):
         relevance[row, row_ids[row_ids >= 0]] = 1
     loss = case.make(reduction="none")
     graph = tf.function(with_gradient, jit_compile=jit_compile)
-    by_ids = graph(loss, tf.constant(ids), tf.constant(scores))
-    by_relevance = graph(loss, tf.constant(relevance), tf.constant(scores))
+    by_ids = graph(fresh(loss), tf.constant(ids), tf.constant(scores))
+    by_relevance = graph(fresh(loss), tf.constant(relevance), tf.constant(scores))
     assert_same([x.numpy() for x in by_ids], [x.numpy() for x in by_relevance], rtol=1e-4)
     eager = value_and_gradient(loss, ids, scores)
-    assert_same([x.numpy() for x in by_ids], eager, rtol=1e-4)
+    if not (case.random and jit_compile):
+        assert_same([x.numpy() for x in by_ids], eager, rtol=1e-4)
     # In two halves of positives nothing may be lost: removing one changes the loss.
-    fewer = loss(ids[:, :2], scores).numpy()
+    fewer = fresh(loss)(ids[:, :2], scores).numpy()
     assert abs(fewer[1] - eager[0][1]) > 1e-6
 
 
@@ -255,7 +267,7 @@ def test_half_precision_is_computed_in_float32(case, scores, relevance, dtype):
     half = tf.cast(scores, dtype)
     loss = case.make(reduction="none")
     expected = value_and_gradient(loss, relevance, tf.cast(half, tf.float32))
-    value = loss(relevance, half)
+    value = fresh(loss)(relevance, half)
     assert value.dtype == tf.float32
     np.testing.assert_allclose(value, expected[0], rtol=1e-6)
     _, gradient = value_and_gradient(loss, relevance, half)
@@ -265,7 +277,10 @@ def test_half_precision_is_computed_in_float32(case, scores, relevance, dtype):
 def test_weights(case, scores, relevance):
     plain = case.make(reduction="none")(relevance, scores).numpy()
     weights = np.array([0.5, 2.0, 0.0, 1.0], np.float32)
-    loss = case.make(reduction="none")
+
+    def loss(*args):
+        return case.make(reduction="none")(*args)
+
     for form in (weights, weights[:, None], weights.astype(np.float64)):
         np.testing.assert_allclose(loss(relevance, scores, form), plain * weights, rtol=1e-6)
     np.testing.assert_allclose(loss(relevance, scores, 3.0), plain * 3, rtol=1e-6)
@@ -310,7 +325,7 @@ def test_round_trip_of_config(case, scores, relevance):
     ]
     for copy in copies:
         assert copy.get_config() == config
-        assert_same([copy(relevance, scores)], [loss(relevance, scores)])
+        assert_same([copy(relevance, scores)], [fresh(loss)(relevance, scores)])
 
 
 def train(loss, features, labels, strategy=None, **compile_args):
@@ -327,7 +342,11 @@ def test_trains_in_keras_under_xla_and_strategies(case, rng, two_devices):
     features = rng.normal(size=(6, 3)).astype(np.float32)
     labels = rng.integers(0, N, 6)
     weights = train(case.make(), features, labels, jit_compile=False)
-    assert_same(train(case.make(), features, labels, jit_compile=True), weights)
+    compiled = train(case.make(), features, labels, jit_compile=True)
+    if case.random:  # XLA and the replicas draw other numbers.
+        assert all(np.isfinite(w).all() for w in compiled)
+        return
+    assert_same(compiled, weights)
     with two_devices.scope():
         loss = case.make()
     assert_same(train(loss, features, labels, two_devices, jit_compile=False), weights)

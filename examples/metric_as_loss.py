@@ -1,0 +1,73 @@
+"""Makes losses of metrics: average precision and recall@k, each in two lines.
+
+    python examples/metric_as_loss.py
+
+Ranks are an argument of a metric's formula. With exact ranks it is the metric; with soft ranks it
+has a gradient, and its negative is a loss. The program trains a classifier of digits with both
+losses and prints their metrics on the test split.
+"""
+
+import argparse
+
+from tensorflow import keras
+
+from rank4class_tf import data, losses, metrics, ops
+
+
+@keras.utils.register_keras_serializable()
+class ApproxAPLoss(losses.RankingLoss):
+    """Negative average precision with soft ranks."""
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        among = ops.sigmoid_ranks_among_positives(scores, class_ids)
+        return -ops.average_precision(ops.sigmoid_ranks(scores, class_ids), among, relevance)
+
+
+@keras.utils.register_keras_serializable()
+class ApproxRecallLoss(losses.RankingLoss):
+    """Negative recall@k with soft ranks and a soft cutoff."""
+
+    def __init__(self, k=1, **kwargs):
+        super().__init__(**kwargs)
+        self.k = k
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        ranks = ops.sigmoid_ranks(scores, class_ids)
+        return -ops.recall(ranks, relevance, self.k)
+
+
+def train(loss, splits, epochs):
+    """Trains a classifier and returns its metrics on the test split."""
+    model = keras.Sequential(
+        [
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(splits.num_classes),
+        ]
+    )
+    model.compile(
+        keras.optimizers.Adam(3e-3),
+        loss=loss,
+        metrics=[metrics.AveragePrecisionAtK(), metrics.RecallAtK(1)],
+    )
+    model.fit(splits.train, epochs=epochs, shuffle=False, verbose=0)
+    return model.evaluate(splits.test, return_dict=True, verbose=0)
+
+
+def main(argv=None):
+    """Trains with both losses."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=10)
+    args = parser.parse_args(argv)
+    results = {}
+    for loss in (ApproxAPLoss(), ApproxRecallLoss(k=1)):
+        keras.utils.set_random_seed(0)
+        results[loss.name] = train(loss, data.digits(), args.epochs)
+        values = ", ".join(f"{name} {value:.4f}" for name, value in results[loss.name].items())
+        print(f"{loss.name}: {values}")
+    return results
+
+
+if __name__ == "__main__":
+    main()

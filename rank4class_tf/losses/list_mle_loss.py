@@ -1,0 +1,38 @@
+"""ListMLELoss."""
+
+from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.losses._base import RankingLoss
+
+
+@_keras.register
+class ListMLELoss(RankingLoss):
+    r"""Negative log-likelihood of the positives' order, the most relevant first.
+
+    $$\ell(s, y) = -\sum_{i : y_i > 0} \log
+    \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
+
+    Positives that tie all compete with one another, so that no random order of ties is needed; the
+    order of the items with label 0 does not count. See `ops.list_mle_loss`.
+
+    Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
+
+    Args:
+        temperature: T > 0.
+        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `temperature` is not > 0.
+
+    Example:
+        >>> loss = ListMLELoss()
+        >>> float(loss([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]))  # log(3) + log(2)
+        1.7917594...
+    """
+
+    def __init__(self, temperature=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = _checks.positive_float("temperature", temperature)
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        return ops.list_mle_loss(scores, class_ids, relevance, temperature=self.temperature)

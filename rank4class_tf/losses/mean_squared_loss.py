@@ -1,0 +1,46 @@
+"""MeanSquaredLoss."""
+
+from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.losses._base import RankingLoss
+
+
+@_keras.register
+class MeanSquaredLoss(RankingLoss):
+    r"""Mean squared error, rescaled for many classes.
+
+    $$\ell(s, y) = \frac{1}{n} \left( k \sum_{i : y_i > 0} (s_i - M y_i)^2
+    + \sum_{i : y_i = 0} s_i^2 \right)$$
+
+    over the n items of the list. For the 1,000 classes of ImageNet, Hui & Belkin take k = 15 and
+    M = 30.
+
+    Source: Hui & Belkin 2021; Rank4Class, section 4.1.
+
+    Args:
+        positive_weight: k > 0.
+        positive_target: M > 0.
+        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+
+    Raises:
+        ValueError: if a number is not > 0.
+
+    Example:
+        >>> loss = MeanSquaredLoss()
+        >>> float(loss([0], [[0.5, 1.0]]))  # ((0.5 - 1)^2 + 1) / 2
+        0.625
+    """
+
+    def __init__(self, positive_weight=1.0, positive_target=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.positive_weight = _checks.positive_float("positive_weight", positive_weight)
+        self.positive_target = _checks.positive_float("positive_target", positive_target)
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        return ops.mean_squared_loss(
+            scores,
+            class_ids,
+            relevance,
+            positive_weight=self.positive_weight,
+            positive_target=self.positive_target,
+        )

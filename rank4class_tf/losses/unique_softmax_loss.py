@@ -1,0 +1,35 @@
+"""UniqueSoftmaxLoss."""
+
+from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.losses._base import RankingLoss
+
+
+@_keras.register
+class UniqueSoftmaxLoss(RankingLoss):
+    r"""Softmax in which each positive competes with the less relevant items only.
+
+    $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
+    \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$
+
+    Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings".
+
+    Args:
+        temperature: T > 0.
+        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `temperature` is not > 0.
+
+    Example:
+        >>> loss = UniqueSoftmaxLoss()
+        >>> float(loss([[1.0, 1.0, 0.0]], [[0.0, 0.0, 0.0]]))  # 2 log(2)
+        1.3862943...
+    """
+
+    def __init__(self, temperature=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = _checks.positive_float("temperature", temperature)
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        return ops.unique_softmax_loss(scores, class_ids, relevance, temperature=self.temperature)

@@ -1,0 +1,69 @@
+"""The reproduction, small: two losses, one head, two seeds, on digits."""
+
+import json
+
+import pytest
+
+from scripts import reproduce_rank4class as script
+
+ARGUMENTS = (
+    "--dataset digits --losses softmax_loss gumbel_approx_ndcg_loss --heads dot_product "
+    "--seeds 0 1 --learning-rates 0.003 --epochs 1 --batch-size 100"
+)
+
+
+@pytest.mark.slow
+def test_small_run(tmp_path, monkeypatch):
+    arguments = [*ARGUMENTS.split(), "--out", str(tmp_path)]
+    script.main(arguments)
+    runs = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert len(runs) == 4  # One learning rate: tuning runs are the runs of the first seed.
+    means = {}
+    for loss in ("softmax_loss", "gumbel_approx_ndcg_loss"):
+        top_1 = [run["test"]["Top-1"] for run in runs if run["loss"] == loss]
+        assert len(top_1) == 2 and min(top_1) > 0.2  # Chance is 0.1.
+        means[loss] = sum(top_1) / 2
+    table = (tmp_path / "table.md").read_text()
+    title, _, first, *_ = table.splitlines()
+    assert title == "| Metric | Interaction | SoftmaxCE | Gumbel-ApproxNDCG |"
+    cells = [cell.strip() for cell in first.strip("|").split("|")]
+    assert cells[:2] == ["Top-1", "dot product"]
+    assert [float(c.strip("*").split(" ± ")[0]) for c in cells[2:]] == [
+        round(mean, 4) for mean in means.values()
+    ]
+    # Nothing is trained again.
+    monkeypatch.setattr(script, "train", None)
+    script.main(arguments)
+    assert (tmp_path / "table.md").read_text() == table
+
+
+def test_learning_rate_is_chosen_on_validation():
+    class Runs:
+        def get(self, loss, head, learning_rate, seed):
+            assert (head, seed) == ("latent_cross", 7)
+            best = {"softmax_loss": 0.1, "mean_squared_loss": 0.3}[loss]
+            score = 1 - abs(learning_rate - best)
+            return {"validation": {"NDCG@5": [0.0, score, 0.2]}, "test": {"NDCG@5": -score}}
+
+    args = script.parse_args(
+        "--losses softmax_loss mean_squared_loss --heads latent_cross concat --seeds 7 8 "
+        "--learning-rates 0.1 0.2 0.3".split()
+    )
+    rates = script.tuned_learning_rates(Runs(), args)
+    assert rates == {"softmax_loss": 0.1, "mean_squared_loss": 0.3}
+
+
+def test_table_marks_the_best_three():
+    args = script.parse_args(
+        "--losses softmax_loss mean_squared_loss --heads dot_product concat".split()
+    )
+    values = {"dot_product": ([0.5, 0.7], [0.4, 0.4]), "concat": ([0.3, 0.3], [0.1, 0.1])}
+    cells = {
+        (metric, head, loss): pair[index]
+        for metric in ("Top-1", "Top-5", "NDCG@5")
+        for head, pair in values.items()
+        for index, loss in enumerate(args.losses)
+    }
+    rows = script.table(cells, {"softmax_loss": 0.1}, [0, 1], args).splitlines()
+    assert rows[2] == "| Top-1 | dot product | **0.6000 ± 0.1414** | *0.4000 ± 0.0000* |"
+    assert rows[3] == "| Top-1 | Concat+MLP | *0.3000 ± 0.0000* | 0.1000 ± 0.0000 |"
