@@ -11,7 +11,7 @@ def snake_case(name):
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
-def get(kind, classes, identifier, **kwargs):
+def get(kind, classes, identifier, /, **kwargs):
     """Returns the object that `identifier` names.
 
     Args:

@@ -27,12 +27,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def ours(identifier, **kwargs):
-    """A loss of this package, by name."""
+    """A loss of this package, by name; arguments that are functions make the argument."""
 
     def make():
         from rank4class_tf import losses
 
-        return losses.get(identifier, **kwargs)
+        arguments = {name: x() if callable(x) else x for name, x in kwargs.items()}
+        return losses.get(identifier, **arguments)
 
     return make
 
@@ -46,6 +47,24 @@ def tf_ranking(name, **kwargs):
         return getattr(tfr.load().keras.losses, name)(**kwargs)
 
     return make
+
+
+def weights(name, *args):
+    """Weights of ordered negatives."""
+
+    def make():
+        from rank4class_tf import losses
+
+        return getattr(losses, name)(*args)
+
+    return make
+
+
+def keras_hinge():
+    """Keras's own form of the loss of Crammer and Singer."""
+    from tensorflow import keras
+
+    return keras.losses.CategoricalHinge()
 
 
 def keras_rs(name):
@@ -135,6 +154,11 @@ CASES = {
     "sparsemax": Case(ours("sparsemax_loss")),
     "naive_rankmax": Case(naive_rankmax, "rankmax"),
     "entmax_sparsemax": Case(entmax_sparsemax, "sparsemax", is_step=True),
+    "crammer_singer": Case(ours("ordered_weighted_loss", weights=weights("TopKWeights", 1))),
+    "top_16_svm": Case(ours("ordered_weighted_loss", weights=weights("TopKWeights", 16))),
+    "weston_watkins": Case(ours("ordered_weighted_loss", weights=weights("UniformWeights"))),
+    "power_law_svm": Case(ours("ordered_weighted_loss", weights=weights("PowerLawWeights"))),
+    "lee": Case(ours("ordered_weighted_loss", kind="binary", weights=weights("UniformWeights"))),
     "tfr_softmax": tfr_case("SoftmaxLoss", "softmax"),
     "tfr_pairwise_logistic": tfr_case("PairwiseLogisticLoss", "pairwise_logistic"),
     "tfr_pairwise_hinge": tfr_case("PairwiseHingeLoss", "pairwise_hinge"),
@@ -146,6 +170,7 @@ CASES = {
     "tfr_list_mle": tfr_case("ListMLELoss", "list_mle"),
     "tfr_unique_softmax": tfr_case("UniqueSoftmaxLoss", "unique_softmax"),
     "tfr_mean_squared": tfr_case("MeanSquaredLoss", "mean_squared"),
+    "keras_crammer_singer": Case(keras_hinge, "crammer_singer", labels="relevance"),
     "keras_rs_pairwise_logistic": keras_rs_case("PairwiseLogisticLoss", "pairwise_logistic"),
     "keras_rs_pairwise_hinge": keras_rs_case("PairwiseHingeLoss", "pairwise_hinge"),
     "keras_rs_list_mle": keras_rs_case("ListMLELoss", "list_mle"),

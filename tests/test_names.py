@@ -27,6 +27,10 @@ def test_every_metric_has_a_name():
         assert type(r4c.metrics.get(identifier)).__name__ == name
 
 
+def test_arguments_may_have_any_name():
+    assert r4c.losses.get("ordered_weighted_loss", kind="binary").kind == "binary"
+
+
 def test_every_head_has_a_name():
     for name in public_classes(r4c.layers, r4c.layers.Head):
         head = r4c.layers.get_head(snake_case(name.removesuffix("Head")), num_classes=3)

@@ -67,7 +67,7 @@ _CLASSES = _registry.by_snake_case(
 )
 
 
-def get(identifier, **kwargs):
+def get(identifier, /, **kwargs):
     """Returns a loss by name, such as `"rankmax_loss"`.
 
     Args:

@@ -52,9 +52,26 @@ class Positives(NamedTuple):
         )
 
     def negative_scores(self):
-        """The scores, with -inf in the place of each positive, `[batch, n]`."""
-        lowest = tf.constant(-float("inf"), self.scores.dtype)
-        return tf.where(self.item_relevance() > 0, lowest, self.scores)
+        """The scores, as of items that are not there where an item is positive, `[batch, n]`.
+
+        For functions that are constant at such scores, whose gradient there is 0.
+        """
+        # Padding overwrites what the best positive overwrites anyway.
+        best = tf.argmax(self.relevance, axis=-1, output_type=tf.int32)
+        best = tf.gather(self.class_ids, best[:, tf.newaxis], batch_dims=1)
+        ids = tf.where(self.relevance > 0, self.class_ids, best)
+        rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(ids))
+
+        @tf.custom_gradient
+        def without_positives(scores):
+            scores = tf.tensor_scatter_nd_update(
+                scores,
+                tf.stack([rows, ids], axis=-1),
+                tf.fill(tf.shape(ids), lowest(scores.dtype)),
+            )
+            return scores, lambda upstream: upstream
+
+        return without_positives(self.scores)
 
 
 def lowest(dtype):
@@ -71,8 +88,10 @@ def with_floor(scores, dtype=None):
 
 def keep_nan(losses, *scores):
     """Losses `[batch]`, NaN, with their gradient, where a list has a NaN among its scores."""
-    nan = tf.reduce_any(tf.math.is_nan(tf.concat(scores, axis=1)), axis=-1)
-    return losses * tf.where(nan, tf.constant(float("nan"), losses.dtype), 1)
+    for of_list in scores:
+        nan = tf.reduce_any(tf.math.is_nan(of_list), axis=-1)
+        losses *= tf.where(nan, tf.constant(float("nan"), losses.dtype), 1)
+    return losses
 
 
 def prepare(scores, class_ids, relevance=None):

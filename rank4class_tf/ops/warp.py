@@ -63,7 +63,7 @@ def warp_loss(
 
 
 def _exact(lists, negatives, rank_weights, margin):
-    lists = lists._replace(scores=_positives.with_floor(negatives))
+    lists = lists._replace(scores=negatives)
     violators = tf.stop_gradient(
         lists.sum_over_items(lambda s, p: tf.cast(s - p + margin > 0, s.dtype))
     )
@@ -80,7 +80,6 @@ def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
     nth = tf.floor(uniform([batch, num_trials], seed, negatives.dtype) * count) + 1
     ids = tf.searchsorted(up_to, tf.cast(nth, tf.int32))
     drawn = tf.gather(negatives, tf.minimum(ids, tf.shape(negatives)[1] - 1), batch_dims=1)
-    drawn = _positives.with_floor(drawn)
 
     highest_so_far = tf.stop_gradient(drawn)
     step = 1
