@@ -23,6 +23,9 @@ from rank4class_tf.ops import (
     TopKWeights,
     UniformWeights,
 )
+from rank4class_tf.losses.stochastic_negative_mining_loss import StochasticNegativeMiningLoss
+from rank4class_tf.losses.warp_loss import WARPLoss
+from rank4class_tf.ops import PowerLawWeights, StaircaseWeights, TopKWeights, UniformWeights
 
 __all__ = [
     "ApproxMRRLoss",
@@ -45,6 +48,10 @@ __all__ = [
     "TopKWeights",
     "UniformWeights",
     "UniqueSoftmaxLoss",
+    "StochasticNegativeMiningLoss",
+    "TopKWeights",
+    "UniformWeights",
+    "WARPLoss",
     "get",
 ]
 
@@ -63,6 +70,8 @@ _CLASSES = _registry.by_snake_case(
         SoftmaxLoss,
         SparsemaxLoss,
         UniqueSoftmaxLoss,
+        StochasticNegativeMiningLoss,
+        WARPLoss,
     ]
 )
 

@@ -1,40 +1,11 @@
 """OrderedWeightedLoss."""
 
-from tensorflow import keras
-
 from rank4class_tf import _keras, ops
-from rank4class_tf.losses._base import RankingLoss
-
-for _cls in (
-    ops.ListedWeights,
-    ops.PowerLawWeights,
-    ops.Ramp,
-    ops.StaircaseWeights,
-    ops.TopKWeights,
-    ops.UniformWeights,
-):
-    _keras.register(_cls)
-
-
-class OrderedWeightedBase(RankingLoss):
-    """What the losses over ordered negatives share: `kind`, `phi` and `weights`."""
-
-    def __init__(self, kind="pairwise", phi="hinge", weights=None, **kwargs):
-        super().__init__(**kwargs)
-        ops.check_kind(kind)
-        phi, weights = _deserialized(phi), _deserialized(weights)
-        ops.get_phi(phi)
-        self.kind = kind
-        self.phi = phi
-        self.weights = ops.TopKWeights(1) if weights is None else ops.get_weights(weights)
-
-
-def _deserialized(value):
-    return keras.utils.deserialize_keras_object(value) if isinstance(value, dict) else value
+from rank4class_tf.losses._ordered import OrderedLoss
 
 
 @_keras.register
-class OrderedWeightedLoss(OrderedWeightedBase):
+class OrderedWeightedLoss(OrderedLoss):
     r"""Weights on the ordered negatives: the more weight ahead, the more the top counts.
 
     With $v_{[j]}$ the j-th highest score of an item that is not positive, `kind="pairwise"` is the
@@ -69,9 +40,7 @@ class OrderedWeightedLoss(OrderedWeightedBase):
 
     def compute(self, scores, class_ids, relevance):
         """The formula."""
-        return ops.ordered_weighted(
-            scores, class_ids, relevance, kind=self.kind, phi=self.phi, weights=self.weights
-        )
+        return ops.ordered_weighted(scores, class_ids, relevance, **self.formula)
 
     @classmethod
     def crammer_singer(cls, **kwargs):

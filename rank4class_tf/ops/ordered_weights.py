@@ -41,9 +41,9 @@ class TopKWeights(OrderedWeights):
     r"""Equal weights of the k highest, $\theta_j = 1/k$ for $j \le k$.
 
     The ordered weighted loss bounds the 0/1 loss of the k best. With a small `tail` it is
-    calibrated as well.
+    calibrated as well, under the conditions of theorem 4.
 
-    Source: Stochastic Negative Mining, theorem 3 and, for `tail`, footnote 2.
+    Source: Stochastic Negative Mining, theorem 3 and, for `tail`, theorem 4 and footnote 2.
 
     Args:
         k: positive integer.

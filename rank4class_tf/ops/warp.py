@@ -22,8 +22,8 @@ def warp_loss(
 
     $$w_y \, L(\lfloor N / t \rfloor) \, (v_i - v_y + \eta)_+$$
 
-    and 0 where none of the draws violates it. The positives of a list share the draws. The gradient
-    takes the rank as a constant.
+    and 0 where none of the first N draws violates it. The positives of a list share the
+    draws. The gradient takes the rank as a constant.
 
     Source: Weston, Bengio, Usunier 2011, "Wsabie"; Rankmax, section 3.3.
 
@@ -97,4 +97,4 @@ def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
     violator = tf.gather(drawn, first, batch_dims=1)
     hinges = tf.nn.relu(violator - lists.positive_scores + margin)
     losses = tf.gather(rank_weights, tf.cast(rank, tf.int32)) * hinges
-    return tf.where(found & (count > 0), losses, tf.zeros_like(losses))
+    return tf.where(found, losses, tf.zeros_like(losses))

@@ -1,0 +1,59 @@
+"""WARPLoss."""
+
+from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.losses._ordered import get_weights
+from rank4class_tf.losses._random import RandomRankingLoss
+
+
+@_keras.register
+class WARPLoss(RandomRankingLoss):
+    r"""Hinge losses of the violating negatives, weighted by the rank of the positive.
+
+    A negative violates y if it scores less than the margin $\eta$ below it. With $s_y$ the number
+    of those and $L(s) = \sum_{j \le s} \theta_j$:
+
+    $$\sum_y w_y \frac{L(s_y)}{s_y} \sum_i (v_i - v_y + \eta)_+$$
+
+    With `num_trials` the rank is estimated as in the paper: negatives are drawn until one violates
+    y; where the t-th of N is the first, the term is $w_y L(\lfloor N / t \rfloor)
+    (v_i - v_y + \eta)_+$.
+
+    Source: Weston, Bengio, Usunier 2011, "Wsabie: Scaling up to large vocabulary image annotation".
+
+    Args:
+        weights: $\theta$: `PowerLawWeights(exponent)`, `TopKWeights(k)`, `UniformWeights()`,
+            `StaircaseWeights(steps)` or a list of numbers. None means `PowerLawWeights(1.0)`.
+        margin: $\eta$ > 0.
+        num_trials: the most draws for a list, or None for the exact rank. Where none of the draws,
+            or of the first N, violates a positive, that has no loss.
+        seed: integer >= 0, of the draws. Losses with the same seed draw the same, call by call.
+        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> loss = WARPLoss()
+        >>> float(loss([0], [[1.0, 0.5, 0.75, 0.0]]))  # (1 + 1 / 2) / 2 * (0.5 + 0.75)
+        0.9375
+    """
+
+    def __init__(self, weights=None, margin=1.0, num_trials=None, seed=None, **kwargs):
+        super().__init__(seed=seed, **kwargs)
+        self.weights = get_weights(weights, default=ops.PowerLawWeights(1.0))
+        self.margin = _checks.positive_float("margin", margin)
+        if num_trials is not None:
+            num_trials = _checks.positive_int("num_trials", num_trials)
+        self.num_trials = num_trials
+
+    def compute(self, scores, class_ids, relevance):
+        """The formula."""
+        return ops.warp_loss(
+            scores,
+            class_ids,
+            relevance,
+            weights=self.weights,
+            margin=self.margin,
+            num_trials=self.num_trials,
+            seed=None if self.num_trials is None else self.next_seed(),
+        )
