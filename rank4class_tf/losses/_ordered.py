@@ -2,8 +2,9 @@
 
 from tensorflow import keras
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.ops.ordered_weighted import KINDS
 
 for _cls in (
     ops.ListedWeights,
@@ -29,8 +30,7 @@ class OrderedLoss(RankingLoss):
             **kwargs: see `RankingLoss`.
         """
         super().__init__(**kwargs)
-        ops.check_kind(kind)
-        self.kind = kind
+        self.kind = _checks.one_of("kind", kind, KINDS)
         self.phi = deserialized(phi)
         ops.get_phi(self.phi)
         self.weights = get_weights(weights, default=ops.TopKWeights(1))

@@ -12,7 +12,6 @@ from rank4class_tf.ops.gumbel import gumbel_approx_ndcg_loss, gumbel_noise
 from rank4class_tf.ops.hits import average_precision_at_k, hits_at_k, precision_at_k, recall_at_k
 from rank4class_tf.ops.lambda_weights import NDCGLambdaWeights
 from rank4class_tf.ops.ordered_weighted import (
-    check_kind,
     ordered_weighted,
     ordered_weighted_loss,
     snm_expected_weights,
@@ -73,7 +72,6 @@ __all__ = [
     "average_precision",
     "average_precision_at_k",
     "best_group",
-    "check_kind",
     "check_weights_fit",
     "count_above_and_tied",
     "count_greater_and_equal",

@@ -2,18 +2,13 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf.ops import _pairs, _positives
 from rank4class_tf.ops._binomial import log_binomial
 from rank4class_tf.ops.ordered_weights import get_weights
 from rank4class_tf.ops.phi import get_phi
 
-_KINDS = ("pairwise", "binary")
-
-
-def check_kind(kind):
-    """Raises unless `kind` is `"pairwise"` or `"binary"`."""
-    if kind not in _KINDS:
-        raise ValueError(f"`kind` must be one of {_KINDS}. Received: kind={kind!r}.")
+KINDS = ("pairwise", "binary")
 
 
 def ordered_weighted_loss(
@@ -57,7 +52,7 @@ def ordered_weighted_loss(
         >>> ordered_weighted_loss([[1.0]], [[0.5, 0.0, 0.7]], weights=[1.0, 0.5]).numpy()
         array([0.95], dtype=float32)
     """
-    check_kind(kind)
+    _checks.one_of("kind", kind, KINDS)
     phi, weights = get_phi(phi), get_weights(weights)
     positives = tf.convert_to_tensor(positive_scores)
     dtype = positives.dtype
