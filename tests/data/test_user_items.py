@@ -1,6 +1,8 @@
 """Lists of items per user: the split, the batches, MovieLens."""
 
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -88,8 +90,6 @@ def test_arguments_are_checked(pairs):
 
 def prime(folder):
     """Fills the download cache of tensorflow-datasets, so that its builder needs no network."""
-    import subprocess
-    import sys
 
     script = SHARED / "prime_tfds_cache.py"
     command = [sys.executable, script, SHARED / "raw", folder / "downloads", "movielens"]
@@ -107,3 +107,29 @@ def test_movielens(tmp_path):
     # 100,836 ratings by 610 users; 9,724 of the 9,742 films are rated.
     assert [part.flat_values.shape[0] for part in parts] == [80_670, 10_083, 10_083]
     assert (users.num_users, users.num_items) == (610, 9724)
+
+
+TWENTY_MILLION = """
+import resource
+import numpy as np
+from rank4class_tf import data
+
+def batches():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        # Some users and films have many pairs, most have few, as in MovieLens 20M.
+        yield [(n * rng.random(100_000) ** 2).astype(int) for n in (138_493, 26_744)]
+
+users = data.from_pairs(batches())
+counts = [getattr(users, part).flat_values.shape[0] for part in ("train", "validation", "test")]
+assert counts == [16_000_000, 2_000_000, 2_000_000], counts
+next(iter(users.batches("train", seed=0)))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+"""
+
+
+@pytest.mark.slow
+def test_twenty_million_pairs_need_less_than_4_gb():
+    command = [sys.executable, "-c", TWENTY_MILLION]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert float(done.stdout) < 4
