@@ -5,7 +5,9 @@ Conventions: `scores` is `[batch, n]`, -inf for an item that is not there; `clas
 functions of the positives' `Ranks`, in which a NaN score ranks last and -inf is a score.
 """
 
+from rank4class_tf.ops.blocks import ranks_by_blocks, top_k_by_blocks
 from rank4class_tf.ops.dcg import dcg_at_k, exponential_gain, logarithmic_discount, ndcg_at_k
+from rank4class_tf.ops.distinct import sample_distinct
 from rank4class_tf.ops.first_rank import best_group, reciprocal_rank, top_k_hit_probability
 from rank4class_tf.ops.hits import (
     average_precision_at_k,
@@ -104,15 +106,18 @@ __all__ = [
     "precision_at_k",
     "rankmax",
     "rankmax_loss",
+    "ranks_by_blocks",
     "ranks_of_positives",
     "recall_at_k",
     "reciprocal_rank",
     "reciprocals",
+    "sample_distinct",
     "sample_items",
     "separable_projection",
     "sigmoid_ranks",
     "snm_expected_weights",
     "softmax_loss",
+    "top_k_by_blocks",
     "squared_hinge",
     "stochastic_negative_mining_loss",
     "top_k_hit_probability",
