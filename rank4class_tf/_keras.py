@@ -76,10 +76,12 @@ def variable(weight):
     return weight.value if KERAS_3 else weight
 
 
-def compiled_metrics(model):
-    """The metrics that a model was compiled with, in one list."""
+def compiled_metrics(model, y_true, y_pred):
+    """The metrics that a model was compiled with, in one list; Keras 3 has them built here."""
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if container is None:
         return []
+    if KERAS_3 and not container.built:
+        container.build(y_true, y_pred)
     metrics = (container._user_metrics, container._user_weighted_metrics)
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]

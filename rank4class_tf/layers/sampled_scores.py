@@ -10,6 +10,18 @@ from rank4class_tf import _checks, _keras, _labels, ops
 from rank4class_tf.layers._base import Head
 
 
+# In a graph the steps reuse memory; eagerly, each would take that of a whole table.
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([2], tf.int32),
+        tf.TensorSpec([], tf.float32),
+    ]
+)
+def _uniform(shape, seed, limit):
+    return tf.random.stateless_uniform(shape, seed, -limit, limit)
+
+
 @_keras.register
 class SampledScores(Head):
     r"""Dot products with class embeddings, for so many classes that a step scores only some.
@@ -96,9 +108,8 @@ class SampledScores(Head):
     def _initial_embeddings(self, shape, dtype=None, **kwargs):
         del kwargs  # Keras 2 has more to say.
         limit = math.sqrt(3 / shape[-1])
-        draw = tf.random.stateless_uniform
-        # In a graph the steps reuse memory; eagerly, each would take that of a whole table.
-        return tf.function(draw)(tuple(shape), [self.seed, 1], -limit, limit, dtype or tf.float32)
+        values = _uniform(list(shape), [self.seed, 1], limit)
+        return tf.ensure_shape(tf.cast(values, dtype or tf.float32), shape)
 
     def call(self, inputs, class_ids=None, num_mined=None, training=None):
         """Scores all classes, or those of the examples and negatives.

@@ -125,11 +125,11 @@ class ExtremeClassifier(keras.Model):
             scores, class_ids = self.top_k(features, k)
             return {"scores": scores, "class_ids": class_ids}
 
+        if not self.built:
+            tf.function(self).get_concrete_function(features_spec)
         archive = keras.export.ExportArchive()
         archive.track(self)
-        archive.add_endpoint(
-            "top_k", top_k, [features_spec, tf.TensorSpec([], tf.int32, name="k")]
-        )
+        archive.add_endpoint("top_k", top_k, [features_spec, tf.TensorSpec([], tf.int32, name="k")])
         archive.write_out(path)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=None):
@@ -152,7 +152,7 @@ class ExtremeClassifier(keras.Model):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """In evaluation, updates the metrics; in training the loss is all there is."""
-        metrics = _keras.compiled_metrics(self)
+        metrics = _keras.compiled_metrics(self, y, y_pred)
         if not self._ranks_all_classes or not metrics:
             return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
         for metric in metrics:
@@ -222,7 +222,8 @@ class ExtremeClassifier(keras.Model):
         # there are, a model that gives all classes one score would look better than chance.
         last = tf.reduce_min(tf.where(is_positive, float("inf"), values), axis=1, keepdims=True)
         beyond = (own <= last) & (tf.shape(values)[1] < num_classes)
-        own = tf.where(beyond | invalid[:, tf.newaxis], float("nan"), own)
+        out = beyond | invalid[:, tf.newaxis] | (positives < 0)
+        own = tf.where(out, float("nan"), own)
         scores = tf.concat([own, others], axis=1)
         labels = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
         return labels, scores

@@ -117,9 +117,9 @@ __all__ = [
     "sigmoid_ranks",
     "snm_expected_weights",
     "softmax_loss",
-    "top_k_by_blocks",
     "squared_hinge",
     "stochastic_negative_mining_loss",
+    "top_k_by_blocks",
     "top_k_hit_probability",
     "warp_loss",
 ]

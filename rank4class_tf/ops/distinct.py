@@ -4,6 +4,9 @@ import math
 
 import tensorflow as tf
 
+# Where none is named, XLA takes another, and other samples.
+_ALGORITHM = "philox"
+
 
 def sample_distinct(num_classes, size, seed, batch=1):
     r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
@@ -32,7 +35,7 @@ def sample_distinct(num_classes, size, seed, batch=1):
         raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
     if 2 * size >= num_classes:
         keys = tf.random.stateless_uniform(
-            [batch, num_classes], seed, minval=None, maxval=None, dtype=tf.int64
+            [batch, num_classes], seed, minval=None, maxval=None, dtype=tf.int64, alg=_ALGORITHM
         )
         return tf.argsort(keys, axis=-1)[:, :size]
 
@@ -48,6 +51,7 @@ def sample_distinct(num_classes, size, seed, batch=1):
             tf.random.experimental.stateless_fold_in(seed, attempt),
             maxval=num_classes,
             dtype=tf.int64,
+            alg=_ALGORITHM,
         )
         # Of each draw: how many different ones stand before the first of its kind, over all rows,
         # then in its own row. Rows follow each other, so theirs are a range.
@@ -63,10 +67,7 @@ def sample_distinct(num_classes, size, seed, batch=1):
     _, ids, _ = tf.while_loop(
         lambda attempt, _, found: found < size,
         draw,
-        (
-            tf.constant(0),
-            tf.zeros([batch, size], tf.int64),
-            tf.constant(0),
-        ),
+        (tf.constant(0), tf.zeros([batch, size], tf.int64), tf.constant(0)),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, size]), tf.TensorShape([])),
     )
     return tf.cast(ids, tf.int32)

@@ -21,7 +21,7 @@ class RowwiseAdagrad(_rows.Rowwise, keras.optimizers.Adagrad):
 
     Args:
         *args: as in `keras.optimizers.Adagrad`.
-        **kwargs: as in `keras.optimizers.Adagrad`: `learning_rate`, `initial_accumulator_value`, ...
+        **kwargs: as in `keras.optimizers.Adagrad`: `learning_rate`, ...
 
     Example:
         >>> float(RowwiseAdagrad(learning_rate=0.5).learning_rate)
