@@ -70,7 +70,7 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
 
 
 def padded_ids(class_ids, num_classes):
-    """Brings class ids of any form to `[batch, P]` int32, padded with -1, each id once.
+    """Brings class ids of any form to `[batch, P]` int32, padded with -1.
 
     Returns:
         The ids, and `[batch]` booleans, True where they break the rules. Only in graph mode; in
@@ -91,13 +91,16 @@ def padded_ids(class_ids, num_classes):
         bad |= ids != tf.floor(ids)
     rule = f"`y_true` must hold class ids in [0, {num_classes}), or -1 for padding"
     invalid = _check(bad, ids, rule)
-    ids = tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32)
-    if ids.shape[1] != 1:
-        # An id that stands twice is one positive; the order of the positives is immaterial.
-        ids = tf.sort(ids, axis=-1, direction="DESCENDING")
-        first = tf.ones_like(ids[:, :1], tf.bool)
-        ids = tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
-    return ids, invalid
+    return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), invalid
+
+
+def distinct_ids(ids):
+    """Class ids `[batch, P]` with each id once, padded with -1, in another order."""
+    if ids.shape[1] == 1:
+        return ids
+    ids = tf.sort(ids, axis=-1, direction="DESCENDING")
+    first = tf.ones_like(ids[:, :1], tf.bool)
+    return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
 
 
 def list_weights(sample_weight, y_true, y_pred, label_format=None, exclude=None):
@@ -144,6 +147,7 @@ def _infer_format(labels_shape, scores_shape):
 def _from_ids(ids, scores):
     _check_same_batch(ids, scores)
     ids, invalid = padded_ids(ids, scores.shape[1] or tf.shape(scores)[1])
+    ids = distinct_ids(ids)
     relevance = tf.cast(ids >= 0, scores.dtype)
     return Lists(scores, None, ids, relevance, invalid)
 

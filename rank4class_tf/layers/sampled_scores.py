@@ -133,10 +133,11 @@ class SampledScores(Head):
 
     def _sampled(self, encodings, class_ids, num_mined, training):
         positives, invalid = _labels.padded_ids(class_ids, self.num_classes)
+        positives = _labels.distinct_ids(positives)
         step = tf.identity(_keras.variable(self.steps))
         if training:
             self.steps.assign_add(1)
-        seed = tf.random.experimental.stateless_fold_in([self.seed, 0], step)
+        seed = ops.fold_in([self.seed, 0], step)
         own = self._draw_one(positives, seed)
         negatives = self._draw_negatives(tf.shape(positives)[0], seed)
 
@@ -193,13 +194,8 @@ class SampledScores(Head):
             the class itself counted. The rank is 1 + the first where there is no tie.
         """
         class_ids, _ = _labels.padded_ids(class_ids, self.num_classes)
-        return ops.ranks_by_blocks(
-            self._scorer(encodings), self.num_classes, class_ids, self.scores(encodings, class_ids)
-        )
-
-    def scores(self, encodings, class_ids):
-        """Scores given classes: ids `[batch, m]` -> `[batch, m]`, -1 counting as class 0."""
-        return self._score(self._unit(tf.cast(encodings, tf.float32)), tf.maximum(class_ids, 0))
+        scores = self._score(self._unit(tf.cast(encodings, tf.float32)), tf.maximum(class_ids, 0))
+        return ops.ranks_by_blocks(self._scorer(encodings), self.num_classes, class_ids, scores)
 
     def _scorer(self, encodings):
         encodings = self._unit(tf.cast(encodings, tf.float32))
@@ -227,7 +223,7 @@ class SampledScores(Head):
     def _draw_one(self, positives, seed):
         """One of the ids of each example, uniformly; 0 where there is none."""
         if positives.shape[1] != 1:
-            draws = tf.random.stateless_uniform(tf.shape(positives), self._on_this_device(seed, 1))
+            draws = ops.uniform(tf.shape(positives), self._on_this_device(seed, 1))
             draws = tf.where(positives >= 0, draws, -1.0)
             positives = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
         return tf.maximum(positives[:, 0], 0)
@@ -245,8 +241,7 @@ class SampledScores(Head):
         """A seed for what must differ between the devices of a strategy."""
         replica = tf.distribute.get_replica_context()
         device = replica.replica_id_in_sync_group if replica else 0
-        fold_in = tf.random.experimental.stateless_fold_in
-        return fold_in(fold_in(seed, 1 + stream), device)
+        return ops.fold_in(ops.fold_in(seed, 1 + stream), device)
 
     def _mask(self, scores, negatives, positives):
         """Puts -inf where a negative is a class of the example."""

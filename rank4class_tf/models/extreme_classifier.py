@@ -24,8 +24,9 @@ class ExtremeClassifier(keras.Model):
     scores these alone with gradients. So
 
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
-    - `OrderedWeightedLoss("binary", "hinge", UniformWeights())` is plain negative sampling,
-    - `SampledSoftmaxLoss(num_classes)` is sampled softmax.
+    - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
+    - `SoftmaxLoss(temperature)` is sampled softmax: of uniform samples, a correction by the log of
+      their probability is the same for all classes and changes nothing.
 
     `evaluate` ranks all classes, in blocks. The loss it reports is that of one fixed sample.
     The model itself maps features to encodings, for `predict`; `top_k` maps them to classes.
@@ -81,6 +82,7 @@ class ExtremeClassifier(keras.Model):
         )
         self.classes.build((None, embedding_dim))
         self._ranks_all_classes = False
+        self.built = encoder.built
 
     def call(self, inputs, training=None):
         """Maps features to encodings `[batch, embedding_dim]`."""
@@ -208,22 +210,23 @@ class ExtremeClassifier(keras.Model):
         if None in cutoffs:
             raise ValueError("Metrics must have a cutoff `k`. Received: k=None.")
         positives, invalid = _labels.padded_ids(class_ids, self.classes.num_classes)
+        positives = _labels.distinct_ids(positives)
         width, num_classes = positives.shape[1], self.classes.num_classes
         if width is None:
             k = tf.minimum(num_classes, max(cutoffs) + _TIES + tf.shape(positives)[1])
         else:
             k = min(num_classes, max(cutoffs) + _TIES + width)
         values, ids = self.classes.top_k(encodings, k)
-        is_positive = tf.reduce_any(ids[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)
-        others = tf.where(is_positive, -float("inf"), values)
+        same = ids[:, tf.newaxis] == positives[:, :, tf.newaxis]
+        is_positive = tf.reduce_any(same, axis=1)
+        own = tf.reduce_max(tf.where(same, values[:, tf.newaxis], -float("inf")), axis=2)
 
-        own = self.classes.scores(encodings, positives)
         # At the end of the list there are ties that it does not show. Were these taken for all
         # there are, a model that gives all classes one score would look better than chance.
         last = tf.reduce_min(tf.where(is_positive, float("inf"), values), axis=1, keepdims=True)
         beyond = (own <= last) & (tf.shape(values)[1] < num_classes)
-        out = beyond | invalid[:, tf.newaxis] | (positives < 0)
-        own = tf.where(out, float("nan"), own)
+        own = tf.where(beyond | invalid[:, tf.newaxis] | (positives < 0), float("nan"), own)
+        others = tf.where(is_positive, -float("inf"), values)
         scores = tf.concat([own, others], axis=1)
         labels = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
         return labels, scores

@@ -4,8 +4,7 @@ import math
 
 import tensorflow as tf
 
-# Where none is named, XLA takes another, and other samples.
-_ALGORITHM = "philox"
+from rank4class_tf.ops import sampling
 
 
 def sample_distinct(num_classes, size, seed, batch=1):
@@ -34,9 +33,7 @@ def sample_distinct(num_classes, size, seed, batch=1):
     if not 1 <= size <= num_classes:
         raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
     if 2 * size >= num_classes:
-        keys = tf.random.stateless_uniform(
-            [batch, num_classes], seed, minval=None, maxval=None, dtype=tf.int64, alg=_ALGORITHM
-        )
+        keys = sampling.uniform([batch, num_classes], seed, tf.int64, minval=None, maxval=None)
         return tf.argsort(keys, axis=-1)[:, :size]
 
     # The mean number of draws until `size` are different, and six standard deviations or more.
@@ -46,13 +43,8 @@ def sample_distinct(num_classes, size, seed, batch=1):
     row = tf.range(total, dtype=tf.int64) // draws
 
     def draw(attempt, *_):
-        ids = tf.random.stateless_uniform(
-            [total],
-            tf.random.experimental.stateless_fold_in(seed, attempt),
-            maxval=num_classes,
-            dtype=tf.int64,
-            alg=_ALGORITHM,
-        )
+        seed_of_attempt = sampling.fold_in(seed, attempt)
+        ids = sampling.uniform([total], seed_of_attempt, tf.int64, maxval=num_classes)
         # Of each draw: how many different ones stand before the first of its kind, over all rows,
         # then in its own row. Rows follow each other, so theirs are a range.
         _, order = tf.unique(row * num_classes + ids)

@@ -124,10 +124,11 @@ def test_evaluates_over_all_classes(form, data):
     model = make()
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[m() for m in METRICS])
     if form == "unknown_width":
-        signature = (tf.TensorSpec([None, FEATURES]), tf.TensorSpec([None, None], tf.int64))
-        batches = tf.data.Dataset.from_generator(
-            lambda: iter([(features, class_ids)]), output_signature=signature
+        batches = tf.data.Dataset.from_tensors((features, class_ids))
+        batches = batches.map(
+            lambda x, y: (x, y[:, : tf.reduce_max(tf.where(y >= 0, [1, 2, 3], 0))])
         )
+        assert batches.element_spec[1].shape[1] is None
         results = model.evaluate(batches, return_dict=True, verbose=0)
     else:
         results = model.evaluate(features, class_ids, batch_size=5, return_dict=True, verbose=0)
@@ -183,7 +184,7 @@ def test_top_k_and_ranks(data):
     np.testing.assert_array_equal(tied, class_ids >= 0)
 
 
-def clustered(rng, examples=600):
+def clustered(rng, examples=300):
     """Examples around 40 centres, one for each class."""
     class_ids = rng.integers(0, NUM_CLASSES, examples)
     centres = np.random.default_rng(5).normal(size=(NUM_CLASSES, FEATURES))
@@ -192,9 +193,16 @@ def clustered(rng, examples=600):
     ), class_ids
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-@pytest.mark.parametrize("optimizer", ["RowwiseSGD", "RowwiseAdagrad", "RowwiseAdam"])
-def test_learns(jit_compile, optimizer, rng):
+@pytest.mark.parametrize(
+    ("optimizer", "jit_compile"),
+    [
+        ("RowwiseSGD", False),
+        ("RowwiseAdagrad", False),
+        ("RowwiseAdam", False),
+        ("RowwiseSGD", True),
+    ],
+)
+def test_learns(optimizer, jit_compile, rng):
     rate = {"RowwiseSGD": 2.0, "RowwiseAdagrad": 0.3, "RowwiseAdam": 0.05}[optimizer]
     model = make()
     model.compile(
@@ -210,8 +218,9 @@ def test_learns(jit_compile, optimizer, rng):
     assert results["precision_at_1"] > 0.8
 
 
-@pytest.mark.parametrize("optimizer", ["RowwiseSGD", "RowwiseAdagrad", "RowwiseAdam"])
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(
+    ("optimizer", "k"), [("RowwiseSGD", 1), ("RowwiseAdagrad", 3), ("RowwiseAdam", 1)]
+)
 def test_two_devices_train_as_one(optimizer, k, data, two_devices):
     features, class_ids = data[0], data[1][:, 0] % 3  # Rows that both devices touch.
 
@@ -274,6 +283,7 @@ def test_checkpoint_keeps_the_training_state(data, tmp_path):
     model.fit(*data, batch_size=4, verbose=0, shuffle=False)
     model.save_weights(tmp_path / "m.weights.h5")
     other = compiled()
+    other.optimizer.build(other.trainable_variables)
     other.load_weights(tmp_path / "m.weights.h5")
     assert int(np.array(other.classes.steps)) == 4
     for ours, theirs in zip(trainable(other), trainable(model), strict=True):
