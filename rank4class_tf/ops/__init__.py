@@ -54,15 +54,14 @@ from rank4class_tf.ops.ranks import (
     reciprocals,
     sigmoid_ranks,
 )
+from rank4class_tf.ops.sampling import fold_in, sample_items, uniform
+from rank4class_tf.ops.simplex import (
     adaptive_fenchel_young_loss,
     entropy_projection,
     euclidean_projection,
     fenchel_young_loss,
     separable_projection,
 )
-from rank4class_tf.ops.sampling import fold_in, sample_items, uniform
-from rank4class_tf.ops.sampling import sample_items
-from rank4class_tf.ops.simplex import (
 from rank4class_tf.ops.stochastic_negative_mining import (
     check_weights_fit,
     stochastic_negative_mining_loss,
