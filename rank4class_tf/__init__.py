@@ -1,5 +1,5 @@
 """Classification and retrieval as ranking: Keras losses, heads and metrics."""
 
-from rank4class_tf import data, layers, losses, metrics, ops, tfr
+from rank4class_tf import data, layers, losses, metrics, models, ops, optimizers, tfr
 
-__all__ = ["data", "layers", "losses", "metrics", "ops", "tfr"]
+__all__ = ["data", "layers", "losses", "metrics", "models", "ops", "optimizers", "tfr"]

@@ -48,3 +48,40 @@ def standardize_reduction(reduction):
     if name not in known:
         raise ValueError(f"`reduction` must be one of {known} or None. Received: {reduction!r}.")
     return "sum_over_batch_size" if KERAS_3 and name == "auto" else name
+
+
+def add_table(layer, name, shape, initializer):
+    """Adds a float32 weight whose rows are looked up; mixed precision does not cast all of it."""
+    cast = {"autocast": False} if KERAS_3 else {"experimental_autocast": False}
+    return layer.add_weight(
+        name=name, shape=shape, initializer=initializer, dtype="float32", **cast
+    )
+
+
+def add_counter(layer, name):
+    """Adds an int64 weight that counts steps, the same on all devices."""
+    only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
+    return layer.add_weight(
+        name=name,
+        shape=(),
+        initializer="zeros",
+        dtype="int64",
+        trainable=False,
+        aggregation=only_first,
+    )
+
+
+def variable(weight):
+    """The `tf.Variable` of a weight; `tf.gather` of it reads the rows, of Keras 3's own, all."""
+    return weight.value if KERAS_3 else weight
+
+
+def compiled_metrics(model, y_true, y_pred):
+    """The metrics that a model was compiled with, in one list; Keras 3 has them built here."""
+    container = model._compile_metrics if KERAS_3 else model.compiled_metrics
+    if container is None:
+        return []
+    if KERAS_3 and not container.built:
+        container.build(y_true, y_pred)
+    metrics = (container._user_metrics, container._user_weighted_metrics)
+    return [metric for metric in tf.nest.flatten(metrics) if metric is not None]

@@ -69,6 +69,40 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
     return lists if exclude is None else _without(lists, exclude)
 
 
+def padded_ids(class_ids, num_classes):
+    """Brings class ids of any form to `[batch, P]` int32, padded with -1.
+
+    Returns:
+        The ids, and `[batch]` booleans, True where they break the rules. Only in graph mode; in
+        eager mode such ids raise.
+    """
+    if isinstance(class_ids, tf.RaggedTensor):
+        class_ids = class_ids.to_tensor(default_value=-1)
+    ids = tf.convert_to_tensor(class_ids)
+    if ids.shape.rank == 1:
+        ids = ids[:, tf.newaxis]
+    if ids.shape.rank != 2:
+        raise ValueError(
+            "`y_true` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
+            f"Received: {ids.shape}."
+        )
+    bad = (ids < -1) | (ids >= tf.cast(num_classes, ids.dtype))
+    if ids.dtype.is_floating:
+        bad |= ids != tf.floor(ids)
+    rule = f"`y_true` must hold class ids in [0, {num_classes}), or -1 for padding"
+    invalid = _check(bad, ids, rule)
+    return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), invalid
+
+
+def distinct_ids(ids):
+    """Class ids `[batch, P]` with each id once, padded with -1, in another order."""
+    if ids.shape[1] == 1:
+        return ids
+    ids = tf.sort(ids, axis=-1, direction="DESCENDING")
+    first = tf.ones_like(ids[:, :1], tf.bool)
+    return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
+
+
 def list_weights(sample_weight, y_true, y_pred, label_format=None, exclude=None):
     """Brings sample weights of any accepted form to a scalar or `[batch]`.
 
@@ -111,26 +145,9 @@ def _infer_format(labels_shape, scores_shape):
 
 
 def _from_ids(ids, scores):
-    if ids.shape.rank == 1:
-        ids = ids[:, tf.newaxis]
-    if ids.shape.rank != 2:
-        raise ValueError(
-            "`y_true` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
-            f"Received: {ids.shape}."
-        )
     _check_same_batch(ids, scores)
-    n = tf.shape(scores)[1]
-    bad = (ids < -1) | (ids >= tf.cast(n, ids.dtype))
-    if ids.dtype.is_floating:
-        bad |= ids != tf.floor(ids)
-    rule = f"`y_true` must hold class ids in [0, {scores.shape[1]}), or -1 for padding"
-    invalid = _check(bad, ids, rule)
-    ids = tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32)
-    if ids.shape[1] != 1:
-        # An id that stands twice is one positive; the order of the positives is immaterial.
-        ids = tf.sort(ids, axis=-1, direction="DESCENDING")
-        first = tf.ones_like(ids[:, :1], tf.bool)
-        ids = tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
+    ids, invalid = padded_ids(ids, scores.shape[1] or tf.shape(scores)[1])
+    ids = distinct_ids(ids)
     relevance = tf.cast(ids >= 0, scores.dtype)
     return Lists(scores, None, ids, relevance, invalid)
 

@@ -6,6 +6,7 @@ from rank4class_tf.layers.concat_head import ConcatHead
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
 from rank4class_tf.layers.latent_cross_head import LatentCrossHead
+from rank4class_tf.layers.sampled_scores import SampledScores
 
 __all__ = [
     "ConcatHead",
@@ -13,10 +14,13 @@ __all__ = [
     "ExcludeItems",
     "Head",
     "LatentCrossHead",
+    "SampledScores",
     "get_head",
 ]
 
-_HEADS = _registry.by_snake_case([ConcatHead, DotProductHead, LatentCrossHead], suffix="Head")
+_HEADS = _registry.by_snake_case(
+    [ConcatHead, DotProductHead, LatentCrossHead, SampledScores], suffix="Head"
+)
 
 
 def get_head(identifier, **kwargs):

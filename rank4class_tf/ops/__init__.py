@@ -6,7 +6,9 @@ functions of the positives' `Ranks`, in which a NaN score ranks last and -inf is
 """
 
 from rank4class_tf.ops.approx import approx_mrr_loss, approx_ndcg_loss
+from rank4class_tf.ops.blocks import ranks_by_blocks, top_k_by_blocks
 from rank4class_tf.ops.dcg import dcg_at_k, exponential_gain, logarithmic_discount, ndcg_at_k
+from rank4class_tf.ops.distinct import sample_distinct
 from rank4class_tf.ops.first_rank import best_group, reciprocal_rank, top_k_hit_probability
 from rank4class_tf.ops.gumbel import gumbel_approx_ndcg_loss, gumbel_noise
 from rank4class_tf.ops.hits import average_precision_at_k, hits_at_k, precision_at_k, recall_at_k
@@ -39,7 +41,7 @@ from rank4class_tf.ops.ranks import (
     sigmoid_ranks,
     sigmoid_ranks_among_positives,
 )
-from rank4class_tf.ops.sampling import sample_items
+from rank4class_tf.ops.sampling import fold_in, sample_items, uniform
 from rank4class_tf.ops.simplex import (
     adaptive_fenchel_young_loss,
     entropy_projection,
@@ -82,6 +84,7 @@ __all__ = [
     "exponential",
     "exponential_gain",
     "fenchel_young_loss",
+    "fold_in",
     "get_phi",
     "get_weights",
     "gumbel_approx_ndcg_loss",
@@ -103,11 +106,13 @@ __all__ = [
     "precision_at_k",
     "rankmax",
     "rankmax_loss",
+    "ranks_by_blocks",
     "ranks_of_positives",
     "recall",
     "recall_at_k",
     "reciprocal_rank",
     "reciprocals",
+    "sample_distinct",
     "sample_items",
     "separable_projection",
     "sigmoid_ranks",
@@ -116,7 +121,9 @@ __all__ = [
     "softmax_loss",
     "squared_hinge",
     "stochastic_negative_mining_loss",
+    "top_k_by_blocks",
     "top_k_hit_probability",
     "unique_softmax_loss",
+    "uniform",
     "warp_loss",
 ]

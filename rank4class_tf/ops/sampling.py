@@ -11,6 +11,13 @@ def uniform(shape, seed, dtype=tf.float32, **limits):
     return tf.random.stateless_uniform(shape, seed, dtype=dtype, alg=_ALGORITHM, **limits)
 
 
+def fold_in(seed, number):
+    """`tf.random.experimental.stateless_fold_in`: another seed `[2]` for each integer."""
+    # XLA reads 32-bit seeds in another way.
+    seed, number = tf.cast(seed, tf.int64), tf.cast(number, tf.int64)
+    return tf.random.experimental.stateless_fold_in(seed, number, alg=_ALGORITHM)
+
+
 def sample_items(seed, eligible, num_sampled):
     """Samples items of each list uniformly without replacement, independently for each list.
 

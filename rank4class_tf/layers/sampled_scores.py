@@ -1,0 +1,262 @@
+"""SampledScores."""
+
+import math
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras, _labels, ops
+from rank4class_tf.layers._base import Head
+
+
+# In a graph the steps reuse memory; eagerly, each would take that of a whole table.
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([2], tf.int32),
+        tf.TensorSpec([], tf.float32),
+    ]
+)
+def _uniform(shape, seed, limit):
+    return tf.random.stateless_uniform(shape, seed, -limit, limit)
+
+
+@_keras.register
+class SampledScores(Head):
+    r"""Dot products with class embeddings, for so many classes that a step scores only some.
+
+    $$s_i = \frac{h}{\|h\|} \cdot \frac{c_i}{\|c_i\|}$$
+
+    Called with encodings alone, it scores all classes, as any head. Called with encodings and
+    class ids, it scores a class of each example and negatives: of `num_sampled` classes, drawn
+    uniformly without replacement and anew at each call in training, those that are no class of the
+    example. A mined call finds the `num_mined` highest of these without gradients and scores them
+    again with gradients: its backward pass, and the rows of the table it touches, cost what
+    `num_mined` classes cost.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    algorithm 1 and section 5.
+
+    Args:
+        num_classes: number of classes K, >= 1.
+        num_sampled: number of sampled classes B, >= 1. None means all. B >= K - 1 means all too,
+            and warns.
+        normalize: whether encodings and class embeddings are scaled to length 1.
+        shared_negatives: whether one sample serves the whole batch, on all devices. Otherwise each
+            example has its own, and memory is O(batch B d).
+        seed: an int; None draws one from NumPy's global generator.
+        **kwargs: Keras's own, such as `name`.
+
+    Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. Of
+    several ids one is drawn uniformly at each call; the others are no negatives.
+
+    Output: `[batch, K]`, or with class ids `[batch, 1 + m]`: the score of the class, then of the
+    negatives, which come from high to low where they are mined. -inf marks what is not there.
+
+    Raises:
+        ValueError: if a number is out of range, a class id does not exist (in graph mode the
+            scores of the example are NaN), or `num_mined` exceeds the number of negatives.
+
+    Example:
+        >>> layer = SampledScores(num_classes=1_000_000, num_sampled=100)
+        >>> encodings = tf.ones([2, 8])
+        >>> layer(encodings, class_ids=[7, 8], num_mined=5).shape
+        TensorShape([2, 6])
+        >>> scores, class_ids = layer.top_k(encodings, k=3)
+        >>> class_ids.shape
+        TensorShape([2, 3])
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        num_sampled=None,
+        normalize=True,
+        shared_negatives=True,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_classes, **kwargs)
+        if num_sampled is not None:
+            num_sampled = _checks.positive_int("num_sampled", num_sampled)
+            if num_sampled >= self.num_classes - 1:
+                warnings.warn(
+                    "`num_sampled` is at least num_classes - 1, so all classes are scored. "
+                    f"Received: num_sampled={num_sampled}, num_classes={self.num_classes}.",
+                    stacklevel=2,
+                )
+        self.num_sampled = num_sampled
+        self.normalize = normalize
+        self.shared_negatives = shared_negatives
+        self.seed = int(np.random.randint(2**31)) if seed is None else int(seed)
+
+    @property
+    def num_negatives(self):
+        """How many classes a call with class ids scores besides the example's own."""
+        if self.num_sampled is None or self.num_sampled >= self.num_classes - 1:
+            return self.num_classes
+        return self.num_sampled
+
+    def build_head(self, width):
+        """Creates the class embeddings, of length 1 or a little less, and the step counter."""
+        self.class_embeddings = _keras.add_table(
+            self, "class_embeddings", (self.num_classes, width), self._initial_embeddings
+        )
+        self.steps = _keras.add_counter(self, "steps")
+
+    def _initial_embeddings(self, shape, dtype=None, **kwargs):
+        del kwargs  # Keras 2 has more to say.
+        limit = math.sqrt(3 / shape[-1])
+        values = _uniform(list(shape), [self.seed, 1], limit)
+        return tf.ensure_shape(tf.cast(values, dtype or tf.float32), shape)
+
+    def call(self, inputs, class_ids=None, num_mined=None, training=None):
+        """Scores all classes, or those of the examples and negatives.
+
+        Args:
+            inputs: encodings `[batch, d]`.
+            class_ids: None, or the classes of each example.
+            num_mined: None for all negatives, or how many of the highest, <= B.
+            training: whether the next call draws other classes.
+        """
+        encodings = self._unit(tf.cast(inputs, tf.float32))
+        if class_ids is None:
+            return self._score(encodings, tf.range(self.num_classes))
+        if num_mined is not None and num_mined > self.num_negatives:
+            raise ValueError(
+                "`num_mined` must not exceed the number of negatives. Received: "
+                f"num_mined={num_mined}, num_sampled={self.num_sampled}, "
+                f"num_classes={self.num_classes}."
+            )
+        return self._sampled(encodings, class_ids, num_mined, training)
+
+    def _sampled(self, encodings, class_ids, num_mined, training):
+        positives, invalid = _labels.padded_ids(class_ids, self.num_classes)
+        positives = _labels.distinct_ids(positives)
+        step = tf.identity(_keras.variable(self.steps))
+        if training:
+            self.steps.assign_add(1)
+        seed = ops.fold_in([self.seed, 0], step)
+        own = self._draw_one(positives, seed)
+        negatives = self._draw_negatives(tf.shape(positives)[0], seed)
+
+        if num_mined is None or num_mined == self.num_negatives:
+            scores = self._mask(self._score(encodings, negatives), negatives, positives)
+            of_own = self._score(encodings, own[:, tf.newaxis])
+            scores = tf.concat([of_own, scores], axis=1)
+        else:
+            found = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
+            found = self._mask(found, negatives, positives)
+            highest, index = tf.math.top_k(found, num_mined)
+            if negatives.shape.rank == 1:
+                mined = tf.gather(negatives, index)
+            else:
+                mined = tf.gather(negatives, index, batch_dims=1)
+            ids = tf.concat([own[:, tf.newaxis], mined], axis=1)
+            scores = self._score(encodings, ids)
+            there = tf.concat([tf.ones_like(highest[:, :1]), highest], axis=1) > -float("inf")
+            scores = tf.where(there, scores, -float("inf"))
+
+        has_positive = tf.concat(
+            [
+                tf.reduce_any(positives >= 0, axis=1, keepdims=True),
+                tf.ones_like(scores[:, 1:], tf.bool),
+            ],
+            axis=1,
+        )
+        scores = tf.where(has_positive, scores, -float("inf"))
+        return tf.where(invalid[:, tf.newaxis], float("nan"), scores)
+
+    def top_k(self, encodings, k):
+        """Finds the k classes with the highest scores, in blocks of classes.
+
+        Args:
+            encodings: `[batch, d]`.
+            k: in [1, K], an int or a scalar tensor.
+
+        Returns:
+            Scores and class ids, both `[batch, k]`, the best first.
+        """
+        if isinstance(k, int) and not 1 <= k <= self.num_classes:
+            raise ValueError(f"`k` must be in [1, {self.num_classes}]. Received: k={k}.")
+        return ops.top_k_by_blocks(self._scorer(encodings), self.num_classes, k)
+
+    def ranks(self, encodings, class_ids):
+        """Counts the classes above and the classes tied with given ones, in blocks of classes.
+
+        Args:
+            encodings: `[batch, d]`.
+            class_ids: `[batch]`, `[batch, 1]` or `[batch, P]`, padded with -1.
+
+        Returns:
+            Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
+            the class itself counted. The rank is 1 + the first where there is no tie.
+        """
+        class_ids, _ = _labels.padded_ids(class_ids, self.num_classes)
+        scores = self._score(self._unit(tf.cast(encodings, tf.float32)), tf.maximum(class_ids, 0))
+        return ops.ranks_by_blocks(self._scorer(encodings), self.num_classes, class_ids, scores)
+
+    def _scorer(self, encodings):
+        encodings = self._unit(tf.cast(encodings, tf.float32))
+        return lambda ids: self._score(encodings, ids, gradient=False)
+
+    def _unit(self, rows):
+        return tf.math.l2_normalize(rows, axis=-1) if self.normalize else rows
+
+    def _score(self, encodings, ids, gradient=True):
+        """Scores of classes that are shared `[m]`, or of each example's own `[batch, m]`."""
+        rows = tf.gather(_keras.variable(self.class_embeddings), ids)
+        if gradient:
+            rows = self._unit(rows)
+        else:
+            rows = tf.stop_gradient(rows)
+        if ids.shape.rank == 1:
+            scores = tf.matmul(encodings, rows, transpose_b=True)
+        else:
+            scores = tf.matmul(rows, encodings[:, :, tf.newaxis])[:, :, 0]
+        if self.normalize and not gradient:
+            # Cheaper than to write all rows again.
+            scores *= tf.math.rsqrt(tf.maximum(tf.reduce_sum(tf.square(rows), axis=-1), 1e-12))
+        return scores
+
+    def _draw_one(self, positives, seed):
+        """One of the ids of each example, uniformly; 0 where there is none."""
+        if positives.shape[1] != 1:
+            draws = ops.uniform(tf.shape(positives), self._on_this_device(seed, 1))
+            draws = tf.where(positives >= 0, draws, -1.0)
+            positives = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
+        return tf.maximum(positives[:, 0], 0)
+
+    def _draw_negatives(self, batch, seed):
+        """Class ids `[B]` shared by the batch, or `[batch, B]`, in rising order."""
+        if self.num_negatives == self.num_classes:
+            return tf.range(self.num_classes)
+        draw, size = ops.sample_distinct, self.num_negatives
+        if self.shared_negatives:
+            return tf.sort(draw(self.num_classes, size, seed)[0])
+        return tf.sort(draw(self.num_classes, size, self._on_this_device(seed, 0), batch))
+
+    def _on_this_device(self, seed, stream):
+        """A seed for what must differ between the devices of a strategy."""
+        replica = tf.distribute.get_replica_context()
+        device = replica.replica_id_in_sync_group if replica else 0
+        return ops.fold_in(ops.fold_in(seed, 1 + stream), device)
+
+    def _mask(self, scores, negatives, positives):
+        """Puts -inf where a negative is a class of the example."""
+        batch, width = tf.unstack(tf.shape(positives))
+        shared = negatives.shape.rank == 1
+        if shared:
+            flat = tf.searchsorted(negatives, tf.reshape(positives, [-1]))
+            position = tf.minimum(tf.reshape(flat, [batch, width]), self.num_negatives - 1)
+            same = tf.gather(negatives, position) == positives
+        else:
+            position = tf.searchsorted(negatives, positives)
+            position = tf.minimum(position, self.num_negatives - 1)
+            same = tf.gather(negatives, position, batch_dims=1) == positives
+        row = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], [batch, width])
+        # An addition leaves the scores where they are in memory.
+        return tf.tensor_scatter_nd_add(
+            scores, tf.stack([row, position], axis=-1), tf.where(same, -float("inf"), 0.0)
+        )

@@ -1,0 +1,6 @@
+"""Keras models that own more of a training step than a loss."""
+
+from rank4class_tf.models.extreme_classifier import ExtremeClassifier
+from rank4class_tf.models.sampling_schedule import SamplingSchedule
+
+__all__ = ["ExtremeClassifier", "SamplingSchedule"]

@@ -1,0 +1,232 @@
+"""ExtremeClassifier."""
+
+import warnings
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, _labels
+from rank4class_tf.layers import SampledScores
+from rank4class_tf.metrics import RankingMetric
+from rank4class_tf.optimizers import Rowwise
+
+# Of ties at a cutoff, so many classes are told apart.
+_TIES = 10
+
+
+@_keras.register
+class ExtremeClassifier(keras.Model):
+    r"""A classifier for thousands to millions of classes, at the step cost of some of them.
+
+    A step scores a class of each example and `num_sampled` classes drawn at random, and applies the
+    loss to these scores; any loss of `rank4class_tf.losses` will do. Of an `OrderedWeightedLoss`
+    the model mines: it finds the sampled classes whose weight is not 0 without gradients, and
+    scores these alone with gradients. So
+
+    - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
+    - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
+    - `SoftmaxLoss(temperature)` is sampled softmax: of uniform samples, a correction by the log of
+      their probability is the same for all classes and changes nothing.
+
+    `evaluate` ranks all classes, in blocks. The loss it reports is that of one fixed sample.
+    The model itself maps features to encodings, for `predict`; `top_k` maps them to classes.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    algorithm 1 and section 5.
+
+    Args:
+        encoder: a layer or model, features -> encodings `[batch, embedding_dim]`.
+        num_classes: number of classes K, >= 1.
+        embedding_dim: width of the encodings and of the class embeddings, >= 1.
+        num_sampled: number of sampled classes B. None means all, for a small K. B >= K - 1 means
+            all too, and warns.
+        normalize: whether encodings and class embeddings are scaled to length 1.
+        shared_negatives: whether one sample serves the whole batch.
+        seed: an int; None draws one from NumPy's global generator.
+        **kwargs: Keras's own, such as `name`.
+
+    Compile it with an optimizer of `rank4class_tf.optimizers`; others write to the whole table, or
+    take wrong steps, and warn. Metrics need a cutoff. Fit it on `(features, class_ids)`, with ids
+    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1: then each step draws one of the P.
+
+    Raises:
+        ValueError: if a number is out of range, if the loss weighs more than B negatives, or if a
+            metric has no cutoff.
+
+    Example:
+        >>> model = ExtremeClassifier(
+        ...     keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)]),
+        ...     num_classes=1000, embedding_dim=8, num_sampled=100,
+        ... )
+        >>> scores, class_ids = model.top_k(tf.ones([2, 4]), k=5)
+        >>> class_ids.shape
+        TensorShape([2, 5])
+    """
+
+    def __init__(
+        self,
+        encoder,
+        num_classes,
+        embedding_dim,
+        num_sampled=1024,
+        normalize=True,
+        shared_negatives=True,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+        self.embedding_dim = embedding_dim
+        self.classes = SampledScores(
+            num_classes, num_sampled, normalize, shared_negatives, seed, name="classes"
+        )
+        self.classes.build((None, embedding_dim))
+        self._ranks_all_classes = False
+        self.built = encoder.built
+
+    def call(self, inputs, training=None):
+        """Maps features to encodings `[batch, embedding_dim]`."""
+        return self.encoder(inputs, training=training)
+
+    def top_k(self, features, k):
+        """Finds the k classes with the highest scores, in blocks of classes.
+
+        Args:
+            features: a batch of what the encoder takes.
+            k: in [1, K], an int or a scalar tensor.
+
+        Returns:
+            Scores and class ids, both `[batch, k]`, the best first.
+        """
+        return self.classes.top_k(self(features, training=False), k)
+
+    def ranks(self, features, class_ids):
+        """Counts the classes above and the classes tied with given ones, in blocks of classes.
+
+        Args:
+            features: a batch of what the encoder takes.
+            class_ids: `[batch]`, `[batch, 1]` or `[batch, P]`, padded with -1.
+
+        Returns:
+            Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
+            the class itself counted. The rank is 1 + the first where there is no tie.
+        """
+        return self.classes.ranks(self(features, training=False), class_ids)
+
+    def export_top_k(self, path, features_spec):
+        """Writes a SavedModel with the signature `top_k(features, k) -> scores, class_ids`.
+
+        It runs without this package, as in TensorFlow Serving.
+
+        Args:
+            path: a folder.
+            features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
+        """
+
+        def top_k(features, k):
+            scores, class_ids = self.top_k(features, k)
+            return {"scores": scores, "class_ids": class_ids}
+
+        if not self.built:
+            tf.function(self).get_concrete_function(features_spec)
+        archive = keras.export.ExportArchive()
+        archive.track(self)
+        archive.add_endpoint("top_k", top_k, [features_spec, tf.TensorSpec([], tf.int32, name="k")])
+        archive.write_out(path)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=None):
+        """Applies the compiled loss to the scores of a class of each example and negatives."""
+        training = not self._ranks_all_classes if training is None else training
+        if training:
+            self._check_optimizer()
+        scores = self.classes(y_pred, class_ids=y, num_mined=self._num_mined(), training=training)
+        # The class stands first, unless the example has none.
+        labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
+        return super().compute_loss(x, labels, scores, sample_weight)
+
+    def test_step(self, data):
+        """Evaluates a batch over all classes."""
+        self._ranks_all_classes = True  # for as long as Keras traces the step
+        try:
+            return super().test_step(data)
+        finally:
+            self._ranks_all_classes = False
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """In evaluation, updates the metrics; in training the loss is all there is."""
+        metrics = _keras.compiled_metrics(self, y, y_pred)
+        if not self._ranks_all_classes or not metrics:
+            return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
+        for metric in metrics:
+            if not isinstance(metric, RankingMetric):
+                raise ValueError(f"Metrics must be of this package. Received: {metric!r}.")
+            metric.label_format = "ids"  # Shapes need not tell: there are no other labels here.
+        labels, scores = self._shortlist(y_pred, y, metrics)
+        return super().compute_metrics(x, labels, scores, sample_weight)
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        config = self.classes.get_config()
+        names = ("num_classes", "num_sampled", "normalize", "shared_negatives", "seed")
+        return {
+            "name": self.name,
+            "encoder": keras.utils.serialize_keras_object(self.encoder),
+            "embedding_dim": self.embedding_dim,
+            **{name: config[name] for name in names},
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Builds the model that `get_config` describes."""
+        encoder = keras.utils.deserialize_keras_object(
+            config["encoder"], custom_objects=custom_objects
+        )
+        return cls(**{**config, "encoder": encoder})
+
+    def _check_optimizer(self):
+        optimizer = self.optimizer
+        plain = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
+        if not plain and not isinstance(optimizer, Rowwise):
+            warnings.warn(
+                "`optimizer` should be one of rank4class_tf.optimizers: others write to the whole "
+                f"table of classes or take wrong steps. Received: {type(optimizer).__name__}.",
+                stacklevel=2,
+            )
+
+    def _num_mined(self):
+        """How many negatives have a weight; None for all of them."""
+        weights = getattr(self.loss, "weights", None)
+        if weights is None or weights.tail or weights.num_leading is None:
+            return None
+        return weights.num_leading
+
+    def _shortlist(self, encodings, class_ids, metrics):
+        """Labels and scores of short lists on which the metrics are those of all classes.
+
+        A list has the classes of the example and then the highest others. It has enough others to
+        tell the ranks up to the highest cutoff, and some to tell ties there.
+        """
+        cutoffs = [k for metric in metrics for k in tf.nest.flatten(metric.k)]
+        if None in cutoffs:
+            raise ValueError("Metrics must have a cutoff `k`. Received: k=None.")
+        positives, invalid = _labels.padded_ids(class_ids, self.classes.num_classes)
+        positives = _labels.distinct_ids(positives)
+        width, num_classes = positives.shape[1], self.classes.num_classes
+        if width is None:
+            k = tf.minimum(num_classes, max(cutoffs) + _TIES + tf.shape(positives)[1])
+        else:
+            k = min(num_classes, max(cutoffs) + _TIES + width)
+        values, ids = self.classes.top_k(encodings, k)
+        same = ids[:, tf.newaxis] == positives[:, :, tf.newaxis]
+        is_positive = tf.reduce_any(same, axis=1)
+        own = tf.reduce_max(tf.where(same, values[:, tf.newaxis], -float("inf")), axis=2)
+
+        # At the end of the list there are ties that it does not show. Were these taken for all
+        # there are, a model that gives all classes one score would look better than chance.
+        last = tf.reduce_min(tf.where(is_positive, float("inf"), values), axis=1, keepdims=True)
+        beyond = (own <= last) & (tf.shape(values)[1] < num_classes)
+        own = tf.where(beyond | invalid[:, tf.newaxis] | (positives < 0), float("nan"), own)
+        others = tf.where(is_positive, -float("inf"), values)
+        scores = tf.concat([own, others], axis=1)
+        labels = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
+        return labels, scores

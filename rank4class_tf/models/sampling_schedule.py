@@ -1,0 +1,55 @@
+"""SamplingSchedule."""
+
+from tensorflow import keras
+
+from rank4class_tf import _checks
+
+
+class SamplingSchedule(keras.callbacks.Callback):
+    r"""Changes the sample and the mining of an `ExtremeClassifier` in the course of training.
+
+    Few or many sampled classes, much or little mining: what is best need not be the same early and
+    late. Each change compiles the training step anew.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    section 6, as future work.
+
+    Args:
+        stages: a dict, the first epoch of a stage -> a pair of `num_sampled` and the `weights` of
+            the loss, such as `{0: (1024, TopKWeights(64)), 5: (4096, TopKWeights(1))}`. None as
+            `weights` leaves the loss as it is.
+
+    Raises:
+        ValueError: if there is no stage 0, or a number is out of range.
+
+    Example:
+        >>> schedule = SamplingSchedule({0: (1024, None), 5: (4096, None)})
+        >>> schedule.stage(3)
+        (1024, None)
+    """
+
+    def __init__(self, stages):
+        super().__init__()
+        if 0 not in stages:
+            raise ValueError(f"`stages` must have a stage 0. Received: stages={stages!r}.")
+        for num_sampled, _ in stages.values():
+            _checks.positive_int("num_sampled", num_sampled)
+        self.stages = dict(stages)
+
+    def stage(self, epoch):
+        """The pair that holds in an epoch."""
+        return self.stages[max(first for first in self.stages if first <= epoch)]
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Sets what holds in this epoch, and has Keras trace the step anew if it changed."""
+        del logs
+        num_sampled, weights = self.stage(epoch)
+        classes, loss = self.model.classes, self.model.loss
+        weights = weights or getattr(loss, "weights", None)
+        if num_sampled == classes.num_sampled and weights == getattr(loss, "weights", None):
+            return
+        classes.num_sampled = num_sampled
+        if weights is not None:
+            loss.weights = weights
+        self.model.make_train_function(force=True)
+        self.model.make_test_function(force=True)

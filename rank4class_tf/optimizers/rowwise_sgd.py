@@ -1,0 +1,38 @@
+"""RowwiseSGD."""
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras
+from rank4class_tf.optimizers import _rows
+
+
+@_keras.register
+class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
+    r"""Stochastic gradient descent that touches only the rows with a gradient.
+
+    For each row r of a table that the batch looks up, with the sum g of its gradients,
+
+    $$v_r \leftarrow \mu v_r - \eta g, \qquad w_r \leftarrow w_r + v_r$$
+
+    and all else as `keras.optimizers.SGD`. The momentum of a row decays when the row is touched.
+
+    Args:
+        *args: as in `keras.optimizers.SGD`.
+        **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
+            With momentum 0, the default, nothing but the weights is kept.
+
+    Example:
+        >>> float(RowwiseSGD(learning_rate=0.5).learning_rate)
+        0.5
+    """
+
+    def update_rows(self, ids, gradients, variable, learning_rate):
+        """The rule of the touched rows."""
+        step = -learning_rate * gradients
+        if self.momentum:
+            velocities = self.slot(self.momentums, variable)
+            velocity = self.momentum * tf.gather(velocities, ids) + step
+            _rows.set_rows(velocities, ids, velocity)
+            step = self.momentum * velocity + step if self.nesterov else velocity
+        _rows.set_rows(variable, ids, tf.gather(variable, ids) + step)

@@ -1,0 +1,234 @@
+"""SampledScores: what is sampled, masked and mined."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf.layers import SampledScores
+
+NUM_CLASSES = 30
+ENCODING = tf.ones([1, 1])
+
+
+def revealing(**kwargs):
+    """A layer that scores a class by its id, given the encoding 1."""
+    layer = SampledScores(NUM_CLASSES, normalize=False, seed=1, **kwargs)
+    layer.build((None, 1))
+    layer.class_embeddings.assign(np.arange(NUM_CLASSES, dtype=np.float32)[:, None])
+    return layer
+
+
+def ids(layer, class_ids, **kwargs):
+    """The classes of each example and the negatives; NaN marks what is not there."""
+    encodings = tf.ones([len(class_ids), 1])
+    scores = layer(encodings, class_ids=np.array(class_ids), training=True, **kwargs).numpy()
+    return np.where(np.isneginf(scores), np.nan, scores)
+
+
+shared = pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+
+
+@shared
+@pytest.mark.parametrize("num_sampled", [1, 10, 20])
+def test_negatives_are_distinct_and_no_positives(shared, num_sampled):
+    layer = revealing(num_sampled=num_sampled, shared_negatives=shared)
+    class_ids = [[3, -1, -1], [4, 20, 21], [29, 0, -1], [5, 5, 6]]
+    for _ in range(20):
+        scored = ids(layer, class_ids)
+        assert scored.shape == (4, 1 + num_sampled)
+        for own, (first, *negatives) in zip(class_ids, scored, strict=True):
+            negatives = [n for n in negatives if not np.isnan(n)]
+            assert first in own and first >= 0
+            assert len(set(negatives)) == len(negatives) >= num_sampled - 3
+            assert not set(negatives) & set(own)
+
+
+def test_the_batch_shares_a_sample_or_not():
+    class_ids = [[0]] * 5
+    one = ids(revealing(num_sampled=8), class_ids)
+    assert (one == one[0]).all() or np.isnan(one).any()
+    own = ids(revealing(num_sampled=8, shared_negatives=False), class_ids)
+    assert len({tuple(np.nan_to_num(row, nan=-1)) for row in own}) == 5
+
+
+@shared
+def test_sample_is_uniform_and_fresh(shared):
+    layer = revealing(num_sampled=6, shared_negatives=shared)
+    step = tf.function(lambda: layer(ENCODING, class_ids=[[0]], training=True))
+    draws = 1500
+    scored = np.concatenate([step().numpy() for _ in range(draws)])[:, 1:]
+    assert len({tuple(row) for row in scored.tolist()}) > draws * 0.95
+    counts = np.bincount(scored[~np.isneginf(scored)].astype(int), minlength=NUM_CLASSES)
+    assert counts[0] == 0  # the positive
+    assert scipy.stats.chisquare(counts[1:]).pvalue > 1e-3
+    np.testing.assert_allclose(counts[1:].mean(), draws * 6 / NUM_CLASSES, rtol=1e-2)
+
+
+def test_each_positive_is_drawn_as_often():
+    layer = revealing(num_sampled=2)
+    step = tf.function(lambda: layer(tf.ones([200, 1]), class_ids=class_ids, training=True))
+    class_ids = tf.constant([[7, 9, -1, 12]] * 200)
+    drawn = np.concatenate([step().numpy()[:, 0] for _ in range(10)]).astype(int)
+    counts = np.bincount(drawn, minlength=NUM_CLASSES)
+    assert counts.sum() == counts[[7, 9, 12]].sum()
+    assert scipy.stats.chisquare(counts[[7, 9, 12]]).pvalue > 1e-3
+
+
+def test_the_same_seed_and_step_give_the_same_sample():
+    a, b = revealing(num_sampled=8), revealing(num_sampled=8)
+    np.testing.assert_array_equal(ids(a, [[0]]), ids(b, [[0]]))
+    rest = ids(a, [[0]])
+    np.testing.assert_array_equal(rest, ids(b, [[0]]))
+    evaluated = [b(ENCODING, class_ids=[[0]], training=False).numpy() for _ in range(2)]
+    np.testing.assert_array_equal(*evaluated)
+
+
+@shared
+@pytest.mark.parametrize("num_mined", [1, 3, 8])
+def test_mined_are_the_highest_sampled_negatives(shared, num_mined):
+    class_ids = [[3, -1], [29, 28], [0, 17]]
+    options = {"num_sampled": 8, "shared_negatives": shared}
+    every = ids(revealing(**options), class_ids)
+    mined = ids(revealing(**options), class_ids, num_mined=num_mined)
+    highest = -np.sort(-every[:, 1:], axis=1)  # NaN stays last
+    expected = highest[:, :num_mined] if num_mined < 8 else every[:, 1:]
+    np.testing.assert_array_equal(mined[:, 1:], expected)
+    np.testing.assert_array_equal(mined[:, 0], every[:, 0])
+
+
+@pytest.mark.parametrize("num_sampled", [None, NUM_CLASSES - 1, 100])
+def test_all_classes_are_negatives_where_nothing_is_sampled(num_sampled):
+    if num_sampled is None:
+        layer = revealing()
+    else:
+        with pytest.warns(UserWarning, match="so all classes are scored"):
+            layer = revealing(num_sampled=num_sampled)
+    scored = ids(layer, [[4, 6]])
+    assert scored[0, 0] in (4, 6)
+    expected = np.arange(NUM_CLASSES, dtype=np.float32)
+    expected[[4, 6]] = np.nan
+    np.testing.assert_array_equal(scored[0, 1:], expected)
+    np.testing.assert_array_equal(ids(layer, [[4, 6]], num_mined=2)[0, 1:], [29, 28])
+
+
+def test_examples_without_a_class_have_no_positive():
+    scored = ids(revealing(num_sampled=5), [[-1, -1], [2, -1]])
+    assert np.isnan(scored[0, 0]) and scored[1, 0] == 2
+    assert revealing(num_sampled=5)(tf.ones([0, 1]), class_ids=np.zeros([0], int)).shape == (0, 6)
+
+
+def test_class_ids_that_do_not_exist():
+    layer = revealing(num_sampled=5)
+    for wrong in (NUM_CLASSES, -2):
+        with pytest.raises(ValueError, match=r"class ids in \[0, 30\)"):
+            layer(ENCODING, class_ids=[wrong])
+        scores = tf.function(layer)(tf.ones([2, 1]), class_ids=tf.constant([wrong, 1]))
+        assert np.isnan(scores[0]).all() and not np.isnan(scores[1]).any()
+
+
+def test_more_mined_than_sampled_raises():
+    with pytest.raises(ValueError, match="num_mined=6, num_sampled=5"):
+        ids(revealing(num_sampled=5), [[0]], num_mined=6)
+    for k in (0, NUM_CLASSES + 1):
+        with pytest.raises(ValueError, match=rf"`k` must be in \[1, 30\]. Received: k={k}"):
+            revealing().top_k(ENCODING, k)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@shared
+@pytest.mark.parametrize("num_mined", [None, 2])
+def test_gradients_are_those_of_the_dense_scores(normalize, shared, num_mined, rng):
+    """The gradients of a sum of random multiples of the scores, against a dense reference."""
+    options = {"num_sampled": 5, "shared_negatives": shared}
+    class_ids = np.array([[3, -1], [7, 2], [3, 3]])
+    table = rng.normal(size=(NUM_CLASSES, 4))
+    encodings = rng.normal(size=(3, 4))
+    layer = SampledScores(NUM_CLASSES, normalize=normalize, seed=1, **options)
+    layer.build((None, 4))
+    layer.class_embeddings.assign(table)
+    x = tf.constant(encodings, tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        scores = layer(x, class_ids=class_ids, num_mined=num_mined, training=True)
+        there = ~np.isneginf(scores)
+        upstream = rng.normal(size=scores.shape) * there
+        total = tf.reduce_sum(tf.where(there, scores, 0.0) * upstream.astype(np.float32))
+    of_x, of_table = tape.gradient(total, [x, layer.trainable_variables[0]])
+    assert isinstance(of_table, tf.IndexedSlices)
+    of_table = tf.math.unsorted_segment_sum(of_table.values, of_table.indices, NUM_CLASSES)
+
+    # The sample, from a layer that reveals it. The order of the mined comes from the dense scores.
+    every = ids(revealing(**options), class_ids)
+    dense = tf.Variable(table)
+    e = tf.Variable(encodings)
+    with tf.GradientTape() as tape:
+        a, b = (tf.math.l2_normalize(t, axis=-1) if normalize else t for t in (e, dense))
+        all_scores = tf.matmul(a, b, transpose_b=True)
+        columns = np.nan_to_num(every, nan=0).astype(int)
+        expected = tf.gather(all_scores, columns, batch_dims=1)
+        expected = tf.where(np.isnan(every), -np.inf, expected)
+        if num_mined is not None:
+            negatives = tf.math.top_k(expected[:, 1:], num_mined).values
+            expected = tf.concat([expected[:, :1], negatives], axis=1)
+        total = tf.reduce_sum(tf.where(np.isneginf(expected), 0.0, expected) * upstream)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip((of_x, of_table), tape.gradient(total, [e, dense]), strict=True):
+        theirs = tf.convert_to_tensor(theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@shared
+@pytest.mark.parametrize("num_mined", [None, 2])
+def test_xla_equals_eager(shared, num_mined, rng):
+    layer = SampledScores(NUM_CLASSES, num_sampled=6, shared_negatives=shared, seed=1)
+    x = tf.constant(rng.normal(size=(3, 4)), tf.float32)
+
+    def call():
+        return layer(x, class_ids=tf.constant([[1, 2], [3, -1], [9, 9]]), num_mined=num_mined)
+
+    expected = call()
+    compiled = tf.function(call, jit_compile=True)()
+    np.testing.assert_allclose(compiled, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_scores_stay_float32_in_mixed_precision(mixed_precision):
+    layer = SampledScores(NUM_CLASSES, num_sampled=6)
+    assert layer(tf.ones([2, 4], tf.bfloat16), class_ids=[1, 2]).dtype == tf.float32
+    assert layer.class_embeddings.dtype == "float32"
+
+
+def test_embeddings_start_at_about_unit_length():
+    layer = SampledScores(2000, seed=3)
+    layer.build((None, 64))
+    table = np.array(layer.class_embeddings)
+    lengths = np.linalg.norm(table, axis=1)
+    assert abs((lengths**2).mean() - 1) < 0.01 and abs(table.mean()) < 0.001
+    other = SampledScores(2000, seed=4)
+    other.build((None, 64))
+    assert np.abs(np.array(other.class_embeddings) - table).max() > 0.1
+
+
+def test_negatives_of_all_sizes_average_to_all_classes():
+    """Each negative stands in a sample with the same probability: the mean score is unbiased."""
+    pairs = itertools.product([3, 12], [True, False])
+    for num_sampled, shared in pairs:
+        layer = revealing(num_sampled=num_sampled, shared_negatives=shared)
+        step = tf.function(
+            lambda layer=layer: layer(ENCODING, class_ids=tf.constant([29]), training=True)
+        )
+        scored = np.stack([step().numpy()[0, 1:] for _ in range(400)])
+        scored = scored[~np.isneginf(scored)]
+        error = np.arange(29).std() / np.sqrt(len(scored))
+        assert abs(scored.mean() - 14) < 4 * error  # the mean of 0..28
+
+
+def test_in_a_functional_model(rng):
+    encodings, class_ids = keras.Input((4,)), keras.Input((), dtype="int32")
+    scores = SampledScores(NUM_CLASSES, num_sampled=6)(encodings, class_ids=class_ids)
+    model = keras.Model([encodings, class_ids], scores)
+    x = rng.normal(size=(3, 4)).astype(np.float32)
+    assert model([x, np.array([1, 2, 3], np.int32)]).shape == (3, 7)

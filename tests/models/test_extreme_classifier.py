@@ -1,0 +1,401 @@
+"""ExtremeClassifier: its step, its evaluation, and that it is a Keras model like others."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, losses, metrics, models, ops, optimizers
+
+NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
+
+
+def make(num_sampled=12, seed=3, num_classes=NUM_CLASSES, **kwargs):
+    keras.utils.set_random_seed(1)
+    encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
+    return models.ExtremeClassifier(
+        encoder, num_classes, WIDTH, num_sampled=num_sampled, seed=seed, **kwargs
+    )
+
+
+def top_k_mining(k):
+    return losses.OrderedWeightedLoss("binary", "hinge", ops.TopKWeights(k))
+
+
+@pytest.fixture
+def data(rng):
+    """Features and 1 to 3 classes of each of 16 examples."""
+    features = rng.normal(size=(16, FEATURES)).astype(np.float32)
+    class_ids = np.stack([rng.choice(NUM_CLASSES, 3, replace=False) for _ in range(16)])
+    class_ids[rng.random((16, 3)) < 0.3] = -1
+    class_ids[:, 0] = np.arange(16)
+    return features, class_ids
+
+
+LOSSES = {
+    "top_1": lambda: top_k_mining(1),
+    "top_4": lambda: top_k_mining(4),
+    "negative_sampling": lambda: losses.OrderedWeightedLoss(
+        "binary", "hinge", ops.UniformWeights()
+    ),
+    "softmax": losses.SoftmaxLoss,
+}
+
+
+def dense_step(model, loss, features, class_ids, negatives, learning_rate):
+    """One step of plain SGD in NumPy arrays, from scores of all classes; in float64."""
+    kernel, bias, table = (tf.Variable(tf.cast(w, tf.float64)) for w in trainable(model))
+    with tf.GradientTape() as tape:
+        encodings = tf.math.l2_normalize(tf.matmul(features.astype(float), kernel) + bias, axis=1)
+        scores = tf.matmul(encodings, tf.math.l2_normalize(table, axis=1), transpose_b=True)
+        there = np.zeros(scores.shape, bool)
+        for row, own in enumerate(class_ids):
+            there[row, negatives] = True
+            there[row, own] = True
+        scores = tf.where(there, scores, -np.inf)
+        value = tf.reduce_mean(loss.compute(scores, class_ids[:, None], np.ones([16, 1])))
+    gradients = tape.gradient(value, [kernel, bias, table])
+    return [
+        w - learning_rate * tf.convert_to_tensor(g)
+        for w, g in zip((kernel, bias, table), gradients, strict=True)
+    ], value
+
+
+def trainable(model):
+    return [np.array(w) for w in model.trainable_variables]
+
+
+def sampled_classes(model):
+    """The shared sample of the next step, from a layer of the same seed that scores by id."""
+    config = {**model.classes.get_config(), "normalize": False}
+    layer = type(model.classes).from_config(config)
+    layer.build((None, 1))
+    layer.class_embeddings.assign(np.arange(NUM_CLASSES, dtype=np.float32)[:, None])
+    layer.steps.assign(_keras.variable(model.classes.steps))
+    scores = [layer(tf.ones([1, 1]), class_ids=[own])[0, 1:].numpy() for own in (0, 1)]
+    return sorted({int(s) for s in np.concatenate(scores) if not np.isneginf(s)})
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("num_sampled", [12, None], ids=["sampled", "all"])
+def test_step_is_that_of_dense_scores(name, num_sampled, data):
+    features, class_ids = data[0], data[1][:, 0]
+    model = make(num_sampled)
+    loss = LOSSES[name]()
+    # In float32, a tie in the order of near-equal scores would differ; there is none here.
+    model.compile(optimizers.RowwiseSGD(0.5), loss=loss)
+    for _ in range(3):
+        negatives = sampled_classes(model) if num_sampled else np.arange(NUM_CLASSES)
+        assert not num_sampled or len(negatives) == num_sampled
+        expected, value = dense_step(model, loss, features, class_ids, negatives, 0.5)
+        before = np.array(model.classes.class_embeddings)
+        history = model.fit(features, class_ids, batch_size=16, verbose=0, shuffle=False).history
+        assert history["loss"][0] == pytest.approx(float(value), rel=1e-5)
+        for ours, theirs in zip(trainable(model), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+        touched = (before != np.array(model.classes.class_embeddings)).any(axis=1)
+        assert set(np.flatnonzero(touched)) <= set(negatives) | set(class_ids)
+
+
+@pytest.mark.parametrize("optimizer", ["RowwiseAdagrad", "RowwiseAdam"])
+def test_untouched_rows_stay(optimizer, data):
+    features, class_ids = data
+    model = make()
+    model.compile(getattr(optimizers, optimizer)(0.1), loss=top_k_mining(2))
+    before = np.array(model.classes.class_embeddings)
+    negatives = sampled_classes(model)
+    model.fit(features, class_ids, batch_size=16, verbose=0)
+    touched = (before != np.array(model.classes.class_embeddings)).any(axis=1)
+    assert 0 < touched.sum() < NUM_CLASSES
+    assert set(np.flatnonzero(touched)) <= set(negatives) | set(class_ids.ravel())
+
+
+METRICS = [
+    lambda: metrics.PrecisionAtK([1, 3, 5]),
+    lambda: metrics.RecallAtK([1, 3, 5]),
+    lambda: metrics.NDCG([1, 5]),
+]
+
+
+@pytest.mark.parametrize("form", ["one", "padded", "unknown_width"])
+def test_evaluates_over_all_classes(form, data):
+    features, class_ids = data
+    class_ids = class_ids[:, 0] if form == "one" else class_ids
+    model = make()
+    model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[m() for m in METRICS])
+    if form == "unknown_width":
+        batches = tf.data.Dataset.from_tensors((features, class_ids))
+        batches = batches.map(
+            lambda x, y: (x, y[:, : tf.reduce_max(tf.where(y >= 0, [1, 2, 3], 0))])
+        )
+        assert batches.element_spec[1].shape[1] is None
+        results = model.evaluate(batches, return_dict=True, verbose=0)
+    else:
+        results = model.evaluate(features, class_ids, batch_size=5, return_dict=True, verbose=0)
+
+    scores = dense_scores(model, features)
+    for metric in (m() for m in METRICS):
+        metric.label_format = "ids"
+        metric.update_state(class_ids, scores)
+        for key, value in metric.result().items():
+            assert results[key] == pytest.approx(float(value), abs=1e-6), key
+    assert set(results) > {"loss", "precision_at_3", "recall_at_5", "ndcg_at_1"}
+
+
+def dense_scores(model, features):
+    encodings = model.predict(features, verbose=0)
+    table = np.array(model.classes.class_embeddings)
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (encodings, table)]
+    return unit[0] @ unit[1].T
+
+
+def test_training_logs_the_loss_alone_and_validation_all(data):
+    model = make()
+    model.compile(
+        optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metrics.PrecisionAtK(1)]
+    )
+    history = model.fit(*data, validation_data=data, verbose=0).history
+    assert set(history) == {"loss", "val_loss", "val_precision_at_1"}
+    again = [model.evaluate(*data, verbose=0) for _ in range(2)]
+    assert again[0] == again[1]
+
+
+def test_a_model_that_tells_no_classes_apart_is_no_better_than_chance(data):
+    model = make(num_classes=1000)
+    model.classes.class_embeddings.assign(np.ones([1000, WIDTH]))
+    model.compile(
+        optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metrics.RecallAtK([1, 5])]
+    )
+    results = model.evaluate(*data, return_dict=True, verbose=0)
+    assert results["recall_at_5"] <= 5 / 1000
+
+
+def test_top_k_and_ranks(data):
+    features, class_ids = data
+    model = make()
+    scores = dense_scores(model, features)
+    values, ids = model.top_k(features, 4)
+    np.testing.assert_array_equal(ids, np.argsort(-scores, axis=1)[:, :4])
+    np.testing.assert_allclose(values, -np.sort(-scores, axis=1)[:, :4], rtol=1e-5)
+    above, tied = model.ranks(features, class_ids)
+    own = np.take_along_axis(scores, np.maximum(class_ids, 0), axis=1)
+    expected = (scores[:, None] > own[:, :, None]).sum(-1)
+    np.testing.assert_array_equal(above, expected * (class_ids >= 0))
+    np.testing.assert_array_equal(tied, class_ids >= 0)
+
+
+def clustered(rng, examples=300):
+    """Examples around 40 centres, one for each class."""
+    class_ids = rng.integers(0, NUM_CLASSES, examples)
+    centres = np.random.default_rng(5).normal(size=(NUM_CLASSES, FEATURES))
+    return (centres[class_ids] + rng.normal(size=(examples, FEATURES)) * 0.1).astype(
+        np.float32
+    ), class_ids
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "jit_compile"),
+    [
+        ("RowwiseSGD", False),
+        ("RowwiseAdagrad", False),
+        ("RowwiseAdam", False),
+        ("RowwiseSGD", True),
+    ],
+)
+def test_learns(optimizer, jit_compile, rng):
+    rate = {"RowwiseSGD": 2.0, "RowwiseAdagrad": 0.3, "RowwiseAdam": 0.05}[optimizer]
+    model = make()
+    model.compile(
+        getattr(optimizers, optimizer)(rate),
+        loss=top_k_mining(1),
+        metrics=[metrics.PrecisionAtK(1)],
+        jit_compile=jit_compile,
+    )
+    features, class_ids = clustered(rng)
+    model.fit(features, class_ids, epochs=20, verbose=0, batch_size=30)
+    # Chance is 1/40; the classes can be told apart.
+    results = model.evaluate(features, class_ids, return_dict=True, verbose=0, batch_size=30)
+    assert results["precision_at_1"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "k"), [("RowwiseSGD", 1), ("RowwiseAdagrad", 3), ("RowwiseAdam", 1)]
+)
+def test_two_devices_train_as_one(optimizer, k, data, two_devices):
+    features, class_ids = data[0], data[1][:, 0] % 3  # Rows that both devices touch.
+
+    def train(strategy):
+        with strategy.scope():
+            model = make()
+            model.compile(
+                getattr(optimizers, optimizer)(0.1),
+                loss=top_k_mining(k),
+                metrics=[metrics.PrecisionAtK(1)],
+            )
+        history = model.fit(
+            features, class_ids, batch_size=8, epochs=3, verbose=0, shuffle=False
+        ).history
+        results = model.evaluate(features, class_ids, batch_size=8, verbose=0)
+        return trainable(model), history["loss"], results
+
+    one, two = train(tf.distribute.get_strategy()), train(two_devices)
+    for a, b in zip(one[0], two[0], strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(two[1], one[1], rtol=1e-4)
+    np.testing.assert_allclose(two[2], one[2], rtol=1e-4)
+
+
+def test_resumes_where_it_was_saved(data, tmp_path):
+    features, class_ids = data
+
+    def compiled():
+        model = make()
+        model.compile(
+            optimizers.RowwiseAdagrad(0.1), loss=top_k_mining(2), metrics=[metrics.NDCG(5)]
+        )
+        return model
+
+    def train(model, epochs):
+        model.fit(features, class_ids, batch_size=4, epochs=epochs, verbose=0, shuffle=False)
+        return trainable(model)
+
+    expected = train(compiled(), 4)
+    model = compiled()
+    train(model, 2)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    results = loaded.evaluate(features, class_ids, verbose=0, return_dict=True)
+    assert results == pytest.approx(
+        model.evaluate(features, class_ids, verbose=0, return_dict=True), rel=1e-6
+    )
+    assert "ndcg_at_5" in results
+    for ours, theirs in zip(train(loaded, 2), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_checkpoint_keeps_the_training_state(data, tmp_path):
+    def compiled():
+        model = make()
+        model.compile(optimizers.RowwiseAdam(0.01), loss=top_k_mining(2))
+        return model
+
+    model = compiled()
+    model.fit(*data, batch_size=4, verbose=0, shuffle=False)
+    model.save_weights(tmp_path / "m.weights.h5")
+    other = compiled()
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(tmp_path / "m.weights.h5")
+    assert int(np.array(other.classes.steps)) == 4
+    for ours, theirs in zip(trainable(other), trainable(model), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_exports_top_k(data, tmp_path):
+    features = data[0]
+    model = make()
+    model.export_top_k(str(tmp_path / "saved"), tf.TensorSpec([None, FEATURES], name="features"))
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["top_k"]
+    for k in (1, 6):
+        result = served(features=tf.constant(features), k=tf.constant(k))
+        values, ids = model.top_k(features, k)
+        np.testing.assert_array_equal(result["class_ids"], ids)
+        np.testing.assert_allclose(result["scores"], values, rtol=1e-6)
+
+
+def test_schedule_changes_sample_and_mining(data):
+    model = make(num_sampled=12)
+    model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(4))
+    seen = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            loss = self.model.loss
+            seen.append((self.model.classes.num_sampled, loss.weights, logs["loss"]))
+
+    stages = {0: (6, ops.TopKWeights(4)), 2: (20, ops.TopKWeights(1)), 3: (30, None)}
+    model.fit(
+        *data,
+        batch_size=16,
+        epochs=4,
+        verbose=0,
+        callbacks=[models.SamplingSchedule(stages), Watch()],
+    )
+    assert [(b, w.k) for b, w, _ in seen] == [(6, 4), (6, 4), (20, 1), (30, 1)]
+
+
+def test_schedule_takes_effect(data):
+    """A step of a stage is a step of a model that was made like that."""
+    features, class_ids = data[0], data[1][:, 0]
+
+    def train(num_sampled, k, callbacks):
+        model = make(num_sampled)
+        model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(k))
+        model.fit(features, class_ids, batch_size=16, verbose=0, shuffle=False, callbacks=callbacks)
+        return trainable(model)
+
+    schedule = models.SamplingSchedule({0: (20, ops.TopKWeights(1))})
+    for ours, theirs in zip(train(6, 4, [schedule]), train(20, 1, None), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_sample_weights_and_examples_without_a_class(data):
+    features, class_ids = data[0][:4], np.array([[1], [2], [3], [-1]])
+    model = make()
+    model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1))
+
+    def loss(weights):
+        return model.evaluate(
+            features, class_ids, sample_weight=np.array(weights), verbose=0, batch_size=4
+        )
+
+    singles = [loss(np.eye(4)[i]) for i in range(4)]
+    assert singles[3] == 0 and min(singles[:3]) > 0
+    assert loss([1.0, 2.0, 0.5, 7.0]) == pytest.approx(
+        singles[0] + 2 * singles[1] + 0.5 * singles[2], rel=1e-5
+    )
+
+
+def test_mixed_precision(data, mixed_precision):
+    model = make()
+    model.compile(
+        optimizers.RowwiseAdagrad(0.1), loss=top_k_mining(1), metrics=[metrics.PrecisionAtK(1)]
+    )
+    history = model.fit(*data, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert model.classes.class_embeddings.dtype == "float32"
+    assert np.isfinite(model.evaluate(*data, verbose=0)).all()
+
+
+def test_bad_class_ids_show_as_nan(data):
+    model = make()
+    model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1))
+    assert np.isnan(model.evaluate(data[0], np.full([16], NUM_CLASSES), verbose=0))
+
+
+def test_more_weights_than_samples_raises(data):
+    model = make(num_sampled=12)
+    model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(13))
+    with pytest.raises(ValueError, match="num_mined=13, num_sampled=12"):
+        model.fit(*data, verbose=0)
+
+
+def test_other_optimizers_warn(data):
+    model = make()
+    model.compile(keras.optimizers.Adam(0.1), loss=top_k_mining(1))
+    with pytest.warns(UserWarning, match="Received: Adam"):
+        model.fit(*data, verbose=0)
+
+
+def test_metrics_need_a_cutoff(data):
+    model = make()
+    for metric, message in [(metrics.NDCG(), "cutoff"), (keras.metrics.Mean(), "this package")]:
+        model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metric])
+        with pytest.raises(ValueError, match=message):
+            model.evaluate(*data, verbose=0)
+
+
+def test_schedule_needs_a_start():
+    with pytest.raises(ValueError, match="`stages` must have a stage 0"):
+        models.SamplingSchedule({1: (5, None)})
+    with pytest.raises(ValueError, match="`num_sampled` must be a positive integer"):
+        models.SamplingSchedule({0: (0, None)})

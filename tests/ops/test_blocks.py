@@ -1,0 +1,66 @@
+"""Top-k and ranks by blocks against NumPy's sort of all scores."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import ops
+
+
+@pytest.fixture(params=["distinct", "ties"])
+def scores(request, rng):
+    if request.param == "distinct":
+        return rng.normal(size=(4, 103)).astype(np.float32)
+    return rng.integers(0, 6, size=(4, 103)).astype(np.float32)
+
+
+def scorer(scores):
+    return lambda ids: tf.gather(scores, ids, axis=1)
+
+
+blocks = pytest.mark.parametrize("block_size", [10, 103, 1000])
+
+
+@blocks
+@pytest.mark.parametrize("k", [1, 7, 103])
+def test_top_k(scores, k, block_size):
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]  # of equals, the lower id
+    for limit in (k, tf.constant(k)):
+        values, ids = ops.top_k_by_blocks(scorer(scores), 103, limit, block_size)
+        np.testing.assert_array_equal(ids, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(scores, order, axis=1))
+
+
+@blocks
+def test_ranks(scores, block_size):
+    class_ids = np.array([[0, 102], [9, 10], [50, -1], [-1, -1]])
+    own = np.take_along_axis(scores, np.maximum(class_ids, 0), axis=1)
+    own[1, 1] = np.nan
+    above, tied = ops.ranks_by_blocks(scorer(scores), 103, class_ids, own, block_size)
+    there = (class_ids >= 0) & ~np.isnan(own)
+    expected = (scores[:, None] > own[:, :, None]).sum(-1) * there
+    np.testing.assert_array_equal(above, expected)
+    np.testing.assert_array_equal(tied, (scores[:, None] == own[:, :, None]).sum(-1) * there)
+
+
+def test_own_score_counts_once_whatever_its_rounding(scores):
+    own = scores[:, 20:21]
+    for noise in (-1e-6, 1e-6):
+        noisy = scores.copy()
+        noisy[:, 20] += noise
+        above, tied = ops.ranks_by_blocks(scorer(noisy), 103, np.full([4, 1], 20), own, 8)
+        np.testing.assert_array_equal(above[:, 0], (scores > own).sum(-1))
+        np.testing.assert_array_equal(tied[:, 0], (scores == own).sum(-1))
+
+
+def test_xla_equals_eager(scores):
+    def both():
+        own = tf.constant(scores[:, :2])
+        ids = np.tile([0, 1], [4, 1])
+        return (
+            *ops.top_k_by_blocks(scorer(scores), 103, 5, 10),
+            *ops.ranks_by_blocks(scorer(scores), 103, ids, own, 10),
+        )
+
+    for expected, compiled in zip(both(), tf.function(both, jit_compile=True)(), strict=True):
+        np.testing.assert_array_equal(compiled, expected)

@@ -1,0 +1,65 @@
+"""Random subsets: what they hold and how they are distributed."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from rank4class_tf import ops
+
+
+@pytest.mark.parametrize("size", [1, 7, 20, 21, 40], ids=lambda size: f"{size}_of_40")
+@pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
+def test_no_class_twice(size, jit_compile):
+    draw = tf.function(
+        lambda seed: ops.sample_distinct(40, size, seed, batch=25), jit_compile=jit_compile
+    )
+    ids = draw(tf.constant([3, 4])).numpy()
+    assert ids.shape == (25, size) and ids.min() >= 0 and ids.max() < 40
+    assert all(len(set(row)) == size for row in ids)
+    np.testing.assert_array_equal(draw(tf.constant([3, 4])), ids)
+    if size < 40:
+        assert (np.sort(draw(tf.constant([3, 5])), axis=1) != np.sort(ids, axis=1)).any()
+
+
+def test_xla_draws_the_same():
+    draw = ops.sample_distinct
+    for size in (5, 30):
+        compiled = tf.function(lambda s=size: draw(40, s, [1, 2], batch=3), jit_compile=True)
+        np.testing.assert_array_equal(compiled(), draw(40, size, [1, 2], batch=3))
+
+
+@pytest.mark.parametrize(("num_classes", "size"), [(7, 3), (7, 4)], ids=["few", "most"])
+def test_all_subsets_are_equally_likely(num_classes, size):
+    draws = 20_000
+    ids = np.sort(ops.sample_distinct(num_classes, size, [5, 6], batch=draws), axis=1)
+    counts = collections.Counter(map(tuple, ids.tolist()))
+    subsets = list(itertools.combinations(range(num_classes), size))
+    assert set(counts) == set(subsets)
+    assert scipy.stats.chisquare([counts[s] for s in subsets]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("num_classes", "size"), [(7, 3), (7, 4)], ids=["few", "most"])
+def test_seeds_are_independent(num_classes, size):
+    """One subset per seed, as in training: all pairs of classes are equally likely."""
+    draw = tf.function(lambda seed: ops.sample_distinct(num_classes, size, seed))
+    counts = collections.Counter()
+    for step in range(2_000):
+        counts[tuple(sorted(draw(tf.constant([7, step])).numpy()[0].tolist()))] += 1
+    subsets = list(itertools.combinations(range(num_classes), size))
+    assert scipy.stats.chisquare([counts[s] for s in subsets]).pvalue > 1e-3
+
+
+def test_millions_of_classes():
+    ids = ops.sample_distinct(2_812_281, 32_768, [1, 1])[0].numpy()
+    assert len(np.unique(ids)) == 32_768
+    assert scipy.stats.kstest(ids / 2_812_281, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("size", [0, 6])
+def test_bad_size_raises(size):
+    with pytest.raises(ValueError, match=rf"`size` must be in \[1, 5\]. Received: size={size}"):
+        ops.sample_distinct(5, size, [1, 2])

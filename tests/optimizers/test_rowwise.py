@@ -1,0 +1,150 @@
+"""The row-wise optimizers against dense references in NumPy, written out."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import optimizers
+
+LEARNING_RATE = 0.25  # exact in float32, in which Keras keeps it
+
+
+def sgd(weights, gradients, state):
+    return weights - LEARNING_RATE * gradients
+
+
+def momentum(weights, gradients, state):
+    state["v"] = 0.9 * state.get("v", 0.0) - LEARNING_RATE * gradients
+    return weights + state["v"]
+
+
+def nesterov(weights, gradients, state):
+    state["v"] = 0.9 * state.get("v", 0.0) - LEARNING_RATE * gradients
+    return weights + 0.9 * state["v"] - LEARNING_RATE * gradients
+
+
+def adagrad(weights, gradients, state):
+    state["a"] = state.get("a", 0.125) + gradients**2
+    return weights - LEARNING_RATE * gradients / np.sqrt(state["a"] + 1e-7)
+
+
+def adam(weights, gradients, state):
+    state["t"] = state.get("t", 0) + 1
+    state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * gradients
+    state["s"] = 0.999 * state.get("s", 0.0) + 0.001 * gradients**2
+    rate = LEARNING_RATE * np.sqrt(1 - 0.999 ** state["t"]) / (1 - 0.9 ** state["t"])
+    return weights - rate * state["m"] / (np.sqrt(state["s"]) + 1e-7)
+
+
+CASES = {
+    "sgd": (optimizers.RowwiseSGD, {}, sgd),
+    "momentum": (optimizers.RowwiseSGD, {"momentum": 0.9}, momentum),
+    "nesterov": (optimizers.RowwiseSGD, {"momentum": 0.9, "nesterov": True}, nesterov),
+    "adagrad": (optimizers.RowwiseAdagrad, {"initial_accumulator_value": 0.125}, adagrad),
+    "adam": (optimizers.RowwiseAdam, {}, adam),
+}
+cases = pytest.mark.parametrize(("make", "kwargs", "rule"), CASES.values(), ids=CASES)
+
+
+def variable(values):
+    layer = keras.layers.Layer()
+    weight = layer.add_weight(name="w", shape=values.shape, initializer="zeros", dtype="float64")
+    weight.assign(values)
+    return weight
+
+
+def steps(optimizer, weight, gradients, jit_compile=None):
+    """Applies the gradients in a function that is compiled as in `fit`."""
+    optimizer.build([weight])
+
+    @tf.function(jit_compile=jit_compile)
+    def step(gradient):
+        optimizer.apply_gradients([(gradient, weight)])
+
+    for gradient in gradients:
+        step(gradient)
+    return np.array(weight)
+
+
+def sparse(rng, ids, shape):
+    """A gradient in rows, and the same as an array: rows that stand twice add up."""
+    values = rng.normal(size=(len(ids), *shape[1:]))
+    dense = np.zeros(shape)
+    np.add.at(dense, ids, values)
+    return tf.IndexedSlices(tf.constant(values), tf.constant(ids), tf.constant(shape)), dense
+
+
+@cases
+@pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
+def test_rows_that_all_batches_touch_follow_the_dense_rule(make, kwargs, rule, rng, jit_compile):
+    shape = (7, 3)
+    start = rng.normal(size=shape)
+    ids = [5, 2, 5, 2, 5]
+    pairs = [sparse(rng, ids, shape) for _ in range(4)]
+    weights = steps(
+        make(learning_rate=LEARNING_RATE, **kwargs),
+        variable(start),
+        [gradient for gradient, _ in pairs],
+        jit_compile,
+    )
+    expected, state = start, {}
+    for _, dense in pairs:
+        expected = rule(expected, dense, state)
+    np.testing.assert_allclose(weights[[2, 5]], expected[[2, 5]], rtol=1e-9)
+    untouched = [0, 1, 3, 4, 6]
+    np.testing.assert_array_equal(weights[untouched], start[untouched])
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_rows_that_come_and_go_follow_the_dense_rule(name, rng):
+    make, kwargs, rule = CASES[name]
+    shape = (6, 2)
+    start = rng.normal(size=shape)
+    pairs = [sparse(rng, ids, shape) for ids in ([0, 0, 1], [3, 1], [5, 3, 0, 0])]
+    weights = steps(
+        make(learning_rate=LEARNING_RATE, **kwargs), variable(start), [g for g, _ in pairs]
+    )
+    expected, state = start, {}
+    for _, dense in pairs:
+        expected = rule(expected, dense, state)
+    np.testing.assert_allclose(weights, expected, rtol=1e-9)
+
+
+def test_moments_of_adam_rest_while_a_row_is_not_touched(rng):
+    shape = (2, 3)
+    start = rng.normal(size=shape)
+    pairs = [sparse(rng, ids, shape) for ids in ([0, 1], [1], [0, 1])]
+    optimizer = optimizers.RowwiseAdam(learning_rate=LEARNING_RATE)
+    weights = steps(optimizer, variable(start), [g for g, _ in pairs])
+    first, _, third = (dense[0] for _, dense in pairs)
+    mean, square = 0.1 * first, 0.001 * first**2
+    row = start[0] - LEARNING_RATE * np.sqrt(0.001) / 0.1 * mean / (np.sqrt(square) + 1e-7)
+    mean, square = 0.9 * mean + 0.1 * third, 0.999 * square + 0.001 * third**2
+    rate = LEARNING_RATE * np.sqrt(1 - 0.999**3) / (1 - 0.9**3)
+    row -= rate * mean / (np.sqrt(square) + 1e-7)
+    np.testing.assert_allclose(weights[0], row, rtol=1e-9)
+
+
+@cases
+def test_dense_gradients_are_those_of_keras(make, kwargs, rule, rng):
+    start = rng.normal(size=(4, 3))
+    gradients = [tf.constant(rng.normal(size=(4, 3))) for _ in range(3)]
+    peer = getattr(keras.optimizers, make.__name__.removeprefix("Rowwise"))
+    ours, theirs = (
+        steps(cls(learning_rate=LEARNING_RATE, **kwargs), variable(start), gradients)
+        for cls in (make, peer)
+    )
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@cases
+def test_round_trip_of_config(make, kwargs, rule):
+    optimizer = make(learning_rate=LEARNING_RATE, **kwargs)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is make and copy.get_config() == optimizer.get_config()
+
+
+def test_amsgrad_raises():
+    with pytest.raises(ValueError, match="`amsgrad` must be False"):
+        optimizers.RowwiseAdam(amsgrad=True)
