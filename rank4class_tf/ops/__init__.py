@@ -5,8 +5,21 @@ Conventions: `scores` is `[batch, n]`, -inf for an item that is not there; `clas
 functions of the positives' `Ranks`, in which a NaN score ranks last and -inf is a score.
 """
 
-from rank4class_tf.ops.dcg import dcg_at_k, exponential_gain, logarithmic_discount, ndcg_at_k
-from rank4class_tf.ops.first_rank import best_group, reciprocal_rank, top_k_hit_probability
+from rank4class_tf.ops.dcg import (
+    dcg_at_k,
+    exponential_gain,
+    get_discount,
+    get_gain,
+    logarithmic_discount,
+    ndcg_at_k,
+)
+from rank4class_tf.ops.first_rank import (
+    best_group,
+    expected_first_rank,
+    first_rank_histogram,
+    reciprocal_rank,
+    top_k_hit_probability,
+)
 from rank4class_tf.ops.hits import (
     average_precision_at_k,
     hits_at_k,
@@ -44,6 +57,7 @@ from rank4class_tf.ops.phi import (
 )
 from rank4class_tf.ops.rankmax import rankmax, rankmax_loss
 from rank4class_tf.ops.ranks import (
+    FEW,
     Ranks,
     count_above_and_tied,
     count_greater_and_equal,
@@ -67,6 +81,7 @@ from rank4class_tf.ops.stochastic_negative_mining import (
 from rank4class_tf.ops.warp import warp_loss
 
 __all__ = [
+    "FEW",
     "ListedWeights",
     "OrderedWeights",
     "PowerLawWeights",
@@ -86,9 +101,13 @@ __all__ = [
     "dcg_at_k",
     "entropy_projection",
     "euclidean_projection",
+    "expected_first_rank",
     "exponential",
     "exponential_gain",
     "fenchel_young_loss",
+    "first_rank_histogram",
+    "get_discount",
+    "get_gain",
     "get_phi",
     "get_weights",
     "hinge",
