@@ -1,5 +1,17 @@
 """Classification and retrieval as ranking: Keras losses, heads and metrics."""
 
 from rank4class_tf import data, layers, losses, metrics, models, ops, optimizers, tfr
+from rank4class_tf.evaluation import compare, evaluate
 
-__all__ = ["data", "layers", "losses", "metrics", "models", "ops", "optimizers", "tfr"]
+__all__ = [
+    "compare",
+    "data",
+    "evaluate",
+    "layers",
+    "losses",
+    "metrics",
+    "models",
+    "ops",
+    "optimizers",
+    "tfr",
+]

@@ -37,7 +37,7 @@ def check_label_format(label_format):
         raise ValueError(f"`label_format` must be one of {_FORMATS}. Received: {label_format!r}.")
 
 
-def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
+def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None, compact=True):
     """Brings labels and scores of any accepted form to `Lists`.
 
     Args:
@@ -48,6 +48,8 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
         max_positives: the most positives a list of relevance labels has; None means n.
         exclude: items that are not there either: ids `[batch, E]` padded with -1 or ragged, or
             booleans `[batch, n]`, True for such an item.
+        compact: whether to move the positives of relevance labels to the left, which takes time.
+            Otherwise item i stands in column i, padded or not.
     """
     scores = tf.convert_to_tensor(y_pred)
     if scores.shape.rank is not None and scores.shape.rank != 2:
@@ -65,7 +67,7 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
     if label_format == "ids":
         lists = _from_ids(y_true, scores)
     else:
-        lists = _from_relevance(y_true, scores, max_positives)
+        lists = _from_relevance(y_true, scores, max_positives, compact)
     return lists if exclude is None else _without(lists, exclude)
 
 
@@ -152,7 +154,7 @@ def _from_ids(ids, scores):
     return Lists(scores, None, ids, relevance, invalid)
 
 
-def _from_relevance(labels, scores, max_positives):
+def _from_relevance(labels, scores, max_positives, compact):
     if labels.shape.rank != 2 or not labels.shape[1:].is_compatible_with(scores.shape[1:]):
         raise ValueError(
             "`y_true` must hold relevance of the shape of `y_pred`. "
@@ -166,6 +168,9 @@ def _from_relevance(labels, scores, max_positives):
     labels = tf.where(bad, tf.zeros_like(labels), labels)
 
     positive = labels > 0
+    if not compact:
+        class_ids = tf.where(positive, tf.range(tf.shape(labels)[1]), -1)
+        return Lists(scores, labels >= 0, class_ids, tf.maximum(labels, 0), invalid)
     position = tf.cumsum(tf.cast(positive, tf.int32), axis=-1)
     limit = tf.shape(labels)[1] if max_positives is None else max_positives
     if max_positives is not None:

@@ -14,8 +14,10 @@ from rank4class_tf.losses.pairwise_logistic_loss import PairwiseLogisticLoss
 from rank4class_tf.losses.rankmax_loss import RankmaxLoss
 from rank4class_tf.losses.softmax_loss import SoftmaxLoss
 from rank4class_tf.losses.sparsemax_loss import SparsemaxLoss
+from rank4class_tf.losses.stochastic_negative_mining_loss import StochasticNegativeMiningLoss
 from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
 from rank4class_tf.losses.unique_softmax_loss import UniqueSoftmaxLoss
+from rank4class_tf.losses.warp_loss import WARPLoss
 from rank4class_tf.ops import (
     NDCGLambdaWeights,
     PowerLawWeights,
@@ -23,9 +25,6 @@ from rank4class_tf.ops import (
     TopKWeights,
     UniformWeights,
 )
-from rank4class_tf.losses.stochastic_negative_mining_loss import StochasticNegativeMiningLoss
-from rank4class_tf.losses.warp_loss import WARPLoss
-from rank4class_tf.ops import PowerLawWeights, StaircaseWeights, TopKWeights, UniformWeights
 
 __all__ = [
     "ApproxMRRLoss",

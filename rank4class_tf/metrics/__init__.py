@@ -5,6 +5,10 @@ import re
 from rank4class_tf import _registry
 from rank4class_tf.metrics._base import RankingMetric
 from rank4class_tf.metrics.average_precision_at_k import AveragePrecisionAtK
+from rank4class_tf.metrics.dcg import DCG
+from rank4class_tf.metrics.hit_rate import HitRate
+from rank4class_tf.metrics.mean_rank import MeanRank
+from rank4class_tf.metrics.median_rank import MedianRank
 from rank4class_tf.metrics.mrr import MRR
 from rank4class_tf.metrics.ndcg import NDCG
 from rank4class_tf.metrics.precision_at_k import PrecisionAtK
@@ -12,9 +16,13 @@ from rank4class_tf.metrics.recall_at_k import RecallAtK
 from rank4class_tf.metrics.top_k_accuracy import TopKAccuracy
 
 __all__ = [
+    "DCG",
     "MRR",
     "NDCG",
     "AveragePrecisionAtK",
+    "HitRate",
+    "MeanRank",
+    "MedianRank",
     "PrecisionAtK",
     "RankingMetric",
     "RecallAtK",
@@ -23,7 +31,19 @@ __all__ = [
 ]
 
 _CLASSES = _registry.by_snake_case(
-    [AveragePrecisionAtK, MRR, NDCG, PrecisionAtK, RecallAtK, TopKAccuracy], suffix="AtK"
+    [
+        AveragePrecisionAtK,
+        DCG,
+        HitRate,
+        MRR,
+        MeanRank,
+        MedianRank,
+        NDCG,
+        PrecisionAtK,
+        RecallAtK,
+        TopKAccuracy,
+    ],
+    suffix="AtK",
 )
 
 

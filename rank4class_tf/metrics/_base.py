@@ -35,6 +35,9 @@ class RankingMetric(keras.metrics.Metric):
         _labels.check_label_format(label_format)
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         self.label_format = label_format
+        self._add_states()
+
+    def _add_states(self):
         # A float64 sum of 10**7 examples is exact to 1e-9; a float32 one is not to 1e-3.
         self.total = self.add_weight(
             name="total", shape=(self.num_results,), initializer="zeros", dtype="float64"
@@ -64,12 +67,13 @@ class RankingMetric(keras.metrics.Metric):
             Values `[batch, r]`, one column for each of `result_names`, and weights `[batch]`, both
             float64. A list without positives has the weight 0.
         """
-        lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude)
-        ranks = ops.ranks_of_positives(
-            lists.scores, lists.class_ids, lists.relevance, lists.present
-        )
+        return self._measure(self.compute, y_true, y_pred, sample_weight, exclude)
+
+    def _measure(self, compute, y_true, y_pred, sample_weight, exclude):
+        """`per_list` of any `compute`."""
+        lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude, compact=False)
         counted = lists.has_positive | lists.invalid
-        values = tf.stack(self.compute(ranks), axis=-1)
+        values = _compute(compute, lists)
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), tf.float64)
         values = tf.where(lists.invalid[:, tf.newaxis], nan, values)
@@ -113,6 +117,28 @@ class RankingMetric(keras.metrics.Metric):
     def from_config(cls, config):
         """Builds the metric that `get_config` describes."""
         return cls(**config)
+
+
+def _compute(compute, lists):
+    """`[batch, r]`; where no list has many positives, only as many columns are worked on."""
+
+    def stacked(class_ids, relevance):
+        ranks = ops.ranks_of_positives(lists.scores, class_ids, relevance, lists.present)
+        return tf.stack(compute(ranks), axis=-1)
+
+    def with_few():
+        columns = (
+            ops.FEW if width is not None else tf.minimum(tf.shape(lists.relevance)[1], ops.FEW)
+        )
+        relevance, column = tf.math.top_k(lists.relevance, columns)
+        return stacked(tf.gather(lists.class_ids, column, batch_dims=1), relevance)
+
+    width = lists.relevance.shape[1]
+    if width is not None and width <= ops.FEW:
+        return stacked(lists.class_ids, lists.relevance)
+    positives = tf.math.count_nonzero(lists.relevance, axis=1)
+    few = tf.reduce_all(positives <= ops.FEW)
+    return tf.cond(few, with_few, lambda: stacked(lists.class_ids, lists.relevance))
 
 
 class CutoffMetric(RankingMetric):

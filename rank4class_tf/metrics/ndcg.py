@@ -1,15 +1,15 @@
 """NDCG."""
 
 from rank4class_tf import _keras, ops
-from rank4class_tf.metrics._base import CutoffMetric
+from rank4class_tf.metrics._gain_metric import GainMetric
 
 
 @_keras.register
-class NDCG(CutoffMetric):
+class NDCG(GainMetric):
     r"""Normalised discounted cumulative gain, over the first k ranks.
 
-    $$\mathrm{NDCG@}k = \frac{1}{\mathrm{idealDCG}} \sum_{i : \pi(i) \le k}
-    \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))}$$
+    $$\mathrm{NDCG@}k = \frac{1}{\mathrm{idealDCG@}k} \sum_{i : \pi(i) \le k}
+    g(y_i) \, d(\pi(i)), \qquad g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
 
     For one positive, NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order.
 
@@ -17,11 +17,16 @@ class NDCG(CutoffMetric):
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of float64 labels that
+            increases from 0 at 0; registered with Keras, if the metric is to be saved.
+        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
+            of float64 ranks >= 1 that decreases; registered like `gain`.
         name: None means `"ndcg_at_<k>"`.
         **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if `k` is not a positive integer or None, or a list of these.
+        ValueError: if `k` is not a positive integer or None, or a list of these; if `gain` or
+            `discount` is neither a known name nor a function.
 
     Example:
         >>> metric = NDCG(k=5)
@@ -30,9 +35,6 @@ class NDCG(CutoffMetric):
         0.5
     """
 
-    def __init__(self, k=None, name=None, **kwargs):
-        super().__init__(k, name=name, **kwargs)
-
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.ndcg_at_k(ranks, k)
+        return ops.ndcg_at_k(ranks, k, self.gain, self.discount)

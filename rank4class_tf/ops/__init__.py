@@ -7,9 +7,22 @@ functions of the positives' `Ranks`, in which a NaN score ranks last and -inf is
 
 from rank4class_tf.ops.approx import approx_mrr_loss, approx_ndcg_loss
 from rank4class_tf.ops.blocks import ranks_by_blocks, top_k_by_blocks
-from rank4class_tf.ops.dcg import dcg_at_k, exponential_gain, logarithmic_discount, ndcg_at_k
+from rank4class_tf.ops.dcg import (
+    dcg_at_k,
+    exponential_gain,
+    get_discount,
+    get_gain,
+    logarithmic_discount,
+    ndcg_at_k,
+)
 from rank4class_tf.ops.distinct import sample_distinct
-from rank4class_tf.ops.first_rank import best_group, reciprocal_rank, top_k_hit_probability
+from rank4class_tf.ops.first_rank import (
+    best_group,
+    expected_first_rank,
+    first_rank_histogram,
+    reciprocal_rank,
+    top_k_hit_probability,
+)
 from rank4class_tf.ops.gumbel import gumbel_approx_ndcg_loss, gumbel_noise
 from rank4class_tf.ops.hits import average_precision_at_k, hits_at_k, precision_at_k, recall_at_k
 from rank4class_tf.ops.lambda_weights import NDCGLambdaWeights
@@ -31,6 +44,7 @@ from rank4class_tf.ops.pairwise import pairwise_hinge_loss, pairwise_logistic_lo
 from rank4class_tf.ops.phi import Ramp, exponential, get_phi, hinge, logistic, squared_hinge
 from rank4class_tf.ops.rankmax import rankmax, rankmax_loss
 from rank4class_tf.ops.ranks import (
+    FEW,
     Ranks,
     count_above_and_tied,
     count_greater_and_equal,
@@ -59,6 +73,7 @@ from rank4class_tf.ops.stochastic_negative_mining import (
 from rank4class_tf.ops.warp import warp_loss
 
 __all__ = [
+    "FEW",
     "ListedWeights",
     "NDCGLambdaWeights",
     "OrderedWeights",
@@ -80,11 +95,15 @@ __all__ = [
     "dcg_at_k",
     "entropy_projection",
     "euclidean_projection",
+    "expected_first_rank",
     "expected_ranks",
     "exponential",
     "exponential_gain",
     "fenchel_young_loss",
+    "first_rank_histogram",
     "fold_in",
+    "get_discount",
+    "get_gain",
     "get_phi",
     "get_weights",
     "gumbel_approx_ndcg_loss",
@@ -123,7 +142,7 @@ __all__ = [
     "stochastic_negative_mining_loss",
     "top_k_by_blocks",
     "top_k_hit_probability",
-    "unique_softmax_loss",
     "uniform",
+    "unique_softmax_loss",
     "warp_loss",
 ]

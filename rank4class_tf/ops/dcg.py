@@ -26,7 +26,53 @@ def logarithmic_discount(rank):
     return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
 
 
-def dcg_at_k(ranks, k=None, gain=exponential_gain, discount=logarithmic_discount):
+_GAINS = {"exponential": exponential_gain, "linear": lambda relevance: relevance}
+_DISCOUNTS = {"logarithmic": logarithmic_discount, "reciprocal": lambda rank: 1 / rank}
+
+
+def get_gain(gain):
+    """Returns a gain by name, or a function as it is.
+
+    Args:
+        gain: `"exponential"`, `"linear"` or a function of labels.
+
+    Raises:
+        ValueError: if it is none of these.
+
+    Example:
+        >>> get_gain("linear")(2.0)
+        2.0
+    """
+    return _get("gain", _GAINS, gain)
+
+
+def get_discount(discount):
+    """Returns a discount by name, or a function as it is.
+
+    Args:
+        discount: `"logarithmic"`, `"reciprocal"` or a function of ranks.
+
+    Raises:
+        ValueError: if it is none of these.
+
+    Example:
+        >>> get_discount("reciprocal")(2.0)
+        0.5
+    """
+    return _get("discount", _DISCOUNTS, discount)
+
+
+def _get(argument, known, value):
+    if callable(value):
+        return value
+    if value in known:
+        return known[value]
+    raise ValueError(
+        f"`{argument}` must be one of {sorted(known)} or callable. Received: {value!r}."
+    )
+
+
+def dcg_at_k(ranks, k=None, gain="exponential", discount="logarithmic"):
     r"""Discounted cumulative gain over the first k ranks.
 
     $$\sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
@@ -37,8 +83,8 @@ def dcg_at_k(ranks, k=None, gain=exponential_gain, discount=logarithmic_discount
     Args:
         ranks: `Ranks`.
         k: positive integer, or None for all ranks.
-        gain: maps labels to gains, both float64, with gain 0 for label 0.
-        discount: maps ranks >= 1 to factors, both float64.
+        gain: `"exponential"`, `"linear"` or a function of float64 labels, 0 for 0.
+        discount: `"logarithmic"`, `"reciprocal"` or a function of float64 ranks.
 
     Returns:
         `[batch]` float64.
@@ -51,10 +97,10 @@ def dcg_at_k(ranks, k=None, gain=exponential_gain, discount=logarithmic_discount
     """
     table = _discounts(ranks, k, discount)
     expected = mean_over_ties(table, ranks.above, ranks.tied)
-    return tf.reduce_sum(gain(ranks.relevance) * expected, axis=-1)
+    return tf.reduce_sum(get_gain(gain)(ranks.relevance) * expected, axis=-1)
 
 
-def ndcg_at_k(ranks, k=None, gain=exponential_gain, discount=logarithmic_discount):
+def ndcg_at_k(ranks, k=None, gain="exponential", discount="logarithmic"):
     r"""Normalised discounted cumulative gain over the first k ranks.
 
     $$\frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
@@ -66,8 +112,8 @@ def ndcg_at_k(ranks, k=None, gain=exponential_gain, discount=logarithmic_discoun
     Args:
         ranks: `Ranks`.
         k: positive integer, or None for all ranks.
-        gain: maps labels to gains, both float64, with gain 0 for label 0, increasing.
-        discount: maps ranks >= 1 to factors, both float64, decreasing.
+        gain: `"exponential"`, `"linear"` or an increasing function of float64 labels, 0 for 0.
+        discount: `"logarithmic"`, `"reciprocal"` or a decreasing function of float64 ranks.
 
     Returns:
         `[batch]` float64, in [0, 1]; 0 for a list without positives.
@@ -80,10 +126,10 @@ def ndcg_at_k(ranks, k=None, gain=exponential_gain, discount=logarithmic_discoun
     """
     ideal = tf.sort(ranks.relevance, axis=-1, direction="DESCENDING")[:, :k]
     factors = _discounts(ranks, k, discount)[: tf.shape(ideal)[1]]
-    ideal = tf.reduce_sum(gain(ideal[:, : tf.shape(factors)[0]]) * factors, axis=-1)
+    ideal = tf.reduce_sum(get_gain(gain)(ideal[:, : tf.shape(factors)[0]]) * factors, axis=-1)
     return tf.math.divide_no_nan(dcg_at_k(ranks, k, gain, discount), ideal)
 
 
 def _discounts(ranks, k, discount):
     size = ranks.max_items if k is None else k
-    return discount(tf.range(1, size + 1, dtype=tf.float64))
+    return get_discount(discount)(tf.range(1, size + 1, dtype=tf.float64))

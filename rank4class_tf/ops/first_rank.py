@@ -83,22 +83,102 @@ def reciprocal_rank(ranks, k=None):
     """
     above, tied, positives = best_group(ranks)
     size = ranks.max_items if k is None else k
-    single = mean_over_ties(reciprocals(size), above, tied)
-    several = positives > 1
     last = tf.minimum(tied - positives + 1, tf.cast(size, tf.float64) - above)
-    last = tf.where(several, last, tf.zeros_like(last))
-    end = tf.reduce_max(tf.concat([[0.0], last], axis=0))
 
-    def add_block(start, total):
-        place = start + tf.range(1, _BLOCK + 1, dtype=tf.float64)
+    def add(total, place, probability):
         counted = place <= last[:, tf.newaxis]
-        share = tf.exp(
-            log_binomial(tf.maximum(tied[:, tf.newaxis] - place, 0), positives[:, tf.newaxis] - 1)
+        values = probability / (above[:, tf.newaxis] + place)
+        return total + tf.reduce_sum(tf.where(counted, values, tf.zeros_like(values)), axis=-1)
+
+    single = mean_over_ties(reciprocals(size), above, tied)
+    several = _fold_places(add, tf.zeros_like(single), tied, positives, last)
+    return tf.where(positives > 1, several, single)
+
+
+def expected_first_rank(ranks):
+    r"""Expected rank of the best positive.
+
+    With $a$ items above it and $m$ tied with it, $q$ of them positive: $a + (m + 1) / (q + 1)$.
+
+    Args:
+        ranks: `Ranks`.
+
+    Returns:
+        `[batch]` float64, in [1, n]; n for a list whose positives have the score NaN.
+
+    Example:
+        >>> from rank4class_tf import ops
+        >>> ranks = ops.ranks_of_positives([[2.0, 2.0, 3.0]], [[0]])
+        >>> expected_first_rank(ranks).numpy()  # (2 + 3) / 2
+        array([2.5])
+    """
+    above, tied, positives = best_group(ranks)
+    return tf.where(positives > 0, above + (tied + 1) / (positives + 1), ranks.num_items)
+
+
+def first_rank_histogram(above, tied, positives, weights, max_rank):
+    """Distribution of the rank of the best positive, summed over lists.
+
+    Args:
+        above: `[batch]` float64, the items above the best positive.
+        tied: `[batch]` float64, the items tied with it, itself included.
+        positives: `[batch]` float64, the positives among these; see `best_group`.
+        weights: `[batch]` float64, the mass of each list.
+        max_rank: positive integer; higher ranks are counted together.
+
+    Returns:
+        `[max_rank + 1]` float64, the mass at the ranks `1, ..., max_rank` and above. The mass of a
+        list whose best positives tie is spread over their possible ranks.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> above, tied, positives = tf.constant([[0.0], [3.0], [1.0]], tf.float64)
+        >>> first_rank_histogram(above, tied, positives, [6.0], max_rank=2).numpy()
+        array([2., 2., 2.])
+    """
+    weights = tf.convert_to_tensor(weights, tf.float64)
+    single = positives <= 1
+
+    def scatter(rank, mass):
+        index = tf.cast(tf.minimum(rank, max_rank + 1), tf.int32) - 1
+        return tf.math.unsorted_segment_sum(mass, index, max_rank + 1)
+
+    # Equal mass at the ranks a + 1 to a + m: it sets in at the first and ends after the last.
+    mass = tf.where(single, weights / tied, tf.zeros_like(weights))
+    end = above + tied + 1
+    ends = tf.where(end <= max_rank + 1, mass, tf.zeros_like(mass))
+    flat = tf.cumsum(scatter(above + 1, mass) - scatter(end, ends))[:-1]
+    beyond = tf.clip_by_value(above + tied - max_rank, 0, tied)
+    flat = tf.concat([flat, [tf.reduce_sum(beyond * mass)]], axis=0)
+
+    def add(total, place, probability):
+        mass = tf.where(single, tf.zeros_like(weights), weights)[:, tf.newaxis] * probability
+        return total + scatter(above[:, tf.newaxis] + place, mass)
+
+    return _fold_places(add, flat, tied, positives, tied - positives + 1)
+
+
+def _fold_places(add, start, tied, positives, last):
+    """Folds the places of the first of several positives among tied items.
+
+    Args:
+        add: maps a total, places `[places]` from 1 on and their probabilities `[batch, places]`
+            to the new total.
+        start: the total to start with.
+        tied: `[batch]`, the items that are tied.
+        positives: `[batch]`, the positives among them; a list with fewer than two adds nothing.
+        last: `[batch]`, the last place that counts.
+    """
+    end = tf.reduce_max(tf.concat([[0.0], tf.where(positives > 1, last, 0 * last)], axis=0))
+
+    def step(done, total):
+        place = done + tf.range(1, _BLOCK + 1, dtype=tf.float64)
+        later = tf.maximum(tied[:, tf.newaxis] - place, 0)
+        probability = tf.exp(
+            log_binomial(later, positives[:, tf.newaxis] - 1)
             - log_binomial(tied, positives)[:, tf.newaxis]
         )
-        values = tf.where(counted, share / (above[:, tf.newaxis] + place), tf.zeros_like(share))
-        return start + _BLOCK, total + tf.reduce_sum(values, axis=-1)
+        return done + _BLOCK, add(total, place, probability)
 
-    start = (tf.zeros([], tf.float64), tf.zeros_like(single))
-    _, total = tf.while_loop(lambda place, _: place < end, add_block, start)
-    return tf.where(several, total, single)
+    start = (tf.zeros([], tf.float64), start)
+    return tf.while_loop(lambda done, _: done < end, step, start)[1]

@@ -6,6 +6,9 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _pairs, _positives
 
+# Up to this many positives, a pass over the items for each is faster than sorting the items.
+FEW = 16
+
 
 def sigmoid_ranks(scores, class_ids, temperature=0.1):
     r"""Soft ranks of the positives.
@@ -163,6 +166,9 @@ def count_above_and_tied(scores, class_ids):
 def count_greater_and_equal(values, thresholds):
     """Counts the values greater than, and equal to, each threshold.
 
+    Few thresholds are taken one by one, a pass over the values each; for many the values are
+    sorted.
+
     Args:
         values: `[batch, n]`; a NaN is not counted.
         thresholds: `[batch, P]`; a NaN has the counts 0.
@@ -176,16 +182,63 @@ def count_greater_and_equal(values, thresholds):
         (array([[1., 1.]], dtype=float32), array([[2., 0.]], dtype=float32))
     """
     values, thresholds = tf.convert_to_tensor(values), tf.convert_to_tensor(thresholds)
+    if thresholds.shape[1] is not None and thresholds.shape[1] <= FEW:
+        return _count_one_by_one(values, thresholds)
     visited = _pairs.visited(tf.cast(thresholds == thresholds, values.dtype))
-    return tuple(
-        _pairs.sum_over_items(
-            lambda v, t, compare=compare: tf.cast(compare(v, t), values.dtype),
-            [values],
-            [thresholds],
-            visited,
-        )
-        for compare in (tf.greater, tf.equal)
+    return tf.cond(
+        visited <= FEW,
+        lambda: _count_one_by_one(values, thresholds),
+        lambda: _count_by_sorting(values, thresholds),
     )
+
+
+def _count_one_by_one(values, thresholds):
+    columns = tf.transpose(thresholds)
+    visited = _pairs.visited(tf.cast(thresholds == thresholds, values.dtype))
+    # A single float or integer holds both counts, so that one reduction gives them.
+    size = values.shape[1]
+    packed = tf.int32 if size is not None and size < 2**15 else tf.int64
+    shift = 2 ** (packed.size * 4 - 1)
+    # XLA fuses comparison and sum to one pass over the values; without it, four.
+    count = _count_packed if size is None else _count_packed_xla
+
+    rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis]
+
+    def step(index, counts):
+        new = count(values, columns[index], packed, shift)
+        return index + 1, tf.where(rows == index, new, counts)
+
+    counts = tf.zeros(tf.shape(columns), packed)
+    if thresholds.shape[1] == 1:
+        counts = count(values, columns[0], packed, shift)[tf.newaxis]
+    else:
+        _, counts = tf.while_loop(lambda index, _: index < visited, step, (0, counts))
+    counts = tf.transpose(counts)
+    return tf.cast(counts % shift, values.dtype), tf.cast(counts // shift, values.dtype)
+
+
+def _count_packed(values, threshold, dtype, shift):
+    threshold = threshold[:, tf.newaxis]
+    greater, equal = tf.cast(values > threshold, dtype), tf.cast(values == threshold, dtype)
+    return tf.reduce_sum(greater + shift * equal, axis=1)
+
+
+_count_packed_xla = tf.function(_count_packed, jit_compile=True)
+
+
+def _count_by_sorting(values, thresholds):
+    missing = tf.math.is_nan(values)
+    counted = tf.math.count_nonzero(~missing, axis=1, keepdims=True, dtype=tf.int32)
+    rising = tf.sort(tf.where(missing, tf.constant(float("inf"), values.dtype), -values), axis=1)
+    before = tf.searchsorted(rising, -thresholds, side="left")
+    # Missing values stand among the infinite ones at the end.
+    up_to = tf.minimum(tf.searchsorted(rising, -thresholds, side="right"), counted)
+    compared = ~tf.math.is_nan(thresholds)
+
+    def clean(counts):
+        return tf.where(compared, tf.cast(counts, values.dtype), tf.zeros([], values.dtype))
+
+    return clean(tf.minimum(before, counted)), clean(up_to - before)
 
 
 def mean_over_ties(table, above, tied):

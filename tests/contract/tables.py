@@ -130,9 +130,17 @@ def _hits(ranked, k):
     return sum(y > 0 for y in ranked[:k])
 
 
+def _dcg(labels, k=None):
+    return sum((2**y - 1) / math.log2(1 + r) for r, y in enumerate(labels[:k], start=1))
+
+
 def _ndcg(ranked, positives, k=None):
+    return _dcg(ranked, k) / _dcg(sorted(positives, reverse=True), k)
+
+
+def _linear_ndcg(ranked, positives):
     def dcg(labels):
-        return sum((2**y - 1) / math.log2(1 + r) for r, y in enumerate(labels[:k], start=1))
+        return sum(y / r for r, y in enumerate(labels, start=1))
 
     return dcg(ranked) / dcg(sorted(positives, reverse=True))
 
@@ -144,6 +152,10 @@ def _average_precision(ranked, positives, k=None):
 
 def _reciprocal_rank(ranked, k=None):
     return max((1 / r for r, y in enumerate(ranked[:k], start=1) if y > 0), default=0)
+
+
+def _first_rank(ranked):
+    return next((r for r, y in enumerate(ranked, start=1) if y > 0), len(ranked))
 
 
 def _at(metric, k):
@@ -166,4 +178,12 @@ METRICS = [
     ),
     MetricCase("mrr", r4c.metrics.MRR, lambda r, p: _reciprocal_rank(r)),
     MetricCase("mrr_3", _at(r4c.metrics.MRR, 3), lambda r, p: _reciprocal_rank(r, 3)),
+    MetricCase("dcg_3", _at(r4c.metrics.DCG, 3), lambda r, p: _dcg(r, 3)),
+    MetricCase(
+        "linear_ndcg",
+        lambda **kw: r4c.metrics.NDCG(gain="linear", discount="reciprocal", **kw),
+        _linear_ndcg,
+    ),
+    MetricCase("hit_rate_2", _at(r4c.metrics.HitRate, 2), lambda r, p: min(1, _hits(r, 2))),
+    MetricCase("mean_rank", r4c.metrics.MeanRank, lambda r, p: _first_rank(r)),
 ]

@@ -181,7 +181,8 @@ def test_exclude_is_checked(case, scores):
 
 def test_nan_ranks_last_and_is_never_a_hit(case, scores):
     scores[:, 3:] = np.nan
-    np.testing.assert_array_equal(per_list(case, [3, 4, 5, 3], scores), np.zeros(BATCH))
+    never = case.value([0] * N, [1])
+    np.testing.assert_array_equal(per_list(case, [3, 4, 5, 3], scores), [never] * BATCH)
     scores[:, 0] = -np.inf
     scores[:, 1] = 0
     ranked = [0, 0, 1] + [0] * 3

@@ -1,0 +1,235 @@
+"""Evaluation with confidence intervals, and the comparison of two models."""
+
+import csv
+import dataclasses
+import math
+import os
+from statistics import NormalDist
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf import metrics as _metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A mean over lists with its confidence interval.
+
+    Attributes:
+        value: the weighted mean.
+        low: lower end of the interval.
+        high: upper end of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The difference of two models on the same lists.
+
+    Attributes:
+        difference: mean of the first less that of the second.
+        p_value: how likely a difference at least as large is if the models are alike.
+    """
+
+    difference: float
+    p_value: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` returns.
+
+    Attributes:
+        estimates: name of a metric -> `Estimate`.
+        values: name of a metric -> `[lists]` float64, its value for each list.
+        weights: name of a metric -> `[lists]` float64; 0 for a list without positives.
+        ranks: `[lists]` float64, the expected rank of each list's best positive.
+    """
+
+    estimates: dict
+    values: dict
+    weights: dict
+    ranks: np.ndarray
+
+    def __getitem__(self, name):
+        """The `Estimate` of a metric."""
+        return self.estimates[name]
+
+    def save(self, path):
+        """Writes a row for each list: its rank, and value and weight of each metric.
+
+        Args:
+            path: a file that ends in `.csv`, or in `.parquet`, which needs pyarrow.
+
+        Raises:
+            ValueError: if the name ends otherwise.
+        """
+        columns = {"rank": self.ranks}
+        for name in self.values:
+            columns |= {name: self.values[name], f"{name}_weight": self.weights[name]}
+        ending = os.path.splitext(path)[1]
+        if ending == ".csv":
+            with open(path, "w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(columns)
+                writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
+        elif ending == ".parquet":
+            from pyarrow import parquet, table
+
+            parquet.write_table(table(columns), path)
+        else:
+            raise ValueError(f"`path` must end in .csv or .parquet. Received: {path!r}.")
+
+
+def evaluate(
+    model, dataset, metrics, confidence=0.95, method="normal", exclude=None, samples=1000, seed=0
+):
+    r"""Evaluates a model in one pass, with a confidence interval for each metric.
+
+    `method="normal"` gives $\bar v \pm z \sqrt{\sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i$ over
+    the values $v_i$ and weights $w_i$ of the lists, `"bootstrap"` the percentiles of means over
+    lists drawn with replacement.
+
+    Args:
+        model: a Keras model, or a function that maps features to scores `[batch, n]`.
+        dataset: batches `(features, labels)` or `(features, labels, sample_weight)`.
+        metrics: metrics or their names, such as `"ndcg@5"`; each is a mean over lists.
+        confidence: the probability that an interval covers the mean, in (0, 1).
+        method: `"normal"` or `"bootstrap"`.
+        exclude: None, or a function that maps the features of a batch to the items to leave out,
+            ids `[batch, E]` padded with -1 or booleans `[batch, n]`.
+        samples: how many times the bootstrap draws.
+        seed: of the bootstrap.
+
+    Returns:
+        `Evaluation`.
+
+    Raises:
+        ValueError: if an argument is out of range, if two metrics share a name, or if a metric is
+            no mean over lists.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> data = tf.data.Dataset.from_tensors(([[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]))
+        >>> result = evaluate(lambda scores: scores, data, ["top_k_accuracy@1"])
+        >>> result["top_1_accuracy"].value
+        0.75
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"`confidence` must lie in (0, 1). Received: {confidence!r}.")
+    if method not in ("normal", "bootstrap"):
+        raise ValueError(f"`method` must be 'normal' or 'bootstrap'. Received: {method!r}.")
+    _checks.positive_int("samples", samples)
+    metrics = [_metrics.get(m) for m in metrics]
+    names = [name for metric in metrics for name in metric.result_names]
+    if len(set(names)) < len(names):
+        raise ValueError(f"`metrics` must have different names. Received: {names}.")
+    for metric in metrics:
+        if isinstance(metric, _metrics.MedianRank):
+            raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
+
+    ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)
+
+    @tf.function
+    def step(features, labels, sample_weight=None):
+        scores = model(features, training=False) if hasattr(model, "layers") else model(features)
+        left_out = None if exclude is None else exclude(features)
+        return [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
+
+    batches = [tf.nest.map_structure(lambda x: x.numpy(), step(*batch)) for batch in dataset]
+    if not batches:
+        raise ValueError("`dataset` must have at least one batch. Received: none.")
+    (ranks, _), *measured = [
+        [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
+        for of_metric in zip(*batches, strict=True)
+    ]
+    values, weights, estimates = {}, {}, {}
+    for metric, (of_lists, of_weights) in zip(metrics, measured, strict=True):
+        for column, name in enumerate(metric.result_names):
+            values[name], weights[name] = of_lists[:, column], of_weights
+    rng = np.random.default_rng(seed)
+    for name in values:
+        arguments = values[name], weights[name], confidence
+        estimates[name] = (
+            _normal(*arguments) if method == "normal" else _bootstrap(*arguments, samples, rng)
+        )
+    return Evaluation(estimates, values, weights, ranks[:, 0])
+
+
+def compare(first, second, samples=10_000, seed=0):
+    """Compares two models on the same lists, by the paired randomisation test.
+
+    If the models are alike, each list might as well have had the two values the other way round:
+    the p-value is the share of random swaps that give a difference at least as large.
+
+    Source: Smucker, Allan & Carterette 2007.
+
+    Args:
+        first: an `Evaluation`.
+        second: another one, of the same metrics and lists in the same order.
+        samples: how many random swaps are drawn.
+        seed: of the draws.
+
+    Returns:
+        Name of a metric -> `Comparison`.
+
+    Raises:
+        ValueError: if metrics or lists differ.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> data = tf.data.Dataset.from_tensors(([[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]))
+        >>> one, other = (evaluate(f, data, ["mrr"]) for f in (lambda x: x, lambda x: -x))
+        >>> round(compare(one, other)["mrr"].difference, 6)
+        0.333333
+    """
+    _checks.positive_int("samples", samples)
+    if first.values.keys() != second.values.keys():
+        names = sorted(first.values), sorted(second.values)
+        raise ValueError(f"The two evaluations must have the same metrics. Received: {names}.")
+    rng = np.random.default_rng(seed)
+    result = {}
+    for name, values in first.values.items():
+        weights = first.weights[name]
+        if not np.array_equal(weights, second.weights[name]):
+            raise ValueError(f"The two evaluations must have the same lists. {name!r} differs.")
+        differences = weights * (values - second.values[name])
+        total = differences.sum()
+        # Lists where the models agree change no sum.
+        differences = differences[differences != 0]
+        swapped = np.array(
+            [(rng.integers(0, 2, len(differences)) * 2 - 1) @ differences for _ in range(samples)]
+        )
+        slack = 1e-12 * np.abs(differences).sum()
+        extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
+        mean = float(total / weights.sum()) if weights.sum() else 0.0
+        result[name] = Comparison(mean, (extreme + 1) / (samples + 1))
+    return result
+
+
+def _mean(values, weights):
+    total = weights.sum()
+    return float(weights @ values / total) if total else 0.0
+
+
+def _normal(values, weights, confidence):
+    mean = _mean(values, weights)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    error = math.sqrt(float((weights**2) @ (values - mean) ** 2))
+    half = z * error / weights.sum() if weights.sum() else 0.0
+    return Estimate(mean, mean - half, mean + half)
+
+
+def _bootstrap(values, weights, confidence, samples, rng):
+    means = []
+    for _ in range(samples):
+        drawn = rng.integers(0, len(values), len(values))
+        means.append(_mean(values[drawn], weights[drawn]))
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Estimate(_mean(values, weights), float(low), float(high))

@@ -1,0 +1,29 @@
+"""MeanRank."""
+
+from rank4class_tf import _keras, ops
+from rank4class_tf.metrics._base import RankingMetric
+
+
+@_keras.register
+class MeanRank(RankingMetric):
+    r"""Mean rank of the best positive; the lower, the better.
+
+    $$\min_{y \in Y} \pi(y)$$
+
+    Ties count in expectation. A positive whose score is NaN has the last rank.
+
+    Source: the "mean rank" of cross-modal retrieval.
+
+    Args:
+        **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
+
+    Example:
+        >>> metric = MeanRank()
+        >>> metric.update_state([0, 1], [[1.0, 2.0, 0.0], [1.0, 2.0, 0.0]])
+        >>> float(metric.result())
+        1.5
+    """
+
+    def compute(self, ranks):
+        """The formula."""
+        return [ops.expected_first_rank(ranks)]

@@ -1,0 +1,175 @@
+"""Evaluation with confidence intervals, and the comparison of models."""
+
+import csv
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import evaluation
+
+
+def identity(scores):
+    return scores
+
+
+def dataset(labels, scores, *weights, batch_size=32):
+    return tf.data.Dataset.from_tensor_slices((scores, labels, *weights)).batch(batch_size)
+
+
+@pytest.fixture
+def scores(rng):
+    return rng.normal(size=(100, 6)).astype(np.float32)
+
+
+@pytest.fixture
+def ids(rng):
+    return rng.integers(0, 6, 100)
+
+
+def test_values_equal_the_metrics(scores, ids):
+    metrics = [r4c.metrics.NDCG([1, 3]), r4c.metrics.MRR(name="mine"), "top_k_accuracy@2"]
+    result = r4c.evaluate(identity, dataset(ids, scores), metrics)
+    assert list(result.estimates) == ["ndcg_at_1", "ndcg_at_3", "mine", "top_2_accuracy"]
+    for name, metric in {
+        "ndcg_at_1": r4c.metrics.NDCG(1),
+        "ndcg_at_3": r4c.metrics.NDCG(3),
+        "mine": r4c.metrics.MRR(),
+        "top_2_accuracy": r4c.metrics.TopKAccuracy(2),
+    }.items():
+        metric.update_state(ids, scores)
+        np.testing.assert_allclose(result[name].value, metric.result(), rtol=1e-6)
+        np.testing.assert_allclose(result.values[name].mean(), metric.result(), rtol=1e-6)
+    ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
+    np.testing.assert_array_equal(result.ranks, ranks)
+
+
+def test_weights_and_excluded_items(scores, ids, rng):
+    weights = rng.random(100).astype(np.float32)
+    seen = np.stack([(ids + 1) % 6, np.full(100, -1)], axis=1).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices(((scores, seen), ids, weights)).batch(32)
+    result = r4c.evaluate(lambda x: x[0], data, ["mrr"], exclude=lambda x: tf.cast(x[1], tf.int32))
+    metric = r4c.metrics.MRR()
+    metric.update_state(ids, scores, weights, exclude=seen.astype(int))
+    np.testing.assert_allclose(result["mrr"].value, metric.result(), rtol=1e-6)
+    plain = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
+    assert result["mrr"].value > plain["mrr"].value
+
+
+def test_keras_model_runs_in_inference_mode(ids, rng):
+    features = rng.normal(size=(100, 3)).astype(np.float32)
+    model = keras.Sequential(
+        [keras.layers.Input((3,)), keras.layers.Dropout(0.9), keras.layers.Dense(6)]
+    )
+    result = r4c.evaluate(model, dataset(ids, features), ["ndcg"])
+    metric = r4c.metrics.NDCG()
+    metric.update_state(ids, model.predict(features, verbose=0))
+    np.testing.assert_allclose(result["ndcg"].value, metric.result(), rtol=1e-6)
+
+
+def test_normal_interval_of_equal_weights(scores, ids):
+    result = r4c.evaluate(identity, dataset(ids, scores), ["mrr"], confidence=0.9)
+    values = result.values["mrr"]
+    expected = stats.norm.interval(0.9, values.mean(), values.std() / np.sqrt(len(values)))
+    np.testing.assert_allclose([result["mrr"].low, result["mrr"].high], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["normal", "bootstrap"])
+def test_intervals_cover_the_mean(method):
+    """Of 200 samples of 60 lists, about 80% of the 80% intervals cover the true mean."""
+    rng = np.random.default_rng(3)
+    covered = 0
+    scores = np.tile(np.float32([2, 1, 0]), (60, 1))
+    # Reciprocal ranks 1, 1/2, 1/3 with probabilities 1/2, 1/4, 1/4.
+    true_mean = 1 / 2 + 1 / 8 + 1 / 12
+    metric = r4c.metrics.MRR()
+    for _ in range(200):
+        ids = rng.choice(3, 60, p=[0.5, 0.25, 0.25])
+        values, weights = (x.numpy() for x in metric.per_list(ids, scores))
+        if method == "normal":
+            estimate = evaluation._normal(values[:, 0], weights, 0.8)
+        else:
+            estimate = evaluation._bootstrap(values[:, 0], weights, 0.8, 200, rng)
+        covered += estimate.low <= true_mean <= estimate.high
+    # Five standard deviations of a binomial count: 5 sqrt(200 * 0.8 * 0.2) = 28.
+    assert abs(covered - 160) <= 28
+
+
+def test_lists_without_positives_do_not_count(scores, ids):
+    some = np.where(np.arange(100) % 2, ids, -1)
+    result = r4c.evaluate(identity, dataset(some, scores), ["mrr"])
+    kept = r4c.evaluate(identity, dataset(ids[1::2], scores[1::2]), ["mrr"])
+    np.testing.assert_allclose(
+        [result["mrr"].value, result["mrr"].low], [kept["mrr"].value, kept["mrr"].low], rtol=1e-12
+    )
+
+
+def test_randomisation_test_equals_all_swaps():
+    """Against the p-value over all 2**8 swaps."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(2, 8, 4)).astype(np.float32)
+    ids = rng.integers(0, 4, 8)
+    first, second = (r4c.evaluate(identity, dataset(ids, s), ["mrr"]) for s in scores)
+    differences = first.values["mrr"] - second.values["mrr"]
+    swaps = np.array(list(itertools.product([-1, 1], repeat=8)))
+    exact = np.mean(np.abs(swaps @ differences) >= abs(differences.sum()) - 1e-12)
+    comparison = r4c.compare(first, second)["mrr"]
+    np.testing.assert_allclose(comparison.difference, differences.mean(), rtol=1e-12)
+    # Five standard deviations of a share of 10,000 draws.
+    assert abs(comparison.p_value - exact) < 5 * np.sqrt(exact * (1 - exact) / 10_000) + 1e-4
+    assert 0.05 < exact < 0.95
+    back = r4c.compare(second, first)["mrr"]
+    np.testing.assert_allclose(back.difference, -comparison.difference)
+
+
+def test_comparison_tells_models_apart_or_not(scores, ids):
+    one = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
+    assert r4c.compare(one, one)["mrr"] == evaluation.Comparison(0.0, 1.0)
+    better = scores + 2 * np.eye(6, dtype=np.float32)[ids]
+    other = r4c.evaluate(identity, dataset(ids, better), ["mrr"])
+    assert r4c.compare(other, one)["mrr"].p_value < 1e-3
+    with pytest.raises(ValueError, match="same metrics"):
+        r4c.compare(one, r4c.evaluate(identity, dataset(ids, scores), ["ndcg"]))
+    with pytest.raises(ValueError, match="same lists"):
+        r4c.compare(one, r4c.evaluate(identity, dataset(np.full(100, -1), scores), ["mrr"]))
+
+
+def test_saves_a_row_for_each_list(scores, ids, tmp_path):
+    result = r4c.evaluate(identity, dataset(ids, scores), ["mrr", "ndcg@3"])
+    result.save(tmp_path / "ranks.csv")
+    with open(tmp_path / "ranks.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 100
+    np.testing.assert_array_equal([float(r["rank"]) for r in rows], result.ranks)
+    np.testing.assert_array_equal([float(r["ndcg_at_3"]) for r in rows], result.values["ndcg_at_3"])
+    parquet = pytest.importorskip("pyarrow.parquet")
+    result.save(tmp_path / "ranks.parquet")
+    table = parquet.read_table(tmp_path / "ranks.parquet")
+    np.testing.assert_array_equal(table["mrr"].to_numpy(), result.values["mrr"])
+    with pytest.raises(ValueError, match=r"`path` must end in .csv or .parquet"):
+        result.save(tmp_path / "ranks.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"confidence": 1.0}, "`confidence`"),
+        ({"method": "exact"}, "`method`"),
+        ({"samples": 0}, "`samples`"),
+        ({"metrics": ["mrr", "mrr"]}, "different names"),
+        ({"metrics": ["median_rank"]}, "means over lists"),
+    ],
+)
+def test_arguments_are_checked(scores, ids, arguments, message):
+    arguments = {"metrics": ["mrr"], **arguments}
+    with pytest.raises(ValueError, match=message):
+        r4c.evaluate(identity, dataset(ids, scores), **arguments)
+
+
+def test_an_empty_dataset_is_an_error(scores, ids):
+    with pytest.raises(ValueError, match="at least one batch"):
+        r4c.evaluate(identity, dataset(ids, scores).take(0), ["mrr"])
