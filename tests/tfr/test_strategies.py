@@ -91,10 +91,11 @@ def free_ports(count):
 @pytest.mark.slow
 def test_two_processes_train_together(tmp_path):
     pipelines.write_files(str(tmp_path))
-    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
+    first, second = free_ports(2)
+    cluster = {"chief": [f"localhost:{first}"], "worker": [f"localhost:{second}"]}
     workers = []
-    for index in range(2):
-        config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+    for task in cluster:
+        config = json.dumps({"cluster": cluster, "task": {"type": task, "index": 0}})
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config}
         workers.append(
             subprocess.Popen(
