@@ -41,6 +41,16 @@ def call_loss(loss, y_true, y_pred, sample_weight):
     return reducer(losses, losses, sample_weight)
 
 
+def pass_on_permission(outer, inner):
+    """Lets the loss `inner` take means under a strategy exactly where `outer` may.
+
+    Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given to `compile`,
+    whose means it scales itself; a loss within such a loss is the same case.
+    """
+    if not KERAS_3:
+        inner._allow_sum_over_batch_size = outer._allow_sum_over_batch_size
+
+
 def standardize_reduction(reduction):
     """Maps `reduction` to a name that this Keras knows; `"auto"` exists in Keras 2 alone."""
     known = ("sum_over_batch_size", "sum", "none", "auto")

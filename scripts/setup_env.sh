@@ -4,22 +4,24 @@
 #   VENV     folder of the environment; default .venv
 #   PYTHON   the Python 3.11 to 3.13 that makes it; default python3
 #   EXTRAS   extras to install besides the usual ones, such as oracles
+#   CONSTRAINTS   the file with the versions; default constraints.txt
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VENV="${VENV:-.venv}"
+constraints="${CONSTRAINTS:-constraints.txt}"
 extras="data,tfr,plots,test${EXTRAS:+,$EXTRAS}"
 
 [ -x "$VENV/bin/python" ] || "${PYTHON:-python3}" -m venv "$VENV"
 source "$VENV/bin/activate"
 
 # What the environment holds follows from these; as long as they stay, it is up to date.
-wanted="$({ pwd; echo "$extras"; cat setup.cfg constraints.txt; } | sha256sum)"
+wanted="$({ pwd; echo "$extras"; cat setup.cfg "$constraints"; } | sha256sum)"
 if [ "$(cat "$VENV/installed.sha256" 2>/dev/null)" != "$wanted" ]; then
   echo "Installing rank4class_tf[$extras] into $VENV"
   python -m pip install --quiet --disable-pip-version-check \
-    --constraint constraints.txt --editable ".[$extras]"
+    --constraint "$constraints" --editable ".[$extras]"
   echo "$wanted" > "$VENV/installed.sha256"
 fi
-unset extras wanted
+unset constraints extras wanted
 
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"  # errors only

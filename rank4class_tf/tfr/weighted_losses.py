@@ -51,6 +51,8 @@ class WeightedLosses(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Computes the weighted sum of the losses, each with its own reduction and weights."""
+        for loss in self.losses:
+            _keras.pass_on_permission(self, loss)
         values = [loss(y_true, y_pred, sample_weight) for loss in self.losses]
         return tf.add_n(
             [weight * value for weight, value in zip(self.weights, values, strict=True)]

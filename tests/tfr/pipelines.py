@@ -31,7 +31,8 @@ def make_lists(num_lists, seed=0):
 def write_files(folder, num_lists=96):
     """Training and validation files."""
     elwc.write(make_lists(num_lists), os.path.join(folder, "train"), num_shards=2)
-    elwc.write(make_lists(64, seed=2), os.path.join(folder, "valid"))
+    # As many files as the workers of a multi-worker strategy, which reads them by file.
+    elwc.write(make_lists(64, seed=2), os.path.join(folder, "valid"), num_shards=2)
 
 
 class ModelBuilder(_tfr.keras.model.AbstractModelBuilder):

@@ -1,0 +1,36 @@
+"""WriteELWC, for more lists than one process should convert; it needs the `beam` extra."""
+
+import apache_beam as beam
+
+from rank4class_tf.data import elwc
+
+
+class WriteELWC(beam.PTransform):
+    """Writes a collection of lists to TFRecord files of `ExampleListWithContext`.
+
+    The files are `<path>-00000-of-0000N`, as those of `elwc.write`; Beam chooses the order.
+
+    Args:
+        path: the beginning of the files' names.
+        num_shards: number of files N; 0 leaves it to the runner.
+
+    Input: pairs of context and examples, see `elwc.serialize`.
+
+    Example:
+        >>> with beam.Pipeline() as pipeline:  # doctest: +SKIP
+        ...     lists = pipeline | beam.Create([({"query": 1}, [{"label": 1.0}])])
+        ...     lists | WriteELWC("train", num_shards=8)
+    """
+
+    def __init__(self, path, num_shards=0):
+        super().__init__()
+        self.path = str(path)
+        self.num_shards = num_shards
+
+    def expand(self, lists):
+        """Serializes and writes."""
+        return (
+            lists
+            | "Serialize" >> beam.MapTuple(elwc.serialize)
+            | "Write" >> beam.io.WriteToTFRecord(self.path, num_shards=self.num_shards)
+        )

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Runs the tests in all supported surroundings, each in a virtual environment of its own:
+#
+#   3.11, 3.12, 3.13   scripts/test.sh on that Python: current TensorFlow, Keras 3 and Keras 2
+#   tf2.15             TensorFlow 2.15 with its own Keras 2, and TF-Ranking 0.5.5, on Python 3.11
+#
+#   scripts/test_matrix.sh                          all of them
+#   scripts/test_matrix.sh 3.12 tf2.15              some
+#   scripts/test_matrix.sh 3.12=/opt/bin/python     with an interpreter that is not on PATH
+#   scripts/test_matrix.sh -- -m "not slow"         arguments for pytest
+#
+# Otherwise the interpreters are python3.11, python3.12 and python3.13 on PATH.
+set -euo pipefail
+scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+
+rows=()
+while [ "$#" -gt 0 ] && [ "$1" != "--" ]; do rows+=("$1"); shift; done
+[ "$#" -eq 0 ] || shift
+[ "${#rows[@]}" -gt 0 ] || rows=(3.11 3.12 3.13 tf2.15)
+
+# Keras 2.15's own code warns on Python 3.11.
+run_tf215() {
+  CONSTRAINTS=constraints-tf2.15.txt bash -euo pipefail -c '
+    source "$0/setup_env.sh"
+    python -m pytest -o cache_dir=.pytest_cache/tf2.15 --doctest-modules rank4class_tf tests \
+      -W "ignore:non-integer arguments to randrange:DeprecationWarning" "$@"
+  ' "$scripts" "$@"
+}
+
+passed=() failed=()
+for row in "${rows[@]}"; do
+  name="${row%%=*}" version="${row%%=*}"
+  [ "$name" != tf2.15 ] || version=3.11
+  [[ "$version" =~ ^3\.1[123]$ ]] || { echo "Unknown row: $row" >&2; exit 2; }
+  python="python$version"
+  [ "$row" = "$name" ] || python="${row#*=}"
+  echo "== $name ($python)"
+  if ! "$python" -c "import sys; assert sys.version_info[:2] == (3, ${version#3.})"; then
+    echo "This is no Python $version: $python" >&2
+    failed+=("$name")
+    continue
+  fi
+  export VENV=".venv-$name" PYTHON="$python"
+  if [ "$name" = tf2.15 ]; then
+    run_tf215 "$@" && passed+=("$name") || failed+=("$name")
+  else
+    bash "$scripts/test.sh" "$@" && passed+=("$name") || failed+=("$name")
+  fi
+done
+
+echo "Passed: ${passed[*]:-none}. Failed: ${failed[*]:-none}."
+[ "${#failed[@]}" -eq 0 ]

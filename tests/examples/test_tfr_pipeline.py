@@ -1,0 +1,16 @@
+"""The example of TF-Ranking pipelines, for two losses and a few epochs."""
+
+from tests import tf_ranking
+
+tf_ranking.load_or_skip()
+
+from examples import tfr_pipeline  # noqa: E402
+
+
+def test_trains_exports_and_reports(tmp_path, capsys):
+    losses = ["rankmax_loss", "tfr.approx_ndcg_loss"]
+    tfr_pipeline.main(["--epochs", "3", "--out", str(tmp_path), "--loss", *losses])
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[0] for row in rows] == losses
+    for _, top_1, ndcg, _ in rows:
+        assert 0.6 < float(top_1) <= float(ndcg) <= 1  # Ten classes: chance is 0.1.
