@@ -12,8 +12,9 @@ import tensorflow as tf
 from rank4class_tf.ops import _positives, _top
 from rank4class_tf.ops._cap import cap
 
-# How many of the largest scores are tried, beyond k, before all are looked at.
-_TRIED = 63
+# How many of the largest scores are tried, beyond k, before all are looked at: of 15, 31 and 63 the
+# fastest where few items are in the support, as in a trained model.
+_TRIED = 15
 # More steps than bisection needs in float64; Newton's takes about five.
 _MAX_STEPS = 64
 
