@@ -43,13 +43,11 @@ __all__ = [
     "SoftmaxLoss",
     "SparsemaxLoss",
     "StaircaseWeights",
+    "StochasticNegativeMiningLoss",
     "TemperatureAnnealing",
     "TopKWeights",
     "UniformWeights",
     "UniqueSoftmaxLoss",
-    "StochasticNegativeMiningLoss",
-    "TopKWeights",
-    "UniformWeights",
     "WARPLoss",
     "get",
 ]
@@ -68,8 +66,8 @@ _CLASSES = _registry.by_snake_case(
         RankmaxLoss,
         SoftmaxLoss,
         SparsemaxLoss,
-        UniqueSoftmaxLoss,
         StochasticNegativeMiningLoss,
+        UniqueSoftmaxLoss,
         WARPLoss,
     ]
 )

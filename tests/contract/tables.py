@@ -101,6 +101,28 @@ LOSSES = [
     ordered_weighted(
         r4c.ops.Ramp(4.0), r4c.losses.StaircaseWeights([(1, 1.0), (3, 0.5)], tail=0.2), "binary"
     ),
+    LossCase(
+        "stochastic_negative_mining",
+        lambda **kw: r4c.losses.StochasticNegativeMiningLoss(
+            3, weights=r4c.losses.TopKWeights(2, tail=0.1), seed=1, **kw
+        ),
+        random=True,
+    ),
+    LossCase(
+        "stochastic_negative_mining_binary",
+        lambda **kw: r4c.losses.StochasticNegativeMiningLoss(
+            2, "binary", "exponential", r4c.losses.UniformWeights(), rescale=False, seed=1, **kw
+        ),
+        shift_invariant=False,
+        extreme=80.0,
+        random=True,
+    ),
+    LossCase("warp", r4c.losses.WARPLoss),
+    LossCase(
+        "warp_sampled",
+        lambda **kw: r4c.losses.WARPLoss([1.0, 0.5, 0.25], 2.0, num_trials=3, seed=1, **kw),
+        random=True,
+    ),
 ]
 
 HEADS = {
