@@ -12,7 +12,14 @@ from rank4class_tf.tfr import _names  # noqa: E402
 LIST_SIZE = 7
 # What TF-Ranking's value is multiplied with: its mean of a pairwise loss is over the items of all
 # lists, ours over the lists.
-LOSSES = {"softmax_loss": 1, "approx_ndcg_loss": 1, "pairwise_logistic_loss": LIST_SIZE}
+LOSSES = {
+    "approx_mrr_loss": 1,
+    "approx_ndcg_loss": 1,
+    "pairwise_hinge_loss": LIST_SIZE,
+    "pairwise_logistic_loss": LIST_SIZE,
+    "softmax_loss": 1,
+    "unique_softmax_loss": 1,
+}
 # Ours with TF-Ranking's name for it.
 METRICS = {
     "ndcg": "ndcg",
