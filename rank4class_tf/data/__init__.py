@@ -1,9 +1,28 @@
 """Real datasets as tf.data pipelines of `(features, class_ids)`; they need the `data` extra."""
 
 from rank4class_tf.data._digits import digits
+from rank4class_tf.data._extreme import (
+    extreme_classification,
+    read_header,
+    read_split,
+    write_extreme_classification,
+)
 from rank4class_tf.data._goemotions import goemotions
 from rank4class_tf.data._movielens import movielens
+from rank4class_tf.data._planted import planted_points
 from rank4class_tf.data._splits import Splits
 from rank4class_tf.data._user_items import UserItems, from_pairs
 
-__all__ = ["Splits", "UserItems", "digits", "from_pairs", "goemotions", "movielens"]
+__all__ = [
+    "Splits",
+    "UserItems",
+    "digits",
+    "extreme_classification",
+    "from_pairs",
+    "goemotions",
+    "movielens",
+    "planted_points",
+    "read_header",
+    "read_split",
+    "write_extreme_classification",
+]

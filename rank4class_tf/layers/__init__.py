@@ -7,6 +7,7 @@ from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
 from rank4class_tf.layers.latent_cross_head import LatentCrossHead
 from rank4class_tf.layers.sampled_scores import SampledScores
+from rank4class_tf.layers.sparse_dense import SparseDense
 
 __all__ = [
     "ConcatHead",
@@ -15,6 +16,7 @@ __all__ = [
     "Head",
     "LatentCrossHead",
     "SampledScores",
+    "SparseDense",
     "get_head",
 ]
 

@@ -1,0 +1,207 @@
+"""The text format of the Extreme Classification Repository."""
+
+import gzip
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks
+
+
+def extreme_classification(path, batch_size=256, one_label=False, rows=None, seed=None):
+    r"""Streams a file of the Extreme Classification Repository.
+
+    The first line is `points features labels`, each other line `l1,l2 f:v f:v`: the labels and the
+    features of a point, by number. A line that starts with a space is a point without labels.
+
+    Source: K. Bhatia et al., "The Extreme Classification Repository", 2016.
+
+    Args:
+        path: the file; one that ends in `.gz` is unpacked on the way.
+        batch_size: points per batch, >= 1.
+        one_label: whether a point has one of its labels, drawn uniformly each time it is read, as
+            in "Stochastic Negative Mining"; points without labels are left out. A model cannot
+            tell the other labels from negatives then: `ExtremeClassifier` draws one itself.
+        rows: None for all points, or the numbers of those to keep, from 1, as one column of the
+            repository's split files; see `read_split`.
+        seed: of the labels drawn, an int; None for fresh ones.
+
+    Returns:
+        A `tf.data.Dataset` of `(features, class_ids)`: a float32 `tf.SparseTensor`
+        `[batch, features]`, and int64 `[batch, P]` padded with -1 or, with `one_label`, `[batch]`.
+        The file is read anew each epoch.
+
+    Raises:
+        ValueError: on a line of another form or a number out of range; the error, which TensorFlow
+            passes on as it reads, names file and line.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/toy.txt"
+        >>> write_extreme_classification(path, [([0, 2], [1], [0.5])], num_features=4, num_labels=3)
+        >>> features, class_ids = next(iter(extreme_classification(path)))
+        >>> class_ids.numpy(), features.shape
+        (array([[0, 2]]), TensorShape([1, 4]))
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    num_points, num_features, _ = read_header(path)
+    keep = None if rows is None else frozenset(int(row) for row in rows)
+
+    def batches():
+        rng = np.random.default_rng(seed)
+        batch = []
+        for number, point in enumerate(_points(path), start=1):
+            if keep is not None and number not in keep or one_label and not point[0]:
+                continue
+            if one_label:
+                point = ([rng.choice(point[0])], *point[1:])
+            batch.append(point)
+            if len(batch) == batch_size:
+                yield _arrays(batch, num_features, one_label)
+                batch = []
+        if batch:
+            yield _arrays(batch, num_features, one_label)
+
+    dataset = tf.data.Dataset.from_generator(
+        batches,
+        output_signature=(
+            tf.SparseTensorSpec([None, num_features], tf.float32),
+            tf.TensorSpec([None] if one_label else [None, None], tf.int64),
+        ),
+    )
+    if not one_label:  # How many points have a label is known only at the end.
+        count = num_points if keep is None else len(keep)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-count // batch_size)))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def read_header(path):
+    """Reads the numbers of points, features and labels off the first line.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if the line is not three integers > 0.
+    """
+    with _open(path) as lines:
+        first = lines.readline()
+    try:
+        header = tuple(int(number) for number in first.split())
+    except ValueError:
+        header = ()
+    if len(header) != 3 or min(header) < 1:
+        raise ValueError(f"{path}, line 1: must be `points features labels`. Received: {first!r}.")
+    return header
+
+
+def read_split(path, column=0):
+    r"""Reads one split of a split file: the numbers of its points, from 1.
+
+    Args:
+        path: a file of the repository with a split in each column, such as `trSplit.txt`.
+        column: which one, from 0.
+
+    Raises:
+        ValueError: on a line that has no such column.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "trSplit.txt")
+        >>> _ = path.write_text("1 2\n3 1\n")
+        >>> read_split(path, column=1).tolist()
+        [2, 1]
+    """
+    numbers = []
+    with _open(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                numbers.append(int(line.split()[column]))
+            except (IndexError, ValueError) as error:
+                raise ValueError(
+                    f"{path}, line {number}: must have a number in column {column}. "
+                    f"Received: {line!r}."
+                ) from error
+    return np.array(numbers, np.int64)
+
+
+def write_extreme_classification(path, points, num_features, num_labels):
+    """Writes points in the format of the Extreme Classification Repository.
+
+    Args:
+        path: the file; one that ends in `.gz` is packed.
+        points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
+        num_features: number of features.
+        num_labels: number of labels.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+    num_features = _checks.positive_int("num_features", num_features)
+    num_labels = _checks.positive_int("num_labels", num_labels)
+    points = list(points)
+    with _open(path, "wt") as file:
+        file.write(f"{len(points)} {num_features} {num_labels}\n")
+        for number, (labels, ids, values) in enumerate(points, start=1):
+            _check_range(path, number + 1, "label", labels, num_labels)
+            _check_range(path, number + 1, "feature", ids, num_features)
+            features = " ".join(
+                f"{i}:{np.float32(value)!s}" for i, value in zip(ids, values, strict=True)
+            )
+            file.write(",".join(str(label) for label in labels) + " " + features + "\n")
+
+
+def _open(path, mode="rt"):
+    opener = gzip.open if str(path).endswith(".gz") else open
+    return opener(path, mode, encoding="utf-8")
+
+
+def _points(path):
+    """The points of a file: labels, feature ids, feature values."""
+    count, num_features, num_labels = read_header(path)
+    with _open(path) as lines:
+        next(lines)
+        number = 1
+        for number, line in enumerate(lines, start=2):
+            labels, *features = line.rstrip("\n").split(" ")
+            try:
+                labels = [int(label) for label in labels.split(",")] if labels else []
+                pairs = [feature.split(":") for feature in features if feature]
+                ids = [int(i) for i, _ in pairs]
+                values = [float(value) for _, value in pairs]
+            except ValueError as error:
+                raise ValueError(
+                    f"{path}, line {number}: must be `l1,l2 f:v f:v`. Received: {line[:80]!r}."
+                ) from error
+            _check_range(path, number, "label", labels, num_labels)
+            _check_range(path, number, "feature", ids, num_features)
+            yield labels, ids, values
+    if number - 1 != count:
+        raise ValueError(
+            f"{path}, line 1: must have the number of points. Received: {count}, but there are "
+            f"{number - 1}."
+        )
+
+
+def _check_range(path, number, what, values, limit):
+    for value in values:
+        if not 0 <= value < limit:
+            raise ValueError(
+                f"{path}, line {number}: a {what} must be in [0, {limit}). Received: {value}."
+            )
+
+
+def _arrays(batch, num_features, one_label):
+    """A batch as a sparse tensor and padded labels."""
+    rows, columns, values = [], [], []
+    width = max(1, max(len(labels) for labels, _, _ in batch))
+    class_ids = np.full([len(batch), width], -1, np.int64)
+    for row, (labels, ids, of_ids) in enumerate(batch):
+        class_ids[row, : len(labels)] = labels
+        order = np.argsort(ids, kind="stable")  # A sparse tensor has its columns in order.
+        rows += [row] * len(ids)
+        columns += np.asarray(ids, np.int64)[order].tolist()
+        values += np.asarray(of_ids, np.float32)[order].tolist()
+    indices = np.array([rows, columns], np.int64).T.reshape(-1, 2)
+    features = tf.SparseTensor(indices, np.array(values, np.float32), [len(batch), num_features])
+    return features, class_ids[:, 0] if one_label else class_ids

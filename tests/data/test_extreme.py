@@ -1,0 +1,83 @@
+"""The format of the Extreme Classification Repository: what is written is read."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import data
+
+POINTS = [
+    ([0, 2], [3, 1], [0.5, -1.25]),
+    ([], [0], [2.0]),
+    ([4], [], []),
+    ([1, 3, 4], [0, 1, 4], [1.0, 2.0, 3.5e-07]),
+]
+
+
+@pytest.fixture(params=["toy.txt", "toy.txt.gz"])
+def path(request, tmp_path):
+    path = tmp_path / request.param
+    data.write_extreme_classification(path, POINTS, num_features=5, num_labels=6)
+    return path
+
+
+def dense(batches):
+    return [(tf.sparse.to_dense(f).numpy(), ids.numpy()) for f, ids in batches]
+
+
+def test_what_is_written_is_read(path):
+    assert data.read_header(path) == (4, 5, 6)
+    batches = data.extreme_classification(path, batch_size=3)
+    for _ in range(2):  # each epoch anew
+        (first, first_ids), (second, second_ids) = dense(batches)
+        expected = np.zeros([3, 5], np.float32)
+        expected[0, 3], expected[0, 1], expected[1, 0] = 0.5, -1.25, 2.0
+        np.testing.assert_array_equal(first, expected)
+        np.testing.assert_array_equal(first_ids, [[0, 2], [-1, -1], [4, -1]])
+        np.testing.assert_array_equal(second, np.float32([[1.0, 2.0, 0.0, 0.0, 3.5e-07]]))
+        np.testing.assert_array_equal(second_ids, [[1, 3, 4]])
+
+
+def test_one_label_is_drawn_uniformly(path):
+    batches = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
+    ((_, class_ids),) = dense(batches)
+    assert class_ids.shape == (3,) and class_ids[1] == 4  # the point without labels is left out
+    repeated = [ids.numpy()[2] for _, ids in batches.repeat(60)]
+    counts = collections.Counter(repeated)
+    assert set(counts) <= {1, 3, 4}
+    fresh = data.extreme_classification(path, batch_size=3, one_label=True)
+    counts = collections.Counter(int(ids[2]) for _, ids in fresh.repeat(60))
+    assert set(counts) == {1, 3, 4}
+
+
+def test_splits_keep_their_points(path, tmp_path):
+    (tmp_path / "trSplit.txt").write_text("1 4\n3 3\n")
+    rows = data.read_split(tmp_path / "trSplit.txt", column=1)
+    ((_, class_ids),) = dense(data.extreme_classification(path, rows=rows))
+    np.testing.assert_array_equal(class_ids, [[4, -1, -1], [1, 3, 4]])
+    with pytest.raises(ValueError, match=r"trSplit.txt, line 1: must have a number in column 2"):
+        data.read_split(tmp_path / "trSplit.txt", column=2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("2 3", r"bad.txt, line 1: must be `points features labels`"),
+        ("1 3 2\n0 1:x", r"bad.txt, line 2: must be `l1,l2 f:v f:v`"),
+        ("2 3 2\n0 1:1\n2 1:1", r"bad.txt, line 3: a label must be in \[0, 2\). Received: 2"),
+        ("1 3 2\n0 3:1", r"bad.txt, line 2: a feature must be in \[0, 3\). Received: 3"),
+        ("3 3 2\n0 1:1", r"bad.txt, line 1: must have the number of points. Received: 3"),
+    ],
+)
+def test_errors_name_file_and_line(lines, message, tmp_path):
+    path = tmp_path / "bad.txt"
+    path.write_text(lines + "\n")
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+        list(data.extreme_classification(path))
+
+
+def test_writer_checks_its_numbers(tmp_path):
+    with pytest.raises(ValueError, match=r"line 2: a label must be in \[0, 2\). Received: 2"):
+        data.write_extreme_classification(tmp_path / "x.txt", [([2], [], [])], 3, 2)
