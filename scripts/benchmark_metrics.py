@@ -1,0 +1,162 @@
+"""Time of an update of the metrics, as ratios to Keras's top-k accuracy of the same run.
+
+    taskset -c 0 python scripts/benchmark_metrics.py --shapes 1024x28 1024x1000
+
+Keras's `SparseTopKCategoricalAccuracy` stops reading a list once k scores are above the label's. It
+is therefore measured twice: with labels drawn at random, where it reads a small part of the scores,
+and with the label at the highest score, as for a good model, where it reads all. TF-Ranking's
+metrics need Keras 2 and run in a process of their own, with Keras's of that process. A peer that is
+not installed is left out. All take class ids, but TF-Ranking, keras-rs and scikit-learn, which take
+one-hot labels. Updates run in a tf.function, scikit-learn's as it is; the median is reported.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BASELINE = "Keras SparseTopKCategoricalAccuracy(5)"
+OURS = "NDCG(5)"
+
+
+def cases():
+    """Name -> builder of `update(labels, one_hot, scores)`; raises ImportError without the peer."""
+    import tensorflow as tf
+    from tensorflow import keras
+
+    def compiled(metric, one_hot_labels=False):
+        @tf.function
+        def update(labels, one_hot, scores):
+            metric.update_state(one_hot if one_hot_labels else labels, scores)
+
+        return update
+
+    def ours(*args, **kwargs):
+        from rank4class_tf import metrics
+
+        return compiled(metrics.get(*args, **kwargs))
+
+    def tf_ranking():
+        from rank4class_tf import tfr
+
+        return compiled(tfr.load().keras.metrics.NDCGMetric(topn=5), one_hot_labels=True)
+
+    def keras_rs():
+        import keras_rs
+
+        return compiled(keras_rs.metrics.NDCG(k=5), one_hot_labels=True)
+
+    def scikit_learn():
+        from sklearn.metrics import ndcg_score
+
+        return lambda labels, one_hot, scores: ndcg_score(one_hot.numpy(), scores.numpy(), k=5)
+
+    common = {
+        BASELINE: lambda: compiled(keras.metrics.SparseTopKCategoricalAccuracy(5)),
+        OURS: lambda: ours("ndcg", k=5),
+    }
+    if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
+        return common | {"TF-Ranking NDCG(5)": tf_ranking}
+    return common | {
+        "TopKAccuracy(5)": lambda: ours("top_k_accuracy", k=5),
+        "MRR()": lambda: ours("mrr"),
+        "NDCG([1, 3, 5, 10])": lambda: ours("ndcg", k=[1, 3, 5, 10]),
+        "TopKAccuracy([1, 3, 5, 10])": lambda: ours("top_k_accuracy", k=[1, 3, 5, 10]),
+        "NDCG(5), one-hot labels": lambda: (
+            lambda update: lambda labels, one_hot, scores: update(one_hot, one_hot, scores)
+        )(ours("ndcg", k=5)),
+        "keras-rs NDCG(5)": keras_rs,
+        "scikit-learn ndcg_score(5)": scikit_learn,
+    }
+
+
+def median_time(update, arguments, seconds):
+    """Median seconds of a call, over calls of `seconds` altogether, at least three."""
+    update(*arguments)
+    times = []
+    while len(times) < 3 or sum(times) < seconds:
+        start = time.perf_counter()
+        update(*arguments)
+        times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2]
+
+
+def measure(shapes, seconds, peers_up_to):
+    """Yields shape, kind of labels, name and seconds."""
+    import numpy as np
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    for batch, n in shapes:
+        scores = tf.constant(rng.normal(size=(batch, n)).astype(np.float32))
+        for kind, labels in {
+            "random": tf.constant(rng.integers(0, n, batch), tf.int32),
+            "best": tf.argmax(scores, axis=1, output_type=tf.int32),
+        }.items():
+            one_hot = tf.one_hot(labels, n)
+            for name, build in cases().items():
+                peer = any(name.startswith(p) for p in ("TF-Ranking", "keras-rs", "scikit-learn"))
+                if peer and batch * n > peers_up_to:
+                    continue
+                try:
+                    update = build()
+                except ImportError as error:
+                    print(f"{name} left out: {error}", file=sys.stderr)
+                    continue
+                taken = median_time(update, (labels, one_hot, scores), seconds)
+                yield f"{batch}x{n}", kind, name, taken
+
+
+def in_process(args, legacy_keras):
+    """Rows measured in a process of its own."""
+    command = [sys.executable, __file__, "--worker", "--seconds", str(args.seconds)]
+    command += ["--peers-up-to", str(args.peers_up_to), "--shapes", *args.shapes]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "TF_USE_LEGACY_KERAS": str(int(legacy_keras)),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
+    return [json.loads(line) for line in output.decode().splitlines() if line.startswith("[")]
+
+
+def parse_arguments(argv):
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shapes", nargs="+", default=["1024x28", "1024x1000", "1024x100000"])
+    parser.add_argument("--seconds", type=float, default=1.0, help="time for each row")
+    parser.add_argument(
+        "--peers-up-to", type=int, default=2**21, help="scores beyond which peers are left out"
+    )
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Prints a table for each process."""
+    args = parse_arguments(argv)
+    if args.worker:
+        shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
+        for row in measure(shapes, args.seconds, args.peers_up_to):
+            print(json.dumps(row), flush=True)
+        return
+    for legacy_keras in (False, True):
+        rows = in_process(args, legacy_keras)
+        print(f"\nKeras {2 if legacy_keras else 3}\n")
+        print("| scores | labels | metric | ms | over Keras's top-k | over our NDCG(5) |")
+        print("|---|---|---|---:|---:|---:|")
+        times = {(shape, kind, name): taken for shape, kind, name, taken in rows}
+        for (shape, kind, name), taken in times.items():
+            ratios = [taken / times[shape, kind, other] for other in (BASELINE, OURS)]
+            cells = (shape, kind, name, f"{taken * 1e3:.2f}", *(f"{r:.2f}" for r in ratios))
+            print("| " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
