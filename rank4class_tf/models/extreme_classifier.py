@@ -206,7 +206,7 @@ class ExtremeClassifier(keras.Model):
         A list has the classes of the example and then the highest others. It has enough others to
         tell the ranks up to the highest cutoff, and some to tell ties there.
         """
-        cutoffs = [k for metric in metrics for k in tf.nest.flatten(metric.k)]
+        cutoffs = [k for metric in metrics for k in tf.nest.flatten(getattr(metric, "k", None))]
         if None in cutoffs:
             raise ValueError("Metrics must have a cutoff `k`. Received: k=None.")
         positives, invalid = _labels.padded_ids(class_ids, self.classes.num_classes)
