@@ -126,6 +126,8 @@ def run(loss_name, learning_rate, l2, users, seed, args, test):
         trained += time.perf_counter() - start
         if not np.isfinite(value):
             raise ArithmeticError(f"{loss_name}: the loss is {value} in epoch {epoch}.")
+        if epoch % args.evaluate_every:
+            continue
         history.append({"epoch": epoch, "seconds": trained, **evaluate(score, users, "validation")})
         if best is None or history[-1]["AP@10"] > best["AP@10"]:
             best, best_weights = history[-1], model.get_weights()
@@ -232,11 +234,11 @@ def parse_args(argv=None):
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=int, default=100)
-    parser.add_argument("--learning-rates", nargs="+", type=float, default=[1e-3, 3e-3, 1e-2])
-    parser.add_argument("--l2", nargs="+", type=float, default=[0.01, 0.1, 1.0])
-    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--learning-rates", nargs="+", type=float, default=[3e-3, 1e-2])
+    parser.add_argument("--l2", nargs="+", type=float, default=[0.3, 3.0])
+    parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
-    parser.add_argument("--patience", type=int, default=15, help="epochs without a better AP@10")
+    parser.add_argument("--patience", type=int, default=8, help="epochs without a better AP@10")
     parser.add_argument("--batch-size", type=int, default=128, help="users")
     parser.add_argument("--units", type=int, default=64)
     parser.add_argument("--dropout", type=float, default=0.5)
