@@ -6,15 +6,15 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.ops import _random
 
 
 class RandomRankingLoss(RankingLoss):
     """Base of the losses that draw random numbers.
 
     A counter goes up with each call, in graph mode and under XLA too, and makes, with the seed and
-    the replica, the seed of stateless random operations. XLA draws other numbers from a seed than
-    the other modes. The counter is no part of a saved model: a loss that is loaded starts anew, so
-    give another `seed` when training resumes.
+    the replica, the seed of stateless random operations. The counter is no part of a saved model: a
+    loss that is loaded starts anew, so give another `seed` when training resumes.
     """
 
     def __init__(self, *, seed=None, **kwargs):
@@ -40,7 +40,7 @@ class RandomRankingLoss(RankingLoss):
     def next_seed(self):
         """A new seed for stateless random operations, two int64."""
         call = self._calls.assign_add(1, read_value=True)
-        seed = tf.random.experimental.stateless_fold_in([self._start, 0], call)
+        seed = _random.fold_in([self._start, 0], call)
         context = tf.distribute.get_replica_context()
         replica = 0 if context is None else context.replica_id_in_sync_group
-        return tf.random.experimental.stateless_fold_in(seed, tf.cast(replica, tf.int64))
+        return _random.fold_in(seed, tf.cast(replica, tf.int64))

@@ -1,8 +1,8 @@
 """Losses on scores with Gumbel noise."""
 
-import numpy as np
 import tensorflow as tf
 
+from rank4class_tf.ops import _random
 from rank4class_tf.ops._ready_gradients import with_ready_gradients
 from rank4class_tf.ops.approx import approx_ndcg_loss
 
@@ -33,8 +33,7 @@ def gumbel_approx_ndcg_loss(
         num_samples: m >= 1.
         gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
         temperature: > 0, of ApproxNDCG's sigmoid.
-        seed: two integers. The same seed gives the same noise; XLA draws other numbers than the
-            other modes.
+        seed: two integers. The same seed gives the same noise, in all modes.
 
     Returns:
         `[batch]`, in [-1, 0]; 0 for a list without positives.
@@ -46,7 +45,7 @@ def gumbel_approx_ndcg_loss(
     scores = tf.convert_to_tensor(scores)
 
     def sample_loss(scores, sample):
-        sample_seed = tf.random.experimental.stateless_fold_in(seed, sample)
+        sample_seed = _random.fold_in(seed, sample)
         noise = gumbel_noise(tf.shape(scores), sample_seed, scores.dtype)
         return approx_ndcg_loss(
             (scores + noise) / gumbel_temperature, class_ids, relevance, temperature
@@ -83,7 +82,4 @@ def gumbel_noise(shape, seed, dtype=tf.float32):
         >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
         0.6
     """
-    dtype = tf.as_dtype(dtype)
-    smallest = np.finfo(dtype.as_numpy_dtype).tiny  # U = 0 would give an infinite draw.
-    uniform = tf.random.stateless_uniform(shape, seed, smallest, 1, dtype)
-    return -tf.math.log(-tf.math.log(uniform))
+    return -tf.math.log(-tf.math.log(_random.uniform(shape, seed, dtype)))

@@ -7,16 +7,14 @@ from tensorflow import keras
 
 from rank4class_tf import ops
 from rank4class_tf.losses import ApproxNDCGLoss, GumbelApproxNDCGLoss
+from rank4class_tf.ops import _random
 
 from ..ops import listwise_oracles as oracles
 
 
 def test_value_and_gradient_by_definition(rng):
     scores, labels = rng.normal(size=(2, 6)), np.array([[0, 1.0, 0, 2, 0, 0], [1.0, 0, 0, 0, 0, 0]])
-    noise = [
-        ops.gumbel_noise([2, 6], tf.random.experimental.stateless_fold_in([3, 4], t), tf.float64)
-        for t in range(5)
-    ]
+    noise = [ops.gumbel_noise([2, 6], _random.fold_in([3, 4], t), tf.float64) for t in range(5)]
     ids = np.array([[1, 3], [0, -1]])
     relevance = np.array([[1.0, 2.0], [1.0, 0.0]])
     variable = tf.constant(scores)
@@ -86,8 +84,7 @@ def test_fresh_noise_at_each_call_and_the_same_in_each_run(rng):
     np.testing.assert_allclose(run(tf.function), eager, rtol=1e-6)
     assert set(run(lambda loss: loss, seed=6)).isdisjoint(eager)
     compiled = run(lambda loss: tf.function(loss, jit_compile=True))
-    assert len(set(compiled)) == 3
-    assert run(lambda loss: tf.function(loss, jit_compile=True)) == compiled
+    np.testing.assert_allclose(compiled, eager, rtol=1e-5)
 
 
 def test_without_a_seed_noise_follows_that_of_keras():
