@@ -71,7 +71,7 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None, c
     return lists if exclude is None else _without(lists, exclude)
 
 
-def padded_ids(class_ids, num_classes):
+def padded_ids(class_ids, num_classes, argument="y_true"):
     """Brings class ids of any form to `[batch, P]` int32, padded with -1.
 
     Returns:
@@ -85,13 +85,13 @@ def padded_ids(class_ids, num_classes):
         ids = ids[:, tf.newaxis]
     if ids.shape.rank != 2:
         raise ValueError(
-            "`y_true` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
+            f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
             f"Received: {ids.shape}."
         )
     bad = (ids < -1) | (ids >= tf.cast(num_classes, ids.dtype))
     if ids.dtype.is_floating:
         bad |= ids != tf.floor(ids)
-    rule = f"`y_true` must hold class ids in [0, {num_classes}), or -1 for padding"
+    rule = f"`{argument}` must hold class ids in [0, {num_classes}), or -1 for padding"
     invalid = _check(bad, ids, rule)
     return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), invalid
 

@@ -126,12 +126,12 @@ def evaluate(
     if method not in ("normal", "bootstrap"):
         raise ValueError(f"`method` must be 'normal' or 'bootstrap'. Received: {method!r}.")
     _checks.positive_int("samples", samples)
-    metrics = [_metrics.get(m) for m in metrics]
+    metrics = [m if isinstance(m, _metrics.RankingMetric) else _metrics.get(m) for m in metrics]
     names = [name for metric in metrics for name in metric.result_names]
     if len(set(names)) < len(names):
         raise ValueError(f"`metrics` must have different names. Received: {names}.")
     for metric in metrics:
-        if isinstance(metric, _metrics.MedianRank):
+        if isinstance(metric, (_metrics.MacroAverage, _metrics.MedianRank)):
             raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
 
     ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)

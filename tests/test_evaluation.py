@@ -162,6 +162,7 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
         ({"samples": 0}, "`samples`"),
         ({"metrics": ["mrr", "mrr"]}, "different names"),
         ({"metrics": ["median_rank"]}, "means over lists"),
+        ({"metrics": [r4c.metrics.MacroAverage(r4c.metrics.MRR(), 6)]}, "means over lists"),
     ],
 )
 def test_arguments_are_checked(scores, ids, arguments, message):

@@ -22,7 +22,8 @@ def test_every_loss_has_a_name():
 
 
 def test_every_metric_has_a_name():
-    for name in public_classes(r4c.metrics, r4c.metrics.RankingMetric):
+    of_a_metric = "MacroAverage"
+    for name in set(public_classes(r4c.metrics, r4c.metrics.RankingMetric)) - {of_a_metric}:
         cutoff = "@5" if name.endswith("AtK") or name == "HitRate" else ""
         identifier = snake_case(name.removesuffix("AtK")) + cutoff
         assert type(r4c.metrics.get(identifier)).__name__ == name

@@ -7,6 +7,7 @@ from rank4class_tf.metrics._base import RankingMetric
 from rank4class_tf.metrics.average_precision_at_k import AveragePrecisionAtK
 from rank4class_tf.metrics.dcg import DCG
 from rank4class_tf.metrics.hit_rate import HitRate
+from rank4class_tf.metrics.macro_average import MacroAverage
 from rank4class_tf.metrics.mean_rank import MeanRank
 from rank4class_tf.metrics.median_rank import MedianRank
 from rank4class_tf.metrics.mrr import MRR
@@ -21,6 +22,7 @@ __all__ = [
     "NDCG",
     "AveragePrecisionAtK",
     "HitRate",
+    "MacroAverage",
     "MeanRank",
     "MedianRank",
     "PrecisionAtK",

@@ -1,0 +1,118 @@
+"""MacroAverage."""
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras, _labels
+from rank4class_tf.metrics._base import RankingMetric
+
+
+@_keras.register
+class MacroAverage(RankingMetric):
+    r"""Mean over classes, or other groups of lists, of the means of a metric.
+
+    $$\frac{1}{|G|} \sum_{g \in G} \frac{\sum_{i \in g} w_i v_i}{\sum_{i \in g} w_i}$$
+
+    with the values $v$ and weights $w$ of the lists; a group without lists is left out. Rare
+    classes count as much as frequent ones. A list with several positives belongs to each of their
+    classes. `group_means()` gives the mean of each group.
+
+    Args:
+        metric: a metric of this package that is a mean over lists.
+        num_groups: how many groups there are; the number of classes, if these are the groups.
+        name: None means `"macro_"` and the name of the metric.
+        dtype: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `metric` is no metric of this package or `num_groups` no positive integer.
+
+    Example:
+        >>> from rank4class_tf.metrics import TopKAccuracy
+        >>> metric = MacroAverage(TopKAccuracy(1), num_groups=2)
+        >>> metric.update_state([0, 0, 0, 1], [[1.0, 0.0]] * 4)  # class 0: 3 of 3, class 1: 0 of 1
+        >>> float(metric.result())
+        0.5
+    """
+
+    def __init__(self, metric, num_groups, name=None, dtype=None):
+        if isinstance(metric, dict):
+            metric = keras.utils.deserialize_keras_object(metric)
+        if not isinstance(metric, RankingMetric) or not hasattr(metric, "total"):
+            raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
+        self.num_groups = _checks.positive_int("num_groups", num_groups)
+        self.num_results = metric.num_results
+        super().__init__(
+            name=name or f"macro_{metric.name}", label_format=metric.label_format, dtype=dtype
+        )
+        self.metric = metric
+
+    @property
+    def result_names(self):
+        """Names of the values that one pass gives."""
+        names = self.metric.result_names
+        return [self.name] if names == [self.metric.name] else [f"macro_{name}" for name in names]
+
+    def _add_states(self):
+        self.total, self.weight = (
+            self.add_weight(name=name, shape=shape, initializer="zeros", dtype="float64")
+            for name, shape in (
+                ("total", (self.num_groups, self.num_results)),
+                ("weight", (self.num_groups,)),
+            )
+        )
+
+    def per_list(self, y_true, y_pred, sample_weight=None, exclude=None):
+        """The values and weights of the metric itself."""
+        return self.metric.per_list(y_true, y_pred, sample_weight, exclude)
+
+    def update_state(self, y_true, y_pred, sample_weight=None, exclude=None, groups=None):
+        """Adds a batch.
+
+        Args:
+            y_true: labels of any form.
+            y_pred: scores `[batch, n]`.
+            sample_weight: see `RankingMetric.per_list`.
+            exclude: see `RankingMetric.per_list`.
+            groups: `[batch]` integers in [0, num_groups), or -1 for none; None means the classes
+                of the positives.
+        """
+        values, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
+        if groups is None:
+            lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude, compact=False)
+            groups = lists.class_ids
+        else:
+            groups = tf.convert_to_tensor(groups)[:, tf.newaxis]
+        groups, invalid = _labels.padded_ids(groups, self.num_groups, "groups")
+        values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), tf.float64), values)
+        weights = tf.where(invalid, tf.ones_like(weights), weights)
+        # A group that is not known is counted in the first, where its NaN shows.
+        groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
+        width = tf.shape(groups)[1]
+        weighted = tf.repeat(values * weights[:, tf.newaxis], width, axis=0)
+        groups, weights = tf.reshape(groups, [-1]), tf.repeat(weights, width)
+        # unsorted_segment_sum drops negative groups.
+        self.total.assign_add(tf.math.unsorted_segment_sum(weighted, groups, self.num_groups))
+        self.weight.assign_add(tf.math.unsorted_segment_sum(weights, groups, self.num_groups))
+
+    def group_means(self):
+        """Returns the mean of each group, `[num_groups, r]` float64; NaN for one without lists."""
+        weight = tf.convert_to_tensor(self.weight)[:, tf.newaxis]
+        mean = tf.math.divide_no_nan(tf.convert_to_tensor(self.total), weight)
+        return tf.where(weight > 0, mean, tf.constant(float("nan"), tf.float64))
+
+    def result(self):
+        """Returns the mean over groups, 0 before any list with a positive."""
+        seen = tf.cast(tf.convert_to_tensor(self.weight) > 0, tf.float64)[:, tf.newaxis]
+        means = tf.where(seen > 0, self.group_means(), tf.zeros([], tf.float64))
+        means = tf.math.divide_no_nan(tf.reduce_sum(means, axis=0), tf.reduce_sum(seen))
+        means, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
+        return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        return {
+            "metric": keras.utils.serialize_keras_object(self.metric),
+            "num_groups": self.num_groups,
+            "name": self.name,
+            "dtype": self.dtype,
+        }

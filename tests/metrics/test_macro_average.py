@@ -1,0 +1,82 @@
+"""Means over classes and other groups."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn import metrics as sklearn_metrics
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf.metrics import MRR, MacroAverage, MedianRank, TopKAccuracy
+
+
+@pytest.fixture
+def scores(rng):
+    return rng.normal(size=(60, 5)).astype(np.float32)
+
+
+@pytest.fixture
+def ids(rng):
+    return rng.choice(4, 60, p=[0.6, 0.2, 0.1, 0.1])  # class 4 has no example
+
+
+def test_equals_balanced_accuracy_of_scikit_learn(scores, ids):
+    metric = MacroAverage(TopKAccuracy(1), num_groups=5, dtype="float64")
+    metric.update_state(ids[:20], scores[:20])
+    metric.update_state(ids[20:], scores[20:])
+    predicted = scores.argmax(axis=1)
+    recalls = sklearn_metrics.recall_score(ids, predicted, labels=range(4), average=None)
+    np.testing.assert_allclose(metric.result(), recalls.mean(), rtol=1e-12)
+    np.testing.assert_allclose(metric.group_means()[:, 0], [*recalls, np.nan], rtol=1e-12)
+    assert metric.name == "macro_top_1_accuracy"
+
+
+def test_groups_and_weights(scores, ids, rng):
+    groups, weights = rng.integers(-1, 3, 60), rng.random(60)
+    metric = MacroAverage(MRR([1, None]), num_groups=3, dtype="float64")
+    metric.update_state(ids, scores, weights, groups=groups)
+    ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
+    for column, (name, values) in enumerate(
+        {"macro_mrr_at_1": ranks == 1, "macro_mrr": 1 / ranks}.items()
+    ):
+        means = [np.average(values[groups == g], weights=weights[groups == g]) for g in range(3)]
+        np.testing.assert_allclose(metric.group_means()[:, column], means, rtol=1e-12)
+        np.testing.assert_allclose(metric.result()[name], np.mean(means), rtol=1e-12)
+
+
+def test_several_positives_belong_to_each_class():
+    metric = MacroAverage(MRR(), num_groups=3, dtype="float64")
+    metric.update_state([[0, 2], [2, -1], [-1, -1]], [[3.0, 2.0, 1.0]] * 3)
+    # The first list, of value 1, counts for the classes 0 and 2, the second, 1/3, for class 2.
+    np.testing.assert_allclose(metric.group_means()[:, 0], [1, np.nan, (1 + 1 / 3) / 2])
+
+
+def test_unknown_groups_raise_or_are_nan(scores, ids):
+    metric = MacroAverage(MRR(), num_groups=2)
+    with pytest.raises(ValueError, match=r"`groups` must hold class ids in \[0, 2\)"):
+        metric.update_state([0, 1, 3], scores[:3])
+    tf.function(lambda: metric.update_state([0, 1, 3], scores[:3]) and None)()
+    assert np.isnan(metric.result())
+    metric.reset_state()
+    assert float(metric.result()) == 0
+
+
+def test_in_keras(scores, ids):
+    model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(5)])
+    metric = MacroAverage(TopKAccuracy([1, 2]), num_groups=5)
+    copy = r4c.metrics.get(keras.utils.serialize_keras_object(metric))
+    assert copy.get_config() == metric.get_config()
+    model.compile("sgd", r4c.losses.SoftmaxLoss(), metrics=[metric])
+    logs = model.evaluate(scores, ids, verbose=0, return_dict=True)
+    copy.update_state(ids, model.predict(scores, verbose=0))
+    for k in (1, 2):
+        name = f"macro_top_{k}_accuracy"
+        np.testing.assert_allclose(logs[name], copy.result()[name], rtol=1e-6)
+
+
+def test_arguments_are_checked():
+    for bad in ("mrr", MedianRank(), keras.metrics.Mean()):
+        with pytest.raises(ValueError, match="`metric` must be a mean over lists"):
+            MacroAverage(bad, 3)
+    with pytest.raises(ValueError, match="`num_groups` must be a positive integer"):
+        MacroAverage(MRR(), 0)
