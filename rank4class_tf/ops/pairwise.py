@@ -110,6 +110,6 @@ def _softplus(x):
     decay = tf.exp(-tf.abs(x))
 
     def gradient(upstream):
-        return upstream * tf.where(x >= 0, tf.ones_like(x), decay) / (1 + decay)
+        return upstream * (tf.where(x >= 0, tf.ones_like(x), decay) / (1 + decay))
 
     return tf.nn.relu(x) + tf.math.log1p(decay), gradient
