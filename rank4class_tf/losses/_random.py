@@ -4,9 +4,8 @@ import random
 
 import tensorflow as tf
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, ops
 from rank4class_tf.losses._base import RankingLoss
-from rank4class_tf.ops import _random
 
 
 class RandomRankingLoss(RankingLoss):
@@ -40,7 +39,7 @@ class RandomRankingLoss(RankingLoss):
     def next_seed(self):
         """A new seed for stateless random operations, two int64."""
         call = self._calls.assign_add(1, read_value=True)
-        seed = _random.fold_in([self._start, 0], call)
+        seed = ops.fold_in([self._start, 0], call)
         context = tf.distribute.get_replica_context()
         replica = 0 if context is None else context.replica_id_in_sync_group
-        return _random.fold_in(seed, tf.cast(replica, tf.int64))
+        return ops.fold_in(seed, tf.cast(replica, tf.int64))

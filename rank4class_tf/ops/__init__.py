@@ -42,6 +42,7 @@ from rank4class_tf.ops.ordered_weights import (
 )
 from rank4class_tf.ops.pairwise import pairwise_hinge_loss, pairwise_logistic_loss
 from rank4class_tf.ops.phi import Ramp, exponential, get_phi, hinge, logistic, squared_hinge
+from rank4class_tf.ops.random import fold_in, uniform
 from rank4class_tf.ops.rankmax import rankmax, rankmax_loss
 from rank4class_tf.ops.ranks import (
     FEW,
@@ -55,7 +56,7 @@ from rank4class_tf.ops.ranks import (
     sigmoid_ranks,
     sigmoid_ranks_among_positives,
 )
-from rank4class_tf.ops.sampling import fold_in, sample_items, uniform
+from rank4class_tf.ops.sampling import sample_items
 from rank4class_tf.ops.simplex import (
     adaptive_fenchel_young_loss,
     entropy_projection,

@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from rank4class_tf.ops import sampling
+from rank4class_tf.ops import random
 
 
 def sample_distinct(num_classes, size, seed, batch=1):
@@ -33,7 +33,7 @@ def sample_distinct(num_classes, size, seed, batch=1):
     if not 1 <= size <= num_classes:
         raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
     if 2 * size >= num_classes:
-        keys = sampling.uniform([batch, num_classes], seed, tf.int64, minval=None, maxval=None)
+        keys = tf.cast(random.bits([batch, num_classes], seed), tf.int64)
         return tf.argsort(keys, axis=-1)[:, :size]
 
     # The mean number of draws until `size` are different, and six standard deviations or more.
@@ -43,8 +43,8 @@ def sample_distinct(num_classes, size, seed, batch=1):
     row = tf.range(total, dtype=tf.int64) // draws
 
     def draw(attempt, *_):
-        seed_of_attempt = sampling.fold_in(seed, attempt)
-        ids = sampling.uniform([total], seed_of_attempt, tf.int64, maxval=num_classes)
+        seed_of_attempt = random.fold_in(seed, attempt)
+        ids = random.uniform_integers([total], seed_of_attempt, num_classes)
         # Of each draw: how many different ones stand before the first of its kind, over all rows,
         # then in its own row. Rows follow each other, so theirs are a range.
         _, order = tf.unique(row * num_classes + ids)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rank4class_tf.ops import _random
+from rank4class_tf.ops import random
 from rank4class_tf.ops._ready_gradients import with_ready_gradients
 from rank4class_tf.ops.approx import approx_ndcg_loss
 
@@ -45,7 +45,7 @@ def gumbel_approx_ndcg_loss(
     scores = tf.convert_to_tensor(scores)
 
     def sample_loss(scores, sample):
-        sample_seed = _random.fold_in(seed, sample)
+        sample_seed = random.fold_in(seed, sample)
         noise = gumbel_noise(tf.shape(scores), sample_seed, scores.dtype)
         return approx_ndcg_loss(
             (scores + noise) / gumbel_temperature, class_ids, relevance, temperature
@@ -82,4 +82,4 @@ def gumbel_noise(shape, seed, dtype=tf.float32):
         >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
         0.6
     """
-    return -tf.math.log(-tf.math.log(_random.uniform(shape, seed, dtype)))
+    return -tf.math.log(-tf.math.log(random.uniform(shape, seed, dtype)))

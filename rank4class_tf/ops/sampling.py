@@ -1,21 +1,8 @@
-"""Uniform samples without replacement, from stateless seeds, in graphs and under XLA alike."""
+"""Samples of the items of a list."""
 
 import tensorflow as tf
 
-# XLA's own default takes about a hundred times as long on a CPU.
-_ALGORITHM = "philox"
-
-
-def uniform(shape, seed, dtype=tf.float32, **limits):
-    """`tf.random.stateless_uniform` with one algorithm everywhere: the same values under XLA."""
-    return tf.random.stateless_uniform(shape, seed, dtype=dtype, alg=_ALGORITHM, **limits)
-
-
-def fold_in(seed, number):
-    """`tf.random.experimental.stateless_fold_in`: another seed `[2]` for each integer."""
-    # XLA reads 32-bit seeds in another way.
-    seed, number = tf.cast(seed, tf.int64), tf.cast(number, tf.int64)
-    return tf.random.experimental.stateless_fold_in(seed, number, alg=_ALGORITHM)
+from rank4class_tf.ops import random
 
 
 def sample_items(seed, eligible, num_sampled):
@@ -38,7 +25,7 @@ def sample_items(seed, eligible, num_sampled):
     """
     eligible = tf.convert_to_tensor(eligible)
     # Equal keys, in 2**23, would favour the lower id; the bias is beyond measure.
-    keys = tf.where(eligible, uniform(tf.shape(eligible), seed), -1.0)
+    keys = tf.where(eligible, random.uniform(tf.shape(eligible), seed), -1.0)
     missing = tf.maximum(num_sampled - tf.shape(keys)[1], 0)
     keys = tf.pad(keys, [[0, 0], [0, missing]], constant_values=-1.0)
     keys, ids = tf.math.top_k(keys, num_sampled)

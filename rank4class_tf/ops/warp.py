@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _positives
 from rank4class_tf.ops.ordered_weights import get_weights
-from rank4class_tf.ops.sampling import uniform
+from rank4class_tf.ops.random import uniform
 
 
 def warp_loss(

@@ -7,14 +7,14 @@ from tensorflow import keras
 
 from rank4class_tf import ops
 from rank4class_tf.losses import ApproxNDCGLoss, GumbelApproxNDCGLoss
-from rank4class_tf.ops import _random
+from rank4class_tf.ops import random
 
 from ..ops import listwise_oracles as oracles
 
 
 def test_value_and_gradient_by_definition(rng):
     scores, labels = rng.normal(size=(2, 6)), np.array([[0, 1.0, 0, 2, 0, 0], [1.0, 0, 0, 0, 0, 0]])
-    noise = [ops.gumbel_noise([2, 6], _random.fold_in([3, 4], t), tf.float64) for t in range(5)]
+    noise = [ops.gumbel_noise([2, 6], random.fold_in([3, 4], t), tf.float64) for t in range(5)]
     ids = np.array([[1, 3], [0, -1]])
     relevance = np.array([[1.0, 2.0], [1.0, 0.0]])
     variable = tf.constant(scores)

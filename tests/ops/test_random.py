@@ -5,13 +5,13 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class_tf.ops import _random
+from rank4class_tf.ops import random
 
 SIZE = 1 << 18
 
 
 def draw(*seed, size=SIZE):
-    return _random.uniform([size], seed, tf.float64).numpy()
+    return random.uniform([size], seed, tf.float64).numpy()
 
 
 def test_is_uniform():
@@ -41,7 +41,7 @@ def test_seeds_give_independent_draws(other):
 
 
 def test_folded_seeds_are_distinct_and_uniform():
-    seeds = tf.stack([_random.fold_in([5, 0], i) for i in range(500)]).numpy()
+    seeds = tf.stack([random.fold_in([5, 0], i) for i in range(500)]).numpy()
     assert len({tuple(seed) for seed in seeds}) == 500
     for half in seeds.T:
         assert len(set(half)) == 500
@@ -55,8 +55,32 @@ def test_folded_seeds_are_distinct_and_uniform():
 def test_graph_and_xla_draw_the_same(jit_compile):
     @tf.function(jit_compile=jit_compile)
     def graph(seed, data):
-        return _random.uniform([3, 5], _random.fold_in(seed, data), tf.float32)
+        return random.uniform([3, 5], random.fold_in(seed, data), tf.float32)
 
     seed = tf.constant([7, 2**60], tf.int64)
-    expected = _random.uniform([3, 5], _random.fold_in(seed, 9), tf.float32)
+    expected = random.uniform([3, 5], random.fold_in(seed, 9), tf.float32)
     np.testing.assert_array_equal(graph(seed, tf.constant(9)), expected)
+
+
+@pytest.mark.parametrize("limit", [3, 1000, 3 * 2**29])
+def test_integers_are_uniform(limit):
+    values = random.uniform_integers([SIZE], (1, 2), limit).numpy()
+    assert values.min() >= 0 and values.max() < limit
+    bins = min(limit, 64)
+    counts = np.bincount(values * bins // limit, minlength=bins)
+    # An even share of the integers falls into each bin, up to one.
+    expected = np.diff([-(-limit * i // bins) for i in range(bins + 1)]) * (SIZE / limit)
+    assert scipy.stats.chisquare(counts, expected).pvalue > 1e-4
+
+
+def test_integers_are_the_product_with_64_bits():
+    seed, limit = (1, 2), 2**31 - 1
+    high, low = (
+        random.bits([100], random.fold_in(seed, half)).numpy().astype(object) for half in (0, 1)
+    )
+    expected = [(a * 2**32 + b) * limit >> 64 for a, b in zip(high, low, strict=True)]
+    assert random.uniform_integers([100], seed, limit).numpy().tolist() == expected
+
+
+def test_no_two_words_are_equal():
+    assert len(set(random.bits([SIZE], (3, 1)).numpy())) == SIZE

@@ -28,7 +28,7 @@ def fold_in(seed, data):
     return tf.cast(state, tf.int64)
 
 
-def uniform(shape, seed, dtype):
+def uniform(shape, seed, dtype=tf.float32):
     """Uniform draws from 2**23 evenly spaced values in (0, 1), symmetric about 1/2.
 
     Args:
@@ -36,11 +36,38 @@ def uniform(shape, seed, dtype):
         seed: two integers, int64.
         dtype: floating type of at least 32 bits.
     """
+    words = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
+    return (tf.cast(tf.cast(words, tf.int32), dtype) + 0.5) * 2.0**-23
+
+
+def uniform_integers(shape, seed, limit):
+    """Uniform draws from the integers in [0, limit).
+
+    Args:
+        shape: of the result.
+        seed: two integers, int64.
+        limit: an int in [1, 2**31).
+
+    Returns:
+        An int64 tensor of that shape.
+
+    Example:
+        >>> int(tf.reduce_max(uniform_integers([1000], seed=[1, 2], limit=3)))
+        2
+    """
+    # The product with a fraction of 64 bits, so that no limit favours some integers.
+    high, low = (tf.cast(bits(shape, fold_in(seed, half)), tf.int64) for half in (0, 1))
+    shift = tf.constant(32, tf.int64)
+    carried = tf.bitwise.right_shift(low * limit, shift)
+    return tf.bitwise.right_shift(high * limit + carried, shift)
+
+
+def bits(shape, seed):
+    """Words of 32 random bits, uint32; no two of a call are equal."""
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
     step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
     index = tf.cast(tf.range(tf.reduce_prod(shape)), tf.uint32)
-    bits = tf.bitwise.right_shift(_mix(index * step + start), tf.constant(9, tf.uint32))
-    return tf.reshape((tf.cast(tf.cast(bits, tf.int32), dtype) + 0.5) * 2.0**-23, shape)
+    return tf.reshape(_mix(index * step + start), shape)
 
 
 def _mix(x):
