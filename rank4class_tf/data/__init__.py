@@ -8,6 +8,7 @@ from rank4class_tf.data._extreme import (
     write_extreme_classification,
 )
 from rank4class_tf.data._goemotions import goemotions
+from rank4class_tf.data._goemotions_words import goemotions_words
 from rank4class_tf.data._movielens import movielens
 from rank4class_tf.data._planted import planted_points
 from rank4class_tf.data._splits import Splits
@@ -20,6 +21,7 @@ __all__ = [
     "extreme_classification",
     "from_pairs",
     "goemotions",
+    "goemotions_words",
     "movielens",
     "planted_points",
     "read_header",

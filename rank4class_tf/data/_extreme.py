@@ -3,9 +3,9 @@
 import gzip
 
 import numpy as np
-import tensorflow as tf
 
 from rank4class_tf import _checks
+from rank4class_tf.data import _sparse
 
 
 def extreme_classification(path, batch_size=256, one_label=False, rows=None, seed=None):
@@ -47,32 +47,17 @@ def extreme_classification(path, batch_size=256, one_label=False, rows=None, see
     num_points, num_features, _ = read_header(path)
     keep = None if rows is None else frozenset(int(row) for row in rows)
 
-    def batches():
+    def points():
         rng = np.random.default_rng(seed)
-        batch = []
-        for number, point in enumerate(_points(path), start=1):
-            if keep is not None and number not in keep or one_label and not point[0]:
+        for number, (labels, *features) in enumerate(_points(path), start=1):
+            if keep is not None and number not in keep or one_label and not labels:
                 continue
-            if one_label:
-                point = ([rng.choice(point[0])], *point[1:])
-            batch.append(point)
-            if len(batch) == batch_size:
-                yield _arrays(batch, num_features, one_label)
-                batch = []
-        if batch:
-            yield _arrays(batch, num_features, one_label)
+            yield [rng.choice(labels)] if one_label else labels, *features
 
-    dataset = tf.data.Dataset.from_generator(
-        batches,
-        output_signature=(
-            tf.SparseTensorSpec([None, num_features], tf.float32),
-            tf.TensorSpec([None] if one_label else [None, None], tf.int64),
-        ),
-    )
-    if not one_label:  # How many points have a label is known only at the end.
-        count = num_points if keep is None else len(keep)
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-count // batch_size)))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    count = num_points if keep is None else len(keep)
+    if one_label:  # How many points have a label is known only at the end.
+        return _sparse.batches(points, num_features, batch_size, one_label=True)
+    return _sparse.batches(points, num_features, batch_size, count)
 
 
 def read_header(path):
@@ -189,19 +174,3 @@ def _check_range(path, number, what, values, limit):
             raise ValueError(
                 f"{path}, line {number}: a {what} must be in [0, {limit}). Received: {value}."
             )
-
-
-def _arrays(batch, num_features, one_label):
-    """A batch as a sparse tensor and padded labels."""
-    rows, columns, values = [], [], []
-    width = max(1, max(len(labels) for labels, _, _ in batch))
-    class_ids = np.full([len(batch), width], -1, np.int64)
-    for row, (labels, ids, of_ids) in enumerate(batch):
-        class_ids[row, : len(labels)] = labels
-        order = np.argsort(ids, kind="stable")  # A sparse tensor has its columns in order.
-        rows += [row] * len(ids)
-        columns += np.asarray(ids, np.int64)[order].tolist()
-        values += np.asarray(of_ids, np.float32)[order].tolist()
-    indices = np.array([rows, columns], np.int64).T.reshape(-1, 2)
-    features = tf.SparseTensor(indices, np.array(values, np.float32), [len(batch), num_features])
-    return features, class_ids[:, 0] if one_label else class_ids

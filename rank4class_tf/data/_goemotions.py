@@ -9,7 +9,7 @@ from rank4class_tf.data import _splits
 
 _TEXT = "comment_text"
 # Examples are read in batches: one by one, TFDS takes several times longer.
-_READ_BATCH = 1024
+READ_BATCH = 1024
 _UNKNOWN = 1
 
 
@@ -50,16 +50,12 @@ def goemotions(data_dir=None, batch_size=256, max_tokens=20_000, sequence_length
     if _checks.positive_int("max_tokens", max_tokens) < 3:
         raise ValueError(f"`max_tokens` must be at least 3. Received: max_tokens={max_tokens}.")
     seed = _splits.check_seed(seed)
-    tfds = _splits.import_extra("tensorflow_datasets")
-    parts, info = tfds.load("goemotions", data_dir=data_dir, batch_size=_READ_BATCH, with_info=True)
-    class_names = [name for name in info.features if name != _TEXT]
-    train, validation, test = (
-        _single_label(parts[name], class_names) for name in ("train", "validation", "test")
-    )
+    parts, class_names = read(data_dir)
+    train, validation, test = (_single_label(*part) for part in parts)
     vectorize = keras.layers.TextVectorization(
         max_tokens=max_tokens, output_sequence_length=sequence_length
     )
-    vectorize.adapt(tf.data.Dataset.from_tensor_slices(train[0]).batch(_READ_BATCH))
+    vectorize.adapt(tf.data.Dataset.from_tensor_slices(train[0]).batch(READ_BATCH))
     return _splits.from_arrays(
         *((_features(vectorize, texts), ids) for texts, ids in (train, validation, test)),
         batch_size=batch_size,
@@ -69,6 +65,20 @@ def goemotions(data_dir=None, batch_size=256, max_tokens=20_000, sequence_length
     )
 
 
+def read(data_dir):
+    """Returns texts and label matrix of train, validation and test, and the labels' names."""
+    tfds = _splits.import_extra("tensorflow_datasets")
+    parts, info = tfds.load("goemotions", data_dir=data_dir, batch_size=READ_BATCH, with_info=True)
+    class_names = [name for name in info.features if name != _TEXT]
+
+    def arrays(part):
+        batches = list(part.as_numpy_iterator())
+        labels = [np.stack([batch[name] for name in class_names], axis=-1) for batch in batches]
+        return np.concatenate([batch[_TEXT] for batch in batches]), np.concatenate(labels)
+
+    return [arrays(parts[name]) for name in ("train", "validation", "test")], class_names
+
+
 def _features(vectorize, texts):
     """Returns the words of each text, at least one: a masked mean over none would be NaN."""
     tokens = vectorize(texts)
@@ -76,12 +86,7 @@ def _features(vectorize, texts):
     return tf.concat([first, tokens[:, 1:]], axis=-1)
 
 
-def _single_label(part, class_names):
+def _single_label(texts, label_matrix):
     """Returns the texts and the class ids of the comments with one label."""
-    texts, labels = [], []
-    for batch in part.as_numpy_iterator():
-        texts.append(batch[_TEXT])
-        labels.append(np.stack([batch[name] for name in class_names], axis=-1))
-    label_matrix = np.concatenate(labels)
     single = label_matrix.sum(axis=-1) == 1
-    return tf.constant(np.concatenate(texts)[single]), label_matrix[single].argmax(axis=-1)
+    return tf.constant(texts[single]), label_matrix[single].argmax(axis=-1)

@@ -1,34 +1,13 @@
 import collections
-import csv
-import pathlib
-import re
-import shutil
 import sys
 
 import numpy as np
 import pytest
 
 from rank4class_tf import data
+from tests.data.goemotions_files import raw_comments
 
-RAW = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "raw"
-FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 MAX_TOKENS, LENGTH = 4000, 12
-# What TextVectorization strips by default, and bytes: it knows ASCII letters and spaces alone.
-PUNCTUATION = re.compile(rb"""[!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']""")
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    """A data directory of TensorFlow Datasets in which GoEmotions is already downloaded."""
-    missing = [str(RAW / name) for name in FILES.values() if not (RAW / name).exists()]
-    if missing:
-        pytest.skip(f"the raw GoEmotions files are not at hand: {', '.join(missing)}")
-    folder = tmp_path_factory.mktemp("tfds")
-    manual = folder / "downloads" / "manual"
-    manual.mkdir(parents=True)
-    for name in FILES.values():
-        shutil.copy(RAW / name, manual)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +27,7 @@ def splits(build):
 
 def read_raw(split):
     """The words and the label of the comments with one label, from the raw file."""
-    with open(RAW / FILES[split], encoding="utf-8", newline="") as lines:
-        rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [
-            (PUNCTUATION.sub(b"", text.encode().lower()).split(), int(labels))
-            for text, labels, _ in rows
-            if "," not in labels
-        ]
+    return [(words, int(labels)) for words, labels in raw_comments(split) if "," not in labels]
 
 
 @pytest.mark.slow

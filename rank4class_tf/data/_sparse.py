@@ -1,0 +1,48 @@
+"""Batches of sparse features."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+
+def batches(points, num_features, batch_size, num_points=None, one_label=False):
+    """A `tf.data.Dataset` of the points that the function `points` yields, anew each epoch.
+
+    A point is `(labels, feature_ids, feature_values)`. A batch is a float32 `tf.SparseTensor`
+    `[batch, num_features]` and class ids, int64: `[batch, P]` padded with -1 or, with `one_label`,
+    `[batch]`. The dataset knows its length where `num_points` is given.
+    """
+
+    def arrays():
+        rest = iter(points())
+        while batch := list(itertools.islice(rest, batch_size)):
+            yield _arrays(batch, num_features, one_label)
+
+    dataset = tf.data.Dataset.from_generator(
+        arrays,
+        output_signature=(
+            tf.SparseTensorSpec([None, num_features], tf.float32),
+            tf.TensorSpec([None] if one_label else [None, None], tf.int64),
+        ),
+    )
+    if num_points is not None:
+        length = -(-num_points // batch_size)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _arrays(batch, num_features, one_label):
+    """A batch as a sparse tensor and padded labels."""
+    rows, columns, values = [], [], []
+    width = max(1, max(len(labels) for labels, _, _ in batch))
+    class_ids = np.full([len(batch), width], -1, np.int64)
+    for row, (labels, ids, of_ids) in enumerate(batch):
+        class_ids[row, : len(labels)] = labels
+        order = np.argsort(ids, kind="stable")  # A sparse tensor has its columns in order.
+        rows += [row] * len(ids)
+        columns += np.asarray(ids, np.int64)[order].tolist()
+        values += np.asarray(of_ids, np.float32)[order].tolist()
+    indices = np.array([rows, columns], np.int64).T.reshape(-1, 2)
+    features = tf.SparseTensor(indices, np.array(values, np.float32), [len(batch), num_features])
+    return features, class_ids[:, 0] if one_label else class_ids
