@@ -1,31 +1,88 @@
 """Trains a classifier for many classes by stochastic negative mining, and shows the best five.
 
+    python examples/extreme_classification.py --dataset words --data-dir data
     python examples/extreme_classification.py --train train.txt --test test.txt
 
-The files have the format of the Extreme Classification Repository. Without files, artificial
-points with a long tail of labels stand in. The model is that of Reddi et al. 2019: sparse
-features, a layer of 512 with ReLU, a linear one of 512, and class embeddings, all scaled to
-length 1.
+Datasets are `planted`, artificial points with a long tail of labels; `words`, a word held out of a
+comment of GoEmotions; and files of the format of the Extreme Classification Repository. The model
+is that of Reddi et al. 2019: sparse features, a layer of 512 with ReLU, a linear one of 512, and
+class embeddings, all scaled to length 1.
+
+`--optimizer sgd --momentum 0.9` trains as in that paper: the rows of the first layer and of the
+class embeddings by plain SGD, the linear layer with momentum. Its learning rates are large.
 """
 
 import argparse
+import dataclasses
 import pathlib
 import tempfile
 
+import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import data, layers, losses, metrics, models, ops, optimizers
 
 
-def planted_files(folder):
-    """Writes artificial points for training and testing, and returns the two files."""
-    paths = []
-    for name, points, seed in (("train.txt", 20_000, 1), ("test.txt", 2_000, 2)):
-        paths.append(pathlib.Path(folder, name))
-        data.write_extreme_classification(
-            paths[-1], data.planted_points(points, 5_000, 2_000, seed), 5_000, 2_000
-        )
-    return paths
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Batches of sparse features and class ids, to learn from, to choose by and to report."""
+
+    train: tf.data.Dataset
+    validation: tf.data.Dataset
+    test: tf.data.Dataset
+    num_features: int
+    num_classes: int
+
+
+def files(train, validation, test, batch_size):
+    """Files of the Extreme Classification Repository, in the order of their lines."""
+    _, num_features, num_classes = data.read_header(train)
+    parts = [data.extreme_classification(path, batch_size) for path in (train, validation, test)]
+    return Task(*parts, num_features, num_classes)
+
+
+def planted(folder, batch_size, sizes=(20_000, 2_000, 2_000), num_features=5_000, num_labels=2_000):
+    """Artificial points, written to files in a folder."""
+    paths = [pathlib.Path(folder, name) for name in ("train.txt", "validation.txt", "test.txt")]
+    for seed, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        points = data.planted_points(size, num_features, num_labels, seed)
+        data.write_extreme_classification(path, points, num_features, num_labels)
+    return files(*paths, batch_size)
+
+
+def words(data_dir, batch_size, seed):
+    """The words of GoEmotions; features and classes are numbered alike."""
+    splits = data.goemotions_words(data_dir, batch_size, seed)
+    parts = (splits.train, splits.validation, splits.test)
+    return Task(*parts, splits.num_classes, splits.num_classes)
+
+
+def build(task, weights, optimizer, width=512, num_sampled=1024, seed=0):
+    """The paper's model, compiled; `weights` are those of the sampled negatives in their order."""
+    encoder = keras.Sequential(
+        [
+            keras.layers.Input((task.num_features,), sparse=True),
+            layers.SparseDense(width),
+            keras.layers.Activation("relu"),
+            keras.layers.Dense(width),
+        ]
+    )
+    model = models.ExtremeClassifier(
+        encoder, task.num_classes, width, num_sampled=num_sampled, seed=seed
+    )
+    model.compile(
+        optimizer,
+        loss=losses.OrderedWeightedLoss("binary", weights=weights),
+        metrics=[metrics.PrecisionAtK([1, 3, 5]), metrics.RecallAtK([1, 3, 5])],
+    )
+    return model
+
+
+def get_optimizer(name, learning_rate, momentum):
+    """An optimizer that updates the rows that a batch touches."""
+    if name == "sgd":
+        return optimizers.RowwiseSGD(learning_rate, momentum, momentum_of_rows=False)
+    return optimizers.RowwiseAdagrad(learning_rate)
 
 
 def parse_args(argv=None):
@@ -33,17 +90,35 @@ def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--train", type=pathlib.Path, help="a file to learn from")
-    parser.add_argument("--test", type=pathlib.Path, help="a file to report")
+    parser.add_argument("--dataset", choices=["planted", "words"], default="planted")
+    parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
+    parser.add_argument("--train", type=pathlib.Path, help="a file to learn from instead")
+    parser.add_argument("--test", type=pathlib.Path, help="a file to report instead")
     parser.add_argument("--num-sampled", type=int, default=1024, help="classes sampled, B")
     parser.add_argument("--mined", type=int, default=1, help="the highest that count, k'")
     parser.add_argument("--width", type=int, default=512, help="of encodings and embeddings")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--learning-rate", type=float, default=0.1, help="of Adagrad")
+    parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="adagrad")
+    parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument("--momentum", type=float, default=0.0, help="of the linear layer, for sgd")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=pathlib.Path, help="a file for the trained model, .keras")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if (args.train is None) != (args.test is None):
+        parser.error("--train and --test go together")
+    if args.momentum and args.optimizer != "sgd":
+        parser.error("--momentum needs --optimizer sgd")
+    return args
+
+
+def load(args, folder):
+    """The task that the command line names; files have no validation part of their own."""
+    if args.train:
+        return files(args.train, args.test, args.test, args.batch_size)
+    if args.dataset == "words":
+        return words(args.data_dir, args.batch_size, args.seed)
+    return planted(folder, args.batch_size)
 
 
 def main(argv=None):
@@ -51,34 +126,23 @@ def main(argv=None):
     args = parse_args(argv)
     keras.utils.set_random_seed(args.seed)
     with tempfile.TemporaryDirectory() as folder:
-        train_file, test_file = (args.train, args.test) if args.train else planted_files(folder)
-        _, num_features, num_classes = data.read_header(train_file)
-        train = data.extreme_classification(train_file, args.batch_size)
-        test = data.extreme_classification(test_file, args.batch_size)
-
-        encoder = keras.Sequential(
-            [
-                keras.layers.Input((num_features,), sparse=True),
-                layers.SparseDense(args.width),
-                keras.layers.Activation("relu"),
-                keras.layers.Dense(args.width),
-            ]
-        )
-        model = models.ExtremeClassifier(
-            encoder, num_classes, args.width, num_sampled=args.num_sampled, seed=args.seed
-        )
-        model.compile(
-            optimizers.RowwiseAdagrad(args.learning_rate),
-            loss=losses.OrderedWeightedLoss("binary", weights=ops.TopKWeights(args.mined)),
-            metrics=[metrics.PrecisionAtK([1, 3, 5]), metrics.RecallAtK([1, 3, 5])],
+        task = load(args, folder)
+        model = build(
+            task,
+            ops.TopKWeights(args.mined),
+            get_optimizer(args.optimizer, args.learning_rate, args.momentum),
+            args.width,
+            args.num_sampled,
+            args.seed,
         )
         # The order is that of the file; one that is not random should be brought into such.
-        model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)
-        results = model.evaluate(test, return_dict=True, verbose=0)
+        model.fit(task.train, epochs=args.epochs, shuffle=False, verbose=2)
+        results = model.evaluate(task.test, return_dict=True, verbose=0)
         for name, value in results.items():
             print(f"{name}: {float(value):.4f}")
-        features, class_ids = next(iter(test))
+        features, class_ids = next(iter(task.test))
         _, best = model.top_k(features, 5)
+        class_ids = tf.reshape(class_ids, [len(class_ids), -1])
         for own, found in zip(class_ids[:3].numpy(), best[:3].numpy(), strict=True):
             print(f"classes {[int(i) for i in own if i >= 0]}, best five {found.tolist()}")
     if args.out:

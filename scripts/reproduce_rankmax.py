@@ -20,13 +20,16 @@ import argparse
 import itertools
 import json
 import pathlib
-import time
+import sys
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
 import rank4class_tf as r4c
+from scripts import experiments
 
 # What the paper's Table 2 has for its smallest dataset.
 PAPER = {
@@ -118,30 +121,23 @@ def run(loss_name, learning_rate, l2, users, seed, args, test):
         return value
 
     score = tf.function(model, reduce_retracing=True)
-    history, best, best_weights, trained = [], None, None, 0.0
-    train = users.batches("train", args.batch_size, ragged=True, seed=seed)
-    for epoch in range(1, args.epochs + 1):
-        start = time.perf_counter()
-        value = sum(float(step(features["items"])) for features, _ in train)
-        trained += time.perf_counter() - start
+    batches = users.batches("train", args.batch_size, ragged=True, seed=seed)
+
+    def train(epoch):
+        value = sum(float(step(features["items"])) for features, _ in batches)
         if not np.isfinite(value):
             raise ArithmeticError(f"{loss_name}: the loss is {value} in epoch {epoch}.")
-        if epoch % args.evaluate_every:
-            continue
-        history.append({"epoch": epoch, "seconds": trained, **evaluate(score, users, "validation")})
-        if best is None or history[-1]["AP@10"] > best["AP@10"]:
-            best, best_weights = history[-1], model.get_weights()
-        if epoch - best["epoch"] >= args.patience:
-            break
-    model.set_weights(best_weights)
-    result = {
-        "loss": loss_name,
-        "learning_rate": learning_rate,
-        "l2": l2,
-        "seed": seed,
-        "validation": best,
-        "history": history,
-    }
+
+    history, best = experiments.train_to_best(
+        model,
+        args.epochs,
+        args.evaluate_every,
+        train,
+        evaluate=lambda: evaluate(score, users, "validation"),
+        metric="AP@10",
+        patience=args.patience,
+    )
+    result = {"validation": best, "history": history}
     if test:
         result["test"] = evaluate(score, users, "test")
     return result
@@ -149,44 +145,32 @@ def run(loss_name, learning_rate, l2, users, seed, args, test):
 
 def cached(loss_name, learning_rate, l2, seed, args, test):
     """A run from its file, or done now and put there."""
-    path = args.out / f"{loss_name}-{learning_rate:g}-{l2:g}-{seed}.json"
-    if path.exists():
-        result = json.loads(path.read_text())
-        if "test" in result or not test:
-            return result
-    users = r4c.data.movielens(args.version, args.data_dir, seed=seed)
-    start = time.process_time()
-    result = run(loss_name, learning_rate, l2, users, seed, args, test)
-    result["cpu_seconds"] = time.process_time() - start
-    path.write_text(json.dumps(result))
-    best = result["validation"]
-    print(
-        f"{path.stem}: validation AP@10 {best['AP@10']:.4f} in epoch {best['epoch']}, "
-        f"test {result.get('test')}, {result['cpu_seconds']:.0f} CPU s",
-        flush=True,
+
+    def make():
+        users = r4c.data.movielens(args.version, args.data_dir, seed=seed)
+        return run(loss_name, learning_rate, l2, users, seed, args, test)
+
+    return experiments.cached(
+        args.out / f"{loss_name}-{learning_rate:g}-{l2:g}-{seed}.json",
+        {"loss": loss_name, "learning_rate": learning_rate, "l2": l2, "seed": seed},
+        make,
+        needs=("test",) if test else (),
     )
-    return result
 
 
 def summary(chosen, runs, args):
     """The Markdown of the results."""
-    lines = [
-        f"MovieLens {args.version}, test part, mean ± standard deviation of seeds {args.seeds}.",
-        "",
-        "| loss | learning rate | L2 | AP@10 | accuracy | R@100 | CPU s per run | paper |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    head = ["loss", "learning rate", "L2", *METRICS, "CPU s per run", "paper"]
+    rows = []
     for name, results in runs.items():
-        cells = []
-        for metric in METRICS:
-            values = [result["test"][metric] for result in results]
-            cells.append(f"{np.mean(values):.3f} ± {np.std(values):.3f}")
+        figures = [[result["test"][metric] for result in results] for metric in METRICS]
         seconds = np.mean([result["cpu_seconds"] for result in results])
         rate, l2 = chosen[name]
         paper = " / ".join(f"{value:.3f}" for value in PAPER[name])
-        cells = [name, f"{rate:g}", f"{l2:g}", *cells, f"{seconds:.0f}", paper]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        cells = [name, f"{rate:g}", f"{l2:g}", *map(experiments.plus_minus, figures)]
+        rows.append([*cells, f"{seconds:.0f}", paper])
+    title = f"MovieLens {args.version}, test part, mean ± standard deviation of seeds {args.seeds}."
+    return "\n".join([title, "", *experiments.table(head, rows)]) + "\n"
 
 
 def draw(tuning, path):
@@ -197,13 +181,14 @@ def draw(tuning, path):
     from matplotlib import pyplot as plt
 
     rates = sorted({result["learning_rate"] for result in tuning})
+    names = [name for name in LOSSES if any(result["loss"] == name for result in tuning)]
     figure, axes = plt.subplots(2, 2, figsize=(9, 6), sharey="row")
     colors = dict(zip(LOSSES, ("tab:red", "tab:blue", "tab:green"), strict=True))
     styles = dict(zip(rates, itertools.cycle(("-", "--", ":", "-.")), strict=False))
     for row, metric in enumerate(("AP@10", "R@100")):
         for column, key in enumerate(("epoch", "seconds")):
             axis = axes[row, column]
-            for loss_name, rate in itertools.product(LOSSES, rates):
+            for loss_name, rate in itertools.product(names, rates):
                 of_rate = [
                     r for r in tuning if (r["loss"], r["learning_rate"]) == (loss_name, rate)
                 ]

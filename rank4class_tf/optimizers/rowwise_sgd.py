@@ -15,10 +15,13 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
 
     $$v_r \leftarrow \mu v_r - \eta g, \qquad w_r \leftarrow w_r + v_r$$
 
-    and all else as `keras.optimizers.SGD`. The momentum of a row decays when the row is touched.
+    and all else as `keras.optimizers.SGD`. The momentum of a row decays when the row is touched: a
+    rare row takes up a step of long ago. `momentum_of_rows=False` leaves rows without momentum, as
+    "Stochastic Negative Mining" trains its embeddings, section 5.
 
     Args:
         *args: as in `keras.optimizers.SGD`.
+        momentum_of_rows: whether rows have momentum too, or only what is updated as a whole.
         **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
             With momentum 0, the default, nothing but the weights is kept.
 
@@ -27,12 +30,20 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
         0.5
     """
 
+    def __init__(self, *args, momentum_of_rows=True, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.momentum_of_rows = momentum_of_rows
+
     def update_rows(self, ids, gradients, variable, learning_rate):
         """The rule of the touched rows."""
         step = -learning_rate * gradients
-        if self.momentum:
+        if self.momentum and self.momentum_of_rows:
             velocities = self.slot(self.momentums, variable)
             velocity = self.momentum * tf.gather(velocities, ids) + step
             _rows.set_rows(velocities, ids, velocity)
             step = self.momentum * velocity + step if self.nesterov else velocity
         _rows.set_rows(variable, ids, tf.gather(variable, ids) + step)
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        return {**super().get_config(), "momentum_of_rows": self.momentum_of_rows}

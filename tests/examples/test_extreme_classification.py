@@ -1,27 +1,57 @@
 """The example learns from a file, and from its own points."""
 
-import importlib.util
-import pathlib
-
 import pytest
+import tensorflow as tf
 
-from rank4class_tf import data
+from examples import extreme_classification as example
+from rank4class_tf import data, optimizers
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "examples" / "extreme_classification.py"
+OPTIONS = ["--num-sampled", "40", "--width", "32", "--epochs", "5", "--batch-size", "32"]
+
+
+def precision_at_1(capsys):
+    lines = capsys.readouterr().out.splitlines()
+    return float(dict(line.split(": ") for line in lines if ": " in line)["precision_at_1"])
 
 
 @pytest.mark.slow
 def test_learns_from_files(tmp_path, capsys):
-    spec = importlib.util.spec_from_file_location("extreme_classification_example", SCRIPT)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
     for name, points, seed in (("train.txt", 1500, 1), ("test.txt.gz", 100, 2)):
         planted = data.planted_points(points, 300, 100, seed)
         data.write_extreme_classification(tmp_path / name, planted, 300, 100)
-    files = ["--train", tmp_path / "train.txt", "--test", tmp_path / "test.txt.gz"]
-    options = ["--num-sampled", 40, "--width", 32, "--epochs", 5, "--batch-size", 32]
-    example.main([str(word) for word in [*files, *options, "--out", tmp_path / "m.keras"]])
-    lines = dict(line.split(": ") for line in capsys.readouterr().out.splitlines() if ": " in line)
+    files = ["--train", str(tmp_path / "train.txt"), "--test", str(tmp_path / "test.txt.gz")]
+    example.main([*files, *OPTIONS, "--out", str(tmp_path / "m.keras")])
     # The most frequent label has a fifth of all; chance is below that.
-    assert float(lines["precision_at_1"]) > 0.5
+    assert precision_at_1(capsys) > 0.5
     assert (tmp_path / "m.keras").exists()
+
+
+def test_own_points_are_in_three_parts(tmp_path):
+    task = example.planted(tmp_path, 50, sizes=(20, 10, 10), num_features=30, num_labels=12)
+    assert (task.num_features, task.num_classes) == (30, 12)
+    train, validation, test = (
+        tf.sparse.to_dense(next(iter(part))[0]).numpy()
+        for part in (task.train, task.validation, task.test)
+    )
+    assert [len(part) for part in (train, validation, test)] == [20, 10, 10]
+    for one, other in ((train[:10], validation), (validation, test), (train[:10], test)):
+        assert (one != other).any()
+
+
+def test_momentum_is_that_of_the_linear_layer():
+    optimizer = example.get_optimizer("sgd", 2.0, 0.9)
+    assert (optimizer.momentum, optimizer.momentum_of_rows) == (0.9, False)
+    assert isinstance(example.get_optimizer("adagrad", 0.1, 0.0), optimizers.RowwiseAdagrad)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--momentum 0.9", "--momentum needs --optimizer sgd"),
+        ("--test x.txt", "--train and --test go together"),
+    ],
+)
+def test_bad_command_lines(words, message, capsys):
+    with pytest.raises(SystemExit):
+        example.parse_args(words.split())
+    assert message in capsys.readouterr().err

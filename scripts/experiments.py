@@ -1,0 +1,70 @@
+"""What the reproductions share: runs kept in files, the best epoch, and Markdown."""
+
+import json
+import time
+
+import numpy as np
+
+
+def cached(path, settings, make, needs=()):
+    """A run from its file, or made now and put there.
+
+    Args:
+        path: the file.
+        settings: a dict of what the run depends on; a file with others is not used.
+        make: a function that does the run and returns a dict.
+        needs: keys that the run must have.
+    """
+    if path.exists():
+        result = json.loads(path.read_text())
+        if settings.items() <= result.items() and set(needs) <= result.keys():
+            return result
+    start = time.process_time()
+    result = {**settings, **make()}
+    result["cpu_seconds"] = time.process_time() - start
+    path.write_text(json.dumps(result))
+    print(f"{path.stem}: {result['cpu_seconds']:.0f} CPU s", flush=True)
+    return result
+
+
+def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patience):
+    """Trains a model and leaves it with the weights of the best epoch.
+
+    Args:
+        model: a Keras model.
+        epochs: how many, at most.
+        evaluate_every: how many epochs lie between evaluations; the last one is evaluated too.
+        train: a function of an epoch's number that trains for that epoch.
+        evaluate: a function that returns a dict of validation figures.
+        metric: the key of the figure that decides, the higher the better.
+        patience: how many epochs to go on without a better one.
+
+    Returns:
+        The figures of the evaluated epochs, a list of dicts with `epoch` and `seconds` of training
+        so far, and the best of these.
+    """
+    history, best, best_weights, seconds = [], None, None, 0.0
+    for epoch in range(1, epochs + 1):
+        start = time.perf_counter()
+        train(epoch)
+        seconds += time.perf_counter() - start
+        if epoch % evaluate_every and epoch != epochs:
+            continue
+        history.append({"epoch": epoch, "seconds": seconds, **evaluate()})
+        if best is None or history[-1][metric] > best[metric]:
+            best, best_weights = history[-1], model.get_weights()
+        if epoch - best["epoch"] >= patience:
+            break
+    model.set_weights(best_weights)
+    return history, best
+
+
+def plus_minus(values):
+    """Mean and standard deviation of some values, as a text."""
+    return f"{np.mean(values):.3f} ± {np.std(values):.3f}"
+
+
+def table(head, rows):
+    """Lines of a Markdown table; cells are texts."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
