@@ -9,6 +9,10 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _labels, ops
 from rank4class_tf.layers._base import Head
 
+# Up to so many shared negatives for each mined one, gradients through the product of all encodings
+# and all negatives cost less than rows of its own for each example.
+_NEGATIVES_PER_MINED = 64
+
 
 # In a graph the steps reuse memory; eagerly, each would take that of a whole table.
 @tf.function(
@@ -33,7 +37,8 @@ class SampledScores(Head):
     uniformly without replacement and anew at each call in training, those that are no class of the
     example. A mined call finds the `num_mined` highest of these without gradients and scores them
     again with gradients: its backward pass, and the rows of the table it touches, cost what
-    `num_mined` classes cost.
+    `num_mined` classes cost. Of a shared sample not much larger than `num_mined`, it takes the
+    gradient of all scores instead, where that costs less.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and section 5.
@@ -141,18 +146,20 @@ class SampledScores(Head):
         own = self._draw_one(positives, seed)
         negatives = self._draw_negatives(tf.shape(positives)[0], seed)
 
-        if num_mined is None or num_mined == self.num_negatives:
+        shared = negatives.shape.rank == 1
+        all_count = num_mined is None or num_mined == self.num_negatives
+        if all_count or shared and num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
             scores = self._mask(self._score(encodings, negatives), negatives, positives)
+            if not all_count:
+                index = tf.math.top_k(tf.stop_gradient(scores), num_mined).indices
+                scores = tf.gather(scores, index, batch_dims=1)
             of_own = self._score(encodings, own[:, tf.newaxis])
             scores = tf.concat([of_own, scores], axis=1)
         else:
             found = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
             found = self._mask(found, negatives, positives)
             highest, index = tf.math.top_k(found, num_mined)
-            if negatives.shape.rank == 1:
-                mined = tf.gather(negatives, index)
-            else:
-                mined = tf.gather(negatives, index, batch_dims=1)
+            mined = tf.gather(negatives, index, batch_dims=0 if shared else 1)
             ids = tf.concat([own[:, tf.newaxis], mined], axis=1)
             scores = self._score(encodings, ids)
             there = tf.concat([tf.ones_like(highest[:, :1]), highest], axis=1) > -float("inf")

@@ -8,7 +8,7 @@ import scipy.stats
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf.layers import SampledScores
+from rank4class_tf.layers import SampledScores, sampled_scores
 
 NUM_CLASSES = 30
 ENCODING = tf.ones([1, 1])
@@ -30,6 +30,12 @@ def ids(layer, class_ids, **kwargs):
 
 
 shared = pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+
+
+@pytest.fixture(params=[0, 64], ids=["rows", "product"])
+def way_of_mining(request, monkeypatch):
+    """Mined negatives scored once more, or picked from the scores of all."""
+    monkeypatch.setattr(sampled_scores, "_NEGATIVES_PER_MINED", request.param)
 
 
 @shared
@@ -87,6 +93,7 @@ def test_the_same_seed_and_step_give_the_same_sample():
     np.testing.assert_array_equal(*evaluated)
 
 
+@pytest.mark.usefixtures("way_of_mining")
 @shared
 @pytest.mark.parametrize("num_mined", [1, 3, 8])
 def test_mined_are_the_highest_sampled_negatives(shared, num_mined):
@@ -138,6 +145,7 @@ def test_more_mined_than_sampled_raises():
             revealing().top_k(ENCODING, k)
 
 
+@pytest.mark.usefixtures("way_of_mining")
 @pytest.mark.parametrize("normalize", [True, False])
 @shared
 @pytest.mark.parametrize("num_mined", [None, 2])
@@ -181,6 +189,7 @@ def test_gradients_are_those_of_the_dense_scores(normalize, shared, num_mined, r
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("way_of_mining")
 @shared
 @pytest.mark.parametrize("num_mined", [None, 2])
 def test_xla_equals_eager(shared, num_mined, rng):

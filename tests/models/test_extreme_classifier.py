@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras, losses, metrics, models, ops, optimizers
+from rank4class_tf.layers import sampled_scores
 
 NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
 
@@ -76,9 +77,14 @@ def sampled_classes(model):
     return sorted({int(s) for s in np.concatenate(scores) if not np.isneginf(s)})
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    ("name", "negatives_per_mined"),
+    [("top_1", 0), ("top_1", 64), ("top_4", 0), ("top_4", 64), ("negative_sampling", 64)]
+    + [("softmax", 64)],
+)
 @pytest.mark.parametrize("num_sampled", [12, None], ids=["sampled", "all"])
-def test_step_is_that_of_dense_scores(name, num_sampled, data):
+def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, data, monkeypatch):
+    monkeypatch.setattr(sampled_scores, "_NEGATIVES_PER_MINED", negatives_per_mined)
     features, class_ids = data[0], data[1][:, 0]
     model = make(num_sampled)
     loss = LOSSES[name]()
