@@ -17,6 +17,7 @@ import dataclasses
 import pathlib
 import tempfile
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -104,6 +105,9 @@ def parse_args(argv=None):
     parser.add_argument("--momentum", type=float, default=0.0, help="of the linear layer, for sgd")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=pathlib.Path, help="a file for the trained model, .keras")
+    parser.add_argument(
+        "--export", type=pathlib.Path, help="a folder for classes and test points, to be searched"
+    )
     args = parser.parse_args(argv)
     if (args.train is None) != (args.test is None):
         parser.error("--train and --test go together")
@@ -145,6 +149,12 @@ def main(argv=None):
         class_ids = tf.reshape(class_ids, [len(class_ids), -1])
         for own, found in zip(class_ids[:3].numpy(), best[:3].numpy(), strict=True):
             print(f"classes {[int(i) for i in own if i >= 0]}, best five {found.tolist()}")
+        if args.export:
+            args.export.mkdir(parents=True, exist_ok=True)
+            model.export_classes(args.export / "classes.npy")
+            queries = np.concatenate([model.predict_on_batch(points) for points, _ in task.test])
+            np.save(args.export / "queries.npy", queries)
+            print(f"for examples/approximate_search.py: {args.export}")
     if args.out:
         model.save(args.out)
         print(f"model: {args.out}")

@@ -13,6 +13,8 @@ from rank4class_tf.layers._base import Head
 # and all negatives cost less than rows of its own for each example.
 _NEGATIVES_PER_MINED = 64
 
+_ROWS_WRITTEN_AT_ONCE = 65_536
+
 
 # In a graph the steps reuse memory; eagerly, each would take that of a whole table.
 @tf.function(
@@ -203,6 +205,20 @@ class SampledScores(Head):
         class_ids, _ = _labels.padded_ids(class_ids, self.num_classes)
         scores = self._score(self._unit(tf.cast(encodings, tf.float32)), tf.maximum(class_ids, 0))
         return ops.ranks_by_blocks(self._scorer(encodings), self.num_classes, class_ids, scores)
+
+    def export_embeddings(self, path):
+        """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
+
+        Args:
+            path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, and of length
+                1 where the layer scales them: inner products with them rank as the layer does.
+        """
+        table = _keras.variable(self.class_embeddings)
+        rows = np.lib.format.open_memmap(path, "w+", np.float32, tuple(table.shape))
+        for start in range(0, self.num_classes, _ROWS_WRITTEN_AT_ONCE):
+            ids = tf.range(start, min(start + _ROWS_WRITTEN_AT_ONCE, self.num_classes))
+            rows[start : start + len(ids)] = self._unit(tf.gather(table, ids))
+        rows.flush()
 
     def _scorer(self, encodings):
         encodings = self._unit(tf.cast(encodings, tf.float32))

@@ -134,6 +134,17 @@ class ExtremeClassifier(keras.Model):
         archive.add_endpoint("top_k", top_k, [features_spec, tf.TensorSpec([], tf.int32, name="k")])
         archive.write_out(path)
 
+    def export_classes(self, path):
+        """Writes the class embeddings `[K, embedding_dim]` to a NumPy file, for approximate search.
+
+        The classes with the highest inner products with the encoding that `predict` gives are
+        those of `top_k`. `examples/approximate_search.py` hands them to ScaNN.
+
+        Args:
+            path: the file, for `np.load(path, mmap_mode="r")`.
+        """
+        self.classes.export_embeddings(path)
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=None):
         """Applies the compiled loss to the scores of a class of each example and negatives."""
         training = not self._ranks_all_classes if training is None else training

@@ -1,5 +1,6 @@
 """The example learns from a file, and from its own points."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -20,10 +21,13 @@ def test_learns_from_files(tmp_path, capsys):
         planted = data.planted_points(points, 300, 100, seed)
         data.write_extreme_classification(tmp_path / name, planted, 300, 100)
     files = ["--train", str(tmp_path / "train.txt"), "--test", str(tmp_path / "test.txt.gz")]
-    example.main([*files, *OPTIONS, "--out", str(tmp_path / "m.keras")])
+    outputs = ["--out", str(tmp_path / "m.keras"), "--export", str(tmp_path / "index")]
+    example.main([*files, *OPTIONS, *outputs])
     # The most frequent label has a fifth of all; chance is below that.
     assert precision_at_1(capsys) > 0.5
     assert (tmp_path / "m.keras").exists()
+    assert np.load(tmp_path / "index" / "classes.npy").shape == (100, 32)
+    assert np.load(tmp_path / "index" / "queries.npy").shape == (100, 32)
 
 
 def test_own_points_are_in_three_parts(tmp_path):

@@ -308,6 +308,19 @@ def test_exports_top_k(data, tmp_path):
         np.testing.assert_allclose(result["scores"], values, rtol=1e-6)
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+def test_exported_classes_rank_as_the_model(normalize, data, tmp_path, monkeypatch):
+    features = data[0]
+    model = make(normalize=normalize)
+    monkeypatch.setattr(sampled_scores, "_ROWS_WRITTEN_AT_ONCE", 16)  # The last block is shorter.
+    model.export_classes(tmp_path / "classes.npy")
+    table = np.load(tmp_path / "classes.npy", mmap_mode="r")
+    assert table.shape == (NUM_CLASSES, WIDTH) and table.dtype == np.float32
+    products = model.predict(features, verbose=0) @ table.T
+    _, ids = model.top_k(features, 5)
+    np.testing.assert_array_equal(np.argsort(-products, axis=1)[:, :5], ids)
+
+
 def test_schedule_changes_sample_and_mining(data):
     model = make(num_sampled=12)
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(4))
