@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf.ops import _pairs
+from rank4class_tf.ops._gather import gather
 
 
 class Positives(NamedTuple):
@@ -109,4 +110,4 @@ def prepare(scores, class_ids, relevance=None):
         relevance = tf.ones_like(class_ids, scores.dtype)
     relevance = tf.where(there, tf.cast(relevance, scores.dtype), tf.zeros([], scores.dtype))
     class_ids = tf.maximum(class_ids, 0)
-    return Positives(scores, class_ids, relevance, tf.gather(scores, class_ids, batch_dims=1))
+    return Positives(scores, class_ids, relevance, gather(scores, class_ids))

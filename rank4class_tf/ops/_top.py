@@ -4,6 +4,8 @@ import math
 
 import tensorflow as tf
 
+from rank4class_tf.ops._gather import gather
+
 # Below this many items per item sought, sorting them all costs less than finding the blocks.
 _MIN_ITEMS_PER_PLACE = 32
 
@@ -31,7 +33,7 @@ def top_k(scores, k):
     scores = tf.pad(scores, [[0, 0], [0, blocks * size - n]], constant_values=-float("inf"))
     blocked = tf.reshape(scores, [-1, blocks, size])
     _, best_blocks = tf.math.top_k(tf.reduce_max(blocked, axis=-1), k)
-    candidates = tf.reshape(tf.gather(blocked, best_blocks, batch_dims=1), [-1, k * size])
+    candidates = tf.reshape(gather(blocked, best_blocks), [-1, k * size])
     values, positions = tf.math.top_k(candidates, k)
     columns = tf.gather(best_blocks, positions // size, batch_dims=1) * size + positions % size
     # A list of fewer than k items may fill up with padding; it must not point outside.

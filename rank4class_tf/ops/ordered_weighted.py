@@ -5,6 +5,7 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf.ops import _pairs, _positives
 from rank4class_tf.ops._binomial import log_binomial
+from rank4class_tf.ops._gather import gather
 from rank4class_tf.ops.ordered_weights import get_weights
 from rank4class_tf.ops.phi import get_phi
 
@@ -87,7 +88,7 @@ def _weighted_sum(phi, weights, negatives, positives, count):
         theta = weights.leading(n, dtype) - tf.constant(weights.tail, dtype)
         # The gradient of a gather costs less than that of top_k.
         ids = tf.math.top_k(tf.stop_gradient(negatives), n).indices
-        highest = tf.gather(negatives, ids, batch_dims=1)
+        highest = gather(negatives, ids)
         total += _pairs.sum_over_items(
             lambda s, p: theta * phi(p - s), [highest], [positives], count
         )

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _excess, _top
 from rank4class_tf.ops._cap import cap
+from rank4class_tf.ops._gather import gather
 
 
 def rankmax(scores, class_ids, k=1, margin=1.0):
@@ -33,9 +34,9 @@ def rankmax(scores, class_ids, k=1, margin=1.0):
     """
     scores = tf.convert_to_tensor(scores)
     class_ids = tf.cast(class_ids, tf.int32)
-    own = tf.gather(scores, tf.maximum(class_ids, 0), batch_dims=1)
+    own = gather(scores, tf.maximum(class_ids, 0))
     top, columns, selected = _top_scores(scores, k)
-    level = tf.minimum(own, tf.gather(top, selected - 1, batch_dims=1)[:, tf.newaxis])
+    level = tf.minimum(own, gather(top, selected - 1)[:, tf.newaxis])
     above = tf.nn.relu((scores[:, tf.newaxis] - level[..., tf.newaxis]) + margin)
     is_top = tf.reduce_any(
         columns[..., tf.newaxis] == tf.range(tf.shape(scores)[1]), axis=1, keepdims=True

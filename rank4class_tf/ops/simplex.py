@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _positives, _top
 from rank4class_tf.ops._cap import cap
+from rank4class_tf.ops._gather import gather
 
 # How many of the largest scores are tried, beyond k, before all are looked at: of 15, 31 and 63 the
 # fastest where few items are in the support, as in a trained model.
@@ -219,7 +220,7 @@ def fenchel_young_loss(scores, class_ids, relevance=None, regularizer="euclidean
         target = tf.where(positive, share[:, tf.newaxis], tf.zeros([], scores.dtype))
         # Relative to the k-th score, which the sum k of both sides cancels, no digits are lost.
         x, conjugate = conjugate_of(scores, top, kth, selected)
-        own = tf.gather(scores, class_ids, batch_dims=1) - kth
+        own = gather(scores, class_ids) - kth
         own = tf.reduce_sum(tf.where(positive, target * own, tf.zeros_like(own)), axis=-1)
         mass = tf.cast(selected, scores.dtype)
         of_target = mass * (share / 2 if regularizer == "euclidean" else tf.math.log(share))
@@ -294,7 +295,7 @@ def _selection(scores, k, limit=None):
     top, _ = _top.top_k(scores, k)
     selected = tf.reduce_sum(tf.cast(top != -float("inf"), tf.int32), axis=-1)
     selected = tf.maximum(selected if limit is None else tf.minimum(selected, limit), 1)
-    return top, tf.gather(top, selected[:, tf.newaxis] - 1, batch_dims=1), selected
+    return top, gather(top, selected[:, tf.newaxis] - 1), selected
 
 
 def _euclidean(scores, top, kth, selected):

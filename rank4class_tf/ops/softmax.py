@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rank4class_tf.ops import _positives
+from rank4class_tf.ops._gather import gather
 from rank4class_tf.ops.dcg import exponential_gain
 
 
@@ -113,11 +114,11 @@ def _log_total_of_less_relevant(lists, temperature, with_ties):
     order = tf.argsort(lists.relevance, axis=-1, direction="DESCENDING")
     ranked = -tf.gather(lists.relevance, order, batch_dims=1)
     suffix = tf.math.cumulative_logsumexp(
-        tf.gather(positives, order, batch_dims=1), axis=-1, reverse=True
+        gather(positives, order), axis=-1, reverse=True
     )
     suffix = tf.pad(suffix, [[0, 0], [0, 1]], constant_values=floor)
     side = "left" if with_ties else "right"
     start = tf.searchsorted(ranked, -lists.relevance, side=side)
-    relevant = tf.gather(suffix, start, batch_dims=1)
+    relevant = gather(suffix, start)
     irrelevant = tf.broadcast_to(irrelevant, tf.shape(relevant))
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)

@@ -5,6 +5,7 @@ import warnings
 import tensorflow as tf
 
 from rank4class_tf.ops import _positives
+from rank4class_tf.ops._gather import gather
 from rank4class_tf.ops.ordered_weighted import ordered_weighted, ordered_weighted_loss
 from rank4class_tf.ops.ordered_weights import get_weights
 from rank4class_tf.ops.sampling import sample_items
@@ -72,7 +73,7 @@ def stochastic_negative_mining_loss(
     negatives = lists.negative_scores()
     eligible = ~(negatives <= _positives.lowest(negatives.dtype))
     ids = sample_items(seed, eligible, num_sampled)
-    sampled = tf.gather(negatives, tf.maximum(ids, 0), batch_dims=1)
+    sampled = gather(negatives, tf.maximum(ids, 0))
     sampled = tf.where(ids >= 0, sampled, tf.constant(-float("inf"), sampled.dtype))
     scale = 1.0
     if rescale:

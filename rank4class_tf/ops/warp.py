@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rank4class_tf.ops import _positives
+from rank4class_tf.ops._gather import gather
 from rank4class_tf.ops.ordered_weights import get_weights
 from rank4class_tf.ops.random import uniform
 
@@ -79,7 +80,7 @@ def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
     count = tf.cast(up_to[:, -1:], negatives.dtype)
     nth = tf.floor(uniform([batch, num_trials], seed, negatives.dtype) * count) + 1
     ids = _first_at_least(up_to, tf.cast(nth, tf.int32))
-    drawn = tf.gather(negatives, tf.minimum(ids, tf.shape(negatives)[1] - 1), batch_dims=1)
+    drawn = gather(negatives, tf.minimum(ids, tf.shape(negatives)[1] - 1))
 
     highest_so_far = tf.stop_gradient(drawn)
     step = 1
@@ -94,7 +95,7 @@ def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
     found = first < num_trials
     first = tf.where(found, first, 0)
     rank = tf.floor(count / tf.cast(first + 1, count.dtype))
-    violator = tf.gather(drawn, first, batch_dims=1)
+    violator = gather(drawn, first)
     hinges = tf.nn.relu(violator - lists.positive_scores + margin)
     losses = tf.gather(rank_weights, tf.cast(rank, tf.int32)) * hinges
     return tf.where(found, losses, tf.zeros_like(losses))
