@@ -4,12 +4,13 @@
 #   VENV     folder of the environment; default .venv
 #   PYTHON   the Python 3.11 to 3.13 that makes it; default python3
 #   EXTRAS   extras to install besides the usual ones, such as oracles
+#   TF_RANKING   the extra that brings TF-Ranking; default tfr
 #   CONSTRAINTS   the file with the versions; default constraints.txt
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VENV="${VENV:-.venv}"
 constraints="${CONSTRAINTS:-constraints.txt}"
-extras="data,tfr,plots,test${EXTRAS:+,$EXTRAS}"
+extras="data,${TF_RANKING:-tfr},plots,test${EXTRAS:+,$EXTRAS}"
 
 [ -x "$VENV/bin/python" ] || "${PYTHON:-python3}" -m venv "$VENV"
 source "$VENV/bin/activate"

@@ -20,7 +20,7 @@ while [ "$#" -gt 0 ] && [ "$1" != "--" ]; do rows+=("$1"); shift; done
 
 # Keras 2.15's own code warns on Python 3.11.
 run_tf215() {
-  CONSTRAINTS=constraints-tf2.15.txt bash -euo pipefail -c '
+  CONSTRAINTS=constraints-tf2.15.txt TF_RANKING=tfr215 bash -euo pipefail -c '
     source "$0/setup_env.sh"
     python -m pytest -o cache_dir=.pytest_cache/tf2.15 --doctest-modules rank4class_tf tests \
       -W "ignore:non-integer arguments to randrange:DeprecationWarning" "$@"

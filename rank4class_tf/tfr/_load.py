@@ -1,7 +1,9 @@
 """TF-Ranking on any supported TensorFlow."""
 
 import importlib.metadata
+import importlib.util
 import re
+import warnings
 
 import tensorflow as tf
 
@@ -24,6 +26,9 @@ def load():
     Returns:
         The `tensorflow_ranking` module.
 
+    Warns:
+        UserWarning: if tf_keras stands beside TensorFlow 2.15, whose saved models it breaks.
+
     Raises:
         ImportError: if Keras 3 is active, or TF-Ranking is missing or of an unsupported version;
             the error says what to do.
@@ -40,6 +45,12 @@ def load():
             f"Received: TensorFlow {tf.__version__}, Keras {_keras.keras.__version__}."
         )
     _check_version()
+    if tf.__version__ < "2.16" and importlib.util.find_spec("tf_keras") is not None:
+        warnings.warn(
+            "TensorFlow 2.15 has Keras 2 itself. With tf_keras beside it, models that are saved "
+            "after one was loaded cannot be loaded: pip uninstall tf_keras",
+            stacklevel=2,
+        )
     for module in (tf, tf.compat.v1):
         if not hasattr(module, "estimator"):
             module.estimator = _STAND_IN

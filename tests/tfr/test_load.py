@@ -61,6 +61,13 @@ def test_missing_tf_keras_is_named():
     assert "ImportError: TensorFlow's Keras is not installed" in done.stderr
 
 
+@pytest.mark.skipif(tf.__version__ >= "2.16", reason="this TensorFlow needs tf_keras")
+def test_tf_keras_beside_tensorflow_2_15_is_warned_of(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    with pytest.warns(UserWarning, match="pip uninstall tf_keras"):
+        tfr.load()
+
+
 @pytest.mark.skipif(tf.__version__ < "2.16", reason="this TensorFlow has tf.estimator")
 class TestStandIn:
     def test_calls_explain_themselves(self, loaded):
