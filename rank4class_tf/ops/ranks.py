@@ -195,35 +195,44 @@ def count_greater_and_equal(values, thresholds):
 def _count_one_by_one(values, thresholds):
     columns = tf.transpose(thresholds)
     visited = _pairs.visited(tf.cast(thresholds == thresholds, values.dtype))
-    # A single float or integer holds both counts, so that one reduction gives them.
-    size = values.shape[1]
-    packed = tf.int32 if size is not None and size < 2**15 else tf.int64
-    shift = 2 ** (packed.size * 4 - 1)
-    # XLA fuses comparison and sum to one pass over the values; without it, four.
-    count = _count_packed if size is None else _count_packed_xla
-
-    rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis]
-
-    def step(index, counts):
-        new = count(values, columns[index], packed, shift)
-        return index + 1, tf.where(rows == index, new, counts)
-
-    counts = tf.zeros(tf.shape(columns), packed)
+    # XLA fuses comparison and sum to one pass over the values.
+    count = _count if values.shape[1] is None else _count_xla
     if thresholds.shape[1] == 1:
-        counts = count(values, columns[0], packed, shift)[tf.newaxis]
+        counts = count(values, columns[0])[tf.newaxis]
     else:
-        _, counts = tf.while_loop(lambda index, _: index < visited, step, (0, counts))
-    counts = tf.transpose(counts)
-    return tf.cast(counts % shift, values.dtype), tf.cast(counts // shift, values.dtype)
+        rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
+
+        def step(index, counts):
+            return index + 1, tf.where(rows == index, count(values, columns[index]), counts)
+
+        zeros = tf.zeros(tf.concat([tf.shape(columns), [2]], axis=0), tf.int32)
+        _, counts = tf.while_loop(lambda index, _: index < visited, step, (0, zeros))
+    greater, equal = tf.unstack(tf.cast(tf.transpose(counts, [1, 0, 2]), values.dtype), axis=-1)
+    return greater, equal
 
 
-def _count_packed(values, threshold, dtype, shift):
-    threshold = threshold[:, tf.newaxis]
-    greater, equal = tf.cast(values > threshold, dtype), tf.cast(values == threshold, dtype)
-    return tf.reduce_sum(greater + shift * equal, axis=1)
+def _count(values, thresholds):
+    """Counts `[batch, 2]` of the values greater than, and equal to, one threshold each."""
+    # Of a block of fewer than this, one float32 holds both counts.
+    limit = 2**12
+    size = values.shape[1] or tf.shape(values)[1]
+    blocks = size // limit + 1
+    width = size // blocks
+
+    def compare(block):
+        compared = tf.reshape(thresholds, [-1] + [1] * (block.shape.rank - 1))
+        return block > compared, block == compared
+
+    greater, equal = compare(tf.reshape(values[:, : blocks * width], [-1, blocks, width]))
+    packed = tf.cast(greater, tf.float32) + limit * tf.cast(equal, tf.float32)
+    # On a CPU this product takes a third of the time of a sum. It is as exact.
+    packed = tf.cast(tf.linalg.matvec(packed, tf.ones([width])), tf.int32)
+    counts = tf.reduce_sum(tf.stack([packed % limit, packed // limit], axis=-1), axis=1)
+    rest = tf.stack(compare(values[:, blocks * width :]), axis=-1)
+    return counts + tf.math.count_nonzero(rest, axis=1, dtype=tf.int32)
 
 
-_count_packed_xla = tf.function(_count_packed, jit_compile=True)
+_count_xla = tf.function(_count, jit_compile=True)
 
 
 def _count_by_sorting(values, thresholds):
