@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _labels, ops
 from rank4class_tf.layers._base import Head
+from rank4class_tf.ops import _top
 
 # Up to so many shared negatives for each mined one, gradients through the product of all encodings
 # and all negatives cost less than rows of its own for each example.
@@ -26,6 +27,11 @@ _ROWS_WRITTEN_AT_ONCE = 65_536
 )
 def _uniform(shape, seed, limit):
     return tf.random.stateless_uniform(shape, seed, -limit, limit)
+
+
+def _where_there(highest, scores):
+    """Puts -inf where a search for the highest found none."""
+    return tf.where(highest > -float("inf"), scores, -float("inf"))
 
 
 @_keras.register
@@ -153,19 +159,16 @@ class SampledScores(Head):
         if all_count or shared and num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
             scores = self._mask(self._score(encodings, negatives), negatives, positives)
             if not all_count:
-                index = tf.math.top_k(tf.stop_gradient(scores), num_mined).indices
-                scores = tf.gather(scores, index, batch_dims=1)
+                highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)
+                scores = _where_there(highest, tf.gather(scores, index, batch_dims=1))
             of_own = self._score(encodings, own[:, tf.newaxis])
             scores = tf.concat([of_own, scores], axis=1)
         else:
             found = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
-            found = self._mask(found, negatives, positives)
-            highest, index = tf.math.top_k(found, num_mined)
+            highest, index = _top.top_k(self._mask(found, negatives, positives), num_mined)
             mined = tf.gather(negatives, index, batch_dims=0 if shared else 1)
-            ids = tf.concat([own[:, tf.newaxis], mined], axis=1)
-            scores = self._score(encodings, ids)
-            there = tf.concat([tf.ones_like(highest[:, :1]), highest], axis=1) > -float("inf")
-            scores = tf.where(there, scores, -float("inf"))
+            scores = self._score(encodings, tf.concat([own[:, tf.newaxis], mined], axis=1))
+            scores = _where_there(tf.pad(highest, [[0, 0], [1, 0]]), scores)
 
         has_positive = tf.concat(
             [

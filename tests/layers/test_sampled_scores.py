@@ -107,6 +107,20 @@ def test_mined_are_the_highest_sampled_negatives(shared, num_mined):
     np.testing.assert_array_equal(mined[:, 0], every[:, 0])
 
 
+@pytest.mark.usefixtures("way_of_mining")
+@shared
+def test_fewer_negatives_than_are_mined(shared):
+    """Of 67 sampled, enough for a search by blocks, one is no class of the example."""
+    layer = SampledScores(200, 67, normalize=False, shared_negatives=shared, seed=1)
+    layer.build((None, 1))
+    layer.class_embeddings.assign(np.arange(200, dtype=np.float32)[:, None])
+    sampled = layer(ENCODING, class_ids=[[0]], training=False)[0, 1:].numpy()
+    left = int(sampled[np.isfinite(sampled)][-1])
+    class_ids = [[i for i in range(200) if i != left]]
+    mined = layer(ENCODING, class_ids=class_ids, num_mined=2, training=False)
+    np.testing.assert_array_equal(mined[0, 1:], [left, -np.inf])
+
+
 @pytest.mark.parametrize("num_sampled", [None, NUM_CLASSES - 1, 100])
 def test_all_classes_are_negatives_where_nothing_is_sampled(num_sampled):
     if num_sampled is None:
