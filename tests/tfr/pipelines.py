@@ -76,6 +76,16 @@ def dataset_builder(folder, **changes):
     return tfr.RankingDatasetBuilder(CONTEXT_SPEC, EXAMPLE_SPEC, MASK, LABEL_SPEC, hparams)
 
 
+def in_order(folder):
+    """A builder whose batches for validation come in one order; TF-Ranking leaves it open."""
+    builder = dataset_builder(folder)
+    options = tf.data.Options()
+    options.deterministic = True
+    dataset = builder.build_valid_dataset().with_options(options)
+    builder.build_valid_dataset = lambda: dataset
+    return builder
+
+
 def hparams(folder, **changes):
     """TF-Ranking's `PipelineHparams` for a short run."""
     values = {

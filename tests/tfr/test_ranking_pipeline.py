@@ -65,7 +65,7 @@ def test_one_step_is_that_of_plain_keras(folder):
     pipeline = make_pipeline(
         folder, loss="rankmax_loss:0.7,tfr.softmax_loss:0.3", steps_per_epoch=1, num_epochs=1
     )
-    dataset = pipelines.dataset_builder(folder).build_valid_dataset()
+    dataset = pipelines.in_order(folder).build_valid_dataset()
     pipeline._dataset_builder.build_train_dataset = lambda: dataset
     keras.utils.set_random_seed(3)
     logged = history(pipeline)[0]["loss"]
