@@ -24,6 +24,8 @@ LOSSES = {
 METRICS = {
     "ndcg": "ndcg",
     "ndcg@3": "ndcg@3",
+    "dcg": "dcg",
+    "dcg@3": "dcg@3",
     "mrr": "mrr",
     "mrr@2": "mrr@2",
     "precision@3": "precision@3",
