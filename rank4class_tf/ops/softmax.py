@@ -113,9 +113,7 @@ def _log_total_of_less_relevant(lists, temperature, with_ties):
     positives = tf.where(there, lists.positive_scores / temperature, floor)
     order = tf.argsort(lists.relevance, axis=-1, direction="DESCENDING")
     ranked = -tf.gather(lists.relevance, order, batch_dims=1)
-    suffix = tf.math.cumulative_logsumexp(
-        gather(positives, order), axis=-1, reverse=True
-    )
+    suffix = tf.math.cumulative_logsumexp(gather(positives, order), axis=-1, reverse=True)
     suffix = tf.pad(suffix, [[0, 0], [0, 1]], constant_values=floor)
     side = "left" if with_ties else "right"
     start = tf.searchsorted(ranked, -lists.relevance, side=side)
