@@ -5,8 +5,8 @@
 writes scikit-learn's digits as ExampleListWithContext files (an image is a context, the ten digits
 are its examples), trains the same pipeline with each loss, exports the best model of each by NDCG@5
 on the validation images, and prints Top-1 accuracy and NDCG@5 of that model on the test images. The
-exported models are in <out>/<loss>/export/best_model_by_metric. TF-Ranking reads its files in no fixed
-order, so the numbers change a little from run to run.
+exported models are in <out>/<loss>/export/best_model_by_metric. TF-Ranking reads its files
+in no fixed order, so the numbers change a little from run to run.
 """
 
 import argparse
