@@ -23,6 +23,9 @@ class RankingMetric(keras.metrics.Metric):
     # How many values one pass gives.
     num_results = 1
 
+    # How many ranks matter; None for all.
+    depth = None
+
     def __init__(self, *, label_format=None, name=None, dtype=None):
         """Arguments that all metrics share.
 
@@ -73,7 +76,7 @@ class RankingMetric(keras.metrics.Metric):
         """`per_list` of any `compute`."""
         lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude, compact=False)
         counted = lists.has_positive | lists.invalid
-        values = _compute(compute, lists)
+        values = _compute(compute, lists, self.depth)
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), tf.float64)
         values = tf.where(lists.invalid[:, tf.newaxis], nan, values)
@@ -119,11 +122,11 @@ class RankingMetric(keras.metrics.Metric):
         return cls(**config)
 
 
-def _compute(compute, lists):
+def _compute(compute, lists, depth):
     """`[batch, r]`; where no list has many positives, only as many columns are worked on."""
 
     def stacked(class_ids, relevance):
-        ranks = ops.ranks_of_positives(lists.scores, class_ids, relevance, lists.present)
+        ranks = ops.ranks_of_positives(lists.scores, class_ids, relevance, lists.present, depth)
         return tf.stack(compute(ranks), axis=-1)
 
     def with_few():
@@ -172,6 +175,11 @@ class CutoffMetric(RankingMetric):
     def cutoffs(self):
         """The cutoffs, one or more, None for all ranks."""
         return self.k if isinstance(self.k, tuple) else (self.k,)
+
+    @property
+    def depth(self):
+        """The highest cutoff, None for all ranks."""
+        return None if None in self.cutoffs else max(self.cutoffs)
 
     @property
     def result_names(self):

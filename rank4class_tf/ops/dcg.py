@@ -124,9 +124,10 @@ def ndcg_at_k(ranks, k=None, gain="exponential", discount="logarithmic"):
         >>> ndcg_at_k(ranks, k=2).numpy()
         array([0.])
     """
-    ideal = tf.sort(ranks.relevance, axis=-1, direction="DESCENDING")[:, :k]
-    factors = _discounts(ranks, k, discount)[: tf.shape(ideal)[1]]
-    ideal = tf.reduce_sum(get_gain(gain)(ideal[:, : tf.shape(factors)[0]]) * factors, axis=-1)
+    factors = _discounts(ranks, k, discount)
+    factors = factors[: tf.shape(ranks.relevance)[1]]
+    ideal, _ = tf.math.top_k(ranks.relevance, tf.shape(factors)[0])
+    ideal = tf.reduce_sum(get_gain(gain)(ideal) * factors, axis=-1)
     return tf.math.divide_no_nan(dcg_at_k(ranks, k, gain, discount), ideal)
 
 

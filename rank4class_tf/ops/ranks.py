@@ -108,7 +108,7 @@ class Ranks(NamedTuple):
         return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=tf.float64)
 
 
-def ranks_of_positives(scores, class_ids, relevance=None, present=None):
+def ranks_of_positives(scores, class_ids, relevance=None, present=None, depth=None):
     """Ranks each positive among the items of its list.
 
     Args:
@@ -116,6 +116,8 @@ def ranks_of_positives(scores, class_ids, relevance=None, present=None):
         class_ids: `[batch, P]` integers, padded with -1.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         present: `[batch, n]` booleans, False for an item that is not there; None if all are there.
+        depth: None, or the number of ranks that matter: a positive that is not tied with an item
+            on these may come out as never a hit, which takes less time.
 
     Returns:
         `Ranks`.
@@ -136,16 +138,17 @@ def ranks_of_positives(scores, class_ids, relevance=None, present=None):
     if relevance is None:
         relevance = tf.ones_like(class_ids)
     relevance = tf.where(there, tf.cast(relevance, tf.float64), tf.zeros([], tf.float64))
-    above, tied = count_above_and_tied(scores, class_ids)
+    above, tied = count_above_and_tied(scores, class_ids, depth)
     return Ranks(tf.cast(above, tf.float64), tf.cast(tied, tf.float64), relevance, num_items, n)
 
 
-def count_above_and_tied(scores, class_ids):
+def count_above_and_tied(scores, class_ids, depth=None):
     """Counts the items above and the items tied with each positive.
 
     Args:
         scores: `[batch, n]`; a NaN marks an item that is not there or that ranks last.
         class_ids: `[batch, P]` integers, padded with -1.
+        depth: see `count_greater_and_equal`.
 
     Returns:
         Two tensors `[batch, P]` of the dtype of the scores. A positive is tied with itself; one
@@ -160,18 +163,20 @@ def count_above_and_tied(scores, class_ids):
     class_ids = tf.convert_to_tensor(class_ids)
     positives = tf.gather(scores, tf.maximum(class_ids, 0), batch_dims=1)
     nan = tf.constant(float("nan"), scores.dtype)
-    return count_greater_and_equal(scores, tf.where(class_ids >= 0, positives, nan))
+    return count_greater_and_equal(scores, tf.where(class_ids >= 0, positives, nan), depth)
 
 
-def count_greater_and_equal(values, thresholds):
+def count_greater_and_equal(values, thresholds, depth=None):
     """Counts the values greater than, and equal to, each threshold.
 
     Few thresholds are taken one by one, a pass over the values each; for many the values are
-    sorted.
+    sorted, or the highest of them if the others do not matter.
 
     Args:
         values: `[batch, n]`; a NaN is not counted.
         thresholds: `[batch, P]`; a NaN has the counts 0.
+        depth: None, or a positive integer: a threshold below the `depth` highest values may have
+            the counts 0.
 
     Returns:
         Two tensors `[batch, P]` of the dtype of the values.
@@ -188,7 +193,11 @@ def count_greater_and_equal(values, thresholds):
     return tf.cond(
         visited <= FEW,
         lambda: _count_one_by_one(values, thresholds),
-        lambda: _count_by_sorting(values, thresholds),
+        lambda: (
+            _count_by_sorting(values, thresholds)
+            if depth is None
+            else _count_among_highest(values, thresholds, depth)
+        ),
     )
 
 
@@ -229,7 +238,8 @@ def _count(values, thresholds):
     packed = tf.cast(tf.linalg.matvec(packed, tf.ones([width])), tf.int32)
     counts = tf.reduce_sum(tf.stack([packed % limit, packed // limit], axis=-1), axis=1)
     rest = tf.stack(compare(values[:, blocks * width :]), axis=-1)
-    return counts + tf.math.count_nonzero(rest, axis=1, dtype=tf.int32)
+    counts += tf.reduce_sum(tf.cast(rest, tf.int32), axis=1)
+    return tf.ensure_shape(counts, [values.shape[0], 2])
 
 
 _count_xla = tf.function(_count, jit_compile=True)
@@ -248,6 +258,23 @@ def _count_by_sorting(values, thresholds):
         return tf.where(compared, tf.cast(counts, values.dtype), tf.zeros([], values.dtype))
 
     return clean(tf.minimum(before, counted)), clean(up_to - before)
+
+
+def _count_among_highest(values, thresholds, depth):
+    # A missing value is below all thresholds that it could be compared with.
+    known = tf.where(tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values)
+    highest, _ = tf.math.top_k(known, tf.minimum(depth, tf.shape(values)[1]))
+    lowest = highest[:, -1:]
+    compared = thresholds >= lowest
+    before = tf.searchsorted(-highest, -thresholds, side="left")
+    equal = tf.searchsorted(-highest, -thresholds, side="right") - before
+    # Values that equal the lowest of the highest need not be among these.
+    as_lowest = tf.math.count_nonzero(values == lowest, axis=1, keepdims=True, dtype=tf.int32)
+    equal = tf.where(thresholds == lowest, as_lowest, equal)
+    zero = tf.zeros([], values.dtype)
+    return tuple(
+        tf.where(compared, tf.cast(counts, values.dtype), zero) for counts in (before, equal)
+    )
 
 
 def mean_over_ties(table, above, tied):

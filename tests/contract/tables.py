@@ -7,6 +7,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 import rank4class_tf as r4c
 
 
@@ -141,11 +143,13 @@ class MetricCase:
         make: builds the metric; takes the keyword arguments that all metrics share.
         value: the metric of one list without ties: takes the labels of the items in the order of
             their ranks, and the positive labels of all items, also of those that are never a hit.
+        combine: the metric of several lists without ties: takes their values and weights.
     """
 
     name: str
     make: Callable
     value: Callable
+    combine: Callable = np.average
 
 
 def _hits(ranked, k):
@@ -180,6 +184,14 @@ def _first_rank(ranked):
     return next((r for r, y in enumerate(ranked, start=1) if y > 0), len(ranked))
 
 
+def _median(values, weights=None):
+    weights = np.ones(len(values)) if weights is None else np.asarray(weights)
+    order = np.argsort(values)
+    share = np.cumsum(weights[order]) / np.sum(weights)
+    middle = [order[np.argmax(share >= 0.5)], order[np.argmax(share > 0.5)]]
+    return np.mean(np.asarray(values)[middle])
+
+
 def _at(metric, k):
     return lambda **kw: metric(k=k, **kw)
 
@@ -208,4 +220,5 @@ METRICS = [
     ),
     MetricCase("hit_rate_2", _at(r4c.metrics.HitRate, 2), lambda r, p: min(1, _hits(r, 2))),
     MetricCase("mean_rank", r4c.metrics.MeanRank, lambda r, p: _first_rank(r)),
+    MetricCase("median_rank", r4c.metrics.MedianRank, lambda r, p: _first_rank(r), _median),
 ]

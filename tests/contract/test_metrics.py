@@ -69,7 +69,8 @@ def test_equals_the_definition(case, scores, relevance):
     expected = [brute_force(case, *lists) for lists in zip(relevance, scores, strict=True)]
     assert len(set(expected)) > 1
     np.testing.assert_allclose(per_list(case, relevance, scores), expected, rtol=1e-12)
-    np.testing.assert_allclose(result(case.make(), (relevance, scores)), np.mean(expected), 1e-6)
+    actual = result(case.make(), (relevance, scores))
+    np.testing.assert_allclose(actual, case.combine(expected), rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -151,7 +152,7 @@ def test_masked_is_removed(case, scores, relevance, masked_score):
         np.testing.assert_array_equal(weights, np.ones(BATCH))
         metric = case.make()
         metric.update_state(relevance, scores, exclude=exclude)
-        np.testing.assert_allclose(metric.result(), expected.mean(), rtol=1e-6)
+        np.testing.assert_allclose(metric.result(), case.combine(expected), rtol=1e-6)
 
 
 def test_exclude_is_per_list_and_goes_with_ids(case, scores):
@@ -192,7 +193,7 @@ def test_nan_ranks_last_and_is_never_a_hit(case, scores):
 
 
 def test_lists_without_positives_have_weight_0(case, scores, relevance):
-    expected = case.make().per_list(relevance[2:], scores[2:])[0].numpy().mean()
+    expected = case.combine(per_list(case, relevance[2:], scores[2:]))
     relevance[0] = 0
     relevance[1] = -1
     scores[0] = np.nan
@@ -205,15 +206,16 @@ def test_lists_without_positives_have_weight_0(case, scores, relevance):
 def test_weights(case, scores, relevance):
     values = per_list(case, relevance, scores)
     weights = np.array([0.5, 2.0, 0.0, 1.0], np.float32)
-    expected = np.average(values, weights=weights)
+    expected = case.combine(values, weights=weights)
     for form in (weights, weights[:, None], weights.astype(np.float64)):
         np.testing.assert_allclose(
             result(case.make(), (relevance, scores, form)), expected, rtol=1e-6
         )
-    np.testing.assert_allclose(result(case.make(), (relevance, scores, 3.0)), values.mean(), 1e-6)
+    actual = result(case.make(), (relevance, scores, 3.0))
+    np.testing.assert_allclose(actual, case.combine(values), rtol=1e-6)
     per_item = np.arange(BATCH * N, dtype=np.float32).reshape(BATCH, N)
     per_list_weights = (per_item * relevance).sum(axis=1) / relevance.sum(axis=1)
-    expected = np.average(values, weights=per_list_weights)
+    expected = case.combine(values, weights=per_list_weights)
     np.testing.assert_allclose(
         result(case.make(), (relevance, scores, per_item)), expected, rtol=1e-6
     )
@@ -323,6 +325,20 @@ def test_many_items(case, rng, jit_compile):
     ).all()
     short = [np.take_along_axis(x, best, 1) for x in (relevance, scores)]
     np.testing.assert_allclose(by_ids[:, 0], per_list(case, *short), rtol=1e-10)
+
+
+def test_many_positives(case, rng):
+    """So many that a cutoff leaves the lower ones out."""
+    n = 60
+    labels = rng.choice([-1.0, 0.0, 1.0, 2.0], (5, n), p=[0.1, 0.3, 0.3, 0.3])
+    scores = rng.permuted(np.tile(np.arange(n, dtype=np.float32), (5, 1)), axis=1)
+    scores[rng.random(scores.shape) < 0.1] = np.nan
+    expected = []
+    for y, s in zip(labels, scores, strict=True):
+        ranked = [y[i] for i in np.argsort(-s) if y[i] >= 0 and not np.isnan(s[i])]
+        unranked = [0] * int((np.isnan(s) & (y >= 0)).sum())
+        expected.append(case.value(ranked + unranked, [x for x in y if x > 0]))
+    np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])

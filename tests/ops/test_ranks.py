@@ -1,0 +1,47 @@
+"""Counts of higher and tied values, by all routes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import ops
+
+
+def counts(values, thresholds):
+    compared = values[:, np.newaxis], thresholds[:, :, np.newaxis]
+    return np.greater(*compared).sum(axis=-1), np.equal(*compared).sum(axis=-1)
+
+
+@pytest.mark.parametrize("size", [1, 5, 4095, 4096, 9001])
+@pytest.mark.parametrize("width", [1, 3, 40])
+@pytest.mark.parametrize("static", [True, False])
+def test_counts(rng, size, width, static):
+    values = np.round(rng.normal(size=(3, size)), 1).astype(np.float32)
+    values[rng.random(values.shape) < 0.1] = np.nan
+    values[rng.random(values.shape) < 0.1] = -np.inf
+    thresholds = np.concatenate([values[:, :width], np.full((3, 1), 0.05, np.float32)], axis=1)
+    signature = [tf.TensorSpec([3, None])] * 2
+    count = tf.function(ops.count_greater_and_equal, None if static else signature)
+    for actual, expected in zip(count(values, thresholds), counts(values, thresholds), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("depth", [1, 3, 20, 100])
+def test_depth_leaves_out_only_what_is_below(rng, depth, jit_compile):
+    values = np.round(rng.normal(size=(50, 30)), 1).astype(np.float32)
+    values[rng.random(values.shape) < 0.2] = np.nan
+    values[rng.random(values.shape) < 0.2] = -np.inf
+    values[0] = np.nan
+    values[1, 2:] = np.nan
+    values[2] = 1.0
+    count = tf.function(ops.count_greater_and_equal, jit_compile=jit_compile)
+    greater, equal = (c.numpy() for c in count(values, values, depth))
+    expected_greater, expected_equal = counts(values, values)
+    counted = equal > 0
+    assert (counted | np.isnan(values) | (expected_greater >= depth)).all()
+    if depth < 10:
+        assert (~counted & ~np.isnan(values)).any()
+    np.testing.assert_array_equal(greater[counted], expected_greater[counted])
+    np.testing.assert_array_equal(equal[counted], expected_equal[counted])
+    np.testing.assert_array_equal(greater[~counted], 0)
