@@ -213,7 +213,7 @@ def draw(results, path):
         axes.set_xticks(range(len(mined)), mined)
         axes.set_ylabel(f"ratio to {BASELINE}")
         axes.set_title(name)
-        axes.legend(fontsize=7)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
     figure.savefig(path, dpi=110)
 
 
