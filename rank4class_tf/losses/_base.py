@@ -64,7 +64,7 @@ class RankingLoss(keras.losses.Loss):
         has_positive, scores = lists.has_positive, lists.scores
         if not self._cleans_scores:
             # Lists that cannot have a loss get harmless scores: no NaN enters their gradient.
-            scores = tf.where(has_positive[:, tf.newaxis], scores, tf.zeros_like(scores))
+            scores = _zeros_unless(has_positive, scores)
         if lists.present is not None:
             scores = tf.where(lists.present, scores, tf.constant(-float("inf"), scores.dtype))
         losses = self.compute(scores, lists.class_ids, lists.relevance)
@@ -79,3 +79,10 @@ class RankingLoss(keras.losses.Loss):
     def from_config(cls, config):
         """Builds the loss that `get_config` describes."""
         return cls(**config)
+
+
+@tf.custom_gradient
+def _zeros_unless(condition, scores):
+    """The scores of the lists that have a loss, zeros for the others, whose gradient is 0 anyway."""
+    zeroed = tf.where(condition[:, tf.newaxis], scores, tf.zeros_like(scores))
+    return zeroed, lambda upstream: (None, upstream)

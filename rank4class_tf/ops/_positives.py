@@ -81,10 +81,17 @@ def lowest(dtype):
 
 
 def with_floor(scores, dtype=None):
-    """Scores with -inf made the lowest that differs from any score by a finite number."""
-    scores = tf.convert_to_tensor(scores, dtype)
+    """Scores with -inf made the lowest that differs from any score by a finite number.
+
+    For functions that are constant at such scores, whose gradient there is 0.
+    """
+    return _with_floor(tf.convert_to_tensor(scores, dtype))
+
+
+@tf.custom_gradient
+def _with_floor(scores):
     floor = lowest(scores.dtype)
-    return tf.where(scores < floor, floor, scores)
+    return tf.where(scores < floor, floor, scores), lambda upstream: upstream
 
 
 def keep_nan(losses, *scores):
