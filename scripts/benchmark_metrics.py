@@ -7,8 +7,9 @@ is therefore measured twice: with labels drawn at random, where it reads a small
 and with the label at the highest score, as for a good model, where it reads all. TF-Ranking's
 metrics need Keras 2 and run in a process of their own, with Keras's of that process. A peer that is
 not installed is left out. All take class ids, but TF-Ranking, keras-rs and scikit-learn, which take
-one-hot labels. Updates run in a tf.function, scikit-learn's as it is. Each is
-taken at its best, so that what else the machine does hits none.
+one-hot labels. What takes these is measured with graded labels as well, 0 to 4 for all items;
+Keras's is not, and stands there with class ids. Updates run in a tf.function, scikit-learn's as it
+is. Each is taken at its best, so that what else the machine does hits none.
 """
 
 import argparse
@@ -22,6 +23,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BASELINE = "Keras SparseTopKCategoricalAccuracy(5)"
 OURS = "NDCG(5)"
+OURS_OF_ALL_ITEMS = "NDCG(5), labels of all items"
+PEERS = ("TF-Ranking", "keras-rs", "scikit-learn")
 
 
 def cases():
@@ -67,7 +70,7 @@ def cases():
         "MRR()": lambda: ours("mrr"),
         "NDCG([1, 3, 5, 10])": lambda: ours("ndcg", k=[1, 3, 5, 10]),
         "TopKAccuracy([1, 3, 5, 10])": lambda: ours("top_k_accuracy", k=[1, 3, 5, 10]),
-        "NDCG(5), one-hot labels": lambda: (
+        OURS_OF_ALL_ITEMS: lambda: (
             lambda update: lambda labels, one_hot, scores: update(one_hot, one_hot, scores)
         )(ours("ndcg", k=5)),
         "keras-rs NDCG(5)": keras_rs,
@@ -92,23 +95,29 @@ def measure(shapes, seconds, peers_up_to):
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
+    compared_with_peers = (BASELINE, OURS, OURS_OF_ALL_ITEMS)
     for batch, n in shapes:
         scores = tf.constant(rng.normal(size=(batch, n)).astype(np.float32))
-        for kind, labels in {
-            "random": tf.constant(rng.integers(0, n, batch), tf.int32),
-            "best": tf.argmax(scores, axis=1, output_type=tf.int32),
-        }.items():
-            one_hot = tf.one_hot(labels, n)
+        random = tf.constant(rng.integers(0, n, batch), tf.int32)
+        best = tf.argmax(scores, axis=1, output_type=tf.int32)
+        graded = tf.constant(rng.integers(0, 5, (batch, n)), tf.float32)
+        for kind, labels, of_items in (
+            ("random", random, tf.one_hot(random, n)),
+            ("best", best, tf.one_hot(best, n)),
+            ("graded", random, graded),
+        ):
             for name, build in cases().items():
-                peer = any(name.startswith(p) for p in ("TF-Ranking", "keras-rs", "scikit-learn"))
+                peer = name.startswith(PEERS)
                 if peer and batch * n > peers_up_to:
+                    continue
+                if kind == "graded" and not peer and name not in compared_with_peers:
                     continue
                 try:
                     update = build()
                 except ImportError as error:
                     print(f"{name} left out: {error}", file=sys.stderr)
                     continue
-                taken = best_time(update, (labels, one_hot, scores), seconds)
+                taken = best_time(update, (labels, of_items, scores), seconds)
                 yield f"{batch}x{n}", kind, name, taken
 
 
