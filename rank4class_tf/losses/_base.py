@@ -83,6 +83,6 @@ class RankingLoss(keras.losses.Loss):
 
 @tf.custom_gradient
 def _zeros_unless(condition, scores):
-    """The scores of the lists that have a loss, zeros for the others, whose gradient is 0 anyway."""
+    """The scores where the condition holds, else zeros, whose gradient is 0 as it comes."""
     zeroed = tf.where(condition[:, tf.newaxis], scores, tf.zeros_like(scores))
     return zeroed, lambda upstream: (None, upstream)
