@@ -192,8 +192,10 @@ def test_multi_task(folder):
 def test_exports_the_best_model(folder):
     """With a learning rate that destroys the model from the second epoch on, the first is best."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [0.1, -10.0])
+    dataset = pipelines.in_order(folder)
     pipeline = make_pipeline(
         folder,
+        dataset=dataset,
         learning_rate=schedule,
         optimizer="sgd",
         export_best_model=True,
@@ -203,7 +205,7 @@ def test_exports_the_best_model(folder):
     logs = history(pipeline)
     values = [log["val_metric/ndcg_at_1"] for log in logs]
     assert np.argmax(values) == 0 and values[0] > values[2]
-    dataset = pipelines.dataset_builder(folder).build_valid_dataset().take(4)
+    dataset = dataset.build_valid_dataset().take(4)
     for name, value in (("best_model_by_metric", values[0]), ("latest_model", values[2])):
         model = keras.models.load_model(os.path.join(folder, "model", "export", name))
         assert model.evaluate(dataset, verbose=0, return_dict=True)[
