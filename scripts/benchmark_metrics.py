@@ -28,36 +28,36 @@ PEERS = ("TF-Ranking", "keras-rs", "scikit-learn")
 
 
 def cases():
-    """Name -> builder of `update(labels, one_hot, scores)`; raises ImportError without the peer."""
+    """Name -> builder of `update(labels, of_items, scores)`; ImportError without the peer."""
     import tensorflow as tf
     from tensorflow import keras
 
-    def compiled(metric, one_hot_labels=False):
+    def compiled(metric, labels_of_items=False):
         @tf.function
-        def update(labels, one_hot, scores):
-            metric.update_state(one_hot if one_hot_labels else labels, scores)
+        def update(labels, of_items, scores):
+            metric.update_state(of_items if labels_of_items else labels, scores)
 
         return update
 
-    def ours(*args, **kwargs):
+    def ours(name, labels_of_items=False, **kwargs):
         from rank4class_tf import metrics
 
-        return compiled(metrics.get(*args, **kwargs))
+        return compiled(metrics.get(name, **kwargs), labels_of_items)
 
     def tf_ranking():
         from rank4class_tf import tfr
 
-        return compiled(tfr.load().keras.metrics.NDCGMetric(topn=5), one_hot_labels=True)
+        return compiled(tfr.load().keras.metrics.NDCGMetric(topn=5), labels_of_items=True)
 
     def keras_rs():
         import keras_rs
 
-        return compiled(keras_rs.metrics.NDCG(k=5), one_hot_labels=True)
+        return compiled(keras_rs.metrics.NDCG(k=5), labels_of_items=True)
 
     def scikit_learn():
         from sklearn.metrics import ndcg_score
 
-        return lambda labels, one_hot, scores: ndcg_score(one_hot.numpy(), scores.numpy(), k=5)
+        return lambda labels, of_items, scores: ndcg_score(of_items.numpy(), scores.numpy(), k=5)
 
     common = {
         BASELINE: lambda: compiled(keras.metrics.SparseTopKCategoricalAccuracy(5)),
@@ -70,9 +70,7 @@ def cases():
         "MRR()": lambda: ours("mrr"),
         "NDCG([1, 3, 5, 10])": lambda: ours("ndcg", k=[1, 3, 5, 10]),
         "TopKAccuracy([1, 3, 5, 10])": lambda: ours("top_k_accuracy", k=[1, 3, 5, 10]),
-        OURS_OF_ALL_ITEMS: lambda: (
-            lambda update: lambda labels, one_hot, scores: update(one_hot, one_hot, scores)
-        )(ours("ndcg", k=5)),
+        OURS_OF_ALL_ITEMS: lambda: ours("ndcg", labels_of_items=True, k=5),
         "keras-rs NDCG(5)": keras_rs,
         "scikit-learn ndcg_score(5)": scikit_learn,
     }

@@ -68,3 +68,22 @@ def table(head, rows):
     """Lines of a Markdown table; cells are texts."""
     lines = [head, ["---"] * len(head), *rows]
     return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def report(folder, text, runs, draw, plot):
+    """Writes and prints the results.
+
+    Args:
+        folder: where `results.md`, `results.json` and the plot go.
+        text: the Markdown.
+        runs: what the JSON holds.
+        draw: a function that draws the plot to a path; it may miss matplotlib.
+        plot: the name of the plot's file.
+    """
+    (folder / "results.md").write_text(text)
+    (folder / "results.json").write_text(json.dumps(runs, indent=1))
+    print(text)
+    try:
+        draw(folder / plot)
+    except ImportError as error:
+        print(f"No plot without matplotlib: {error}.")

@@ -18,7 +18,6 @@ Each finished run is a file in `--out`; a second call goes on from there. The re
 
 import argparse
 import itertools
-import json
 import pathlib
 import sys
 
@@ -249,13 +248,7 @@ def main(argv=None):
         for name in args.losses
     }
     text = summary(chosen, runs, args)
-    (args.out / "results.md").write_text(text)
-    (args.out / "results.json").write_text(json.dumps(runs, indent=1))
-    print(text)
-    try:
-        draw(tuning, args.out / "figure_2.png")
-    except ImportError as error:
-        print(f"No figure without matplotlib: {error}.")
+    experiments.report(args.out, text, runs, lambda path: draw(tuning, path), "figure_2.png")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ Each finished run is a file in `--out`; a second call goes on from there. The re
 import argparse
 import dataclasses
 import functools
-import json
 import pathlib
 import sys
 import tempfile
@@ -249,15 +248,10 @@ def main(argv=None):
     print(__doc__)
     results = {name: experiment(name, args) for name in args.tasks}
     lines = [line for name, result in results.items() for line in summary(name, *result, args)]
-    text = "\n".join(lines)
-    (args.out / "results.md").write_text(text)
     runs = {name: runs for name, (_, runs, _) in results.items()}
-    (args.out / "results.json").write_text(json.dumps(runs, indent=1))
-    print(text)
-    try:
-        draw(results, args.out / "ratios.png")
-    except ImportError as error:
-        print(f"No plot without matplotlib: {error}.")
+    experiments.report(
+        args.out, "\n".join(lines), runs, lambda path: draw(results, path), "ratios.png"
+    )
 
 
 if __name__ == "__main__":

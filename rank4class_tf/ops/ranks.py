@@ -252,12 +252,8 @@ def _count_by_sorting(values, thresholds):
     before = tf.searchsorted(rising, -thresholds, side="left")
     # Missing values stand among the infinite ones at the end.
     up_to = tf.minimum(tf.searchsorted(rising, -thresholds, side="right"), counted)
-    compared = ~tf.math.is_nan(thresholds)
-
-    def clean(counts):
-        return tf.where(compared, tf.cast(counts, values.dtype), tf.zeros([], values.dtype))
-
-    return clean(tf.minimum(before, counted)), clean(up_to - before)
+    counts = tf.minimum(before, counted), up_to - before
+    return _zeros_unless(~tf.math.is_nan(thresholds), counts, values.dtype)
 
 
 def _count_among_highest(values, thresholds, depth):
@@ -265,16 +261,17 @@ def _count_among_highest(values, thresholds, depth):
     known = tf.where(tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values)
     highest, _ = tf.math.top_k(known, tf.minimum(depth, tf.shape(values)[1]))
     lowest = highest[:, -1:]
-    compared = thresholds >= lowest
     before = tf.searchsorted(-highest, -thresholds, side="left")
     equal = tf.searchsorted(-highest, -thresholds, side="right") - before
     # Values that equal the lowest of the highest need not be among these.
     as_lowest = tf.math.count_nonzero(values == lowest, axis=1, keepdims=True, dtype=tf.int32)
     equal = tf.where(thresholds == lowest, as_lowest, equal)
-    zero = tf.zeros([], values.dtype)
-    return tuple(
-        tf.where(compared, tf.cast(counts, values.dtype), zero) for counts in (before, equal)
-    )
+    return _zeros_unless(thresholds >= lowest, (before, equal), values.dtype)
+
+
+def _zeros_unless(compared, counts, dtype):
+    """Each of the counts where its threshold was compared, else 0."""
+    return tuple(tf.where(compared, tf.cast(c, dtype), tf.zeros([], dtype)) for c in counts)
 
 
 def mean_over_ties(table, above, tied):
