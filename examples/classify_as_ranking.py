@@ -31,21 +31,32 @@ PATIENCE = 5
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A dataset, the encoder that fits it, and how long and in what batches to train."""
+    """A dataset, the encoders that fit it by name, and how long and in what batches to train."""
 
     load: Callable
-    encoder: Callable
+    encoders: dict[str, Callable]
     epochs: int
     batch_size: int
 
 
-def digits_encoder(splits):
+def dense_layers(splits):
     """Two dense layers over the pixels."""
     del splits
     return [keras.layers.Dense(64, "relu"), keras.layers.Dense(64, "relu")]
 
 
-def goemotions_encoder(splits):
+def convolution(splits):
+    """A convolution of the image and a dense layer."""
+    del splits
+    return [
+        keras.layers.Reshape((8, 8, 1)),
+        keras.layers.Conv2D(32, 3, activation="relu"),
+        keras.layers.Flatten(),
+        keras.layers.Dense(64, "relu"),
+    ]
+
+
+def max_pooling(splits):
     """The maximum over the comment of word embeddings, which are learned with the rest."""
     return [
         keras.layers.Embedding(len(splits.vocabulary), 128),
@@ -54,6 +65,17 @@ def goemotions_encoder(splits):
         keras.layers.LayerNormalization(),
         keras.layers.Dropout(0.5),
         keras.layers.Dense(128, "relu"),
+    ]
+
+
+def gru(splits):
+    """A recurrent layer that reads the comment both ways."""
+    return [
+        keras.layers.Embedding(len(splits.vocabulary), 128),
+        keras.layers.Dropout(0.3),
+        keras.layers.Bidirectional(keras.layers.GRU(64, return_sequences=True)),
+        keras.layers.GlobalMaxPooling1D(),
+        keras.layers.Dropout(0.5),
     ]
 
 
@@ -68,9 +90,19 @@ def load_goemotions(args, batch_size):
 
 
 TASKS = {
-    "digits": Task(load_digits, digits_encoder, epochs=40, batch_size=32),
-    "goemotions": Task(load_goemotions, goemotions_encoder, epochs=20, batch_size=256),
+    "digits": Task(
+        load_digits,
+        {"dense_layers": dense_layers, "convolution": convolution},
+        epochs=40,
+        batch_size=32,
+    ),
+    "goemotions": Task(
+        load_goemotions, {"max_pooling": max_pooling, "gru": gru}, epochs=20, batch_size=256
+    ),
 }
+ENCODER_HELP = "default: the first. " + "; ".join(
+    f"{name}: {', '.join(task.encoders)}" for name, task in TASKS.items()
+)
 
 
 def parse_args(argv):
@@ -79,6 +111,7 @@ def parse_args(argv):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dataset", choices=TASKS, default="digits", help="default: digits")
+    parser.add_argument("--encoder", help=ENCODER_HELP)
     for name, known in (("loss", LOSSES), ("head", HEADS)):
         parser.add_argument(
             f"--{name}",
@@ -105,7 +138,16 @@ def parse_args(argv):
     parser.add_argument(
         "--out", type=pathlib.Path, default="out", help="folder of the results; default: out"
     )
-    return parser.parse_args(argv)
+    return with_encoder(parser, parser.parse_args(argv))
+
+
+def with_encoder(parser, args):
+    """Returns `args` with the dataset's first encoder if none is named; ends if it has no such."""
+    known = list(TASKS[args.dataset].encoders)
+    args.encoder = args.encoder or known[0]
+    if args.encoder not in known:
+        parser.error(f"--encoder of {args.dataset} must be one of {known}, not {args.encoder!r}")
+    return args
 
 
 def positive(kind):
@@ -141,7 +183,7 @@ def train(task, args, loss, head, **head_arguments):
     columns = {column: metrics.get(name) for column, name in METRICS.items()}
     model = keras.Sequential(
         [
-            *task.encoder(splits),
+            *task.encoders[args.encoder](splits),
             layers.get_head(head, num_classes=splits.num_classes, **head_arguments),
         ]
     )
@@ -225,6 +267,7 @@ def main(argv=None):
 
     settings = {
         "dataset": args.dataset,
+        "encoder": args.encoder,
         "seed": args.seed,
         "epochs": args.epochs or task.epochs,
         "batch_size": args.batch_size or task.batch_size,

@@ -4,23 +4,31 @@
 
 Protocol: for each loss the learning rate is the one with the best NDCG@5 on the validation split,
 with the first head and the first seed. With it the loss is trained under every head and seed. Of
-each run the weights of the epoch with the best validation NDCG@5 are tested once. The encoder is
-small and learns with the rest; the paper fine-tunes BERT and ELECTRA.
+each run the weights of the epoch with the best validation NDCG@5 are tested once. The encoders are
+small and learn with the rest; the paper fine-tunes BERT and ELECTRA.
 
-Every finished run is a line of runs.jsonl in the folder that --out names, and is not run again.
-table.md holds the mean over the seeds, with the standard deviation from two seeds on; the best of
-a metric is bold, the second and third best are in italics.
+Every finished run is a file in the folder that --out names, and is not run again. table.md holds
+the mean over the seeds, with the standard deviation from two seeds on; the best of a metric is bold,
+the second and third best are in italics.
 """
 
 import argparse
-import json
 import pathlib
 import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from examples.classify_as_ranking import METRICS, SELECT_BY, TASKS, positive, train
+from examples.classify_as_ranking import (
+    ENCODER_HELP,
+    METRICS,
+    SELECT_BY,
+    TASKS,
+    positive,
+    train,
+    with_encoder,
+)
+from scripts import experiments
 
 LOSSES = {
     "softmax_loss": "SoftmaxCE",
@@ -38,6 +46,7 @@ def parse_args(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dataset", choices=TASKS, default="goemotions")
+    parser.add_argument("--encoder", help=ENCODER_HELP)
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -49,7 +58,7 @@ def parse_args(argv=None):
     parser.add_argument("--batch-size", type=positive(int), help="default: by dataset")
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rank4class"))
-    return parser.parse_args(argv)
+    return with_encoder(parser, parser.parse_args(argv))
 
 
 class Runs:
@@ -57,36 +66,28 @@ class Runs:
 
     def __init__(self, args):
         self._args = args
-        self._path = args.out / "runs.jsonl"
         args.out.mkdir(parents=True, exist_ok=True)
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        self._done = {self._key(run): run for run in map(json.loads, lines)}
 
     def get(self, loss, head, learning_rate, seed):
         """The results of a run, made now if it is new."""
+        args = self._args
         settings = {
-            "dataset": self._args.dataset,
-            "loss": loss,
-            "head": head,
+            "dataset": args.dataset,
+            "encoder": args.encoder,
             "learning_rate": learning_rate,
             "seed": seed,
-            "units": self._args.units if head != "dot_product" else None,
-            "epochs": self._args.epochs,
-            "batch_size": self._args.batch_size,
+            "units": args.units if head != "dot_product" else None,
+            "epochs": args.epochs,
+            "batch_size": args.batch_size,
         }
-        run = {"settings": settings}
-        if self._key(run) not in self._done:
-            of_head = {} if settings["units"] is None else {"units": settings["units"]}
-            args = argparse.Namespace(data_dir=self._args.data_dir, **settings)
-            run |= train(TASKS[self._args.dataset], args, loss, head, **of_head)
-            with self._path.open("a") as file:
-                file.write(json.dumps(run) + "\n")
-            self._done[self._key(run)] = run
-        return self._done[self._key(run)]
-
-    @staticmethod
-    def _key(run):
-        return json.dumps(run["settings"], sort_keys=True)
+        of_head = {} if settings["units"] is None else {"units": settings["units"]}
+        of_run = argparse.Namespace(data_dir=args.data_dir, **settings)
+        names = (args.dataset, args.encoder, loss, head, f"{learning_rate:g}", str(seed))
+        return experiments.cached(
+            args.out / f"{'-'.join(names)}.json",
+            {"loss": loss, "head": head, **settings},
+            lambda: train(TASKS[args.dataset], of_run, loss, head, **of_head),
+        )
 
 
 def tuned_learning_rates(runs, args):
@@ -122,7 +123,7 @@ def table(cells, rates, seeds, args):
                 row.append(f"{mark}{text}{mark}")
             lines.append(f"| {metric} | {HEADS[head]} | " + " | ".join(row) + " |")
     chosen = ", ".join(f"{LOSSES[loss]} {rate:g}" for loss, rate in rates.items())
-    lines += ["", f"{args.dataset}, seeds {seeds}, learning rates: {chosen}."]
+    lines += ["", f"{args.dataset}, encoder {args.encoder}, seeds {seeds}, learning rates: {chosen}."]
     return "\n".join(lines) + "\n"
 
 

@@ -46,10 +46,9 @@ def gumbel_approx_ndcg_loss(
 
     def sample_loss(scores, sample):
         sample_seed = random.fold_in(seed, sample)
-        noise = gumbel_noise(tf.shape(scores), sample_seed, scores.dtype)
-        return approx_ndcg_loss(
-            (scores + noise) / gumbel_temperature, class_ids, relevance, temperature
-        )
+        noisy = scores - _negative_gumbel_noise(tf.shape(scores), sample_seed, scores.dtype)
+        # A temperature of the scores is one of the sigmoid, at no further cost.
+        return approx_ndcg_loss(noisy, class_ids, relevance, temperature * gumbel_temperature)
 
     def mean(scores):
         def add_sample(sample, total, gradient):
@@ -82,4 +81,8 @@ def gumbel_noise(shape, seed, dtype=tf.float32):
         >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
         0.6
     """
-    return -tf.math.log(-tf.math.log(random.uniform(shape, seed, dtype)))
+    return -_negative_gumbel_noise(shape, seed, dtype)
+
+
+def _negative_gumbel_noise(shape, seed, dtype):
+    return tf.math.log(-tf.math.log(random.uniform(shape, seed, dtype)))

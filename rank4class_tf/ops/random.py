@@ -36,8 +36,11 @@ def uniform(shape, seed, dtype=tf.float32):
         seed: two integers, int64.
         dtype: floating type of at least 32 bits.
     """
-    words = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
-    return (tf.cast(tf.cast(words, tf.int32), dtype) + 0.5) * 2.0**-23
+    fractions = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
+    # The sign and exponent of [1, 2), from which half a step below 1 is subtracted, exactly.
+    one = tf.constant(0x3F800000, tf.uint32)
+    above_one = tf.bitcast(tf.bitwise.bitwise_or(fractions, one), tf.float32)
+    return tf.cast(above_one - (1 - 2.0**-24), dtype)
 
 
 def uniform_integers(shape, seed, limit):
@@ -66,8 +69,11 @@ def bits(shape, seed):
     """Words of 32 random bits, uint32; no two of a call are equal."""
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
     step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
-    index = tf.cast(tf.range(tf.reduce_prod(shape)), tf.uint32)
-    return tf.reshape(_mix(index * step + start), shape)
+    # start + step * index, the index being row * width + column.
+    width = shape[-1]
+    columns = tf.cast(tf.range(width), tf.uint32) * step + start
+    rows = tf.cast(tf.range(tf.reduce_prod(shape[:-1])) * width, tf.uint32) * step
+    return tf.reshape(_mix(rows[:, tf.newaxis] + columns), shape)
 
 
 def _mix(x):

@@ -27,6 +27,7 @@ def test_results(results):
     rows = results["rows"]
     assert results == {
         "dataset": "digits",
+        "encoder": "dense_layers",
         "seed": 5,
         "epochs": 2,
         "batch_size": 100,
@@ -89,6 +90,7 @@ def test_all_pairs_begin_with_the_baseline():
         ("--loss hinge", "rankmax_loss"),
         ("--head dense", "latent_cross"),
         ("--dataset mnist", "goemotions"),
+        ("--encoder gru", "--encoder of digits must be one of ['dense_layers', 'convolution']"),
         ("--epochs 0", "argument --epochs: must be a finite int > 0, not '0'"),
         ("--epochs two", "argument --epochs: must be a finite int > 0, not 'two'"),
         ("--batch-size -2", "argument --batch-size: must be a finite int > 0, not '-2'"),

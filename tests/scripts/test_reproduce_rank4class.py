@@ -8,7 +8,7 @@ from scripts import reproduce_rank4class as script
 
 ARGUMENTS = (
     "--dataset digits --losses softmax_loss gumbel_approx_ndcg_loss --heads dot_product "
-    "--seeds 0 1 --learning-rates 0.003 --epochs 1 --batch-size 100"
+    "--encoder convolution --seeds 0 1 --learning-rates 0.003 --epochs 1 --batch-size 100"
 )
 
 
@@ -16,7 +16,7 @@ ARGUMENTS = (
 def test_small_run(tmp_path, monkeypatch):
     arguments = [*ARGUMENTS.split(), "--out", str(tmp_path)]
     script.main(arguments)
-    runs = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    runs = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
     assert len(runs) == 4  # One learning rate: tuning runs are the runs of the first seed.
     means = {}
     for loss in ("softmax_loss", "gumbel_approx_ndcg_loss"):
