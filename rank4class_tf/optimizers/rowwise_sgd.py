@@ -34,6 +34,12 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
         super().__init__(*args, **kwargs)
         self.momentum_of_rows = momentum_of_rows
 
+    def add_variable_from_reference(self, *args, **kwargs):
+        """Adds a slot; Keras 2 asks for velocities without momentum too, as large as the weights."""
+        if kwargs.get("variable_name") == "m" and not self.momentum:
+            return None
+        return super().add_variable_from_reference(*args, **kwargs)
+
     def update_rows(self, ids, gradients, variable, learning_rate):
         """The rule of the touched rows."""
         step = -learning_rate * gradients

@@ -151,6 +151,21 @@ def test_round_trip_of_config(make, kwargs, rule):
     assert type(copy) is make and copy.get_config() == optimizer.get_config()
 
 
+def test_sgd_without_momentum_keeps_nothing_but_the_weights(tmp_path):
+    def make():
+        weight, optimizer = variable(np.ones([50, 40])), optimizers.RowwiseSGD(0.5)
+        optimizer.build([weight])
+        return weight, optimizer
+
+    weight, optimizer = make()
+    optimizer.apply_gradients([(tf.ones_like(weight), weight)])
+    assert not any(50 * 40 == tf.size(v) for v in optimizer.variables)
+    path = tf.train.Checkpoint(optimizer=optimizer).save(str(tmp_path / "checkpoint"))
+    _, other = make()
+    tf.train.Checkpoint(optimizer=other).restore(path)
+    assert int(other.iterations) == 1
+
+
 def test_amsgrad_raises():
     with pytest.raises(ValueError, match="`amsgrad` must be False"):
         optimizers.RowwiseAdam(amsgrad=True)
