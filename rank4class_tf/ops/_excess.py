@@ -2,6 +2,9 @@
 
 import tensorflow as tf
 
+# The more cells, the fewer thresholds share one, and the more memory they take.
+_CELLS_PER_THRESHOLD = 4
+
 
 def excess(scores, levels, margin):
     r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, with its gradient as a function.
@@ -42,7 +45,7 @@ def _many(scores, levels, margin):
     highest = tf.reduce_max(levels, axis=-1, keepdims=True)
     scores, thresholds = scores - highest, (levels - highest) - margin
     order = tf.argsort(thresholds, axis=-1)
-    rank = tf.argsort(order, axis=-1)
+    rank = _inverse(order)
     thresholds = tf.gather(thresholds, order, batch_dims=1)
 
     gap = _count_below(thresholds, scores)
@@ -66,6 +69,14 @@ def _many(scores, levels, margin):
     return tf.gather(sums, rank, batch_dims=1), spread
 
 
+def _inverse(permutations):
+    """The inverse of each row; under XLA half as dear as to sort it."""
+    batch, width = tf.unstack(tf.shape(permutations))
+    rows = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], [batch, width])
+    columns = tf.broadcast_to(tf.range(width), [batch, width])
+    return tf.scatter_nd(tf.stack([rows, permutations], axis=-1), columns, [batch, width])
+
+
 def _take(rows, columns):
     """`rows[b, columns[b, i]]`; flat, since gathering by batch takes twice as long."""
     batch, width = tf.unstack(tf.shape(rows))
@@ -75,17 +86,43 @@ def _take(rows, columns):
 def _count_below(thresholds, scores):
     """How many of the sorted `thresholds` `[batch, P]` are below each score, `[batch, n]`.
 
-    By binary search of our own: XLA's searchsorted compares all with all.
+    The range of the thresholds is cut into equal cells. What is in lower cells than a score is
+    below it, and what is in its own cell is told by binary search. XLA's searchsorted compares all
+    with all.
     """
-    width = tf.shape(thresholds)[1]
-    # A step of the search may look beyond the last threshold, where every score is below.
-    thresholds = tf.pad(thresholds, [[0, 0], [0, 1]], constant_values=float("inf"))
+    batch, width = tf.unstack(tf.shape(thresholds))
+    num_cells = width * _CELLS_PER_THRESHOLD
+    lowest, highest = thresholds[:, :1], thresholds[:, -1:]
+    scale = tf.math.divide_no_nan(tf.cast(num_cells, scores.dtype), highest - lowest)
 
-    def halve(step, count):
-        probe = tf.minimum(count + step, width + 1)
-        below = _take(thresholds, probe - 1) < scores
-        return step // 2, tf.where(below, probe, count)
+    def cell(x):
+        # Where x rises this never falls, however it is rounded; NaN is in the first cell.
+        position = (x - lowest) * scale
+        position = tf.minimum(position, tf.cast(num_cells - 1, x.dtype))
+        return tf.cast(tf.where(position > 0, position, tf.zeros_like(position)), tf.int32)
 
-    one, none = tf.constant(1), tf.zeros_like(scores, tf.int32)
-    (first,) = tf.while_loop(lambda step: step * 2 <= width, lambda step: [step * 2], [one])
-    return tf.while_loop(lambda step, _: step > 0, halve, (first, none))[1]
+    # Positions are those in all rows of thresholds after one another, each row with a last one that
+    # no score is above.
+    rows = tf.range(batch)[:, tf.newaxis]
+    flat = tf.reshape(tf.pad(thresholds, [[0, 0], [0, 1]], constant_values=float("inf")), [-1])
+    cell_of_threshold = cell(thresholds) + rows * num_cells
+    in_cell = tf.math.unsorted_segment_sum(
+        tf.ones_like(cell_of_threshold), cell_of_threshold, batch * num_cells
+    )
+    in_cell = tf.reshape(in_cell, [batch, num_cells])
+    starts = tf.cumsum(in_cell, axis=1, exclusive=True) + rows * (width + 1)
+    cell_of_score = cell(scores) + rows * num_cells
+    start = tf.gather(tf.reshape(starts, [-1]), cell_of_score)
+    end = tf.gather(tf.reshape(starts + in_cell, [-1]), cell_of_score)
+
+    def halve(step, position):
+        probe = position + step
+        inside = probe <= end
+        # Of a probe outside, the answer is not used.
+        below = tf.gather(flat, tf.minimum(probe, end) - 1) < scores
+        return step // 2, tf.where(inside & below, probe, position)
+
+    most, one = tf.reduce_max(in_cell), tf.constant(1)
+    (first,) = tf.while_loop(lambda step: step * 2 <= most, lambda step: [step * 2], [one])
+    _, position = tf.while_loop(lambda step, _: step > 0, halve, (first, start))
+    return position - rows * (width + 1)
