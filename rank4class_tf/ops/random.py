@@ -70,6 +70,7 @@ def bits(shape, seed):
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
     step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
     # start + step * index, the index being row * width + column.
+    shape = tf.cast(shape, tf.int32)
     width = shape[-1]
     columns = tf.cast(tf.range(width), tf.uint32) * step + start
     rows = tf.cast(tf.range(tf.reduce_prod(shape[:-1])) * width, tf.uint32) * step

@@ -24,12 +24,16 @@ class Rowwise:
         if not isinstance(gradient, tf.IndexedSlices):
             return super().update_step(gradient, variable, *learning_rate)
         (learning_rate,) = learning_rate or (self.learning_rate,)
-        ids, values = gradient.indices, tf.cast(gradient.values, variable.dtype)
+        learning_rate = tf.cast(learning_rate, variable.dtype)
+        values = tf.cast(gradient.values, variable.dtype)
+        return self.update_slices(gradient.indices, values, variable, learning_rate)
+
+    def update_slices(self, ids, gradients, variable, learning_rate):
+        """The rule for gradients of which several may be of one row."""
         # The distinct rows alone would have a shape that is known only when it runs, which XLA gets
         # wrong.
         _, position = tf.unique(ids)
-        sums = tf.math.unsorted_segment_sum(values, position, tf.size(ids))
-        learning_rate = tf.cast(learning_rate, variable.dtype)
+        sums = tf.math.unsorted_segment_sum(gradients, position, tf.size(ids))
         return self.update_rows(ids, tf.gather(sums, position), variable, learning_rate)
 
     def slot(self, slots, variable):

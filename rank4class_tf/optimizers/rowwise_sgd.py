@@ -40,14 +40,20 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
             return None
         return super().add_variable_from_reference(*args, **kwargs)
 
+    def update_slices(self, ids, gradients, variable, learning_rate):
+        """The rule for gradients of which several may be of one row."""
+        if self.momentum and self.momentum_of_rows:
+            super().update_slices(ids, gradients, variable, learning_rate)
+        else:  # Their steps add up by themselves.
+            variable.scatter_add(tf.IndexedSlices(-learning_rate * gradients, ids))
+
     def update_rows(self, ids, gradients, variable, learning_rate):
         """The rule of the touched rows."""
         step = -learning_rate * gradients
-        if self.momentum and self.momentum_of_rows:
-            velocities = self.slot(self.momentums, variable)
-            velocity = self.momentum * tf.gather(velocities, ids) + step
-            _rows.set_rows(velocities, ids, velocity)
-            step = self.momentum * velocity + step if self.nesterov else velocity
+        velocities = self.slot(self.momentums, variable)
+        velocity = self.momentum * tf.gather(velocities, ids) + step
+        _rows.set_rows(velocities, ids, velocity)
+        step = self.momentum * velocity + step if self.nesterov else velocity
         _rows.set_rows(variable, ids, tf.gather(variable, ids) + step)
 
     def get_config(self):
