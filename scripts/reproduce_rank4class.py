@@ -8,8 +8,8 @@ each run the weights of the epoch with the best validation NDCG@5 are tested onc
 small and learn with the rest; the paper fine-tunes BERT and ELECTRA.
 
 Every finished run is a file in the folder that --out names, and is not run again. table.md holds
-the mean over the seeds, with the standard deviation from two seeds on; the best of a metric is bold,
-the second and third best are in italics.
+the mean over the seeds, with the standard deviation from two seeds on; the best of a metric is
+bold, the second and third best are in italics.
 """
 
 import argparse
@@ -123,7 +123,10 @@ def table(cells, rates, seeds, args):
                 row.append(f"{mark}{text}{mark}")
             lines.append(f"| {metric} | {HEADS[head]} | " + " | ".join(row) + " |")
     chosen = ", ".join(f"{LOSSES[loss]} {rate:g}" for loss, rate in rates.items())
-    lines += ["", f"{args.dataset}, encoder {args.encoder}, seeds {seeds}, learning rates: {chosen}."]
+    lines += [
+        "",
+        f"{args.dataset}, encoder {args.encoder}, seeds {seeds}, learning rates: {chosen}.",
+    ]
     return "\n".join(lines) + "\n"
 
 

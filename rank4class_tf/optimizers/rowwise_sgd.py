@@ -35,7 +35,7 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
         self.momentum_of_rows = momentum_of_rows
 
     def add_variable_from_reference(self, *args, **kwargs):
-        """Adds a slot; Keras 2 asks for velocities without momentum too, as large as the weights."""
+        """Adds a slot; Keras 2 asks for velocities as large as the weights without momentum too."""
         if kwargs.get("variable_name") == "m" and not self.momentum:
             return None
         return super().add_variable_from_reference(*args, **kwargs)
