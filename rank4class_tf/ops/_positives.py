@@ -90,8 +90,8 @@ def with_floor(scores, dtype=None):
 
 @tf.custom_gradient
 def _with_floor(scores):
-    floor = lowest(scores.dtype)
-    return tf.where(scores < floor, floor, scores), lambda upstream: upstream
+    # A NaN stays one.
+    return tf.maximum(scores, lowest(scores.dtype)), lambda upstream: upstream
 
 
 def keep_nan(losses, *scores):
