@@ -69,7 +69,7 @@ def rows(suite):
     return [largest | {"width": 128, "sampled": 1024, "optimizer": "RowwiseSGD", "evaluate": True}]
 
 
-def measure(row, batch, steps, turns):
+def measure(row, batch, steps, turns, steps_per_execution):
     """Times and memory of one row, in this process."""
     import numpy as np
     import tensorflow as tf
@@ -119,10 +119,15 @@ def measure(row, batch, steps, turns):
         if name.startswith("top_"):
             model = models.ExtremeClassifier(encoder(), classes, width, num_sampled=sampled)
             loss = losses.OrderedWeightedLoss("binary", "hinge", ops.TopKWeights(int(name[4:])))
-            model.compile(optimizer, loss=loss, metrics=[metrics.PrecisionAtK([1, 3, 5])])
+            model.compile(
+                optimizer,
+                loss=loss,
+                metrics=[metrics.PrecisionAtK([1, 3, 5])],
+                steps_per_execution=steps_per_execution,
+            )
         else:
             model = Softmax(sampled if name == "sampled_softmax" else None)
-            model.compile(optimizer)
+            model.compile(optimizer, steps_per_execution=steps_per_execution)
         return model
 
     result = {"start_gb": memory("VmRSS")}
@@ -176,6 +181,7 @@ def run(row, args):
     command = [sys.executable, __file__, "--child", json.dumps(row)]
     command += ["--batch", str(args.batch), "--steps", str(args.steps)]
     command += ["--turns", str(args.turns)]
+    command += ["--steps-per-execution", str(args.steps_per_execution)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["killed"])[-1]
@@ -212,6 +218,7 @@ def parse_args(argv=None):
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=20, help="steps of a fit")
     parser.add_argument("--turns", type=int, default=5, help="fits of each model")
+    parser.add_argument("--steps-per-execution", type=int, default=1, help="of Keras's compile")
     parser.add_argument("--threads", type=int, help="of TensorFlow; default: its own")
     parser.add_argument("--out", type=pathlib.Path, help="a file for the tables")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
@@ -222,7 +229,8 @@ def main(argv=None):
     """Prints a table for each suite."""
     args = parse_args(argv)
     if args.child:
-        print(json.dumps(measure(args.child, args.batch, args.steps, args.turns)))
+        settings = (args.batch, args.steps, args.turns, args.steps_per_execution)
+        print(json.dumps(measure(args.child, *settings)))
         return
     tables = []
     for suite in args.suite:

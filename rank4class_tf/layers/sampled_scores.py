@@ -15,6 +15,7 @@ from rank4class_tf.ops import _top
 _NEGATIVES_PER_MINED = 64
 
 _ROWS_WRITTEN_AT_ONCE = 65_536
+_WIDE = 256
 # Of fewer classes for each example, products of all numbers and sums take less time than einsum.
 _FEW = 4
 
@@ -159,6 +160,7 @@ class SampledScores(Head):
         shared = negatives.shape.rank == 1
         all_count = num_mined is None or num_mined == self.num_negatives
         if all_count or shared and num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
+            negatives = tf.sort(negatives)
             scores = self._mask(self._score(encodings, negatives), negatives, positives)
             if not all_count:
                 highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)
@@ -166,9 +168,7 @@ class SampledScores(Head):
             of_own = self._score(encodings, own[:, tf.newaxis])
             scores = tf.concat([of_own, scores], axis=1)
         else:
-            found = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
-            highest, index = _top.top_k(self._mask(found, negatives, positives), num_mined)
-            mined = tf.gather(negatives, index, batch_dims=0 if shared else 1)
+            highest, mined = self._mine(encodings, negatives, positives, num_mined)
             scores = self._score(encodings, tf.concat([own[:, tf.newaxis], mined], axis=1))
             scores = _where_there(tf.pad(highest, [[0, 0], [1, 0]]), scores)
 
@@ -181,6 +181,22 @@ class SampledScores(Head):
         )
         scores = tf.where(has_positive, scores, -float("inf"))
         return tf.where(invalid[:, tf.newaxis], float("nan"), scores)
+
+    def _mine(self, encodings, negatives, positives, num_mined):
+        """The highest scores of negatives, -inf where there are no more, and their classes."""
+        scores = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
+        # All positives may be among them. To leave them out then costs less than to mask them now.
+        num_positives = positives.shape[1]
+        if num_positives is None:
+            sought = tf.minimum(num_mined + tf.shape(positives)[1], self.num_negatives)
+        else:
+            sought = min(num_mined + num_positives, self.num_negatives)
+        highest, index = _top.top_k(scores, sought)
+        classes = tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
+        is_positive = tf.reduce_any(classes[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)
+        highest = tf.where(is_positive, -float("inf"), highest)
+        highest, index = tf.math.top_k(highest, num_mined)
+        return highest, tf.gather(classes, index, batch_dims=1)
 
     def top_k(self, encodings, k):
         """Finds the k classes with the highest scores, in blocks of classes.
@@ -235,18 +251,19 @@ class SampledScores(Head):
     def _score(self, encodings, ids, gradient=True):
         """Scores of classes that are shared `[m]`, or of each example's own `[batch, m]`."""
         rows = tf.gather(_keras.variable(self.class_embeddings), ids)
-        if gradient:
-            rows = self._unit(rows)
-        else:
+        if not gradient:
             rows = tf.stop_gradient(rows)
+        # Of wide rows it costs less to scale their scores, which are fewer.
+        scale_scores = self.normalize and not gradient and rows.shape[-1] > _WIDE
+        if not scale_scores:
+            rows = self._unit(rows)
         if ids.shape.rank == 1:
             scores = tf.matmul(encodings, rows, transpose_b=True)
         elif (ids.shape[1] or _FEW) < _FEW:
-            scores = tf.reduce_sum(rows * encodings[:, tf.newaxis], axis=-1)
+            scores = tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
         else:
             scores = tf.einsum("bmd,bd->bm", rows, encodings)
-        if self.normalize and not gradient:
-            # Cheaper than to write all rows again.
+        if scale_scores:
             scores *= tf.math.rsqrt(tf.maximum(tf.reduce_sum(tf.square(rows), axis=-1), 1e-12))
         return scores
 
@@ -259,13 +276,13 @@ class SampledScores(Head):
         return tf.maximum(positives[:, 0], 0)
 
     def _draw_negatives(self, batch, seed):
-        """Class ids `[B]` shared by the batch, or `[batch, B]`, in rising order."""
+        """Class ids `[B]` shared by the batch, or `[batch, B]`."""
         if self.num_negatives == self.num_classes:
             return tf.range(self.num_classes)
         draw, size = ops.sample_distinct, self.num_negatives
         if self.shared_negatives:
-            return tf.sort(draw(self.num_classes, size, seed)[0])
-        return tf.sort(draw(self.num_classes, size, self._on_this_device(seed, 0), batch))
+            return draw(self.num_classes, size, seed)[0]
+        return draw(self.num_classes, size, self._on_this_device(seed, 0), batch)
 
     def _on_this_device(self, seed, stream):
         """A seed for what must differ between the devices of a strategy."""
@@ -274,7 +291,7 @@ class SampledScores(Head):
         return ops.fold_in(ops.fold_in(seed, 1 + stream), device)
 
     def _mask(self, scores, negatives, positives):
-        """Puts -inf where a negative is a class of the example."""
+        """Puts -inf where a negative is a class of the example; negatives are in rising order."""
         batch, width = tf.unstack(tf.shape(positives))
         shared = negatives.shape.rank == 1
         if shared:

@@ -6,8 +6,8 @@ a hundred times longer for it.
 
 import tensorflow as tf
 
-# The two halves of a seed start from different constants.
-_SALT = (0x9E3779B9, 0x7F4A7C15)
+# For each half of a seed, what sets the six half words apart that it is made from.
+_SALT = [[(0x9E3779B9 * (6 * half + i + 1)) % 2**32 for i in range(6)] for half in range(2)]
 
 
 def fold_in(seed, data):
@@ -21,11 +21,10 @@ def fold_in(seed, data):
         Two int64, in [0, 2**32).
     """
     words = tf.concat([tf.cast(seed, tf.int64), tf.reshape(tf.cast(data, tf.int64), [1])], axis=0)
-    salt = state = tf.constant(_SALT, tf.uint32)
-    for word in tf.unstack(words, num=3):
-        for half in (word, tf.bitwise.right_shift(word, tf.constant(32, tf.int64))):
-            state = _mix(tf.bitwise.bitwise_xor(state, tf.cast(half, tf.uint32)) + salt)
-    return tf.cast(state, tf.int64)
+    halves = tf.concat([words, tf.bitwise.right_shift(words, tf.constant(32, tf.int64))], axis=0)
+    # To change one half word changes its hash, and so the sum of all.
+    hashes = _mix(tf.cast(halves, tf.uint32) + tf.constant(_SALT, tf.uint32))
+    return tf.cast(_mix(tf.reduce_sum(hashes, axis=1)), tf.int64)
 
 
 def uniform(shape, seed, dtype=tf.float32):
@@ -59,7 +58,8 @@ def uniform_integers(shape, seed, limit):
         2
     """
     # The product with a fraction of 64 bits, so that no limit favours some integers.
-    high, low = (tf.cast(bits(shape, fold_in(seed, half)), tf.int64) for half in (0, 1))
+    words = bits(tf.concat([[2], tf.cast(shape, tf.int32)], axis=0), seed)
+    high, low = tf.unstack(tf.cast(words, tf.int64), num=2)
     shift = tf.constant(32, tf.int64)
     carried = tf.bitwise.right_shift(low * limit, shift)
     return tf.bitwise.right_shift(high * limit + carried, shift)
