@@ -40,17 +40,17 @@ def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patien
         patience: how many epochs to go on without a better one.
 
     Returns:
-        The figures of the evaluated epochs, a list of dicts with `epoch` and `seconds` of training
-        so far, and the best of these.
+        The figures of the evaluated epochs, a list of dicts with `epoch` and `cpu_seconds` of
+        training so far, and the best of these.
     """
     history, best, best_weights, seconds = [], None, None, 0.0
     for epoch in range(1, epochs + 1):
-        start = time.perf_counter()
+        start = time.process_time()
         train(epoch)
-        seconds += time.perf_counter() - start
+        seconds += time.process_time() - start
         if epoch % evaluate_every and epoch != epochs:
             continue
-        history.append({"epoch": epoch, "seconds": seconds, **evaluate()})
+        history.append({"epoch": epoch, "cpu_seconds": seconds, **evaluate()})
         if best is None or history[-1][metric] > best[metric]:
             best, best_weights = history[-1], model.get_weights()
         if epoch - best["epoch"] >= patience:

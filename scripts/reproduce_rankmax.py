@@ -64,8 +64,8 @@ class ItemAutoencoder(keras.Model):
     def __init__(self, num_items, units, dropout):
         super().__init__()
         self.dropout = dropout
-        self.items = keras.layers.Embedding(num_items, units, embeddings_initializer="normal")
-        self.scores = keras.layers.Dense(num_items, kernel_initializer="normal")
+        self.items = keras.layers.Embedding(num_items, units, "glorot_uniform")
+        self.scores = keras.layers.Dense(num_items)
 
     def call(self, items, training=False):
         """Ragged items `[batch, None]` to scores `[batch, num_items]`."""
@@ -149,9 +149,11 @@ def cached(loss_name, learning_rate, l2, seed, args, test):
         users = r4c.data.movielens(args.version, args.data_dir, seed=seed)
         return run(loss_name, learning_rate, l2, users, seed, args, test)
 
+    settings = {"loss": loss_name, "learning_rate": learning_rate, "l2": l2, "seed": seed}
+    shared = ("version", "epochs", "evaluate_every", "patience", "batch_size", "units", "dropout")
     return experiments.cached(
         args.out / f"{loss_name}-{learning_rate:g}-{l2:g}-{seed}.json",
-        {"loss": loss_name, "learning_rate": learning_rate, "l2": l2, "seed": seed},
+        settings | {name: getattr(args, name) for name in shared},
         make,
         needs=("test",) if test else (),
     )
@@ -185,7 +187,7 @@ def draw(tuning, path):
     colors = dict(zip(LOSSES, ("tab:red", "tab:blue", "tab:green"), strict=True))
     styles = dict(zip(rates, itertools.cycle(("-", "--", ":", "-.")), strict=False))
     for row, metric in enumerate(("AP@10", "R@100")):
-        for column, key in enumerate(("epoch", "seconds")):
+        for column, key in enumerate(("epoch", "cpu_seconds")):
             axis = axes[row, column]
             for loss_name, rate in itertools.product(names, rates):
                 of_rate = [
@@ -200,7 +202,7 @@ def draw(tuning, path):
                     linewidth=1,
                     label=f"{loss_name}, {rate:g}",
                 )
-            axis.set_xlabel({"epoch": "epochs", "seconds": "seconds of training"}[key])
+            axis.set_xlabel({"epoch": "epochs", "cpu_seconds": "CPU seconds of training"}[key])
             axis.set_ylabel(metric)
     axes[0, 0].legend(fontsize=6, ncols=3)
     figure.tight_layout()
@@ -219,7 +221,7 @@ def parse_args(argv=None):
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=int, default=100)
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[1e-3, 3e-3, 1e-2])
-    parser.add_argument("--l2", nargs="+", type=float, default=[0.03, 0.3, 3.0])
+    parser.add_argument("--l2", nargs="+", type=float, default=[0.3, 1.0, 3.0])
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
     parser.add_argument("--patience", type=int, default=8, help="epochs without a better AP@10")
