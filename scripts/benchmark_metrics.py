@@ -13,6 +13,8 @@ is. Each is taken at its best, so that what else the machine does hits none.
 """
 
 import argparse
+import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
@@ -154,9 +156,9 @@ def main(argv=None):
         for row in measure(shapes, args.seconds, args.peers_up_to):
             print(json.dumps(row), flush=True)
         return
-    for legacy_keras in (False, True):
-        rows = in_process(args, legacy_keras)
-        print(f"\nKeras {2 if legacy_keras else 3}\n")
+    for package in filter(importlib.util.find_spec, ("keras", "tf_keras")):
+        rows = in_process(args, legacy_keras=package == "tf_keras")
+        print(f"\n{package} {importlib.metadata.version(package)}\n")
         print("| scores | labels | metric | ms | over Keras's top-k | over our NDCG(5) |")
         print("|---|---|---|---:|---:|---:|")
         times = {(shape, kind, name): taken for shape, kind, name, taken in rows}
