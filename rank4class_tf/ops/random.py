@@ -78,10 +78,10 @@ def bits(shape, seed):
 
 
 def _mix(x):
-    """Wellons's triple32: each bit of the result depends on each bit of x, one to one."""
-    for shift, factor in ((17, 0xED5AD4BB), (11, 0xAC4C1B51), (15, 0x31848BAB)):
+    """Wellons's hash of two rounds: each bit of x changes each of the result, one to one."""
+    for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
         x = _xor_shift(x, shift) * tf.constant(factor, tf.uint32)
-    return _xor_shift(x, 14)
+    return _xor_shift(x, 15)
 
 
 def _xor_shift(x, shift):
