@@ -64,8 +64,8 @@ class ItemAutoencoder(keras.Model):
     def __init__(self, num_items, units, dropout):
         super().__init__()
         self.dropout = dropout
-        self.items = keras.layers.Embedding(num_items, units, "glorot_uniform")
-        self.scores = keras.layers.Dense(num_items)
+        self.items = keras.layers.Embedding(num_items, units, embeddings_initializer="normal")
+        self.scores = keras.layers.Dense(num_items, kernel_initializer="normal")
 
     def call(self, items, training=False):
         """Ragged items `[batch, None]` to scores `[batch, num_items]`."""
@@ -221,7 +221,7 @@ def parse_args(argv=None):
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=int, default=100)
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[1e-3, 3e-3, 1e-2])
-    parser.add_argument("--l2", nargs="+", type=float, default=[0.3, 1.0, 3.0])
+    parser.add_argument("--l2", nargs="+", type=float, default=[0.03, 0.3, 3.0])
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
     parser.add_argument("--patience", type=int, default=8, help="epochs without a better AP@10")
