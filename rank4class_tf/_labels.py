@@ -88,6 +88,9 @@ def padded_ids(class_ids, num_classes, argument="y_true"):
             f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
             f"Received: {ids.shape}."
         )
+    if not ids.shape[1]:  # At least one column, where there may be none.
+        missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
+        ids = tf.pad(ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype))
     bad = (ids < -1) | (ids >= tf.cast(num_classes, ids.dtype))
     if ids.dtype.is_floating:
         bad |= ids != tf.floor(ids)

@@ -211,7 +211,7 @@ def measure(what, case, batch, n, positives, seconds):
 
         # Without what a call from Python adds, since a training step has the loss within a graph.
         concrete = step.get_concrete_function(labels, scores)
-        return lambda: concrete(labels, scores)[0].numpy()  # Waits for the result.
+        return lambda: concrete(labels, scores)[0].numpy()  # Waits for the result, on a CPU.
 
     result = {}
     for mode, jit_compile in (("graph", False), ("xla", True)):

@@ -7,9 +7,10 @@ with the first head and the first seed. With it the loss is trained under every 
 each run the weights of the epoch with the best validation NDCG@5 are tested once. The encoders are
 small and learn with the rest; the paper fine-tunes BERT and ELECTRA.
 
-Every finished run is a file in the folder that --out names, and is not run again. table.md holds
-the mean over the seeds, with the standard deviation from two seeds on; the best of a metric is
-bold, the second and third best are in italics.
+Every finished run is a file in the folder that --out names; a second call with the same settings
+goes on from there, one with others puts its runs in their place. table.md holds the mean over the
+seeds, with the standard deviation from two seeds on; the best of a metric is bold, the second and
+third best are in italics.
 """
 
 import argparse

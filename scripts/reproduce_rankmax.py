@@ -12,7 +12,8 @@ seeds reported; the one with the best AP@10 on the validation part is trained an
 stopped by the same figure. The test part is looked at once per seed, with the weights of the best
 epoch.
 
-Each finished run is a file in `--out`; a second call goes on from there. The results are
+Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
+with others puts its runs in their place. The results are
 `results.md`, `results.json` and, with matplotlib, `figure_2.png`.
 """
 

@@ -12,7 +12,8 @@ Recall@5 on the validation part is used with each seed, and the epoch is chosen 
 The test part is looked at once per seed, with the weights of the best epoch. A seed decides on the
 first weights, the samples and, for words, the order and the words held out in training.
 
-Each finished run is a file in `--out`; a second call goes on from there. The results are
+Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
+with others puts its runs in their place. The results are
 `results.md`, `results.json` and, with matplotlib, `ratios.png`.
 """
 

@@ -14,11 +14,11 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-# What has nothing of Keras, and what starts processes of its own, is left to the run under Keras 3.
+# Left to the run under Keras 3: what has nothing of Keras that other tests have not, and what
+# starts processes of its own.
 if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
     collect_ignore = [
         "data/test_extreme.py",
-        "data/test_goemotions.py",
         "data/test_goemotions_words.py",
         "data/test_planted.py",
         "data/test_user_items.py",

@@ -16,6 +16,7 @@ _NEGATIVES_PER_MINED = 64
 
 _ROWS_WRITTEN_AT_ONCE = 65_536
 _WIDE = 256
+_FEW_POSITIVES = 32
 # Of fewer classes for each example, products of all numbers and sums take less time than einsum.
 _FEW = 4
 
@@ -184,13 +185,15 @@ class SampledScores(Head):
 
     def _mine(self, encodings, negatives, positives, num_mined):
         """The highest scores of negatives, -inf where there are no more, and their classes."""
-        scores = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
-        # All positives may be among them. To leave them out then costs less than to mask them now.
         num_positives = positives.shape[1]
-        if num_positives is None:
-            sought = tf.minimum(num_mined + tf.shape(positives)[1], self.num_negatives)
-        else:
-            sought = min(num_mined + num_positives, self.num_negatives)
+        if num_positives is None or num_positives > _FEW_POSITIVES:
+            negatives = tf.sort(negatives)
+            scores = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
+            highest, index = _top.top_k(self._mask(scores, negatives, positives), num_mined)
+            return highest, tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
+        # All positives may be among them. To leave these few out then costs less than to mask them.
+        scores = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
+        sought = min(num_mined + num_positives, self.num_negatives)
         highest, index = _top.top_k(scores, sought)
         classes = tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
         is_positive = tf.reduce_any(classes[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 # The more cells, the fewer thresholds share one, and the more memory they take.
 _CELLS_PER_THRESHOLD = 4
+_MAX_CELLS = 1 << 16
 
 
 def excess(scores, levels, margin):
@@ -91,7 +92,7 @@ def _count_below(thresholds, scores):
     with all.
     """
     batch, width = tf.unstack(tf.shape(thresholds))
-    num_cells = width * _CELLS_PER_THRESHOLD
+    num_cells = tf.minimum(width * _CELLS_PER_THRESHOLD, _MAX_CELLS)
     lowest, highest = thresholds[:, :1], thresholds[:, -1:]
     scale = tf.math.divide_no_nan(tf.cast(num_cells, scores.dtype), highest - lowest)
 

@@ -19,13 +19,13 @@ def top_k(scores, k):
 
     Args:
         scores: `[batch, n]`, n >= k.
-        k: positive, an int or a scalar tensor.
+        k: positive integer.
 
     Returns:
         Two tensors `[batch, k]`, the values and their columns, int32.
     """
     n = scores.shape[1]
-    if n is None or tf.is_tensor(k) or n < _MIN_ITEMS_PER_PLACE * k:
+    if n is None or n < _MIN_ITEMS_PER_PLACE * k:
         values, columns = tf.math.top_k(scores, k)
         return values, columns
     size = math.isqrt(n // k)

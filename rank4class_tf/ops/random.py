@@ -71,7 +71,7 @@ def bits(shape, seed):
     step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
     # start + step * index, the index being row * width + column.
     shape = tf.cast(shape, tf.int32)
-    width = shape[-1]
+    width = tf.concat([[1], shape], axis=0)[-1]
     columns = tf.cast(tf.range(width), tf.uint32) * step + start
     rows = tf.cast(tf.range(tf.reduce_prod(shape[:-1])) * width, tf.uint32) * step
     return tf.reshape(_mix(rows[:, tf.newaxis] + columns), shape)

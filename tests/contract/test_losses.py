@@ -165,6 +165,14 @@ def test_lists_without_positive_or_item_have_no_loss(case, scores):
     assert_same([fresh(loss)(ids, scores)], [value])
 
 
+@pytest.mark.parametrize("run_eagerly", [True, False])
+def test_ragged_batch_without_positives_has_no_loss(case, scores, run_eagerly):
+    labels = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), [0] * BATCH)
+    compute = with_gradient if run_eagerly else tf.function(with_gradient)
+    value, gradient = compute(case.make(reduction="none"), labels, tf.constant(scores))
+    assert not np.any(value) and not np.any(gradient)
+
+
 def test_nan_stays_nan_in_its_list(case, scores):
     ids = np.array([2, 0, 6, 3])
     loss = case.make(reduction="none")

@@ -93,6 +93,32 @@ def test_the_same_seed_and_step_give_the_same_sample():
     np.testing.assert_array_equal(*evaluated)
 
 
+@shared
+@pytest.mark.parametrize("width", [3, 257])
+@pytest.mark.parametrize("num_positives", [2, 40, None])
+def test_mining_of_many(shared, width, num_positives, rng):
+    """Enough negatives for a search by blocks, embeddings of two widths, few and many positives."""
+    class_ids = np.stack([rng.permutation(300)[: num_positives or 5] for _ in range(6)])
+    encodings = tf.constant(rng.normal(size=(6, width)), tf.float32)
+    layers = [
+        SampledScores(300, num_sampled=250, shared_negatives=shared, seed=1) for _ in range(2)
+    ]
+    every, mined = (
+        tf.function(
+            lambda ids, layer=layer, k=k: layer(encodings, class_ids=ids, num_mined=k),
+            input_signature=[tf.TensorSpec([6, num_positives], tf.int64)],
+        )
+        for layer, k in zip(layers, (None, 3), strict=True)
+    )
+    for layer in layers:
+        layer.build((None, width))
+    every, mined = every(class_ids).numpy(), mined(class_ids).numpy()
+    assert np.isneginf(every).sum() > 6  # Some positives are sampled.
+    np.testing.assert_allclose(mined[:, 0], every[:, 0], rtol=1e-5, atol=1e-6)
+    highest = -np.sort(-every[:, 1:], axis=1)[:, :3]
+    np.testing.assert_allclose(mined[:, 1:], highest, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.usefixtures("way_of_mining")
 @shared
 @pytest.mark.parametrize("num_mined", [1, 3, 8])

@@ -80,5 +80,12 @@ def test_integers_are_the_product_with_64_bits():
     assert random.uniform_integers([100], seed, limit).numpy().tolist() == expected
 
 
+def test_shapes():
+    line = random.bits([24], (1, 2)).numpy()
+    np.testing.assert_array_equal(random.bits([2, 3, 4], (1, 2)).numpy().ravel(), line)
+    assert random.bits([], (1, 2)).numpy() == line[0]
+    assert random.bits([3, 0], (1, 2)).shape == (3, 0)
+
+
 def test_no_two_words_are_equal():
     assert len(set(random.bits([SIZE], (3, 1)).numpy())) == SIZE
