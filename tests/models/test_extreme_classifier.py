@@ -225,16 +225,22 @@ def test_learns(optimizer, jit_compile, rng):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "k"), [("RowwiseSGD", 1), ("RowwiseAdagrad", 3), ("RowwiseAdam", 1)]
+    ("optimizer", "k", "kwargs"),
+    [
+        ("RowwiseSGD", 1, {}),
+        ("RowwiseAdagrad", 3, {}),
+        # A larger epsilon, for Adam makes whole steps of the rounding of gradients that cancel.
+        ("RowwiseAdam", 1, {"epsilon": 1e-2}),
+    ],
 )
-def test_two_devices_train_as_one(optimizer, k, data, two_devices):
+def test_two_devices_train_as_one(optimizer, k, kwargs, data, two_devices):
     features, class_ids = data[0], data[1][:, 0] % 3  # Rows that both devices touch.
 
     def train(strategy):
         with strategy.scope():
             model = make()
             model.compile(
-                getattr(optimizers, optimizer)(0.1),
+                getattr(optimizers, optimizer)(0.1, **kwargs),
                 loss=top_k_mining(k),
                 metrics=[metrics.PrecisionAtK(1)],
             )
