@@ -15,8 +15,13 @@ from rank4class_tf.ops import _top
 _NEGATIVES_PER_MINED = 64
 
 _ROWS_WRITTEN_AT_ONCE = 65_536
+
+# Of wider rows it costs less to scale their scores, which are fewer.
 _WIDE = 256
+
+# Up to so many, to seek as many more and leave out positives costs less than to mask them first.
 _FEW_POSITIVES = 32
+
 # Of fewer classes for each example, products of all numbers and sums take less time than einsum.
 _FEW = 4
 
@@ -191,7 +196,6 @@ class SampledScores(Head):
             scores = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
             highest, index = _top.top_k(self._mask(scores, negatives, positives), num_mined)
             return highest, tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
-        # All positives may be among them. To leave these few out then costs less than to mask them.
         scores = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
         sought = min(num_mined + num_positives, self.num_negatives)
         highest, index = _top.top_k(scores, sought)
@@ -256,7 +260,6 @@ class SampledScores(Head):
         rows = tf.gather(_keras.variable(self.class_embeddings), ids)
         if not gradient:
             rows = tf.stop_gradient(rows)
-        # Of wide rows it costs less to scale their scores, which are fewer.
         scale_scores = self.normalize and not gradient and rows.shape[-1] > _WIDE
         if not scale_scores:
             rows = self._unit(rows)

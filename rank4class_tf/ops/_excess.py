@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from rank4class_tf.ops import _top
+
 # The more cells, the fewer thresholds share one, and the more memory they take.
 _CELLS_PER_THRESHOLD = 4
 _MAX_CELLS = 1 << 16
@@ -72,10 +74,8 @@ def _many(scores, levels, margin):
 
 def _inverse(permutations):
     """The inverse of each row; under XLA half as dear as to sort it."""
-    batch, width = tf.unstack(tf.shape(permutations))
-    rows = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], [batch, width])
-    columns = tf.broadcast_to(tf.range(width), [batch, width])
-    return tf.scatter_nd(tf.stack([rows, permutations], axis=-1), columns, [batch, width])
+    columns = tf.broadcast_to(tf.range(tf.shape(permutations)[1]), tf.shape(permutations))
+    return _top.add_columns(tf.zeros_like(permutations), permutations, columns)
 
 
 def _take(rows, columns):

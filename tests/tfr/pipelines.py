@@ -77,12 +77,13 @@ def dataset_builder(folder, **changes):
 
 
 def in_order(folder):
-    """A builder whose batches for validation come in one order; TF-Ranking leaves it open."""
+    """A builder whose batches come in one order, with a global seed; TF-Ranking leaves it open."""
     builder = dataset_builder(folder)
     options = tf.data.Options()
     options.deterministic = True
-    dataset = builder.build_valid_dataset().with_options(options)
-    builder.build_valid_dataset = lambda: dataset
+    train = builder.build_train_dataset().with_options(options)
+    valid = builder.build_valid_dataset().with_options(options)
+    builder.build_train_dataset, builder.build_valid_dataset = lambda: train, lambda: valid
     return builder
 
 
