@@ -3,14 +3,14 @@
     python scripts/reproduce_rankmax.py --data-dir data --out out/rankmax
 
 Protocol. The pairs of a user and a film are split 80/10/10 at random, anew for each seed. For each
-user all films are ranked but those that an earlier part of the split holds; users without a film in
-the part are left out. The model is an autoencoder of items: the sum of the embeddings of the user's
-training films over the root of their number, half of the films dropped while training, then an
-untied output layer with a bias. All losses are summed over the pairs. Of each loss every
-combination of learning rate and L2 is tried on the split of `--tuning-seed`, which is none of the
-seeds reported; the one with the best AP@10 on the validation part is trained anew for each seed and
-stopped by the same figure. The test part is looked at once per seed, with the weights of the best
-epoch.
+user all films are ranked but those that an earlier part of the split holds, and these are what the
+model reads; users without a film in the part are left out. The model is an autoencoder of items,
+trained on the training films: the sum of the embeddings of the films it reads over the root of
+their number, half of the films dropped while training, then an untied output layer with a bias. All
+losses are summed over the pairs. Of each loss every combination of learning rate and L2 is tried on
+the split of `--tuning-seed`, which is none of the seeds reported; the one with the best AP@10 on
+the validation part is trained anew for each seed and stopped by the same figure. The test part is
+looked at once per seed, with the weights of the best epoch.
 
 Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
 with others puts its runs in their place. The results are
@@ -98,7 +98,8 @@ def evaluate(score, users, part):
     """The three figures over one part of the split."""
     metric = FiguresOfTable2(label_format="ids", name="figures")
     for features, class_ids in users.batches(part, 32, ragged=True):
-        metric.update_state(class_ids, score(features["items"]), exclude=features["exclude"])
+        seen = features["exclude"]
+        metric.update_state(class_ids, score(seen), exclude=seen)
     return {name: float(value) for name, value in metric.result().items()}
 
 
@@ -222,7 +223,7 @@ def parse_args(argv=None):
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=int, default=100)
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[1e-3, 3e-3, 1e-2])
-    parser.add_argument("--l2", nargs="+", type=float, default=[0.03, 0.3, 3.0])
+    parser.add_argument("--l2", nargs="+", type=float, default=[0.3, 1.0, 3.0])
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
     parser.add_argument("--patience", type=int, default=8, help="epochs without a better AP@10")

@@ -13,8 +13,7 @@ def sum_over_items(function, items, positives, count):
     too. The gradient flows to `items` and `positives`, not to what `function` captures.
 
     Args:
-        function: maps tensors `[batch, 1, n]` and `[batch, p, 1]`, one for each of `items` and
-            `positives`, to `[batch, p, n]`.
+        function: works entry by entry, on one tensor for each of `items` and `positives`.
         items: list of floating tensors `[batch, n]`.
         positives: list of floating tensors `[batch, P]`.
         count: scalar integer; only the first `count` positives are visited, the others give 0.
@@ -50,6 +49,8 @@ def visited(relevance):
 
 
 def _sum_block(function, items, positives):
+    if positives[0].shape[1] == 1:  # As below, with fewer operations.
+        return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
     values = function(
         *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
     )

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rank4class_tf.ops import _pairs
+from rank4class_tf.ops import _pairs, _top
 from rank4class_tf.ops._gather import gather
 
 
@@ -43,6 +43,13 @@ class Positives(NamedTuple):
             self.count,
         )
 
+    def sum_over_differences(self, function):
+        """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`."""
+        if self.class_ids.shape[1] != 1:
+            return self.sum_over_items(lambda s, p: function(s - p))
+        differences = _differences(self.scores, self.class_ids)
+        return tf.reduce_sum(function(differences), axis=-1, keepdims=True)
+
     def item_relevance(self):
         """Relevance by item, `[batch, n]`."""
         batch, width = tf.unstack(tf.shape(self.class_ids))
@@ -73,6 +80,20 @@ class Positives(NamedTuple):
             return scores, lambda upstream: upstream
 
         return without_positives(self.scores)
+
+
+def _differences(scores, class_ids):
+    """The scores `[batch, n]` less that of the one positive; the gradient takes half the passes."""
+
+    @tf.custom_gradient
+    def differences(scores):
+        def gradient(upstream):
+            total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
+            return _top.add_columns(upstream, class_ids, -total)
+
+        return scores - tf.gather(scores, class_ids, batch_dims=1), gradient
+
+    return differences(scores)
 
 
 def lowest(dtype):

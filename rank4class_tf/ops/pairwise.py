@@ -32,8 +32,8 @@ def pairwise_logistic_loss(scores, class_ids, relevance=None, temperature=1.0, l
     """
     lists = _positives.prepare(scores, class_ids, relevance)
 
-    def pair_loss(s, p):
-        return _softplus((s - p) / temperature)
+    def pair_loss(difference):
+        return _softplus(difference / temperature)
 
     return _sum_over_pairs(lists, pair_loss, np.log(2.0), lambda_weights)
 
@@ -64,8 +64,8 @@ def pairwise_hinge_loss(scores, class_ids, relevance=None, margin=1.0, lambda_we
     """
     lists = _positives.prepare(scores, class_ids, relevance)
 
-    def pair_loss(s, p):
-        return tf.nn.relu(margin + (s - p))
+    def pair_loss(difference):
+        return tf.nn.relu(margin + difference)
 
     def by_pairs():
         return _sum_over_pairs(lists, pair_loss, margin, lambda_weights)
@@ -81,23 +81,23 @@ def pairwise_hinge_loss(scores, class_ids, relevance=None, margin=1.0, lambda_we
 
 
 def _sum_over_pairs(lists, pair_loss, own_loss, lambda_weights):
-    """`sum w_ij f(s_j, s_i)` over the pairs with `y_i > y_j`; `own_loss` is `f(s_i, s_i)`."""
+    """`sum w_ij f(s_j - s_i)` over the pairs with `y_i > y_j`; `own_loss` is `f(0)`."""
     zero = tf.zeros([], lists.scores.dtype)
     if lambda_weights is not None:
         weights = lambda_weights(lists)
         losses = lists.sum_over_items(
             lambda s, y, g, r, p, y_p, g_p, r_p: tf.where(
-                y < y_p, weights.of_pair(g, r, g_p, r_p) * pair_loss(s, p), zero
+                y < y_p, weights.of_pair(g, r, g_p, r_p) * pair_loss(s - p), zero
             ),
             [lists.item_relevance(), weights.item_gains, weights.item_ranks],
             [lists.relevance, weights.positive_gains, weights.positive_ranks],
         )
     elif lists.relevance.shape[1] == 1:
         # With a single positive every item but itself is less relevant.
-        losses = lists.sum_over_items(pair_loss) - own_loss
+        losses = lists.sum_over_differences(pair_loss) - own_loss
     else:
         losses = lists.sum_over_items(
-            lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s, p), zero),
+            lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), zero),
             [lists.item_relevance()],
             [lists.relevance],
         )

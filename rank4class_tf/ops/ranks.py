@@ -32,7 +32,7 @@ def sigmoid_ranks(scores, class_ids, temperature=0.1):
     """
     lists = _positives.prepare(scores, class_ids)
     # The item itself adds sigmoid(0) = 1/2 to the sum over all items.
-    return 0.5 + lists.sum_over_items(lambda s, p: tf.sigmoid((s - p) / temperature))
+    return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d / temperature))
 
 
 def sigmoid_ranks_among_positives(scores, class_ids, temperature=0.1):

@@ -263,8 +263,8 @@ def adaptive_fenchel_young_loss(scores, class_ids, relevance=None):
     """
     lists = _positives.prepare(scores, class_ids, relevance)
     # The label itself adds 1 to both sums.
-    total = lists.sum_over_items(lambda s, p: tf.nn.relu((s - p) + 1)) - 1
-    squares = lists.sum_over_items(lambda s, p: tf.nn.relu((s - p) + 1) ** 2) - 1
+    total = lists.sum_over_differences(lambda d: tf.nn.relu(d + 1)) - 1
+    squares = lists.sum_over_differences(lambda d: tf.nn.relu(d + 1) ** 2) - 1
     weighted = lists.relevance > 0
     total = tf.where(weighted, total, tf.zeros_like(total))
     squares = tf.where(weighted, squares, tf.zeros_like(squares))

@@ -54,7 +54,7 @@ def mean_reciprocal_rank(ranks, relevance):
         array([0.8125], dtype=float32)
     """
     ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
-    return _weighted_mean(1 / ranks, relevance)
+    return _weighted_mean(tf.math.reciprocal(ranks), relevance)
 
 
 def average_precision(ranks, ranks_among_positives, relevance):
