@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf.ops import _pairs, _top
-from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._gather import gather, indices
 
 
 class Positives(NamedTuple):
@@ -52,12 +52,8 @@ class Positives(NamedTuple):
 
     def item_relevance(self):
         """Relevance by item, `[batch, n]`."""
-        batch, width = tf.unstack(tf.shape(self.class_ids))
-        rows = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], [batch, width])
         # Padding stands on item 0 with relevance 0, and adds nothing there.
-        return tf.scatter_nd(
-            tf.stack([rows, self.class_ids], axis=-1), self.relevance, tf.shape(self.scores)
-        )
+        return tf.scatter_nd(indices(self.class_ids), self.relevance, tf.shape(self.scores))
 
     def negative_scores(self):
         """The scores, as of items that are not there where an item is positive, `[batch, n]`.
@@ -68,14 +64,11 @@ class Positives(NamedTuple):
         best = tf.argmax(self.relevance, axis=-1, output_type=tf.int32)
         best = tf.gather(self.class_ids, best[:, tf.newaxis], batch_dims=1)
         ids = tf.where(self.relevance > 0, self.class_ids, best)
-        rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(ids))
 
         @tf.custom_gradient
         def without_positives(scores):
             scores = tf.tensor_scatter_nd_update(
-                scores,
-                tf.stack([rows, ids], axis=-1),
-                tf.fill(tf.shape(ids), lowest(scores.dtype)),
+                scores, indices(ids), tf.fill(tf.shape(ids), lowest(scores.dtype))
             )
             return scores, lambda upstream: upstream
 

@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._gather import gather, indices
 
 # Below this many items per item sought, sorting them all costs less than finding the blocks.
 _MIN_ITEMS_PER_PLACE = 32
@@ -43,15 +43,9 @@ def top_k(scores, k):
 def without_columns(x, columns):
     """`x` with -inf at `[b, columns[b, j]]`."""
     nothing = tf.fill(tf.shape(columns), tf.constant(-float("inf"), x.dtype))
-    return tf.tensor_scatter_nd_update(x, _indices(columns), nothing)
+    return tf.tensor_scatter_nd_update(x, indices(columns), nothing)
 
 
 def add_columns(x, columns, values):
     """`x` with `values[b, j]` added at `[b, columns[b, j]]`; columns may repeat."""
-    return tf.tensor_scatter_nd_add(x, _indices(columns), values)
-
-
-def _indices(columns):
-    batch, width = tf.unstack(tf.shape(columns))
-    rows = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], [batch, width])
-    return tf.stack([rows, columns], axis=-1)
+    return tf.tensor_scatter_nd_add(x, indices(columns), values)

@@ -244,6 +244,22 @@ def test_xla_equals_eager(shared, num_mined, rng):
     np.testing.assert_allclose(compiled, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("length", [3.0, 1e-3, 1e-8, 0.0])
+def test_unit_rows_and_their_gradient(length, rng):
+    rows = rng.normal(size=(4, 6))
+    rows *= length / np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = tf.constant(rows)
+    upstream = tf.constant(rng.normal(size=(4, 6)))
+    results = []
+    for function in (sampled_scores._unit, lambda rows: tf.math.l2_normalize(rows, axis=-1)):
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            unit = function(rows)
+        results.append((unit, tape.gradient(unit, rows, output_gradients=upstream)))
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
 def test_scores_stay_float32_in_mixed_precision(mixed_precision):
     layer = SampledScores(NUM_CLASSES, num_sampled=6)
     assert layer(tf.ones([2, 4], tf.bfloat16), class_ids=[1, 2]).dtype == tf.float32
