@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rank4class_tf.ops._gather import indices
+
 _FORMATS = ("ids", "relevance", None)
 
 
@@ -214,9 +216,8 @@ def excluded_items(exclude, scores_shape):
     invalid = _check(bad, exclude, rule)
     # Padding goes to a column of its own, which is cut off.
     column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
-    row = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], tf.shape(column))
-    index = tf.stack([row, column], axis=-1)
-    return tf.scatter_nd(index, tf.ones_like(column), [batch, n + 1])[:, :n] > 0, invalid
+    mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
+    return mask, invalid
 
 
 def _without(lists, exclude):
@@ -235,10 +236,9 @@ def _compact(positive, position, limit):
     """The columns where `positive`, moved to the left of `[batch, limit]`, then -1."""
     batch, n = tf.unstack(tf.shape(positive))
     column = tf.where(positive & (position <= limit), position - 1, limit)
-    row = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], [batch, n])
     item = tf.broadcast_to(tf.range(n), [batch, n])
     empty = tf.fill([batch, limit + 1], -1)
-    return tf.tensor_scatter_nd_update(empty, tf.stack([row, column], axis=-1), item)[:, :-1]
+    return tf.tensor_scatter_nd_update(empty, indices(column), item)[:, :-1]
 
 
 def _check_same_batch(labels, scores):

@@ -25,7 +25,7 @@ _FEW_POSITIVES = 32
 # Of fewer classes for each example, products of all numbers and sums take less time than einsum.
 _FEW = 4
 
-
+# As in `tf.math.l2_normalize`: shorter rows keep a length below 1.
 _MOST_INVERSE_NORM = 1e6
 
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rank4class_tf.ops import _top
+from rank4class_tf.ops._gather import inverse
 
 # The more cells, the fewer thresholds share one, and the more memory they take.
 _CELLS_PER_THRESHOLD = 4
@@ -48,7 +48,7 @@ def _many(scores, levels, margin):
     highest = tf.reduce_max(levels, axis=-1, keepdims=True)
     scores, thresholds = scores - highest, (levels - highest) - margin
     order = tf.argsort(thresholds, axis=-1)
-    rank = _inverse(order)
+    rank = inverse(order)
     thresholds = tf.gather(thresholds, order, batch_dims=1)
 
     gap = _count_below(thresholds, scores)
@@ -70,12 +70,6 @@ def _many(scores, levels, margin):
         return items, coefficients * tf.gather(counts, rank, batch_dims=1)
 
     return tf.gather(sums, rank, batch_dims=1), spread
-
-
-def _inverse(permutations):
-    """The inverse of each row; under XLA half as dear as to sort it."""
-    columns = tf.broadcast_to(tf.range(tf.shape(permutations)[1]), tf.shape(permutations))
-    return _top.add_columns(tf.zeros_like(permutations), permutations, columns)
 
 
 def _take(rows, columns):

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf.ops._gather import inverse
 from rank4class_tf.ops._ready_gradients import with_ready_gradients
 
 
@@ -33,7 +34,7 @@ def _value_and_gradients(lists, scores, positive_scores, margin):
     # A threshold comes before an item of the same score: at the margin the hinge is flat.
     values = tf.concat([positive_scores - margin, scores], axis=1)
     order = tf.argsort(values, axis=-1, direction="DESCENDING", stable=True)
-    slots = _inverse(order, batch, width + n)
+    slots = inverse(order)
     # In float64, so that what the prefix sums of far items leave behind is no error of near ones.
     sorted_scores = tf.cast(tf.gather(values, order, batch_dims=1), tf.float64)
     relevance = lists.relevance
@@ -78,10 +79,3 @@ def _value_and_gradients(lists, scores, positive_scores, margin):
     value = tf.maximum(value, 0) + tf.cast(tf.reduce_sum(nan, axis=-1), tf.float64)
     value, *gradients = (tf.cast(x, scores.dtype) for x in (value, of_items, of_positives))
     return value, gradients
-
-
-def _inverse(order, batch, size):
-    """The inverse of each row's permutation."""
-    rows = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], [batch, size])
-    places = tf.broadcast_to(tf.range(size)[tf.newaxis], [batch, size])
-    return tf.scatter_nd(tf.stack([rows, order], axis=-1), places, [batch, size])

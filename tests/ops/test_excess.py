@@ -28,8 +28,3 @@ def test_count_below(rng, jit_compile):
     count = tf.function(_excess._count_below, jit_compile=jit_compile)(thresholds, scores)
     for name, row, of_row, counted in zip(LISTS, thresholds, scores, count, strict=True):
         np.testing.assert_array_equal(counted, np.searchsorted(row, of_row), err_msg=name)
-
-
-def test_inverse(rng):
-    order = np.argsort(rng.random((5, 9)), axis=1).astype(np.int32)
-    np.testing.assert_array_equal(_excess._inverse(order), np.argsort(order, axis=1))
