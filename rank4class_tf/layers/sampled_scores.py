@@ -9,6 +9,8 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _labels, ops
 from rank4class_tf.layers._base import Head
 from rank4class_tf.ops import _top
+from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._where import where
 
 # Up to so many shared negatives for each mined one, gradients through the product of all encodings
 # and all negatives cost less than rows of its own for each example.
@@ -19,7 +21,8 @@ _ROWS_WRITTEN_AT_ONCE = 65_536
 # Of wider rows it costs less to scale their scores, which are fewer.
 _WIDE = 256
 
-# Up to so many, to seek as many more and leave out positives costs less than to mask them first.
+# Up to so many, where each example has its own negatives, to seek as many more and leave out
+# positives costs less than to mask them first.
 _FEW_POSITIVES = 32
 
 # Of fewer classes for each example, products of all numbers and sums take less time than einsum.
@@ -39,11 +42,6 @@ _MOST_INVERSE_NORM = 1e6
 )
 def _uniform(shape, seed, limit):
     return tf.random.stateless_uniform(shape, seed, -limit, limit)
-
-
-def _where_there(highest, scores):
-    """Puts -inf where a search for the highest found none."""
-    return tf.where(highest > -float("inf"), scores, -float("inf"))
 
 
 @tf.custom_gradient
@@ -179,6 +177,7 @@ class SampledScores(Head):
     def _sampled(self, encodings, class_ids, num_mined, training):
         positives, invalid = _labels.padded_ids(class_ids, self.num_classes)
         positives = _labels.distinct_ids(positives)
+        has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
         step = tf.identity(_keras.variable(self.steps))
         if training:
             self.steps.assign_add(1)
@@ -189,40 +188,34 @@ class SampledScores(Head):
         shared = negatives.shape.rank == 1
         all_count = num_mined is None or num_mined == self.num_negatives
         if all_count or shared and num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
-            negatives = tf.sort(negatives)
-            scores = self._mask(self._score(encodings, negatives), negatives, positives)
+            scores, negatives = self._score_negatives(encodings, negatives, positives)
             if not all_count:
                 highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)
-                scores = _where_there(highest, tf.gather(scores, index, batch_dims=1))
+                # Where fewer are there, the search may point to one that is.
+                scores = where(highest > -float("inf"), gather(scores, index), -float("inf"))
             of_own = self._score(encodings, own[:, tf.newaxis])
+            of_own = where(has_positive, of_own, -float("inf"))
             scores = tf.concat([of_own, scores], axis=1)
         else:
             highest, mined = self._mine(encodings, negatives, positives, num_mined)
             scores = self._score(encodings, tf.concat([own[:, tf.newaxis], mined], axis=1))
-            scores = _where_there(tf.pad(highest, [[0, 0], [1, 0]]), scores)
-
-        has_positive = tf.concat(
-            [
-                tf.reduce_any(positives >= 0, axis=1, keepdims=True),
-                tf.ones_like(scores[:, 1:], tf.bool),
-            ],
-            axis=1,
-        )
-        scores = tf.where(has_positive, scores, -float("inf"))
-        return tf.where(invalid[:, tf.newaxis], float("nan"), scores)
+            there = tf.concat([has_positive, highest > -float("inf")], axis=1)
+            scores = where(there, scores, -float("inf"))
+        return where(~invalid, scores, float("nan"))
 
     def _mine(self, encodings, negatives, positives, num_mined):
         """The highest scores of negatives, -inf where there are no more, and their classes."""
+        encodings = tf.stop_gradient(encodings)
         num_positives = positives.shape[1]
-        if num_positives is None or num_positives > _FEW_POSITIVES:
-            negatives = tf.sort(negatives)
-            scores = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
-            highest, index = _top.top_k(self._mask(scores, negatives, positives), num_mined)
+        shared = negatives.shape.rank == 1
+        if shared or num_positives is None or num_positives > _FEW_POSITIVES:
+            scores, negatives = self._score_negatives(encodings, negatives, positives, False)
+            highest, index = _top.top_k(scores, num_mined)
             return highest, tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
-        scores = self._score(tf.stop_gradient(encodings), negatives, gradient=False)
+        scores = self._score(encodings, negatives, gradient=False)
         sought = min(num_mined + num_positives, self.num_negatives)
         highest, index = _top.top_k(scores, sought)
-        classes = tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
+        classes = tf.gather(negatives, index, batch_dims=1)
         is_positive = tf.reduce_any(classes[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)
         highest = tf.where(is_positive, -float("inf"), highest)
         highest, index = tf.math.top_k(highest, num_mined)
@@ -319,17 +312,22 @@ class SampledScores(Head):
         device = replica.replica_id_in_sync_group if replica else 0
         return ops.fold_in(ops.fold_in(seed, 1 + stream), device)
 
-    def _mask(self, scores, negatives, positives):
-        """Puts -inf where a negative is a class of the example; negatives are in rising order."""
-        shared = negatives.shape.rank == 1
-        if shared:
-            flat = tf.searchsorted(negatives, tf.reshape(positives, [-1]))
-            position = tf.reshape(flat, tf.shape(positives))
-            position = tf.minimum(position, self.num_negatives - 1)
-            same = tf.gather(negatives, position) == positives
+    def _score_negatives(self, encodings, negatives, positives, gradient=True):
+        """Scores of negatives, -inf where one is a class of the example; and the negatives."""
+        if negatives.shape.rank == 2:
+            negatives = tf.sort(negatives)
+            place = tf.minimum(tf.searchsorted(negatives, positives), self.num_negatives - 1)
+            same = tf.gather(negatives, place, batch_dims=1) == positives
         else:
-            position = tf.searchsorted(negatives, positives)
-            position = tf.minimum(position, self.num_negatives - 1)
-            same = tf.gather(negatives, position, batch_dims=1) == positives
+            place = positives
+            if self.num_negatives < self.num_classes:
+                # Where the first of its kind stands: of the negatives, all are.
+                ids = tf.concat([negatives, tf.reshape(positives, [-1])], axis=0)
+                first = tf.unique(ids).idx[self.num_negatives :]
+                place = tf.reshape(first, tf.shape(positives))
+            same = (place >= 0) & (place < self.num_negatives)
+            place = tf.clip_by_value(place, 0, self.num_negatives - 1)
+        scores = self._score(encodings, negatives, gradient)
         # An addition leaves the scores where they are in memory.
-        return _top.add_columns(scores, position, tf.where(same, -float("inf"), 0.0))
+        scores = _top.add_columns(scores, place, tf.where(same, -float("inf"), 0.0))
+        return scores, negatives

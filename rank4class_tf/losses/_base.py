@@ -4,6 +4,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _labels, _registry
+from rank4class_tf.ops._where import where
 
 
 class RankingLoss(keras.losses.Loss):
@@ -68,8 +69,8 @@ class RankingLoss(keras.losses.Loss):
         if lists.present is not None:
             scores = tf.where(lists.present, scores, tf.constant(-float("inf"), scores.dtype))
         losses = self.compute(scores, lists.class_ids, lists.relevance)
-        losses = tf.where(has_positive, losses, tf.zeros_like(losses))
-        return tf.where(lists.invalid, tf.constant(float("nan"), losses.dtype), losses)
+        without = where(~lists.invalid, tf.zeros_like(losses), float("nan"))
+        return where(has_positive, losses, without)
 
     def get_config(self):
         """Returns the constructor arguments."""
@@ -84,5 +85,4 @@ class RankingLoss(keras.losses.Loss):
 @tf.custom_gradient
 def _zeros_unless(condition, scores):
     """The scores where the condition holds, else zeros, whose gradient is 0 as it comes."""
-    zeroed = tf.where(condition[:, tf.newaxis], scores, tf.zeros_like(scores))
-    return zeroed, lambda upstream: (None, upstream)
+    return where(condition, scores, 0.0), lambda upstream: (None, upstream)

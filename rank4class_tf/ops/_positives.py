@@ -1,11 +1,13 @@
 """What every operation on lists with positives does first."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from rank4class_tf.ops import _pairs, _top
+from rank4class_tf.ops import _pairs
 from rank4class_tf.ops._gather import gather, indices
+from rank4class_tf.ops._where import where
 
 
 class Positives(NamedTuple):
@@ -60,10 +62,12 @@ class Positives(NamedTuple):
 
         For functions that are constant at such scores, whose gradient there is 0.
         """
-        # Padding overwrites what the best positive overwrites anyway.
-        best = tf.argmax(self.relevance, axis=-1, output_type=tf.int32)
-        best = tf.gather(self.class_ids, best[:, tf.newaxis], batch_dims=1)
-        ids = tf.where(self.relevance > 0, self.class_ids, best)
+        ids = self.class_ids
+        if ids.shape[1] != 1:
+            # Padding overwrites what the best positive overwrites anyway.
+            best = tf.argmax(self.relevance, axis=-1, output_type=tf.int32)
+            best = tf.gather(ids, best[:, tf.newaxis], batch_dims=1)
+            ids = tf.where(self.relevance > 0, ids, best)
 
         @tf.custom_gradient
         def without_positives(scores):
@@ -82,7 +86,7 @@ def _differences(scores, class_ids):
     def differences(scores):
         def gradient(upstream):
             total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
-            return _top.add_columns(upstream, class_ids, -total)
+            return tf.tensor_scatter_nd_sub(upstream, indices(class_ids), total)
 
         return scores - tf.gather(scores, class_ids, batch_dims=1), gradient
 
@@ -110,10 +114,11 @@ def _with_floor(scores):
 
 def keep_nan(losses, *scores):
     """Losses `[batch]`, NaN, with their gradient, where a list has a NaN among its scores."""
-    for of_list in scores:
-        nan = tf.reduce_any(tf.math.is_nan(of_list), axis=-1)
-        losses *= tf.where(nan, tf.constant(float("nan"), losses.dtype), 1)
-    return losses
+    has_nan = [tf.reduce_any(tf.math.is_nan(of_list), axis=-1) for of_list in scores]
+    without = ~functools.reduce(tf.logical_or, has_nan)
+    factor = where(without, tf.ones_like(losses), float("nan"))
+    # One operation in the gradient too, unlike a product of two shapes that only run time knows.
+    return tf.custom_gradient(lambda x: (x * factor, lambda upstream: upstream * factor))(losses)
 
 
 def prepare(scores, class_ids, relevance=None):
@@ -129,6 +134,6 @@ def prepare(scores, class_ids, relevance=None):
     there = class_ids >= 0
     if relevance is None:
         relevance = tf.ones_like(class_ids, scores.dtype)
-    relevance = tf.where(there, tf.cast(relevance, scores.dtype), tf.zeros([], scores.dtype))
+    relevance = where(there, tf.cast(relevance, scores.dtype), 0.0)
     class_ids = tf.maximum(class_ids, 0)
     return Positives(scores, class_ids, relevance, gather(scores, class_ids))

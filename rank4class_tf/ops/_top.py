@@ -29,8 +29,10 @@ def top_k(scores, k):
         values, columns = tf.math.top_k(scores, k)
         return values, columns
     size = math.isqrt(n // k)
+    size = next((s for s in range(size, size // 2, -1) if n % s == 0), size)
     blocks = -(-n // size)
-    scores = tf.pad(scores, [[0, 0], [0, blocks * size - n]], constant_values=-float("inf"))
+    if blocks * size > n:
+        scores = tf.pad(scores, [[0, 0], [0, blocks * size - n]], constant_values=-float("inf"))
     blocked = tf.reshape(scores, [-1, blocks, size])
     _, best_blocks = tf.math.top_k(tf.reduce_max(blocked, axis=-1), k)
     candidates = tf.reshape(gather(blocked, best_blocks), [-1, k * size])

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf.ops import random
@@ -11,7 +12,9 @@ def sample_distinct(num_classes, size, seed, batch=1):
     r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
 
     The first `size` different ones of a sequence of independent draws; they are in random order.
-    Time and memory are O(batch size), whatever K is. All shapes are static, for XLA.
+    The sequence ends before there are so many with a probability below 2**-64, that is with less
+    than one of all seeds; then class 0 stands in for the rest. Time and memory are O(batch size),
+    whatever K is. All shapes are static, for XLA.
 
     Args:
         num_classes: K, an int in [1, 2**31).
@@ -36,30 +39,29 @@ def sample_distinct(num_classes, size, seed, batch=1):
         keys = tf.cast(random.bits([batch, num_classes], seed), tf.int64)
         return tf.argsort(keys, axis=-1)[:, :size]
 
-    # The mean number of draws until `size` are different, and six standard deviations or more.
-    mean = num_classes * math.log(num_classes / (num_classes - size))
-    draws = math.ceil(mean + 6 * math.sqrt(mean) + 6)
+    draws = size + _most_repeats(num_classes, size)
     total = batch * draws
-    row = tf.range(total, dtype=tf.int64) // draws
+    row = tf.range(total) // draws
+    ids = random.uniform_integers([total], seed, num_classes)
+    # Of each draw: how many different ones stand before the first of its kind, over all rows, then
+    # in its own row. Rows follow each other, so theirs are a range.
+    _, order = tf.unique(tf.cast(row, tf.int64) * num_classes + ids)
+    order = tf.reshape(order, [batch, draws])
+    order -= order[:, :1]
+    position = row * draws + tf.reshape(order, [-1])
+    distinct = tf.math.unsorted_segment_max(tf.cast(ids, tf.int32), position, total)
+    return tf.maximum(tf.reshape(distinct, [batch, draws])[:, :size], 0)
 
-    def draw(attempt, *_):
-        seed_of_attempt = random.fold_in(seed, attempt)
-        ids = random.uniform_integers([total], seed_of_attempt, num_classes)
-        # Of each draw: how many different ones stand before the first of its kind, over all rows,
-        # then in its own row. Rows follow each other, so theirs are a range.
-        _, order = tf.unique(row * num_classes + ids)
-        order = tf.reshape(order, [batch, draws])
-        order -= order[:, :1]
-        position = tf.cast(row, tf.int32) * draws + tf.reshape(order, [-1])
-        distinct = tf.math.unsorted_segment_max(ids, position, total)
-        found = tf.reduce_min(tf.reduce_max(order, axis=-1)) + 1
-        return attempt + 1, tf.reshape(distinct, [batch, draws])[:, :size], found
 
-    # Once in some ten million times there are too few, and all are drawn anew.
-    _, ids, _ = tf.while_loop(
-        lambda attempt, _, found: found < size,
-        draw,
-        (tf.constant(0), tf.zeros([batch, size], tf.int64), tf.constant(0)),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, size]), tf.TensorShape([])),
-    )
-    return tf.cast(ids, tf.int32)
+def _most_repeats(num_classes, size):
+    """How many draws are not new, until `size` are; exceeded with a probability below 2**-64.
+
+    With i different ones there, a draw repeats one with probability i / K, so the repeats before
+    the next new one are geometric. This is Chernoff's bound on their sum.
+    """
+    repeated = np.arange(size) / num_classes
+    bounds = []
+    for exponent in np.log(num_classes / max(size - 1, 1)) * np.linspace(0.02, 0.98, 49):
+        log_moment = np.sum(np.log1p(-repeated) - np.log1p(-repeated * np.exp(exponent)))
+        bounds.append((log_moment + 64 * math.log(2)) / exponent)
+    return math.ceil(min(bounds))

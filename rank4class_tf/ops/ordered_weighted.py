@@ -6,6 +6,7 @@ from rank4class_tf import _checks
 from rank4class_tf.ops import _pairs, _positives
 from rank4class_tf.ops._binomial import log_binomial
 from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._where import where
 from rank4class_tf.ops.ordered_weights import get_weights
 from rank4class_tf.ops.phi import get_phi
 
@@ -60,16 +61,25 @@ def ordered_weighted_loss(
     negatives = _positives.with_floor(negative_scores, dtype)
     relevance = tf.ones_like(positives) if relevance is None else _of_dtype(relevance, dtype)
     # The margin of padding is so large that phi is 0.
-    positives = tf.where(relevance > 0, positives, tf.constant(dtype.max / 8, dtype))
+    positives = where(relevance > 0, positives, dtype.max / 8)
     scale = _of_dtype(negative_scale, dtype)
 
     if kind == "pairwise":
-        losses = _weighted_sum(phi, weights, negatives, positives, _pairs.visited(relevance))
+        count = _pairs.visited(relevance)
+
+        def sum_over(items, f):
+            return _pairs.sum_over_items(lambda s, p: f(p - s), [items], [positives], count)
+
+        losses = _weighted_sum(sum_over, phi, weights, negatives)
         losses = scale * tf.reduce_sum(relevance * losses, axis=-1)
     else:
-        zero = tf.zeros_like(negatives[:, :1])
-        of_negatives = scale * _weighted_sum(phi, weights, negatives, zero, 1)[:, 0]
-        losses = tf.reduce_sum(relevance * (phi(positives) + of_negatives[:, tf.newaxis]), axis=-1)
+
+        def sum_over(items, f):
+            return tf.reduce_sum(f(-items), axis=-1)
+
+        of_positives = tf.reduce_sum(relevance * phi(positives), axis=-1)
+        of_negatives = scale * _weighted_sum(sum_over, phi, weights, negatives)
+        losses = of_positives + tf.reduce_sum(relevance, axis=-1) * of_negatives
     # The highest scores alone would not show a NaN.
     return _positives.keep_nan(losses, negatives, positives)
 
@@ -79,24 +89,18 @@ def _of_dtype(value, dtype):
     return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)
 
 
-def _weighted_sum(phi, weights, negatives, positives, count):
-    r"""$\sum_j \theta_j \varphi(p - v_{[j]})$ for each positive score p, `[batch, P]`."""
+def _weighted_sum(sum_over, phi, weights, negatives):
+    r"""$\sum_j \theta_j \varphi(p - v_{[j]})$, with `sum_over(items, f)` the sum of f(p - item)."""
     dtype = negatives.dtype
-    total = tf.zeros_like(positives)
-    if weights.num_leading != 0:
-        n = _at_most(negatives.shape[1] or tf.shape(negatives)[1], weights.num_leading)
-        theta = weights.leading(n, dtype) - tf.constant(weights.tail, dtype)
-        # The gradient of a gather costs less than that of top_k.
-        ids = tf.math.top_k(tf.stop_gradient(negatives), n).indices
-        highest = gather(negatives, ids)
-        total += _pairs.sum_over_items(
-            lambda s, p: theta * phi(p - s), [highest], [positives], count
-        )
-    if weights.tail:
-        total += tf.constant(weights.tail, dtype) * _pairs.sum_over_items(
-            lambda s, p: phi(p - s), [negatives], [positives], count
-        )
-    return total
+    tail = tf.constant(weights.tail, dtype)
+    if weights.num_leading == 0:
+        return tail * sum_over(negatives, phi)
+    n = _at_most(negatives.shape[1] or tf.shape(negatives)[1], weights.num_leading)
+    # The gradient of a gather costs less than that of top_k.
+    ids = tf.math.top_k(tf.stop_gradient(negatives), n).indices
+    theta = weights.leading(n, dtype) - tail
+    total = sum_over(gather(negatives, ids), lambda margins: theta * phi(margins))
+    return total + tail * sum_over(negatives, phi) if weights.tail else total
 
 
 def ordered_weighted(scores, class_ids, relevance=None, *, kind="pairwise", phi="hinge", weights):

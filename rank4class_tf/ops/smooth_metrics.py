@@ -5,6 +5,7 @@ The ranks are an argument: `sigmoid_ranks`, `expected_ranks`, or what a learned 
 
 import tensorflow as tf
 
+from rank4class_tf.ops._where import where
 from rank4class_tf.ops.dcg import exponential_gain, logarithmic_discount
 
 
@@ -27,6 +28,8 @@ def ndcg(ranks, relevance):
         array([0.5], dtype=float32)
     """
     ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
+    if relevance.shape[1] == 1:  # The gain is the ideal one.
+        return _weighted_mean(logarithmic_discount(ranks), relevance)
     gain = exponential_gain(relevance)
     ideal = tf.sort(gain, axis=-1, direction="DESCENDING")
     ideal_ranks = tf.range(1, tf.shape(ideal)[1] + 1, dtype=gain.dtype)
@@ -108,6 +111,8 @@ def recall(ranks, relevance, k, temperature=1.0):
 
 
 def _weighted_mean(values, weights):
+    if values.shape[1] == 1:
+        return tf.squeeze(where(weights > 0, values, 0.0), axis=1)
     weights = tf.cast(weights, values.dtype)
     total = tf.reduce_sum(weights * values, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))

@@ -9,6 +9,7 @@ import scipy.stats
 import tensorflow as tf
 
 from rank4class_tf import ops
+from rank4class_tf.ops import distinct
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 21, 40], ids=lambda size: f"{size}_of_40")
@@ -57,6 +58,38 @@ def test_millions_of_classes():
     ids = ops.sample_distinct(2_812_281, 32_768, [1, 1])[0].numpy()
     assert len(np.unique(ids)) == 32_768
     assert scipy.stats.kstest(ids / 2_812_281, "uniform").pvalue > 1e-3
+
+
+def log2_probability_of_too_few(num_classes, size, draws):
+    """Of fewer than `size` different ones among so many draws, by the number there at each draw."""
+    there = np.arange(size)
+    repeat, new = there / num_classes, 1 - there / num_classes
+    probability, exponent = np.eye(1, size)[0], 0
+    for _ in range(draws):
+        probability = probability * repeat + np.append(0, (probability * new)[:-1])
+        exponent += np.log2(probability.sum())  # Kept apart, so that nothing underflows.
+        probability /= probability.sum()
+    return exponent
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size"), [(5, 2), (40, 19), (1000, 10), (2000, 999), (13_330, 1024)]
+)
+def test_draws_suffice(num_classes, size):
+    draws = size + distinct._most_repeats(num_classes, size)
+    assert log2_probability_of_too_few(num_classes, size, draws) < -64
+    # The bound wastes no more than a tenth of the draws, or few.
+    enough = draws - max(10, draws // 10)
+    assert enough < size or log2_probability_of_too_few(num_classes, size, enough) > -64
+
+
+def test_class_0_stands_in_for_missing_draws(monkeypatch):
+    monkeypatch.setattr(distinct, "_most_repeats", lambda num_classes, size: 0)
+    ids = ops.sample_distinct(30, 10, [1, 2], batch=50).numpy()
+    for row in ids:
+        there = len(set(row) - {0})
+        assert len(set(row[:there])) == there and not row[there + 1 :].any()
+    assert (np.sort(ids, axis=1)[:, :2] == 0).all(axis=1).any()
 
 
 @pytest.mark.parametrize("size", [0, 6])
