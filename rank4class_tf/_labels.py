@@ -19,7 +19,7 @@ class Lists(NamedTuple):
         class_ids: `[batch, P]` int32, the items with a positive label, padded with -1.
         relevance: `[batch, P]`, the label of each, 0 where padded.
         invalid: `[batch]` booleans, True where the labels break the rules. Only in graph mode; in
-            eager mode such labels raise. Such a list has no positives.
+            eager mode such labels raise.
     """
 
     scores: tf.Tensor
@@ -78,8 +78,8 @@ def padded_ids(class_ids, num_classes, argument="y_true"):
     """Brings class ids of any form to `[batch, P]` int32, padded with -1.
 
     Returns:
-        The ids, and `[batch]` booleans, True where they break the rules and are all -1. Only in
-        graph mode; in eager mode such ids raise.
+        The ids, and `[batch]` booleans, True where they break the rules. Only in graph mode; in
+        eager mode such ids raise.
     """
     if isinstance(class_ids, tf.RaggedTensor):
         class_ids = class_ids.to_tensor(default_value=-1)
@@ -99,7 +99,7 @@ def padded_ids(class_ids, num_classes, argument="y_true"):
         bad |= ids != tf.floor(ids)
     rule = f"`{argument}` must hold class ids in [0, {num_classes}), or -1 for padding"
     invalid = _check(bad, ids, rule)
-    return tf.cast(where(~invalid, ids, -1), tf.int32), invalid
+    return tf.cast(where(~bad, ids, -1), tf.int32), invalid
 
 
 def distinct_ids(ids):
@@ -171,11 +171,7 @@ def _from_relevance(labels, scores, max_positives, compact):
     rule = "`y_true` must hold finite relevance, negative for an item that is not there"
     bad = ~tf.math.is_finite(labels)
     invalid = _check(bad, labels, rule)
-    if max_positives is not None:
-        count = tf.math.count_nonzero(labels > 0, axis=-1, keepdims=True)
-        rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
-        invalid |= _check(count > max_positives, count, rule)
-    labels = where(~invalid, labels, 0.0)
+    labels = tf.where(bad, tf.zeros_like(labels), labels)
 
     positive = labels > 0
     if not compact:
@@ -183,6 +179,10 @@ def _from_relevance(labels, scores, max_positives, compact):
         return Lists(scores, labels >= 0, class_ids, tf.maximum(labels, 0), invalid)
     position = tf.cumsum(tf.cast(positive, tf.int32), axis=-1)
     limit = tf.shape(labels)[1] if max_positives is None else max_positives
+    if max_positives is not None:
+        count = position[:, -1:]
+        rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
+        invalid |= _check(count > max_positives, count, rule)
     class_ids = _compact(positive, position, limit)
     relevance = tf.gather(labels, tf.maximum(class_ids, 0), batch_dims=1)
     relevance = tf.where(class_ids >= 0, relevance, tf.zeros_like(relevance))
@@ -225,7 +225,6 @@ def _without(lists, exclude):
     """The lists without the items that `exclude` names."""
     mask, invalid = excluded_items(exclude, tf.shape(lists.scores))
     there = ~tf.gather(mask, tf.maximum(lists.class_ids, 0), batch_dims=1)
-    there &= ~invalid[:, tf.newaxis]
     return lists._replace(
         present=~mask if lists.present is None else lists.present & ~mask,
         class_ids=tf.where(there, lists.class_ids, -1),

@@ -62,14 +62,15 @@ class RankingLoss(keras.losses.Loss):
     def call(self, y_true, y_pred):
         """Computes the loss of each list, `[batch]`."""
         lists = _labels.parse(y_true, y_pred, self.label_format, self.max_positives)
-        has_positive, scores = lists.has_positive, lists.scores
+        scores, valid = lists.scores, ~lists.invalid
+        has_positive = lists.has_positive & valid
         if not self._cleans_scores:
             # Lists that cannot have a loss get harmless scores: no NaN enters their gradient.
             scores = _zeros_unless(has_positive, scores)
         if lists.present is not None:
             scores = tf.where(lists.present, scores, tf.constant(-float("inf"), scores.dtype))
         losses = self.compute(scores, lists.class_ids, lists.relevance)
-        without = where(~lists.invalid, tf.zeros_like(losses), float("nan"))
+        without = where(valid, tf.zeros_like(losses), float("nan"))
         return where(has_positive, losses, without)
 
     def get_config(self):

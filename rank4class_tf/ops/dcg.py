@@ -23,8 +23,7 @@ def logarithmic_discount(rank):
         >>> logarithmic_discount([1.0, 3.0]).numpy()
         array([1. , 0.5], dtype=float32)
     """
-    # The gradient of a reciprocal is one operation, that of a quotient four.
-    return np.log(2.0) * tf.math.reciprocal(tf.math.log1p(tf.convert_to_tensor(rank)))
+    return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
 
 
 _GAINS = {"exponential": exponential_gain, "linear": lambda relevance: relevance}

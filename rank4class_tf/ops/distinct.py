@@ -1,5 +1,6 @@
 """Random subsets at a cost that does not depend on how many there are to choose from."""
 
+import functools
 import math
 
 import numpy as np
@@ -39,20 +40,21 @@ def sample_distinct(num_classes, size, seed, batch=1):
         keys = tf.cast(random.bits([batch, num_classes], seed), tf.int64)
         return tf.argsort(keys, axis=-1)[:, :size]
 
-    draws = size + _most_repeats(num_classes, size)
+    draws = int(size) + _most_repeats(num_classes, size)
     total = batch * draws
-    row = tf.range(total) // draws
+    row = tf.range(total, dtype=tf.int64) // draws
     ids = random.uniform_integers([total], seed, num_classes)
     # Of each draw: how many different ones stand before the first of its kind, over all rows, then
     # in its own row. Rows follow each other, so theirs are a range.
-    _, order = tf.unique(tf.cast(row, tf.int64) * num_classes + ids)
+    _, order = tf.unique(row * num_classes + ids)
     order = tf.reshape(order, [batch, draws])
     order -= order[:, :1]
-    position = row * draws + tf.reshape(order, [-1])
+    position = tf.cast(row, tf.int32) * draws + tf.reshape(order, [-1])
     distinct = tf.math.unsorted_segment_max(tf.cast(ids, tf.int32), position, total)
     return tf.maximum(tf.reshape(distinct, [batch, draws])[:, :size], 0)
 
 
+@functools.lru_cache
 def _most_repeats(num_classes, size):
     """How many draws are not new, until `size` are; exceeded with a probability below 2**-64.
 

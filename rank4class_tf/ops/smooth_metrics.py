@@ -28,8 +28,10 @@ def ndcg(ranks, relevance):
         array([0.5], dtype=float32)
     """
     ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
-    if relevance.shape[1] == 1:  # The gain is the ideal one.
-        return _weighted_mean(logarithmic_discount(ranks), relevance)
+    if relevance.shape[1] == 1:
+        # The gain cancels. log(2) is rounded as the other logarithm is, so that the best is 1.
+        discount = tf.math.log1p(tf.ones_like(ranks)) / tf.math.log1p(ranks)
+        return _weighted_mean(discount, relevance)
     gain = exponential_gain(relevance)
     ideal = tf.sort(gain, axis=-1, direction="DESCENDING")
     ideal_ranks = tf.range(1, tf.shape(ideal)[1] + 1, dtype=gain.dtype)
@@ -57,7 +59,7 @@ def mean_reciprocal_rank(ranks, relevance):
         array([0.8125], dtype=float32)
     """
     ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
-    return _weighted_mean(tf.math.reciprocal(ranks), relevance)
+    return _weighted_mean(_reciprocal(ranks), relevance)
 
 
 def average_precision(ranks, ranks_among_positives, relevance):
@@ -110,9 +112,16 @@ def recall(ranks, relevance, k, temperature=1.0):
     return _weighted_mean(hits, tf.cast(relevance > 0, ranks.dtype))
 
 
+@tf.custom_gradient
+def _reciprocal(x):
+    """`tf.math.reciprocal`, but rounded right: that of 1 is 1 on any processor."""
+    y = 1 / x
+    return y, lambda upstream: tf.raw_ops.ReciprocalGrad(y=y, dy=upstream)
+
+
 def _weighted_mean(values, weights):
     if values.shape[1] == 1:
-        return tf.squeeze(where(weights > 0, values, 0.0), axis=1)
+        return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays one.
     weights = tf.cast(weights, values.dtype)
     total = tf.reduce_sum(weights * values, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))

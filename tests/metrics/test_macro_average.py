@@ -61,6 +61,13 @@ def test_unknown_groups_raise_or_are_nan(scores, ids):
     assert float(metric.result()) == 0
 
 
+def test_broken_labels_are_nan_in_a_graph(scores):
+    """Though the group of such a list is not known."""
+    metric = MacroAverage(MRR(label_format="ids"), num_groups=5)
+    tf.function(lambda: metric.update_state([[0, 9], [1, -1]], scores[:2]) and None)()
+    assert np.isnan(metric.result())
+
+
 def test_in_keras(scores, ids):
     model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(5)])
     metric = MacroAverage(TopKAccuracy([1, 2]), num_groups=5)

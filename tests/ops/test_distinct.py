@@ -60,6 +60,14 @@ def test_millions_of_classes():
     assert scipy.stats.kstest(ids / 2_812_281, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.parametrize("size", [2, 30], ids=["few", "most"])
+def test_counts_may_be_of_64_bits(size):
+    expected = ops.sample_distinct(40, size, [1, 2], batch=3)
+    for batch in (np.int64(3), tf.constant(3, tf.int64)):
+        ids = ops.sample_distinct(np.int64(40), np.int64(size), [1, 2], batch=batch)
+        np.testing.assert_array_equal(ids, expected)
+
+
 def log2_probability_of_too_few(num_classes, size, draws):
     """Of fewer than `size` different ones among so many draws, by the number there at each draw."""
     there = np.arange(size)

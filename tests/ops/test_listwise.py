@@ -233,6 +233,16 @@ def test_soft_ranks_among_positives(rng):
     np.testing.assert_allclose(ranks.numpy()[0, [0, 1, 3]], expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("metric", [ops.ndcg, ops.mean_reciprocal_rank])
+@pytest.mark.parametrize("width", [1, 2])
+def test_smooth_metrics_of_the_best_ranks_are_1(metric, width):
+    ranks = tf.tile([[1.0, 2.0][:width]], [40, 1])
+    relevance = tf.tile([[2.0, 0.0][:width]], [40, 1])
+    best = metric(ranks, relevance).numpy()
+    np.testing.assert_array_max_ulp(best, np.ones(40, np.float32), maxulp=width - 1)
+    assert np.isnan(metric(ranks[:1], [[np.nan, 1.0][:width]])).all()
+
+
 def test_smooth_metrics_without_positives_are_zero():
     ranks, none = np.ones((1, 2)), np.zeros((1, 2))
     assert ops.average_precision(ranks, ranks, none) == 0
