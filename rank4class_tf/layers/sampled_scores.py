@@ -188,7 +188,7 @@ class SampledScores(Head):
         shared = negatives.shape.rank == 1
         all_count = num_mined is None or num_mined == self.num_negatives
         if all_count or shared and num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
-            scores, negatives = self._score_negatives(encodings, negatives, positives)
+            scores, _ = self._score_negatives(encodings, negatives, positives)
             if not all_count:
                 highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)
                 # Where fewer are there, the search may point to one that is.
@@ -209,7 +209,9 @@ class SampledScores(Head):
         num_positives = positives.shape[1]
         shared = negatives.shape.rank == 1
         if shared or num_positives is None or num_positives > _FEW_POSITIVES:
-            scores, negatives = self._score_negatives(encodings, negatives, positives, False)
+            scores, negatives = self._score_negatives(
+                encodings, negatives, positives, gradient=False
+            )
             highest, index = _top.top_k(scores, num_mined)
             return highest, tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
         scores = self._score(encodings, negatives, gradient=False)
@@ -313,7 +315,10 @@ class SampledScores(Head):
         return ops.fold_in(ops.fold_in(seed, 1 + stream), device)
 
     def _score_negatives(self, encodings, negatives, positives, gradient=True):
-        """Scores of negatives, -inf where one is a class of the example; and the negatives."""
+        """Scores of negatives, -inf where one is a class of the example, and their class ids.
+
+        The order of negatives of each example's own changes.
+        """
         if negatives.shape.rank == 2:
             negatives = tf.sort(negatives)
             place = tf.minimum(tf.searchsorted(negatives, positives), self.num_negatives - 1)
