@@ -29,11 +29,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def ours(identifier, **kwargs):
     """A loss of this package, by name; arguments that are functions make the argument."""
 
-    def make():
+    def make(**of_run):
         from rank4class_tf import losses
 
         arguments = {name: x() if callable(x) else x for name, x in kwargs.items()}
-        return losses.get(identifier, **arguments)
+        return losses.get(identifier, **arguments, **of_run)
 
     return make
 
@@ -65,6 +65,13 @@ def keras_hinge():
     from tensorflow import keras
 
     return keras.losses.CategoricalHinge()
+
+
+def keras_softmax():
+    """Keras's softmax for labels of all classes."""
+    from tensorflow import keras
+
+    return keras.losses.CategoricalCrossentropy(from_logits=True)
 
 
 def keras_rs(name):
@@ -111,9 +118,9 @@ class Case:
     """A row of the table.
 
     Attributes:
-        make: builds the loss.
+        make: builds the loss; that of one of ours takes `max_positives`.
         peer_of: for a peer, the name of the row of ours that it is compared with.
-        labels: "ids" for class ids, "relevance" for labels `[batch, n]`.
+        labels: what a peer takes, "ids" for class ids or "relevance" for labels `[batch, n]`.
         keras_2: whether the process must run Keras 2.
         samples: the times are divided by this number.
         is_step: whether `make` builds no loss but the step: a function of arrays that returns the
@@ -162,6 +169,7 @@ CASES = {
     "snm_64": Case(ours("stochastic_negative_mining_loss", num_sampled=64)),
     "warp": Case(ours("warp_loss")),
     "warp_sampled": Case(ours("warp_loss", num_trials=64)),
+    "keras_softmax": Case(keras_softmax, "softmax", labels="relevance"),
     "tfr_softmax": tfr_case("SoftmaxLoss", "softmax"),
     "tfr_pairwise_logistic": tfr_case("PairwiseLogisticLoss", "pairwise_logistic"),
     "tfr_pairwise_hinge": tfr_case("PairwiseHingeLoss", "pairwise_hinge"),
@@ -180,22 +188,23 @@ CASES = {
 }
 
 
-def measure(what, case, batch, n, positives, seconds):
+def measure(case, batch, n, args):
     """The best times of a loss and of softmax, or the memory of the loss, in this process."""
     import numpy as np
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
     scores = tf.constant(rng.normal(size=(batch, n)), tf.float32)
-    ids = np.argsort(rng.random((batch, n)), axis=1)[:, :positives].astype(np.int32)
-    if case.labels == "relevance":
+    ids = np.argsort(rng.random((batch, n)), axis=1)[:, : args.positives].astype(np.int32)
+    is_ours = case.peer_of is None
+    if (args.labels if is_ours else case.labels) == "relevance":
         labels = np.zeros((batch, n), np.float32)
         np.put_along_axis(labels, ids, 1, axis=1)
     else:
         labels = ids
     labels = tf.constant(labels)
     first_ids = tf.constant(ids[:, 0])
-    loss = case.make()
+    loss = case.make(max_positives=args.max_positives) if is_ours else case.make()
 
     def softmax(labels, scores):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
@@ -222,11 +231,11 @@ def measure(what, case, batch, n, positives, seconds):
                 call = loss(ids, scores.numpy())
             else:
                 call = compiled(loss, labels, jit_compile)
-            if what == "memory":
+            if args.child == "memory":
                 result[f"{mode}_memory"] = memory_of(call)
                 continue
             reference = compiled(softmax, first_ids, jit_compile)
-            result[mode], result[f"{mode}_softmax"] = best_times([call, reference], seconds)
+            result[mode], result[f"{mode}_softmax"] = best_times([call, reference], args.seconds)
         except (MemoryError, tf.errors.ResourceExhaustedError):
             result[mode] = "out of memory"
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, ValueError) as error:
@@ -297,6 +306,9 @@ def run_child(what, name, batch, n, args):
     command = [sys.executable, __file__, "--child", what, "--losses", name]
     command += ["--shapes", f"{batch}x{n}"]
     command += ["--positives", str(args.positives), "--seconds", str(args.seconds)]
+    command += ["--labels", args.labels]
+    if args.max_positives:
+        command += ["--max-positives", str(args.max_positives)]
     command += ["--memory-limit", str(args.memory_limit)]
     try:
         done = subprocess.run(
@@ -379,6 +391,13 @@ def parse_args(argv=None):
         help="batch x n",
     )
     parser.add_argument("--positives", type=int, default=1, help="positives per list")
+    parser.add_argument(
+        "--labels",
+        choices=["ids", "relevance"],
+        default="ids",
+        help="labels of ours: class ids, or relevance of all items",
+    )
+    parser.add_argument("--max-positives", type=int, help="what ours are told of relevance labels")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per loss and mode")
     parser.add_argument("--time-limit", type=float, default=120.0, help="seconds per process")
     parser.add_argument("--memory-limit", type=float, default=8.0, help="GB per process")
@@ -395,7 +414,7 @@ def main(argv=None):
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         batch, n = args.shapes[0]
         case = CASES[args.losses[0]]
-        print(json.dumps(measure(args.child, case, batch, n, args.positives, args.seconds)))
+        print(json.dumps(measure(case, batch, n, args)))
         return
     tables = []
     for batch, n in args.shapes:

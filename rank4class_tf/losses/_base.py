@@ -68,8 +68,12 @@ class RankingLoss(keras.losses.Loss):
             # Lists that cannot have a loss get harmless scores: no NaN enters their gradient.
             scores = _zeros_unless(has_positive, scores)
         if lists.present is not None:
-            scores = tf.where(lists.present, scores, tf.constant(-float("inf"), scores.dtype))
-        losses = self.compute(scores, lists.class_ids, lists.relevance)
+            scores = where(lists.present, scores, -float("inf"))
+
+        def compute(class_ids, relevance):
+            return self.compute(scores, class_ids, relevance)
+
+        losses = _labels.over_positives(compute, lists)
         without = where(valid, tf.zeros_like(losses), float("nan"))
         return where(has_positive, losses, without)
 

@@ -74,9 +74,16 @@ class RankingMetric(keras.metrics.Metric):
 
     def _measure(self, compute, y_true, y_pred, sample_weight, exclude):
         """`per_list` of any `compute`."""
-        lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude, compact=False)
+        lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude)
         counted = lists.has_positive | lists.invalid
-        values = _compute(compute, lists, self.depth)
+
+        def values_of(class_ids, relevance):
+            ranks = ops.ranks_of_positives(
+                lists.scores, class_ids, relevance, lists.present, self.depth
+            )
+            return tf.stack(compute(ranks), axis=-1)
+
+        values = _labels.over_positives(values_of, lists)
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), tf.float64)
         values = tf.where(lists.invalid[:, tf.newaxis], nan, values)
@@ -120,28 +127,6 @@ class RankingMetric(keras.metrics.Metric):
     def from_config(cls, config):
         """Builds the metric that `get_config` describes."""
         return cls(**config)
-
-
-def _compute(compute, lists, depth):
-    """`[batch, r]`; where no list has many positives, only as many columns are worked on."""
-
-    def stacked(class_ids, relevance):
-        ranks = ops.ranks_of_positives(lists.scores, class_ids, relevance, lists.present, depth)
-        return tf.stack(compute(ranks), axis=-1)
-
-    def with_few():
-        columns = (
-            ops.FEW if width is not None else tf.minimum(tf.shape(lists.relevance)[1], ops.FEW)
-        )
-        relevance, column = tf.math.top_k(lists.relevance, columns)
-        return stacked(tf.gather(lists.class_ids, column, batch_dims=1), relevance)
-
-    width = lists.relevance.shape[1]
-    if width is not None and width <= ops.FEW:
-        return stacked(lists.class_ids, lists.relevance)
-    positives = tf.math.count_nonzero(lists.relevance, axis=1)
-    few = tf.reduce_all(positives <= ops.FEW)
-    return tf.cond(few, with_few, lambda: stacked(lists.class_ids, lists.relevance))
 
 
 class CutoffMetric(RankingMetric):

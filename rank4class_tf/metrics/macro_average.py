@@ -78,8 +78,8 @@ class MacroAverage(RankingMetric):
         """
         values, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
         if groups is None:
-            lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude, compact=False)
-            groups = lists.class_ids
+            lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude)
+            groups = lists.positives
         else:
             groups = tf.convert_to_tensor(groups)[:, tf.newaxis]
         groups, invalid = _labels.padded_ids(groups, self.num_groups, "groups")

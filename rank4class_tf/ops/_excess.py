@@ -2,17 +2,21 @@
 
 import tensorflow as tf
 
+from rank4class_tf.ops import _pairs
 from rank4class_tf.ops._gather import inverse
 
 # The more cells, the fewer thresholds share one, and the more memory they take.
 _CELLS_PER_THRESHOLD = 4
 _MAX_CELLS = 1 << 16
 
+# Up to this many levels, a pass over the scores for each costs less.
+_FEW = 16
 
-def excess(scores, levels, margin):
+
+def excess(scores, levels, margin, count):
     r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, with its gradient as a function.
 
-    One level takes one pass over the scores. For P levels, the scores are put between the sorted
+    Few levels take a pass over the scores each. For many, the scores are put between the sorted
     thresholds by binary search, and sums over the P + 1 gaps give all results: O(n log P) time and
     O(n + P) memory. All terms that are added are positive, so that nothing cancels.
 
@@ -20,13 +24,19 @@ def excess(scores, levels, margin):
         scores: `[batch, n]`; -inf never counts.
         levels: finite `[batch, P]`, none above the largest score by more than the margin.
         margin: > 0.
+        count: scalar integer, how many leading levels matter; the others may give anything finite.
 
     Returns:
         The sums `[batch, P]` and a function of coefficients c `[batch, P]` that returns
         $\sum_p c_p 1(z_i > l_p - \eta)$ for all i, `[batch, n]`, and $c_p \sum_i 1(\dots)$,
         `[batch, P]`.
     """
-    return (_one if levels.shape[1] == 1 else _many)(scores, levels, margin)
+    width = levels.shape[1]
+    if width == 1:
+        return _one(scores, levels, margin)
+    if width is not None and width <= _FEW:
+        return _few(scores, levels, margin, count)
+    return _many(scores, levels, margin)
 
 
 def _one(scores, level, margin):
@@ -38,6 +48,25 @@ def _one(scores, level, margin):
         return items, tf.reduce_sum(items, axis=-1, keepdims=True)
 
     return tf.reduce_sum(tf.nn.relu(above), axis=-1, keepdims=True), spread
+
+
+def _few(scores, levels, margin, count):
+    def sums(scores, levels):
+        def above(score, level):
+            return tf.nn.relu((score - level) + margin)
+
+        return _pairs.sum_over_items(above, [scores], [levels], count)
+
+    def spread(coefficients):
+        with tf.GradientTape() as tape:
+            tape.watch([scores, levels])
+            result = sums(scores, levels)
+        items, of_levels = tape.gradient(
+            result, [scores, levels], output_gradients=coefficients, unconnected_gradients="zero"
+        )
+        return items, -of_levels
+
+    return sums(scores, levels), spread
 
 
 def _many(scores, levels, margin):

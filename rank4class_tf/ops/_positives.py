@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf.ops import _pairs
-from rank4class_tf.ops._gather import gather, indices
+from rank4class_tf.ops._gather import gather, indices, scatter_add
 from rank4class_tf.ops._where import where
 
 
@@ -55,7 +55,7 @@ class Positives(NamedTuple):
     def item_relevance(self):
         """Relevance by item, `[batch, n]`."""
         # Padding stands on item 0 with relevance 0, and adds nothing there.
-        return tf.scatter_nd(indices(self.class_ids), self.relevance, tf.shape(self.scores))
+        return scatter_add(self.class_ids, self.relevance, tf.shape(self.scores))
 
     def negative_scores(self):
         """The scores, as of items that are not there where an item is positive, `[batch, n]`.

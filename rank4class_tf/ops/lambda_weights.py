@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _config
-from rank4class_tf.ops._gather import indices
+from rank4class_tf.ops._gather import inverse
 from rank4class_tf.ops.dcg import exponential_gain, logarithmic_discount
 
 
@@ -115,11 +115,11 @@ def _first_and_last_ranks(scores):
     order = tf.argsort(scores, axis=-1, direction="DESCENDING")
     ranked = tf.gather(scores, order, batch_dims=1)
     starts = tf.concat([tf.zeros([batch, 1], tf.bool), ranked[:, 1:] != ranked[:, :-1]], axis=1)
-    group = tf.cumsum(tf.cast(starts, tf.int32), axis=-1) + n * tf.range(batch)[:, tf.newaxis]
+    groups = tf.cumsum(tf.cast(starts, tf.int32), axis=-1) + n * tf.range(batch)[:, tf.newaxis]
     ranks = tf.broadcast_to(tf.range(1, n + 1)[tf.newaxis], [batch, n])
-    places = indices(order)
+    of_items = tf.gather(groups, inverse(order), batch_dims=1)
 
     def by_item(reduce):
-        return tf.scatter_nd(places, tf.gather(reduce(ranks, group, batch * n), group), [batch, n])
+        return tf.gather(reduce(ranks, groups, batch * n), of_items)
 
     return by_item(tf.math.unsorted_segment_min), by_item(tf.math.unsorted_segment_max)

@@ -67,17 +67,10 @@ def pairwise_hinge_loss(scores, class_ids, relevance=None, margin=1.0, lambda_we
     def pair_loss(difference):
         return tf.nn.relu(margin + difference)
 
-    def by_pairs():
-        return _sum_over_pairs(lists, pair_loss, margin, lambda_weights)
-
     width = lists.relevance.shape[1]
     if lambda_weights is not None or (width is not None and width <= _MANY_POSITIVES):
-        return by_pairs()
-    return tf.cond(
-        lists.count <= _MANY_POSITIVES,
-        by_pairs,
-        lambda: _hinge_by_sorting.pairwise_hinge_loss(lists, margin),
-    )
+        return _sum_over_pairs(lists, pair_loss, margin, lambda_weights)
+    return _hinge_by_sorting.pairwise_hinge_loss(lists, margin)
 
 
 def _sum_over_pairs(lists, pair_loss, own_loss, lambda_weights):

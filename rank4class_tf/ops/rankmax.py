@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rank4class_tf.ops import _excess, _top
+from rank4class_tf.ops import _excess, _pairs, _top
 from rank4class_tf.ops._cap import cap
 from rank4class_tf.ops._gather import gather
 
@@ -112,7 +112,7 @@ def _loss_of_one(scores, own, class_ids, there, k, margin):
     if own.shape[1] != 1:
         # Padding takes a level that changes nothing.
         own = tf.where(there, own, tf.reduce_max(scores, axis=-1, keepdims=True))
-    sums, spread = _excess.excess(scores, own, margin)
+    sums, spread = _excess.excess(scores, own, margin, _visited(there))
     if own.shape[1] != 1:
         sums = _nan_if_any(scores, sums)
 
@@ -129,7 +129,8 @@ def _loss_of_k(scores, own, class_ids, there, k, margin):
     kth = tf.gather(top, last, batch_dims=1)
     own = tf.where(there, own, kth)
     level = tf.minimum(own, kth)
-    tail, spread = _excess.excess(_top.without_columns(scores, columns), level, margin)
+    others = _top.without_columns(scores, columns)
+    tail, spread = _excess.excess(others, level, margin, _visited(there))
     top_above = tf.nn.relu((top[:, tf.newaxis] - level[..., tf.newaxis]) + margin)
     rest, cut = cap(top_above, tail, selected[:, tf.newaxis])
     left = tf.cast(selected[:, tf.newaxis] - cut, scores.dtype)
@@ -157,6 +158,11 @@ def _loss_of_k(scores, own, class_ids, there, k, margin):
         )
 
     return _where(counted, tf.math.log(inverse)), gradient
+
+
+def _visited(there):
+    """How many leading columns hold all that are there, a scalar."""
+    return _pairs.visited(tf.cast(there, tf.int32))
 
 
 def _top_scores(scores, k):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf.ops import _pairs, _positives
+from rank4class_tf.ops._search import searchsorted
 
 # Up to this many positives, a pass over the items for each is faster than sorting the items.
 FEW = 16
@@ -249,9 +250,9 @@ def _count_by_sorting(values, thresholds):
     missing = tf.math.is_nan(values)
     counted = tf.math.count_nonzero(~missing, axis=1, keepdims=True, dtype=tf.int32)
     rising = tf.sort(tf.where(missing, tf.constant(float("inf"), values.dtype), -values), axis=1)
-    before = tf.searchsorted(rising, -thresholds, side="left")
+    before = searchsorted(rising, -thresholds, side="left")
     # Missing values stand among the infinite ones at the end.
-    up_to = tf.minimum(tf.searchsorted(rising, -thresholds, side="right"), counted)
+    up_to = tf.minimum(searchsorted(rising, -thresholds, side="right"), counted)
     counts = tf.minimum(before, counted), up_to - before
     return _zeros_unless(~tf.math.is_nan(thresholds), counts, values.dtype)
 
@@ -261,8 +262,8 @@ def _count_among_highest(values, thresholds, depth):
     known = tf.where(tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values)
     highest, _ = tf.math.top_k(known, tf.minimum(depth, tf.shape(values)[1]))
     lowest = highest[:, -1:]
-    before = tf.searchsorted(-highest, -thresholds, side="left")
-    equal = tf.searchsorted(-highest, -thresholds, side="right") - before
+    before = searchsorted(-highest, -thresholds, side="left")
+    equal = searchsorted(-highest, -thresholds, side="right") - before
     # Values that equal the lowest of the highest need not be among these.
     as_lowest = tf.math.count_nonzero(values == lowest, axis=1, keepdims=True, dtype=tf.int32)
     equal = tf.where(thresholds == lowest, as_lowest, equal)

@@ -4,7 +4,11 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _positives
 from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._search import searchsorted
 from rank4class_tf.ops.dcg import exponential_gain
+
+# Up to this many positives, comparing all with all costs less than sorting them.
+_FEW = 16
 
 
 def softmax_loss(scores, class_ids, relevance=None, temperature=1.0):
@@ -109,14 +113,27 @@ def _log_total_of_less_relevant(lists, temperature, with_ties):
     irrelevant = tf.where(lists.item_relevance() > 0, floor, scores)
     irrelevant = tf.reduce_logsumexp(irrelevant, axis=-1, keepdims=True)
 
-    # The positives in falling order of relevance: a sum over the less relevant is a suffix.
     positives = tf.where(there, lists.positive_scores / temperature, floor)
-    order = tf.argsort(lists.relevance, axis=-1, direction="DESCENDING")
-    ranked = -tf.gather(lists.relevance, order, batch_dims=1)
-    suffix = tf.math.cumulative_logsumexp(gather(positives, order), axis=-1, reverse=True)
-    suffix = tf.pad(suffix, [[0, 0], [0, 1]], constant_values=floor)
-    side = "left" if with_ties else "right"
-    start = tf.searchsorted(ranked, -lists.relevance, side=side)
-    relevant = gather(suffix, start)
+    width = lists.relevance.shape[1]
+    if width is not None and width <= _FEW:
+        relevant = _of_less_relevant_by_pairs(positives, lists.relevance, floor, with_ties)
+    else:
+        relevant = _of_less_relevant_by_sorting(positives, lists.relevance, floor, with_ties)
     irrelevant = tf.broadcast_to(irrelevant, tf.shape(relevant))
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
+
+
+def _of_less_relevant_by_pairs(positives, relevance, floor, with_ties):
+    compare = tf.less_equal if with_ties else tf.less
+    competes = compare(relevance[:, tf.newaxis, :], relevance[:, :, tf.newaxis])
+    return tf.reduce_logsumexp(tf.where(competes, positives[:, tf.newaxis, :], floor), axis=-1)
+
+
+def _of_less_relevant_by_sorting(positives, relevance, floor, with_ties):
+    # In falling order of relevance a sum over the less relevant is a suffix.
+    order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
+    ranked = -tf.gather(relevance, order, batch_dims=1)
+    suffix = tf.math.cumulative_logsumexp(gather(positives, order), axis=-1, reverse=True)
+    suffix = tf.pad(suffix, [[0, 0], [0, 1]], constant_values=floor)
+    start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
+    return gather(suffix, start)

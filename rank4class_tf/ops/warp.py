@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _positives
 from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._search import searchsorted
 from rank4class_tf.ops.ordered_weights import get_weights
 from rank4class_tf.ops.random import uniform
 
@@ -79,7 +80,7 @@ def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
     up_to = tf.cumsum(tf.cast(eligible, tf.int32), axis=-1)
     count = tf.cast(up_to[:, -1:], negatives.dtype)
     nth = tf.floor(uniform([batch, num_trials], seed, negatives.dtype) * count) + 1
-    ids = _first_at_least(up_to, tf.cast(nth, tf.int32))
+    ids = searchsorted(up_to, tf.cast(nth, tf.int32))
     drawn = gather(negatives, tf.minimum(ids, tf.shape(negatives)[1] - 1))
 
     highest_so_far = tf.stop_gradient(drawn)
@@ -91,7 +92,7 @@ def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
         highest_so_far = tf.maximum(highest_so_far, shifted)
         step *= 2
     bounds = tf.stop_gradient(lists.positive_scores) - margin
-    first = tf.searchsorted(highest_so_far, bounds, side="right")
+    first = searchsorted(highest_so_far, bounds, side="right")
     found = first < num_trials
     first = tf.where(found, first, 0)
     rank = tf.floor(count / tf.cast(first + 1, count.dtype))
@@ -99,14 +100,3 @@ def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
     hinges = tf.nn.relu(violator - lists.positive_scores + margin)
     losses = tf.gather(rank_weights, tf.cast(rank, tf.int32)) * hinges
     return tf.where(found, losses, tf.zeros_like(losses))
-
-
-def _first_at_least(rising, values):
-    """As `tf.searchsorted`, which under XLA compares each value with all entries."""
-    n = tf.shape(rising)[1]
-    below = tf.zeros_like(values)
-    for bit in reversed(range((rising.shape[1] or 2**30).bit_length())):
-        further = below + 2**bit
-        reached = tf.gather(rising, tf.minimum(further, n) - 1, batch_dims=1)
-        below = tf.where((further <= n) & (reached < values), further, below)
-    return below

@@ -1,5 +1,7 @@
 """What holds for every loss."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -246,23 +248,47 @@ def test_graph_and_xla_equal_eager(case, scores, relevance, form):
     assert_same([x.numpy() for x in actual], expected)
 
 
-def test_many_items_take_the_blocked_path(case, rng):
+def test_long_lists(case, rng):
+    """Relevance labels of few and of many positives among more items than a block holds."""
     n = 1500
-    scores = rng.normal(size=(2, n)).astype(np.float32)
-    ids = np.stack([rng.permutation(n)[:5] for _ in range(2)])
-    np.put_along_axis(scores, ids, np.float32([-2, -3, -4, -5, -6]), axis=1)  # all violated
-    ids[0, 2:] = -1
-    relevance = np.zeros((2, n), np.float32)
-    for row, row_ids in enumerate(ids):
-        relevance[row, row_ids[row_ids >= 0]] = 1
-    loss = case.make(reduction="none")
-    by_ids = value_and_gradient(loss, ids, scores)
+    loss = case.make(reduction="none", label_format="relevance")
     xla = tf.function(with_gradient, jit_compile=True)
-    by_relevance = xla(fresh(loss), tf.constant(relevance), tf.constant(scores))
-    assert_same([x.numpy() for x in by_relevance], by_ids, rtol=1e-4)
-    # In two halves of positives nothing may be lost: removing one changes the loss.
-    fewer = fresh(loss)(ids[:, :2], scores).numpy()
-    assert abs(fewer[1] - by_ids[0][1]) > 1e-6
+    x = tf.constant(rng.normal(size=(2, n)), tf.float32)
+    values = []
+    for count in (4, 5, 20):
+        ids = np.stack([np.arange(row, n, 70)[:count] for row in range(2)]).astype(np.int32)
+        ids[0, count // 2 :] = -1
+        grades = np.where(ids >= 0, 1 + ids % 3, 0).astype(np.float32)
+        relevance = np.zeros((2, n), np.float32)
+        relevance[1, -7:] = -1
+        np.put_along_axis(relevance, np.maximum(ids, 0), grades, axis=1)
+        relevance[0, 0] = grades[0, 0]
+        labels = tf.constant(relevance)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            present = tf.where(labels >= 0, x, -np.inf)
+            value = fresh(loss).compute(present, tf.constant(ids), tf.constant(grades))
+        expected = value, tape.gradient(value, x)
+        bounded = case.make(reduction="none", label_format="relevance", max_positives=count + 1)
+        assert_same(value_and_gradient(bounded, labels, x), expected, rtol=1e-4)
+        # A random loss counts its calls; any other is compiled once.
+        assert_same(xla(fresh(loss) if case.random else loss, labels, x), expected, rtol=1e-4)
+        values.append(value[1])
+    # In blocks of positives none may be lost.
+    assert abs(values[0] - values[1]) > 1e-6
+
+
+@pytest.mark.parametrize("count", [5, 20])
+def test_lists_of_any_length(case, rng, count):
+    n = 40
+    loss = case.make(reduction="none", label_format="relevance")
+    scores = tf.constant(rng.normal(size=(BATCH, n)), tf.float32)
+    labels = np.zeros((BATCH, n), np.float32)
+    labels[:, 3 : 3 + count] = 1
+    step = tf.function(functools.partial(with_gradient, fresh(loss)))
+    step = step.get_concrete_function(*[tf.TensorSpec([None, None])] * 2)
+    expected = value_and_gradient(loss, labels, scores)
+    assert_same(step(tf.constant(labels), scores), expected)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])

@@ -1,0 +1,24 @@
+"""Places in sorted lists."""
+
+import tensorflow as tf
+
+
+def searchsorted(rising, values, side="left"):
+    """As `tf.searchsorted`, which under XLA compares each value with all entries at once.
+
+    Args:
+        rising: `[batch, n]`, sorted, n >= 1.
+        values: `[batch, P]`; a NaN is at 0.
+        side: "left" for how many entries are below the value, "right" for those up to it.
+
+    Returns:
+        `[batch, P]` int32.
+    """
+    reached = {"left": tf.less, "right": tf.less_equal}[side]
+    n = tf.shape(rising)[1]
+    below = tf.zeros_like(values, tf.int32)
+    for bit in reversed(range((rising.shape[1] or 2**30).bit_length())):
+        further = below + 2**bit
+        entry = tf.gather(rising, tf.minimum(further, n) - 1, batch_dims=1)
+        below = tf.where((further <= n) & reached(entry, values), further, below)
+    return below
