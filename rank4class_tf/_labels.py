@@ -90,7 +90,7 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
     return lists if exclude is None else _without(lists, exclude)
 
 
-def over_positives(function, lists):
+def over_positives(function, lists, compact=True):
     """Applies a function to as few columns as hold all positives of a batch.
 
     Labels of n items, most of them 0, then take little more time than the ids of the others.
@@ -99,6 +99,7 @@ def over_positives(function, lists):
         function: of class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape
             of its result does not depend on P.
         lists: `Lists`.
+        compact: whether positives that are many are to stand on the left, which takes time.
 
     Returns:
         The result of the function.
@@ -110,7 +111,7 @@ def over_positives(function, lists):
     return tf.cond(
         tf.reduce_all(lists.num_positives <= ops.FEW),
         lambda: function(*_most_relevant(lists, ops.FEW)),
-        lambda: function(*_compact(lists)),
+        lambda: function(*(_compact if compact else _in_place)(lists)),
     )
 
 
@@ -268,7 +269,7 @@ def _most_relevant(lists, columns):
     ids, relevance = lists.class_ids, lists.relevance
     width = relevance.shape[1]
     if width == columns:
-        return lists.positives, tf.nn.relu(relevance)
+        return _in_place(lists)
     if width is None:
         missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
         relevance = tf.pad(relevance, missing)
@@ -276,6 +277,11 @@ def _most_relevant(lists, columns):
     relevance, places = _top.top_k(relevance, columns)
     ids = places if ids is None else tf.gather(ids, places, batch_dims=1)
     return tf.where(relevance > 0, ids, -1), tf.nn.relu(relevance)
+
+
+def _in_place(lists):
+    """As `_most_relevant`, with all columns as they are."""
+    return lists.positives, tf.nn.relu(lists.relevance)
 
 
 def _compact(lists):

@@ -83,7 +83,7 @@ class RankingMetric(keras.metrics.Metric):
             )
             return tf.stack(compute(ranks), axis=-1)
 
-        values = _labels.over_positives(values_of, lists)
+        values = _labels.over_positives(values_of, lists, compact=False)
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), tf.float64)
         values = tf.where(lists.invalid[:, tf.newaxis], nan, values)

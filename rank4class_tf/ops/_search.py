@@ -2,18 +2,23 @@
 
 import tensorflow as tf
 
+# Up to this many entries, comparing with all of them costs less.
+_FEW = 16
+
 
 def searchsorted(rising, values, side="left"):
     """As `tf.searchsorted`, which under XLA compares each value with all entries at once.
 
     Args:
         rising: `[batch, n]`, sorted, n >= 1.
-        values: `[batch, P]`; a NaN is at 0.
+        values: `[batch, P]`; the place of a NaN is any.
         side: "left" for how many entries are below the value, "right" for those up to it.
 
     Returns:
         `[batch, P]` int32.
     """
+    if rising.shape[1] is not None and rising.shape[1] <= _FEW:
+        return tf.searchsorted(rising, values, side)
     reached = {"left": tf.less, "right": tf.less_equal}[side]
     n = tf.shape(rising)[1]
     below = tf.zeros_like(values, tf.int32)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _config
-from rank4class_tf.ops._gather import inverse
+from rank4class_tf.ops._ties import first_and_last_ranks
 from rank4class_tf.ops.dcg import exponential_gain, logarithmic_discount
 
 
@@ -74,7 +74,7 @@ class NDCGLambdaWeights(_config.Configured):
 def _ndcg_pair_weights(lists, top_k, smooth_fraction):
     discount = logarithmic_discount
     dtype = lists.scores.dtype
-    first, last = _first_and_last_ranks(lists.scores)
+    first, last = first_and_last_ranks(-lists.scores)
     n = tf.reduce_sum(tf.cast(lists.present, dtype), axis=-1, keepdims=True)
     positive_gains = exponential_gain(lists.relevance)
     ideal = tf.sort(positive_gains, axis=-1, direction="DESCENDING")[:, :top_k]
@@ -107,19 +107,3 @@ def _discount_difference(rank):
     """`d(r) - d(r + 1)`, without subtracting what is almost equal."""
     logs = tf.math.log1p(rank) * tf.math.log1p(rank + 1)
     return np.log(2.0) * tf.math.log1p(1 / (1 + rank)) / logs
-
-
-def _first_and_last_ranks(scores):
-    """The lowest and the highest rank that each item can have, its ties in any order."""
-    batch, n = tf.unstack(tf.shape(scores))
-    order = tf.argsort(scores, axis=-1, direction="DESCENDING")
-    ranked = tf.gather(scores, order, batch_dims=1)
-    starts = tf.concat([tf.zeros([batch, 1], tf.bool), ranked[:, 1:] != ranked[:, :-1]], axis=1)
-    groups = tf.cumsum(tf.cast(starts, tf.int32), axis=-1) + n * tf.range(batch)[:, tf.newaxis]
-    ranks = tf.broadcast_to(tf.range(1, n + 1)[tf.newaxis], [batch, n])
-    of_items = tf.gather(groups, inverse(order), batch_dims=1)
-
-    def by_item(reduce):
-        return tf.gather(reduce(ranks, groups, batch * n), of_items)
-
-    return by_item(tf.math.unsorted_segment_min), by_item(tf.math.unsorted_segment_max)

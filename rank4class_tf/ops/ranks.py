@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _pairs, _positives
 from rank4class_tf.ops._search import searchsorted
+from rank4class_tf.ops._ties import first_and_last_ranks
 
 # Up to this many positives, a pass over the items for each is faster than sorting the items.
 FEW = 16
@@ -162,9 +163,13 @@ def count_above_and_tied(scores, class_ids, depth=None):
     """
     scores = tf.convert_to_tensor(scores)
     class_ids = tf.convert_to_tensor(class_ids)
-    positives = tf.gather(scores, tf.maximum(class_ids, 0), batch_dims=1)
-    nan = tf.constant(float("nan"), scores.dtype)
-    return count_greater_and_equal(scores, tf.where(class_ids >= 0, positives, nan), depth)
+    there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
+    positives = tf.gather(scores, ids, batch_dims=1)
+    positives = tf.where(there, positives, tf.constant(float("nan"), scores.dtype))
+    if depth is not None or _are_few(class_ids):
+        return count_greater_and_equal(scores, positives, depth)
+    counts = (tf.gather(c, ids, batch_dims=1) for c in _count_of_items(scores))
+    return _zeros_unless(~tf.math.is_nan(positives), counts, scores.dtype)
 
 
 def count_greater_and_equal(values, thresholds, depth=None):
@@ -188,18 +193,15 @@ def count_greater_and_equal(values, thresholds, depth=None):
         (array([[1., 1.]], dtype=float32), array([[2., 0.]], dtype=float32))
     """
     values, thresholds = tf.convert_to_tensor(values), tf.convert_to_tensor(thresholds)
-    if thresholds.shape[1] is not None and thresholds.shape[1] <= FEW:
+    if _are_few(thresholds):
         return _count_one_by_one(values, thresholds)
-    visited = _pairs.visited(tf.cast(thresholds == thresholds, values.dtype))
-    return tf.cond(
-        visited <= FEW,
-        lambda: _count_one_by_one(values, thresholds),
-        lambda: (
-            _count_by_sorting(values, thresholds)
-            if depth is None
-            else _count_among_highest(values, thresholds, depth)
-        ),
-    )
+    if depth is None:
+        return _count_by_sorting(values, thresholds)
+    return _count_among_highest(values, thresholds, depth)
+
+
+def _are_few(columns):
+    return columns.shape[1] is not None and columns.shape[1] <= FEW
 
 
 def _count_one_by_one(values, thresholds):
@@ -246,15 +248,30 @@ def _count(values, thresholds):
 _count_xla = tf.function(_count, jit_compile=True)
 
 
+def _count_of_items(values):
+    """Counts of the values greater than, and equal to, each of them that is no NaN."""
+    rising, known = _rising(values)
+    first, last = first_and_last_ranks(rising)
+    return first - 1, tf.minimum(last, known) - first + 1
+
+
 def _count_by_sorting(values, thresholds):
-    missing = tf.math.is_nan(values)
-    counted = tf.math.count_nonzero(~missing, axis=1, keepdims=True, dtype=tf.int32)
-    rising = tf.sort(tf.where(missing, tf.constant(float("inf"), values.dtype), -values), axis=1)
+    rising, known = _rising(values)
+    rising = tf.sort(rising, axis=1)
     before = searchsorted(rising, -thresholds, side="left")
-    # Missing values stand among the infinite ones at the end.
-    up_to = tf.minimum(searchsorted(rising, -thresholds, side="right"), counted)
-    counts = tf.minimum(before, counted), up_to - before
+    up_to = tf.minimum(searchsorted(rising, -thresholds, side="right"), known)
+    counts = tf.minimum(before, known), up_to - before
     return _zeros_unless(~tf.math.is_nan(thresholds), counts, values.dtype)
+
+
+def _rising(values):
+    """Values that rise where the given ones fall, and how many are no NaN, `[batch, 1]`.
+
+    A NaN is among the infinite ones, which come last.
+    """
+    missing = tf.math.is_nan(values)
+    known = tf.math.count_nonzero(~missing, axis=1, keepdims=True, dtype=tf.int32)
+    return tf.where(missing, tf.constant(float("inf"), values.dtype), -values), known
 
 
 def _count_among_highest(values, thresholds, depth):

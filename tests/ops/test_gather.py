@@ -15,8 +15,11 @@ from rank4class_tf.ops import _gather
         ((2, 4), [3, 1]),
         ((2, 4, 5), [[3, 0, 3], [1, 1, 1]]),
         ((0, 4), np.zeros((0, 3), np.int32)),
+        ((2, 4), [[3, 0, 3, 2] * 5, [1, 2, 1, 1] * 5]),
+        ((2, 4, 5), [[3, 0, 3, 2] * 5, [1, 2, 1, 1] * 5]),
+        ((0, 4), np.zeros((0, 20), np.int32)),
     ],
-    ids=["items", "one item", "blocks", "no lists"],
+    ids=["items", "one item", "blocks", "no lists", "many", "many blocks", "many of no lists"],
 )
 def test_values_and_gradient(shape, places, jit_compile, rng):
     places = np.asarray(places, np.int32)

@@ -45,3 +45,27 @@ def test_depth_leaves_out_only_what_is_below(rng, depth, jit_compile):
     np.testing.assert_array_equal(greater[counted], expected_greater[counted])
     np.testing.assert_array_equal(equal[counted], expected_equal[counted])
     np.testing.assert_array_equal(greater[~counted], 0)
+
+
+@pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("width", [3, 30])
+def test_counts_of_items(rng, width, jit_compile):
+    scores = np.round(rng.normal(size=(5, 60)), 1).astype(np.float32)
+    scores[rng.random(scores.shape) < 0.1] = np.nan
+    scores[rng.random(scores.shape) < 0.1] = -np.inf
+    scores[0] = np.nan
+    ids = np.stack([rng.permutation(60)[:width] for _ in range(5)]).astype(np.int32)
+    ids[:, 1] = -1
+    positives = np.where(ids >= 0, np.take_along_axis(scores, np.maximum(ids, 0), 1), np.nan)
+    count = tf.function(ops.count_above_and_tied, jit_compile=jit_compile)
+    for actual, expected in zip(count(scores, ids), counts(scores, positives), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_counts_of_all_items_under_xla(rng):
+    """So many that no tensor of all pairs fits into memory."""
+    scores = rng.permuted(np.tile(np.arange(10_000, dtype=np.float32), (256, 1)), axis=1)
+    ids = np.tile(np.arange(10_000, dtype=np.int32), (256, 1))
+    above, tied = tf.function(ops.count_above_and_tied, jit_compile=True)(scores, ids)
+    np.testing.assert_array_equal(above, 9_999 - scores)
+    np.testing.assert_array_equal(tied, np.ones_like(scores))
