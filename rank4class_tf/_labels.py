@@ -18,9 +18,10 @@ class Lists(NamedTuple):
     Attributes:
         scores: `[batch, n]`, float32 or float64.
         present: `[batch, n]` booleans, False for an item that is not there; None if all are there.
-        class_ids: `[batch, P]` int32, the items in question, -1 for none; None if they are all
-            items in their order.
-        relevance: `[batch, P]`, the label of each, above 0 for a positive.
+        class_ids: `[batch, P]` int32, the items with a positive label, padded with -1 anywhere;
+            None where `relevance` is that of all items.
+        relevance: `[batch, P]`, the label of each, 0 where padded; or `[batch, n]`, of which the
+            labels above 0 are positive.
         invalid: `[batch]` booleans, True where the labels break the rules. Only in graph mode; in
             eager mode such labels raise.
         max_positives: the most positives that a list of relevance labels may have, an int, or None.
@@ -41,15 +42,16 @@ class Lists(NamedTuple):
     @property
     def has_positive(self):
         """`[batch]` booleans."""
-        return self.num_positives > 0
+        if self.class_ids is None:
+            return self.num_positives > 0
+        return tf.reduce_any(self.class_ids >= 0, axis=-1)
 
     @property
     def positives(self):
-        """`[batch, P]` int32, the items that are positive, -1 for the others."""
-        ids = self.class_ids
-        if ids is None:
-            ids = tf.range(tf.shape(self.relevance)[1])
-        return tf.where(self.relevance > 0, ids, -1)
+        """The class ids; where `relevance` is that of all items, item i in column i, or -1."""
+        if self.class_ids is not None:
+            return self.class_ids
+        return tf.where(self.relevance > 0, tf.range(tf.shape(self.relevance)[1]), -1)
 
 
 def check_label_format(label_format):
@@ -78,7 +80,7 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
     if isinstance(y_true, tf.RaggedTensor):
         if label_format == "relevance":
             raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
-        y_true, label_format = y_true.to_tensor(default_value=-1), "ids"
+        y_true, label_format = _dense(y_true), "ids"
     else:
         y_true = tf.convert_to_tensor(y_true)
     label_format = label_format or _infer_format(y_true.shape, scores.shape)
@@ -122,9 +124,7 @@ def padded_ids(class_ids, num_classes, argument="y_true"):
         The ids, and `[batch]` booleans, True where they break the rules. Only in graph mode; in
         eager mode such ids raise.
     """
-    if isinstance(class_ids, tf.RaggedTensor):
-        class_ids = class_ids.to_tensor(default_value=-1)
-    ids = tf.convert_to_tensor(class_ids)
+    ids = _dense(class_ids)
     if ids.shape.rank == 1:
         ids = ids[:, tf.newaxis]
     if ids.shape.rank != 2:
@@ -234,9 +234,7 @@ def excluded_items(exclude, scores_shape):
         Booleans `[batch, n]`, and `[batch]` booleans, True where ids break the rules. Only in graph
         mode; in eager mode such ids raise.
     """
-    if isinstance(exclude, tf.RaggedTensor):
-        exclude = exclude.to_tensor(default_value=-1)
-    exclude = tf.convert_to_tensor(exclude)
+    exclude = _dense(exclude, keep=tf.bool)
     rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
     if exclude.shape.rank != 2 or not (exclude.dtype.is_integer or exclude.dtype.is_bool):
         raise ValueError(f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape}.")
@@ -254,12 +252,14 @@ def excluded_items(exclude, scores_shape):
 def _without(lists, exclude):
     """The lists without the items that `exclude` names."""
     mask, invalid = excluded_items(exclude, tf.shape(lists.scores))
-    of_items = mask
-    if lists.class_ids is not None:
-        of_items = tf.gather(mask, tf.maximum(lists.class_ids, 0), batch_dims=1)
+    ids, gone = lists.class_ids, mask
+    if ids is not None:
+        gone = tf.gather(mask, tf.maximum(ids, 0), batch_dims=1)
+        ids = tf.where(gone, -1, ids)
     return lists._replace(
         present=~mask if lists.present is None else lists.present & ~mask,
-        relevance=tf.where(of_items, tf.zeros_like(lists.relevance), lists.relevance),
+        class_ids=ids,
+        relevance=tf.where(gone, tf.zeros_like(lists.relevance), lists.relevance),
         invalid=lists.invalid | invalid,
     )
 
@@ -281,6 +281,8 @@ def _most_relevant(lists, columns):
 
 def _in_place(lists):
     """As `_most_relevant`, with all columns as they are."""
+    if lists.class_ids is not None:
+        return lists.class_ids, lists.relevance
     return lists.positives, tf.nn.relu(lists.relevance)
 
 
@@ -300,6 +302,20 @@ def _compact(lists):
     relevance = tf.gather(lists.relevance, column, batch_dims=1)
     relevance = tf.where(padding, tf.zeros_like(relevance), relevance)
     return tf.where(padding, -1, ids), relevance
+
+
+def _dense(ids, keep=None):
+    """Ids, padded with -1 if ragged, as integers that hold -1 and any number of classes.
+
+    Args:
+        ids: a tensor of any kind; one of floating numbers stays such.
+        keep: a dtype that stays as it is too.
+    """
+    if not isinstance(ids, tf.RaggedTensor):
+        ids = tf.convert_to_tensor(ids)
+    if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
+        ids = tf.cast(ids, tf.int64)
+    return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
 
 
 def _check_same_batch(labels, scores):

@@ -1,0 +1,53 @@
+"""Labels of any dtype."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rank4class_tf as r4c
+
+DTYPES = [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64]
+DTYPES += [np.uint64, np.float16, np.float32, np.float64]
+
+
+@pytest.fixture
+def scores(rng):
+    # More classes than the smallest dtypes count to.
+    return rng.normal(size=(4, 1000)).astype(np.float32)
+
+
+@pytest.mark.parametrize("run_eagerly", [True, False], ids=["eager", "graph"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
+def test_class_ids(make, dtype, scores, run_eagerly):
+    ids = np.array([1, 0, 1, 1]) if dtype is np.bool_ else np.array([1, 0, 127, 100])
+    expected = make()(ids, scores)
+    ragged = tf.ragged.constant(ids[:, np.newaxis].tolist())
+    for y_true in (ids.astype(dtype), tf.cast(ragged, dtype)):
+        compute = make()
+        value = compute if run_eagerly else tf.function(compute)
+        np.testing.assert_array_equal(value(y_true, scores), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_relevance(dtype, scores):
+    relevance = np.eye(4, 1000)
+    for make in (r4c.losses.SoftmaxLoss, r4c.metrics.MRR):
+        expected = make()(relevance, scores)
+        np.testing.assert_array_equal(make()(relevance.astype(dtype), scores), expected)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if np.issubdtype(d, np.integer)])
+def test_items_to_leave_out(dtype, scores):
+    labels, exclude = np.array([1, 0, 5, 7]), np.array([[3, 4], [100, 3], [126, 127], [9, 8]])
+    metric, expected = r4c.metrics.MRR(), r4c.metrics.MRR()
+    expected.update_state(labels, scores, exclude=exclude)
+    metric.update_state(labels, scores, exclude=exclude.astype(dtype))
+    assert metric.result() == expected.result()
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int16])
+def test_ids_of_no_class_raise(dtype, scores):
+    for bad in (1000, np.iinfo(dtype).max):
+        with pytest.raises(ValueError, match=r"class ids in \[0, 1000\)"):
+            r4c.losses.SoftmaxLoss()(np.array([1, bad, 0, 0], dtype), scores)
