@@ -35,6 +35,17 @@ class Lists(NamedTuple):
     max_positives: int | None = None
 
     @property
+    def most_positives(self):
+        """The most positives that a list can have, an int; None if only running tells."""
+        bounds = [self.relevance.shape[1], self.max_positives]
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    @property
+    def surely_few(self):
+        """Whether no list can have more than a few positives."""
+        return self.most_positives is not None and self.most_positives <= ops.FEW
+
+    @property
     def num_positives(self):
         """`[batch]` int32."""
         return tf.reduce_sum(tf.cast(self.relevance > 0, tf.int32), axis=-1)
@@ -106,10 +117,8 @@ def over_positives(function, lists, compact=True):
     Returns:
         The result of the function.
     """
-    bounds = [lists.relevance.shape[1], lists.max_positives]
-    most = min((bound for bound in bounds if bound is not None), default=None)
-    if most is not None and most <= ops.FEW:
-        return function(*_most_relevant(lists, most))
+    if lists.surely_few:
+        return function(*_most_relevant(lists, lists.most_positives))
     return tf.cond(
         tf.reduce_all(lists.num_positives <= ops.FEW),
         lambda: function(*_most_relevant(lists, ops.FEW)),

@@ -1,9 +1,12 @@
 """What all losses share: label forms, masks, weights, dtypes, reduction."""
 
+import functools
+
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _labels, _registry
+from rank4class_tf.ops._ready_gradients import value_and_gradients, with_ready_gradients
 from rank4class_tf.ops._where import where
 
 
@@ -69,13 +72,24 @@ class RankingLoss(keras.losses.Loss):
             scores = _zeros_unless(has_positive, scores)
         if lists.present is not None:
             scores = where(lists.present, scores, -float("inf"))
-
-        def compute(class_ids, relevance):
-            return self.compute(scores, class_ids, relevance)
-
-        losses = _labels.over_positives(compute, lists)
+        losses = self._over_positives(scores, lists)
         without = where(valid, tf.zeros_like(losses), float("nan"))
         return where(has_positive, losses, without)
+
+    def _over_positives(self, scores, lists):
+        """`compute` on as few columns as hold all positives."""
+        if lists.surely_few:
+            return _labels.over_positives(functools.partial(self.compute, scores), lists)
+
+        def ready(scores):
+            def of_columns(class_ids, relevance):
+                return value_and_gradients(lambda s: self.compute(s, class_ids, relevance), scores)
+
+            return _labels.over_positives(of_columns, lists)
+
+        # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
+        # where the size of the batch is not known.
+        return with_ready_gradients(ready, scores)
 
     def get_config(self):
         """Returns the constructor arguments."""

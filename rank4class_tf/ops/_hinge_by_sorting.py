@@ -3,10 +3,9 @@
 import tensorflow as tf
 
 from rank4class_tf.ops._gather import inverse
-from rank4class_tf.ops._ready_gradients import with_ready_gradients
 
 
-def pairwise_hinge_loss(lists, margin):
+def value_and_gradients(lists, scores, positive_scores, margin):
     """Computes `sum max(0, margin - (s_i - s_j))` over the pairs with `y_i > y_j`.
 
     The items that a positive does not beat by the margin lie above the threshold `s_i - margin`.
@@ -16,19 +15,13 @@ def pairwise_hinge_loss(lists, margin):
 
     Args:
         lists: `Positives`.
+        scores: its scores.
+        positive_scores: its positive scores.
         margin: > 0.
 
     Returns:
-        `[batch]`.
+        `[batch]`, and its gradients `[batch, n]` and `[batch, P]`.
     """
-
-    def value_and_gradients(scores, positive_scores):
-        return _value_and_gradients(lists, scores, positive_scores, margin)
-
-    return with_ready_gradients(value_and_gradients, lists.scores, lists.positive_scores)
-
-
-def _value_and_gradients(lists, scores, positive_scores, margin):
     batch, n = tf.unstack(tf.shape(scores))
     width = tf.shape(positive_scores)[1]
     # A threshold comes before an item of the same score: at the margin the hinge is flat.

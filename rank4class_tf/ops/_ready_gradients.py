@@ -35,3 +35,11 @@ def with_ready_gradients(function, *inputs):
         return value, gradient
 
     return values(*inputs)
+
+
+def value_and_gradients(function, *inputs):
+    """The values of a function, and a list of their gradients; see `with_ready_gradients`."""
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        values = function(*inputs)
+    return values, list(tape.gradient(values, inputs, unconnected_gradients="zero"))

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf.ops import _hinge_by_sorting, _positives
+from rank4class_tf.ops._ready_gradients import value_and_gradients, with_ready_gradients
 
 # From this many positives on, sorting costs less than comparing each with every item.
 _MANY_POSITIVES = 64
@@ -70,7 +71,19 @@ def pairwise_hinge_loss(scores, class_ids, relevance=None, margin=1.0, lambda_we
     width = lists.relevance.shape[1]
     if lambda_weights is not None or (width is not None and width <= _MANY_POSITIVES):
         return _sum_over_pairs(lists, pair_loss, margin, lambda_weights)
-    return _hinge_by_sorting.pairwise_hinge_loss(lists, margin)
+
+    def by_pairs(scores, positive_scores):
+        pairs = lists._replace(scores=scores, positive_scores=positive_scores)
+        return _sum_over_pairs(pairs, pair_loss, margin, None)
+
+    def by_the_faster(*scores):
+        return tf.cond(
+            lists.count <= _MANY_POSITIVES,
+            lambda: value_and_gradients(by_pairs, *scores),
+            lambda: _hinge_by_sorting.value_and_gradients(lists, *scores, margin),
+        )
+
+    return with_ready_gradients(by_the_faster, lists.scores, lists.positive_scores)
 
 
 def _sum_over_pairs(lists, pair_loss, own_loss, lambda_weights):
