@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rank4class_tf import ops
-from rank4class_tf.ops import _top
+from rank4class_tf.ops import _pairs, _top
 from rank4class_tf.ops._gather import indices, scatter_add
 from rank4class_tf.ops._where import where
 
@@ -43,7 +42,7 @@ class Lists(NamedTuple):
     @property
     def surely_few(self):
         """Whether no list can have more than a few positives."""
-        return self.most_positives is not None and self.most_positives <= ops.FEW
+        return self.most_positives is not None and self.most_positives <= _pairs.FEW
 
     @property
     def num_positives(self):
@@ -79,7 +78,8 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
             relevance `[batch, n]`, where a negative entry marks an item that is not there.
         y_pred: scores `[batch, n]`.
         label_format: `"ids"`, `"relevance"`, or None to tell them apart by their static shapes.
-        max_positives: the most positives a list of relevance labels may have; None means n.
+        max_positives: the most positives a list of relevance labels may have, which is checked;
+            None means n.
         exclude: items that are not there either: ids `[batch, E]` padded with -1 or ragged, or
             booleans `[batch, n]`, True for such an item.
     """
@@ -112,7 +112,8 @@ def over_positives(function, lists, compact=True):
         function: of class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape
             of its result does not depend on P.
         lists: `Lists`.
-        compact: whether positives that are many are to stand on the left, which takes time.
+        compact: whether positives that are many are to stand on the left, which takes time and
+            saves it where each takes a pass over the items.
 
     Returns:
         The result of the function.
@@ -120,8 +121,8 @@ def over_positives(function, lists, compact=True):
     if lists.surely_few:
         return function(*_most_relevant(lists, lists.most_positives))
     return tf.cond(
-        tf.reduce_all(lists.num_positives <= ops.FEW),
-        lambda: function(*_most_relevant(lists, ops.FEW)),
+        tf.reduce_all(lists.num_positives <= _pairs.FEW),
+        lambda: function(*_most_relevant(lists, _pairs.FEW)),
         lambda: function(*(_compact if compact else _in_place)(lists)),
     )
 
@@ -184,7 +185,9 @@ def list_weights(sample_weight, y_true, y_pred, label_format=None, exclude=None)
         weights = tf.gather(weights, tf.maximum(lists.class_ids, 0), batch_dims=1)
     relevance = tf.nn.relu(lists.relevance)
     total = tf.reduce_sum(relevance, axis=-1)
-    return tf.math.divide_no_nan(tf.reduce_sum(weights * relevance, axis=-1), total)
+    # An item that counts for nothing may weigh anything.
+    weighted = tf.math.multiply_no_nan(weights, relevance)
+    return tf.math.divide_no_nan(tf.reduce_sum(weighted, axis=-1), total)
 
 
 def _infer_format(labels_shape, scores_shape):
@@ -221,14 +224,12 @@ def _from_relevance(labels, scores, max_positives):
     labels = tf.cast(labels, scores.dtype)
     rule = "`y_true` must hold finite relevance, negative for an item that is not there"
     invalid = _check(~tf.math.is_finite(labels), labels, rule)
-    labels = where(~invalid, labels, 0)
-    lists = Lists(scores, labels >= 0, None, labels, invalid, max_positives)
     if max_positives is not None:
-        count = lists.num_positives
+        count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
         rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
-        too_many = _check((count > max_positives)[:, tf.newaxis], count[:, tf.newaxis], rule)
-        lists = lists._replace(invalid=invalid | too_many)
-    return lists
+        invalid |= _check(count > max_positives, count, rule)
+    labels = where(~invalid, labels, 0)
+    return Lists(scores, labels >= 0, None, labels, invalid, max_positives)
 
 
 def excluded_items(exclude, scores_shape):

@@ -37,8 +37,9 @@ class RankingLoss(keras.losses.Loss):
             label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
                 labels as wide as the scores (n > 1) are relevance.
             max_positives: the most positives that a list of relevance labels has, None for no
-                bound. A bound saves memory; a list that exceeds it raises in eager mode and has a
-                NaN loss in graph mode.
+                bound; 1 for one-hot labels. A bound saves time and memory, and one of at most 16 is
+                needed for second derivatives where n is above 16. A list that exceeds it raises in
+                eager mode and has a NaN loss in graph mode.
             reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
             name: name of the loss.
         """
@@ -53,7 +54,11 @@ class RankingLoss(keras.losses.Loss):
         self.max_positives = max_positives
 
     def compute(self, scores, class_ids, relevance):
-        """The formula: `[batch, n]`, `[batch, P]`, `[batch, P]` -> `[batch]`."""
+        """The formula: `[batch, n]`, `[batch, P]`, `[batch, P]` -> `[batch]`.
+
+        The loss of a list depends on that list alone. The formula is traced for few and for many
+        positives where only running tells how many there are.
+        """
         raise NotImplementedError
 
     def __call__(self, y_true, y_pred, sample_weight=None):

@@ -77,12 +77,14 @@ class MacroAverage(RankingMetric):
                 of the positives.
         """
         values, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
+        broken = tf.constant(False)
         if groups is None:
             lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude)
-            groups = lists.positives
+            groups, broken = lists.positives, lists.invalid
         else:
             groups = tf.convert_to_tensor(groups)[:, tf.newaxis]
         groups, invalid = _labels.padded_ids(groups, self.num_groups, "groups")
+        invalid |= broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), tf.float64), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)
         # A group that is not known is counted in the first, where its NaN shows.

@@ -45,7 +45,6 @@ from rank4class_tf.ops.phi import Ramp, exponential, get_phi, hinge, logistic, s
 from rank4class_tf.ops.random import fold_in, uniform
 from rank4class_tf.ops.rankmax import rankmax, rankmax_loss
 from rank4class_tf.ops.ranks import (
-    FEW,
     Ranks,
     count_above_and_tied,
     count_greater_and_equal,
@@ -74,7 +73,6 @@ from rank4class_tf.ops.stochastic_negative_mining import (
 from rank4class_tf.ops.warp import warp_loss
 
 __all__ = [
-    "FEW",
     "ListedWeights",
     "NDCGLambdaWeights",
     "OrderedWeights",

@@ -4,13 +4,11 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _pairs
 from rank4class_tf.ops._gather import inverse
+from rank4class_tf.ops._margin import violation
 
 # The more cells, the fewer thresholds share one, and the more memory they take.
 _CELLS_PER_THRESHOLD = 4
 _MAX_CELLS = 1 << 16
-
-# Up to this many levels, a pass over the scores for each costs less.
-_FEW = 16
 
 
 def excess(scores, levels, margin, count):
@@ -34,26 +32,26 @@ def excess(scores, levels, margin, count):
     width = levels.shape[1]
     if width == 1:
         return _one(scores, levels, margin)
-    if width is not None and width <= _FEW:
+    if width is not None and width <= _pairs.FEW:
         return _few(scores, levels, margin, count)
     return _many(scores, levels, margin)
 
 
 def _one(scores, level, margin):
-    above = (scores - level) + margin
+    above = violation(scores - level, margin)
     zero = tf.zeros([], scores.dtype)
 
     def spread(coefficients):
         items = tf.where(above > 0, coefficients, zero)
         return items, tf.reduce_sum(items, axis=-1, keepdims=True)
 
-    return tf.reduce_sum(tf.nn.relu(above), axis=-1, keepdims=True), spread
+    return tf.reduce_sum(above, axis=-1, keepdims=True), spread
 
 
 def _few(scores, levels, margin, count):
     def sums(scores, levels):
         def above(score, level):
-            return tf.nn.relu((score - level) + margin)
+            return violation(score - level, margin)
 
         return _pairs.sum_over_items(above, [scores], [levels], count)
 
@@ -75,7 +73,8 @@ def _many(scores, levels, margin):
     # Relative to the highest level no digits are lost that matter, since what the sums enter is at
     # least as large as the distance from there to the threshold.
     highest = tf.reduce_max(levels, axis=-1, keepdims=True)
-    scores, thresholds = scores - highest, (levels - highest) - margin
+    # The minimum changes nothing, and keeps the graph from being rewritten, see `violation`.
+    scores, thresholds = scores - highest, tf.minimum(levels - highest, 0) - margin
     order = tf.argsort(thresholds, axis=-1)
     rank = inverse(order)
     thresholds = tf.gather(thresholds, order, batch_dims=1)

@@ -22,6 +22,9 @@ def value_and_gradients(lists, scores, positive_scores, margin):
     Returns:
         `[batch]`, and its gradients `[batch, n]` and `[batch, P]`.
     """
+    # Only differences count, which have the more digits the nearer to 0 the scores are.
+    highest = tf.reduce_max(scores, axis=-1, keepdims=True)
+    scores, positive_scores = scores - highest, positive_scores - highest
     batch, n = tf.unstack(tf.shape(scores))
     width = tf.shape(positive_scores)[1]
     # A threshold comes before an item of the same score: at the margin the hinge is flat.

@@ -2,6 +2,9 @@
 
 import tensorflow as tf
 
+# Up to this many positives, a pass over the items for each costs less than sorting.
+FEW = 16
+
 # Positives are taken in blocks so that a block holds about this many entries per list.
 _BLOCK_ENTRIES = 1024
 

@@ -29,7 +29,7 @@ class Positives(NamedTuple):
     @property
     def present(self):
         """`[batch, n]` booleans, False for an item that is not there."""
-        return ~(self.scores <= lowest(self.scores.dtype))  # A NaN is there.
+        return is_there(self.scores)
 
     @property
     def count(self):
@@ -96,6 +96,12 @@ def _differences(scores, class_ids):
 def lowest(dtype):
     """The score of an item that is not there, a scalar."""
     return tf.constant(dtype.min / 8, dtype)
+
+
+def is_there(scores):
+    """Booleans, False for the score of an item that is not there; a NaN is."""
+    # Of a negated comparison, TensorFlow makes one in a graph that a NaN fails.
+    return scores != lowest(scores.dtype)
 
 
 def with_floor(scores, dtype=None):

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf.ops import _hinge_by_sorting, _positives
+from rank4class_tf.ops._margin import violation
 from rank4class_tf.ops._ready_gradients import value_and_gradients, with_ready_gradients
 
 # From this many positives on, sorting costs less than comparing each with every item.
@@ -66,7 +67,7 @@ def pairwise_hinge_loss(scores, class_ids, relevance=None, margin=1.0, lambda_we
     lists = _positives.prepare(scores, class_ids, relevance)
 
     def pair_loss(difference):
-        return tf.nn.relu(margin + difference)
+        return violation(difference, margin)
 
     width = lists.relevance.shape[1]
     if lambda_weights is not None or (width is not None and width <= _MANY_POSITIVES):

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _config
+from rank4class_tf.ops._margin import violation
 
 # Beyond it exp(-u) goes on as its tangent, so that it stays finite in float32.
 _EXPONENTIAL_LIMIT = 80.0
@@ -18,7 +19,7 @@ def hinge(margins):
         >>> hinge(tf.constant([-1.0, 0.5, 2.0])).numpy()
         array([2. , 0.5, 0. ], dtype=float32)
     """
-    return tf.nn.relu(1 - margins)
+    return violation(-margins, 1.0)
 
 
 def squared_hinge(margins):
@@ -28,7 +29,7 @@ def squared_hinge(margins):
         >>> squared_hinge(tf.constant([-1.0, 0.5, 2.0])).numpy()
         array([4.  , 0.25, 0.  ], dtype=float32)
     """
-    return tf.square(tf.nn.relu(1 - margins))
+    return tf.square(violation(-margins, 1.0))
 
 
 def logistic(margins):
@@ -74,7 +75,7 @@ class Ramp(_config.Configured):
 
     def __call__(self, margins):
         """Applies the function to margins of any shape."""
-        return tf.clip_by_value(1 - margins / self.width, 0, 1)
+        return 1 - tf.clip_by_value(margins / self.width, 0, 1)
 
 
 _BY_NAME = {

@@ -5,6 +5,7 @@ import tensorflow as tf
 from rank4class_tf.ops import _excess, _pairs, _top
 from rank4class_tf.ops._cap import cap
 from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._margin import violation
 
 
 def rankmax(scores, class_ids, k=1, margin=1.0):
@@ -37,12 +38,12 @@ def rankmax(scores, class_ids, k=1, margin=1.0):
     own = gather(scores, tf.maximum(class_ids, 0))
     top, columns, selected = _top_scores(scores, k)
     level = tf.minimum(own, gather(top, selected - 1)[:, tf.newaxis])
-    above = tf.nn.relu((scores[:, tf.newaxis] - level[..., tf.newaxis]) + margin)
+    above = violation(scores[:, tf.newaxis] - level[..., tf.newaxis], margin)
     is_top = tf.reduce_any(
         columns[..., tf.newaxis] == tf.range(tf.shape(scores)[1]), axis=1, keepdims=True
     )
     tail = tf.reduce_sum(tf.where(is_top, tf.zeros_like(above), above), axis=-1)
-    top = tf.nn.relu((top[:, tf.newaxis] - level[..., tf.newaxis]) + margin)
+    top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
     rest, cut = cap(top, tail, selected[:, tf.newaxis])
     width = rest / tf.cast(selected[:, tf.newaxis] - cut, scores.dtype)
     projection = tf.minimum(above / width[..., tf.newaxis], 1)
@@ -131,13 +132,13 @@ def _loss_of_k(scores, own, class_ids, there, k, margin):
     level = tf.minimum(own, kth)
     others = _top.without_columns(scores, columns)
     tail, spread = _excess.excess(others, level, margin, _visited(there))
-    top_above = tf.nn.relu((top[:, tf.newaxis] - level[..., tf.newaxis]) + margin)
+    top_above = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
     rest, cut = cap(top_above, tail, selected[:, tf.newaxis])
     left = tf.cast(selected[:, tf.newaxis] - cut, scores.dtype)
-    own_above = (own - level) + margin
+    own_above = violation(own - level, margin)
     inverse = rest / (left * own_above)  # 1 / projection, below 1 where that is cut
     inverse = _nan_if_any(scores, inverse)
-    counted = there & ~(inverse <= 1)
+    counted = there & ((inverse > 1) | tf.math.is_nan(inverse))
 
     def gradient(upstream):
         upstream = _where(counted, upstream)

@@ -8,9 +8,6 @@ from rank4class_tf.ops import _pairs, _positives
 from rank4class_tf.ops._search import searchsorted
 from rank4class_tf.ops._ties import first_and_last_ranks
 
-# Up to this many positives, a pass over the items for each is faster than sorting the items.
-FEW = 16
-
 
 def sigmoid_ranks(scores, class_ids, temperature=0.1):
     r"""Soft ranks of the positives.
@@ -201,7 +198,7 @@ def count_greater_and_equal(values, thresholds, depth=None):
 
 
 def _are_few(columns):
-    return columns.shape[1] is not None and columns.shape[1] <= FEW
+    return columns.shape[1] is not None and columns.shape[1] <= _pairs.FEW
 
 
 def _count_one_by_one(values, thresholds):

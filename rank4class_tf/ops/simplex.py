@@ -12,6 +12,7 @@ import tensorflow as tf
 from rank4class_tf.ops import _positives, _top
 from rank4class_tf.ops._cap import cap
 from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._margin import violation
 
 # How many of the largest scores are tried, beyond k, before all are looked at: of 15, 31 and 63 the
 # fastest where few items are in the support, as in a trained model.
@@ -263,8 +264,8 @@ def adaptive_fenchel_young_loss(scores, class_ids, relevance=None):
     """
     lists = _positives.prepare(scores, class_ids, relevance)
     # The label itself adds 1 to both sums.
-    total = lists.sum_over_differences(lambda d: tf.nn.relu(d + 1)) - 1
-    squares = lists.sum_over_differences(lambda d: tf.nn.relu(d + 1) ** 2) - 1
+    total = lists.sum_over_differences(lambda d: violation(d, 1.0)) - 1
+    squares = lists.sum_over_differences(lambda d: violation(d, 1.0) ** 2) - 1
     weighted = lists.relevance > 0
     total = tf.where(weighted, total, tf.zeros_like(total))
     squares = tf.where(weighted, squares, tf.zeros_like(squares))

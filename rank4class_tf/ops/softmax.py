@@ -2,13 +2,10 @@
 
 import tensorflow as tf
 
-from rank4class_tf.ops import _positives
+from rank4class_tf.ops import _pairs, _positives
 from rank4class_tf.ops._gather import gather
 from rank4class_tf.ops._search import searchsorted
 from rank4class_tf.ops.dcg import exponential_gain
-
-# Up to this many positives, comparing all with all costs less than sorting them.
-_FEW = 16
 
 
 def softmax_loss(scores, class_ids, relevance=None, temperature=1.0):
@@ -32,10 +29,9 @@ def softmax_loss(scores, class_ids, relevance=None, temperature=1.0):
         array([0.6931472], dtype=float32)
     """
     lists = _positives.prepare(scores, class_ids, relevance)
-    log_total = tf.reduce_logsumexp(lists.scores / temperature, axis=-1, keepdims=True)
-    return tf.reduce_sum(
-        lists.relevance * (log_total - lists.positive_scores / temperature), axis=-1
-    )
+    scores, positives = _below_highest(lists, temperature)
+    log_total = tf.math.log(tf.reduce_sum(tf.exp(scores), axis=-1, keepdims=True))
+    return tf.reduce_sum(lists.relevance * (log_total - positives), axis=-1)
 
 
 def unique_softmax_loss(scores, class_ids, relevance=None, temperature=1.0):
@@ -61,8 +57,8 @@ def unique_softmax_loss(scores, class_ids, relevance=None, temperature=1.0):
         array([1.3862944], dtype=float32)
     """
     lists = _positives.prepare(scores, class_ids, relevance)
-    positives = lists.positive_scores / temperature
-    less_relevant = _log_total_of_less_relevant(lists, temperature, with_ties=False)
+    scores, positives = _below_highest(lists, temperature)
+    less_relevant = _log_total_of_less_relevant(lists, scores, positives, with_ties=False)
     log_total = tf.reduce_logsumexp(tf.stack([positives, less_relevant]), axis=0)
     return tf.reduce_sum(exponential_gain(lists.relevance) * (log_total - positives), axis=-1)
 
@@ -93,29 +89,41 @@ def list_mle_loss(scores, class_ids, relevance=None, temperature=1.0):
         array([1.7917595], dtype=float32)
     """
     lists = _positives.prepare(scores, class_ids, relevance)
-    positives = lists.positive_scores / temperature
-    log_total = _log_total_of_less_relevant(lists, temperature, with_ties=True)
+    scores, positives = _below_highest(lists, temperature)
+    log_total = _log_total_of_less_relevant(lists, scores, positives, with_ties=True)
     losses = tf.where(lists.relevance > 0, log_total - positives, tf.zeros_like(positives))
     return tf.reduce_sum(losses, axis=-1)
 
 
-def _log_total_of_less_relevant(lists, temperature, with_ties):
+def _below_highest(lists, temperature):
+    """The scores and those of positives over the temperature, less the highest of the list.
+
+    Only differences count, which have the more digits the nearer to 0 the scores are.
+    """
+    scores = lists.scores / temperature
+    highest = tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
+    # The minimum changes nothing. Without it TensorFlow rewrites `a - (b - highest)` in a graph as
+    # `(a + highest) - b`.
+    return scores - highest, tf.minimum(lists.positive_scores / temperature - highest, 0)
+
+
+def _log_total_of_less_relevant(lists, scores, positives, with_ties):
     """Log of the summed exponentials of the less relevant items, for each positive `[batch, P]`.
 
     Args:
         lists: `Positives`.
-        temperature: > 0.
+        scores: `[batch, n]`, the scores to take instead of those of `lists`.
+        positives: `[batch, P]`, the positive ones among them.
         with_ties: whether equally relevant items, the positive included, belong to the sum.
     """
-    scores = lists.scores / temperature
     floor = _positives.lowest(scores.dtype)
     there = lists.relevance > 0
     irrelevant = tf.where(lists.item_relevance() > 0, floor, scores)
     irrelevant = tf.reduce_logsumexp(irrelevant, axis=-1, keepdims=True)
 
-    positives = tf.where(there, lists.positive_scores / temperature, floor)
+    positives = tf.where(there, positives, floor)
     width = lists.relevance.shape[1]
-    if width is not None and width <= _FEW:
+    if width is not None and width <= _pairs.FEW:
         relevant = _of_less_relevant_by_pairs(positives, lists.relevance, floor, with_ties)
     else:
         relevant = _of_less_relevant_by_sorting(positives, lists.relevance, floor, with_ties)

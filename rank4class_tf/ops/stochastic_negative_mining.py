@@ -71,7 +71,7 @@ def stochastic_negative_mining_loss(
 
     lists = _positives.prepare(scores, class_ids, relevance)
     negatives = lists.negative_scores()
-    eligible = ~(negatives <= _positives.lowest(negatives.dtype))
+    eligible = _positives.is_there(negatives)
     ids = sample_items(seed, eligible, num_sampled)
     sampled = gather(negatives, tf.maximum(ids, 0))
     sampled = tf.where(ids >= 0, sampled, tf.constant(-float("inf"), sampled.dtype))

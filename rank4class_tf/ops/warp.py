@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf.ops import _positives
 from rank4class_tf.ops._gather import gather
+from rank4class_tf.ops._margin import violation
 from rank4class_tf.ops._search import searchsorted
 from rank4class_tf.ops.ordered_weights import get_weights
 from rank4class_tf.ops.random import uniform
@@ -67,16 +68,16 @@ def warp_loss(
 def _exact(lists, negatives, rank_weights, margin):
     lists = lists._replace(scores=negatives)
     violators = tf.stop_gradient(
-        lists.sum_over_items(lambda s, p: tf.cast(s - p + margin > 0, s.dtype))
+        lists.sum_over_items(lambda s, p: tf.cast(s - p > -margin, s.dtype))
     )
-    hinges = lists.sum_over_items(lambda s, p: tf.nn.relu(s - p + margin))
+    hinges = lists.sum_over_items(lambda s, p: violation(s - p, margin))
     weight = tf.gather(rank_weights, tf.cast(violators, tf.int32))
     return tf.math.divide_no_nan(weight, violators) * hinges
 
 
 def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
     batch = tf.shape(negatives)[0]
-    eligible = ~(negatives <= _positives.lowest(negatives.dtype))
+    eligible = _positives.is_there(negatives)
     up_to = tf.cumsum(tf.cast(eligible, tf.int32), axis=-1)
     count = tf.cast(up_to[:, -1:], negatives.dtype)
     nth = tf.floor(uniform([batch, num_trials], seed, negatives.dtype) * count) + 1
@@ -97,6 +98,6 @@ def _sampled(lists, negatives, rank_weights, margin, num_trials, seed):
     first = tf.where(found, first, 0)
     rank = tf.floor(count / tf.cast(first + 1, count.dtype))
     violator = gather(drawn, first)
-    hinges = tf.nn.relu(violator - lists.positive_scores + margin)
+    hinges = violation(violator - lists.positive_scores, margin)
     losses = tf.gather(rank_weights, tf.cast(rank, tf.int32)) * hinges
     return tf.where(found, losses, tf.zeros_like(losses))

@@ -128,6 +128,22 @@ def test_shift_invariant(case, scores, relevance):
         assert not np.allclose(shifted[0], expected[0], rtol=1e-2)
 
 
+@pytest.mark.parametrize("jit_compile", [None, False, True], ids=["eager", "graph", "xla"])
+def test_an_offset_costs_no_digits(case, rng, relevance, jit_compile):
+    """Of scores that are exact at an offset where a margin of 1 is lost."""
+    if not case.shift_invariant or case.random:
+        pytest.skip("only shift-invariant losses without noise are the same")
+    scores = tf.constant(4.0 * rng.integers(-3, 4, size=(BATCH, N)), tf.float32)
+    wide = np.concatenate([relevance] * 4, axis=1), tf.concat([scores] * 4, axis=1)
+    for labels, x in [(relevance, scores), (relevance.argmax(axis=1), scores), wide]:
+        loss = case.make(reduction="none")
+        step = functools.partial(with_gradient, loss)
+        if jit_compile is not None:
+            step = tf.function(step, jit_compile=jit_compile)
+        expected = value_and_gradient(loss, labels, x)
+        assert_same(step(tf.constant(labels), x + 2.0**25), expected, rtol=1e-5)
+
+
 def test_gradient_sums_to_zero(case, scores, relevance):
     if not case.shift_invariant:
         pytest.skip("only shift-invariant losses have such a gradient")
@@ -175,15 +191,19 @@ def test_ragged_batch_without_positives_has_no_loss(case, scores, run_eagerly):
     assert not np.any(value) and not np.any(gradient)
 
 
-def test_nan_stays_nan_in_its_list(case, scores):
-    ids = np.array([2, 0, 6, 3])
-    loss = case.make(reduction="none")
-    expected = fresh(loss)(ids, scores).numpy()
-    scores[1, 4] = np.nan
-    scores[2, 6] = np.nan
-    value = fresh(loss)(ids, scores).numpy()
-    np.testing.assert_array_equal(np.isnan(value), [False, True, True, False])
-    np.testing.assert_allclose(value[[0, 3]], expected[[0, 3]], rtol=1e-6)
+@pytest.mark.parametrize("run_eagerly", [True, False], ids=["eager", "graph"])
+def test_nan_stays_nan_in_its_list(case, scores, relevance, run_eagerly):
+    scores[1, 4] = scores[2, 6] = np.nan
+    # Of labels that are many, one has the NaN score.
+    wide = np.concatenate([relevance, np.ones((BATCH, 3 * N), np.float32)], axis=1)
+    forms = [(np.array([2, 0, 6, 3]), scores), (relevance, scores), (wide, np.tile(scores, 4))]
+    for labels, x in forms:
+        loss = case.make(reduction="none")
+        expected = fresh(loss)(labels, np.nan_to_num(x)).numpy()
+        compute = fresh(loss) if run_eagerly else tf.function(fresh(loss))
+        value = compute(labels, x).numpy()
+        np.testing.assert_array_equal(np.isnan(value), [False, True, True, False])
+        np.testing.assert_allclose(value[[0, 3]], expected[[0, 3]], rtol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [N, N + 100, -2, 0.5, 2**40])
