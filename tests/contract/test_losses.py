@@ -233,8 +233,12 @@ def test_max_positives_is_checked(case, scores):
     loss = case.make(reduction="none", max_positives=2)
     with pytest.raises(ValueError, match="max_positives=2"):
         loss(labels, scores)
-    value = tf.function(loss)(labels, scores).numpy()
-    np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
+    for score in (0.5, np.nan):
+        scores[1, 3] = score
+        step = tf.function(functools.partial(with_gradient, fresh(loss)))
+        value, gradient = step(tf.constant(labels), tf.constant(scores))
+        np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
+        np.testing.assert_array_equal(gradient[1], np.zeros(N))
 
 
 def test_shapes_are_checked(case, scores):
@@ -341,6 +345,8 @@ def test_weights(case, scores, relevance):
     np.testing.assert_allclose(loss(relevance, scores, 3.0), plain * 3, rtol=1e-6)
     per_item = np.arange(BATCH * N, dtype=np.float32).reshape(BATCH, N)
     per_list = (per_item * relevance).sum(axis=1) / relevance.sum(axis=1)
+    np.testing.assert_allclose(loss(relevance, scores, per_item), plain * per_list, rtol=1e-5)
+    per_item[relevance == 0] = np.nan
     np.testing.assert_allclose(loss(relevance, scores, per_item), plain * per_list, rtol=1e-5)
     for bad in (np.ones((BATCH, N, 1)), np.ones((BATCH, 3))):
         with pytest.raises(ValueError):

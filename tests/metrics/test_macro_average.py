@@ -87,3 +87,12 @@ def test_arguments_are_checked():
             MacroAverage(bad, 3)
     with pytest.raises(ValueError, match="`num_groups` must be a positive integer"):
         MacroAverage(MRR(), 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_relevance_that_is_not_finite_shows(bad):
+    metric = MacroAverage(TopKAccuracy(1, label_format="relevance"), 3)
+    tf.function(metric.update_state)(
+        np.array([[0, 0, bad], [0, 1, 0]]), np.array([[3.0, 2.0, 1.0]] * 2)
+    )
+    assert np.isnan(metric.result())
