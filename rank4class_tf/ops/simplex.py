@@ -339,7 +339,8 @@ def _threshold(scores, total, low, found=None):
         following = tf.where(outside, (low + high) / 2, newton)
         following = tf.where(found, threshold, following)
         # A NaN counts as found, so that it does not keep the others waiting.
-        found |= ~(tf.abs(following - threshold) > resolution)
+        change = tf.abs(following - threshold)
+        found |= (change <= resolution) | tf.math.is_nan(change)
         return low, high, following, found
 
     return tf.while_loop(
