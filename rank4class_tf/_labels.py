@@ -106,7 +106,7 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
 def over_positives(function, lists, compact=True):
     """Applies a function to as few columns as hold all positives of a batch.
 
-    Labels of n items, most of them 0, then take little more time than the ids of the others.
+    Labels of n items, most of them 0, then take some passes more than the ids of the others.
 
     Args:
         function: of class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape
