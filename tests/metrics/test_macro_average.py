@@ -92,7 +92,10 @@ def test_arguments_are_checked():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_relevance_that_is_not_finite_shows(bad):
     metric = MacroAverage(TopKAccuracy(1, label_format="relevance"), 3)
-    tf.function(metric.update_state)(
-        np.array([[0, 0, bad], [0, 1, 0]]), np.array([[3.0, 2.0, 1.0]] * 2)
-    )
+
+    @tf.function
+    def update(labels, scores):
+        metric.update_state(labels, scores)
+
+    update(np.array([[0, 0, bad], [0, 1, 0]]), np.array([[3.0, 2.0, 1.0]] * 2))
     assert np.isnan(metric.result())
