@@ -5,6 +5,7 @@ import tensorflow as tf
 from rank4class_tf.ops import _pairs
 from rank4class_tf.ops._gather import inverse
 from rank4class_tf.ops._margin import violation
+from rank4class_tf.ops._ready_gradients import value_and_gradients
 
 # The more cells, the fewer thresholds share one, and the more memory they take.
 _CELLS_PER_THRESHOLD = 4
@@ -56,11 +57,8 @@ def _few(scores, levels, margin, count):
         return _pairs.sum_over_items(above, [scores], [levels], count)
 
     def spread(coefficients):
-        with tf.GradientTape() as tape:
-            tape.watch([scores, levels])
-            result = sums(scores, levels)
-        items, of_levels = tape.gradient(
-            result, [scores, levels], output_gradients=coefficients, unconnected_gradients="zero"
+        _, (items, of_levels) = value_and_gradients(
+            lambda *inputs: coefficients * sums(*inputs), scores, levels
         )
         return items, -of_levels
 
