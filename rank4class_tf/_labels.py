@@ -10,6 +10,9 @@ from rank4class_tf.ops._where import where
 
 _FORMATS = ("ids", "relevance", None)
 
+# Up to this many ids of a list, sorting costs less than a pass over the items.
+_QUICKLY_SORTED = 64
+
 
 class Lists(NamedTuple):
     """A batch of lists of scored items with their positives.
@@ -209,9 +212,23 @@ def _infer_format(labels_shape, scores_shape):
 def _from_ids(ids, scores):
     _check_same_batch(ids, scores)
     ids, invalid = padded_ids(ids, scores.shape[1] or tf.shape(scores)[1])
-    ids = distinct_ids(ids)
+    ids = _distinct_among(ids, tf.shape(scores))
     relevance = tf.cast(ids >= 0, scores.dtype)
     return Lists(scores, None, ids, relevance, invalid)
+
+
+def _distinct_among(ids, shape):
+    """As `distinct_ids`; many ids are told apart by their places `[batch, n]`, not by sorting."""
+    if ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED:
+        return distinct_ids(ids)
+    batch, n = tf.unstack(tf.cast(shape, tf.int64))
+    column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+    place = tf.cast(ids, tf.int64) + n * tf.range(batch)[:, tf.newaxis]
+    place = tf.where(ids < 0, tf.cast(-1, tf.int64), place)  # Which is left out.
+    first = tf.math.unsorted_segment_min(column, place, batch * n)
+    # Of `==` the rank is not known where the shape is not.
+    is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(place, 0)), column)
+    return tf.where(is_first, ids, -1)
 
 
 def _from_relevance(labels, scores, max_positives):

@@ -22,6 +22,7 @@ if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
         "data/test_goemotions_words.py",
         "data/test_planted.py",
         "data/test_user_items.py",
+        "ops",
         "scripts/test_benchmark_losses.py",
         "scripts/test_benchmark_scale.py",
         "scripts/test_metrics_scripts.py",

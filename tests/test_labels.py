@@ -29,6 +29,19 @@ def test_class_ids(make, dtype, scores, run_eagerly):
         np.testing.assert_array_equal(value(y_true, scores), expected)
 
 
+@pytest.mark.parametrize("width", [3, 200, None])
+def test_ids_count_once(width, scores, rng):
+    ids = rng.integers(-1, 60, size=(4, width or 200))
+    relevance = np.zeros(scores.shape)
+    for list_, of_list in zip(relevance, ids, strict=True):
+        list_[of_list[of_list >= 0]] = 1
+    spec = tf.TensorSpec([None, width], tf.int64)
+    loss = r4c.losses.SoftmaxLoss(label_format="ids", reduction="none")
+    compute = tf.function(lambda y_true: loss(y_true, scores), input_signature=[spec])
+    expected = r4c.losses.SoftmaxLoss(reduction="none")(relevance, scores)
+    np.testing.assert_allclose(compute(ids), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_relevance(dtype, scores):
     relevance = np.eye(4, 1000)

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rank4class_tf.ops import _pairs
-from rank4class_tf.ops._gather import inverse
+from rank4class_tf.ops._gather import scatter_add
 from rank4class_tf.ops._margin import violation
 from rank4class_tf.ops._ready_gradients import value_and_gradients
 
@@ -73,10 +73,10 @@ def _many(scores, levels, margin):
     highest = tf.reduce_max(levels, axis=-1, keepdims=True)
     # The minimum changes nothing, and keeps the graph from being rewritten, see `violation`.
     scores, thresholds = scores - highest, tf.minimum(levels - highest, 0) - margin
-    order = tf.argsort(thresholds, axis=-1)
-    rank = inverse(order)
-    thresholds = tf.gather(thresholds, order, batch_dims=1)
+    unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
 
+    # Of equal thresholds the first stands for all.
+    rank = _count_below(thresholds, unsorted)
     gap = _count_below(thresholds, scores)
     nearest = _take(thresholds, tf.maximum(gap - 1, 0))
     local = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
@@ -91,11 +91,11 @@ def _many(scores, levels, margin):
     sums = tf.cumsum(by_gap(local) + tf.pad(steps, [[0, 0], [0, 1]]), axis=-1, reverse=True)
 
     def spread(coefficients):
-        totals = tf.cumsum(tf.gather(coefficients, order, batch_dims=1), axis=-1)
+        totals = tf.cumsum(scatter_add(rank, coefficients, tf.shape(levels)), axis=-1)
         items = _take(tf.pad(totals, [[0, 0], [1, 0]]), gap)
-        return items, coefficients * tf.gather(counts, rank, batch_dims=1)
+        return items, coefficients * _take(counts, rank)
 
-    return tf.gather(sums, rank, batch_dims=1), spread
+    return _take(sums, rank), spread
 
 
 def _take(rows, columns):

@@ -28,3 +28,25 @@ def test_count_below(rng, jit_compile):
     count = tf.function(_excess._count_below, jit_compile=jit_compile)(thresholds, scores)
     for name, row, of_row, counted in zip(LISTS, thresholds, scores, count, strict=True):
         np.testing.assert_array_equal(counted, np.searchsorted(row, of_row), err_msg=name)
+
+
+@pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("num_levels", [1, 5, 40])
+def test_excess(rng, num_levels, jit_compile):
+    """Among scores and levels of which many are equal, against sums over all pairs."""
+    scores = np.append(rng.integers(-5, 6, size=(3, 99)), np.full((3, 1), -np.inf), axis=1)
+    levels = rng.integers(-5, 6, size=(3, num_levels))
+    coefficients = rng.uniform(size=(3, num_levels))
+
+    def compute(scores, levels, coefficients):
+        sums, spread = _excess.excess(scores, levels, 1.5, tf.constant(num_levels))
+        return sums, *spread(coefficients)
+
+    compute = tf.function(compute, jit_compile=jit_compile)
+    tensors = [tf.constant(x, tf.float32) for x in (scores, levels, coefficients)]
+    sums, of_items, of_levels = compute(*tensors)
+    above = scores[:, np.newaxis] - levels[..., np.newaxis] + 1.5
+    shares = coefficients[..., np.newaxis] * (above > 0)
+    np.testing.assert_allclose(sums, np.maximum(above, 0).sum(axis=2), rtol=1e-6)
+    np.testing.assert_allclose(of_items, shares.sum(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(of_levels, shares.sum(axis=2), rtol=1e-5)
