@@ -67,11 +67,15 @@ def keras_hinge():
     return keras.losses.CategoricalHinge()
 
 
-def keras_softmax():
-    """Keras's softmax for labels of all classes."""
-    from tensorflow import keras
+def keras_softmax(name):
+    """A softmax cross-entropy of Keras."""
 
-    return keras.losses.CategoricalCrossentropy(from_logits=True)
+    def make():
+        from tensorflow import keras
+
+        return getattr(keras.losses, name)(from_logits=True)
+
+    return make
 
 
 def keras_rs(name):
@@ -169,7 +173,10 @@ CASES = {
     "snm_64": Case(ours("stochastic_negative_mining_loss", num_sampled=64)),
     "warp": Case(ours("warp_loss")),
     "warp_sampled": Case(ours("warp_loss", num_trials=64)),
-    "keras_softmax": Case(keras_softmax, "softmax", labels="relevance"),
+    "keras_softmax": Case(keras_softmax("SparseCategoricalCrossentropy"), "softmax"),
+    "keras_softmax_one_hot": Case(
+        keras_softmax("CategoricalCrossentropy"), "softmax", labels="relevance"
+    ),
     "tfr_softmax": tfr_case("SoftmaxLoss", "softmax"),
     "tfr_pairwise_logistic": tfr_case("PairwiseLogisticLoss", "pairwise_logistic"),
     "tfr_pairwise_hinge": tfr_case("PairwiseHingeLoss", "pairwise_hinge"),
