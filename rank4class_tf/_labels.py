@@ -97,7 +97,7 @@ def parse(y_true, y_pred, label_format=None, max_positives=None, exclude=None):
         y_true, label_format = _dense(y_true), "ids"
     else:
         y_true = tf.convert_to_tensor(y_true)
-    label_format = label_format or _infer_format(y_true.shape, scores.shape)
+    label_format = label_format or _infer_format(y_true, scores.shape)
 
     if label_format == "ids":
         lists = _from_ids(y_true, scores)
@@ -177,12 +177,22 @@ def list_weights(sample_weight, y_true, y_pred, label_format=None, exclude=None)
             "`sample_weight` must be a scalar or have the shape [batch], [batch, 1] or "
             f"[batch, n]. Received: {weights.shape}."
         )
+    batch = tf.convert_to_tensor(y_pred).shape[:1]
+    if weights.shape.rank and not weights.shape[:1].is_compatible_with(batch):
+        raise ValueError(
+            "`sample_weight` must have a weight for each example. "
+            f"Received: shape {weights.shape} for a batch of {batch[0]}."
+        )
     if weights.shape.rank < 2:
         return weights
     if weights.shape[1] == 1:
         return tf.squeeze(weights, axis=1)
     lists = parse(y_true, y_pred, label_format, exclude=exclude)
-    lists.scores.shape.assert_is_compatible_with(weights.shape)
+    if not weights.shape.is_compatible_with(lists.scores.shape):
+        raise ValueError(
+            "`sample_weight` of items must have the shape of `y_pred`. "
+            f"Received: {weights.shape} and {lists.scores.shape}."
+        )
     weights = tf.cast(weights, lists.scores.dtype)
     if lists.class_ids is not None:
         weights = tf.gather(weights, tf.maximum(lists.class_ids, 0), batch_dims=1)
@@ -193,19 +203,24 @@ def list_weights(sample_weight, y_true, y_pred, label_format=None, exclude=None)
     return tf.math.divide_no_nan(tf.reduce_sum(weighted, axis=-1), total)
 
 
-def _infer_format(labels_shape, scores_shape):
+def _infer_format(labels, scores_shape):
+    labels_shape = labels.shape
     if labels_shape.rank == 1:
         return "ids"
     if labels_shape.rank == 2:
         width, n = labels_shape[1], scores_shape[1]
         if width is not None and n is not None:
-            return "relevance" if width == n and n > 1 else "ids"
-        if width == 1:
+            if width == n > 1:
+                return "relevance"
+            # Several floating labels are rather those of all items, of another number by mistake.
+            if width == 1 or not labels.dtype.is_floating:
+                return "ids"
+        elif width == 1:
             return "ids"
     raise ValueError(
-        "`label_format` must be 'ids' or 'relevance' where the static shapes do not tell the two "
-        f"apart. Received: label_format=None, y_true of shape {labels_shape}, y_pred of shape "
-        f"{scores_shape}."
+        "`label_format` must be 'ids' or 'relevance' where static shapes and integer labels do not "
+        f"tell the two apart. Received: label_format=None, y_true of dtype {labels.dtype.name} and "
+        f"shape {labels_shape}, y_pred of shape {scores_shape}."
     )
 
 
@@ -340,6 +355,8 @@ def _dense(ids, keep=None):
     """
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
+    if ids.dtype == tf.string:
+        raise ValueError("Labels and ids must be numbers. Received: strings.")
     if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
         ids = tf.cast(ids, tf.int64)
     return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids

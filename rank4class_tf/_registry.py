@@ -1,5 +1,6 @@
 """Objects by name: the lookup behind `losses.get`, `layers.get_head` and `metrics.get`."""
 
+import inspect
 import re
 
 from rank4class_tf._keras import keras
@@ -11,11 +12,12 @@ def snake_case(name):
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
-def get(kind, classes, identifier, /, **kwargs):
+def get(kind, base, classes, identifier, /, **kwargs):
     """Returns the object that `identifier` names.
 
     Args:
         kind: what is looked up, for the error ("loss").
+        base: the class of all such objects, those of users too.
         classes: name -> class.
         identifier: a name, a config from `keras.utils.serialize_keras_object`, or an object, which
             is returned as it is.
@@ -25,6 +27,13 @@ def get(kind, classes, identifier, /, **kwargs):
         if identifier not in classes:
             known = ", ".join(sorted(classes))
             raise ValueError(f"`identifier` must name a {kind}: {known}. Received: {identifier!r}.")
+        try:
+            inspect.signature(classes[identifier]).bind(**kwargs)
+        except TypeError as error:
+            given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items()) or "none"
+            raise ValueError(
+                f"The {kind} {identifier!r} takes other arguments: {error}. Received: {given}."
+            ) from None
         return classes[identifier](**kwargs)
     if kwargs:
         raise ValueError(
@@ -33,11 +42,10 @@ def get(kind, classes, identifier, /, **kwargs):
         )
     if isinstance(identifier, dict):
         return keras.utils.deserialize_keras_object(identifier)
-    if isinstance(identifier, tuple(classes.values())):
+    if isinstance(identifier, base):
         return identifier
     raise TypeError(
-        f"`identifier` must be a name, a config or a {kind} of this package. "
-        f"Received: {identifier!r}."
+        f"`identifier` must be a name, a config or a {kind}. Received: {identifier!r}."
     )
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf import metrics as _metrics
+from rank4class_tf.models import ExtremeClassifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +98,8 @@ def evaluate(
     lists drawn with replacement.
 
     Args:
-        model: a Keras model, or a function that maps features to scores `[batch, n]`.
+        model: a Keras model, or a function, that maps features to scores `[batch, n]`. An
+            `ExtremeClassifier` maps them to encodings; it has an `evaluate` of its own.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`.
         metrics: metrics or their names, such as `"ndcg@5"`; each is a mean over lists.
         confidence: the probability that an interval covers the mean, in (0, 1).
@@ -111,8 +113,8 @@ def evaluate(
         `Evaluation`.
 
     Raises:
-        ValueError: if an argument is out of range, if two metrics share a name, or if a metric is
-            no mean over lists.
+        ValueError: if an argument is out of range, if two metrics share a name, if a metric is no
+            mean over lists, or if the model is an `ExtremeClassifier`.
 
     Example:
         >>> import tensorflow as tf
@@ -126,7 +128,14 @@ def evaluate(
     if method not in ("normal", "bootstrap"):
         raise ValueError(f"`method` must be 'normal' or 'bootstrap'. Received: {method!r}.")
     _checks.positive_int("samples", samples)
-    metrics = [m if isinstance(m, _metrics.RankingMetric) else _metrics.get(m) for m in metrics]
+    if isinstance(model, ExtremeClassifier):
+        raise ValueError(
+            "`model` must give scores [batch, n]. An ExtremeClassifier gives encodings; use its "
+            f"`evaluate`, `ranks` or `top_k`. Received: {model!r}."
+        )
+    if not isinstance(metrics, (list, tuple)):
+        raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
+    metrics = [_metrics.get(metric) for metric in metrics]
     names = [name for metric in metrics for name in metric.result_names]
     if len(set(names)) < len(names):
         raise ValueError(f"`metrics` must have different names. Received: {names}.")
@@ -222,7 +231,7 @@ def _normal(values, weights, confidence):
     mean = _mean(values, weights)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     error = math.sqrt(float((weights**2) @ (values - mean) ** 2))
-    half = z * error / weights.sum() if weights.sum() else 0.0
+    half = z * error / float(weights.sum()) if weights.sum() else 0.0
     return Estimate(mean, mean - half, mean + half)
 
 

@@ -39,4 +39,4 @@ def get_head(identifier, **kwargs):
         >>> get_head("latent_cross", num_classes=28).num_classes
         28
     """
-    return _registry.get("head", _HEADS, identifier, **kwargs)
+    return _registry.get("head", (Head, SampledScores), _HEADS, identifier, **kwargs)

@@ -40,9 +40,9 @@ class MLPInteraction(Interaction):
 
     def __init__(self, units=(256, 256), activation="relu", **kwargs):
         super().__init__(**kwargs)
-        self.units = tuple(_checks.positive_int("units", width) for width in units)
-        if not self.units:
+        if not isinstance(units, (list, tuple)) or not units:
             raise ValueError(f"`units` must hold at least one width. Received: units={units!r}.")
+        self.units = tuple(_checks.positive_int("units", width) for width in units)
         self.activation = activation
         self.activate = keras.layers.Activation(activation)
         self.hidden = [keras.layers.Dense(width, activation) for width in self.units[1:]]

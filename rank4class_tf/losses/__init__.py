@@ -87,4 +87,4 @@ def get(identifier, /, **kwargs):
         >>> get("rankmax_loss", margin=2.0).margin
         2.0
     """
-    return _registry.get("loss", _CLASSES, identifier, **kwargs)
+    return _registry.get("loss", RankingLoss, _CLASSES, identifier, **kwargs)

@@ -66,4 +66,4 @@ def get(identifier, **kwargs):
     """
     if isinstance(identifier, str) and (cutoff := re.fullmatch(r"(\w+)@(\d+)", identifier)):
         identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
-    return _registry.get("metric", _CLASSES, identifier, **kwargs)
+    return _registry.get("metric", RankingMetric, _CLASSES, identifier, **kwargs)

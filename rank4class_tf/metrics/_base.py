@@ -26,6 +26,9 @@ class RankingMetric(keras.metrics.Metric):
     # How many ranks matter; None for all.
     depth = None
 
+    # What callbacks of Keras 3 take for better where they are not told.
+    _direction = "up"
+
     def __init__(self, *, label_format=None, name=None, dtype=None):
         """Arguments that all metrics share.
 

@@ -24,6 +24,8 @@ class MeanRank(RankingMetric):
         1.5
     """
 
+    _direction = "down"
+
     def compute(self, ranks):
         """The formula."""
         return [ops.expected_first_rank(ranks)]

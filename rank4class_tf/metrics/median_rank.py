@@ -32,6 +32,8 @@ class MedianRank(RankingMetric):
         2.0
     """
 
+    _direction = "down"
+
     def __init__(self, max_rank=2**16, **kwargs):
         self.max_rank = _checks.positive_int("max_rank", max_rank)
         super().__init__(**kwargs)

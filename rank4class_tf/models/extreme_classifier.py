@@ -5,7 +5,7 @@ import warnings
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras, _labels
+from rank4class_tf import _checks, _keras, _labels
 from rank4class_tf.layers import SampledScores
 from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.optimizers import Rowwise
@@ -76,7 +76,7 @@ class ExtremeClassifier(keras.Model):
     ):
         super().__init__(**kwargs)
         self.encoder = encoder
-        self.embedding_dim = embedding_dim
+        self.embedding_dim = _checks.positive_int("embedding_dim", embedding_dim)
         self.classes = SampledScores(
             num_classes, num_sampled, normalize, shared_negatives, seed, name="classes"
         )
@@ -86,7 +86,13 @@ class ExtremeClassifier(keras.Model):
 
     def call(self, inputs, training=None):
         """Maps features to encodings `[batch, embedding_dim]`."""
-        return self.encoder(inputs, training=training)
+        encodings = self.encoder(inputs, training=training)
+        if encodings.shape[-1] not in (None, self.embedding_dim):
+            raise ValueError(
+                f"`encoder` must give encodings of embedding_dim={self.embedding_dim} numbers. "
+                f"Received: encodings of shape {encodings.shape}."
+            )
+        return encodings
 
     def top_k(self, features, k):
         """Finds the k classes with the highest scores, in blocks of classes.
@@ -150,6 +156,11 @@ class ExtremeClassifier(keras.Model):
         training = not self._ranks_all_classes if training is None else training
         if training:
             self._check_optimizer()
+        if _are_of_all_classes(y, self.classes.num_classes):
+            raise ValueError(
+                "`y` must hold class ids [batch], [batch, 1] or [batch, P], not labels of all "
+                f"classes. Received: {y.dtype} of shape {y.shape}."
+            )
         scores = self.classes(y_pred, class_ids=y, num_mined=self._num_mined(), training=training)
         # The class stands first, unless the example has none.
         labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
@@ -195,7 +206,8 @@ class ExtremeClassifier(keras.Model):
         return cls(**{**config, "encoder": encoder})
 
     def _check_optimizer(self):
-        optimizer = self.optimizer
+        # Keras's loss scaling in mixed precision is around the optimizer.
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         plain = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
         if not plain and not isinstance(optimizer, Rowwise):
             warnings.warn(
@@ -236,8 +248,18 @@ class ExtremeClassifier(keras.Model):
         # there are, a model that gives all classes one score would look better than chance.
         last = tf.reduce_min(tf.where(is_positive, float("inf"), values), axis=1, keepdims=True)
         beyond = (own <= last) & (tf.shape(values)[1] < num_classes)
-        own = tf.where(beyond | invalid[:, tf.newaxis] | (positives < 0), float("nan"), own)
+        own = tf.where(beyond | (positives < 0), float("nan"), own)
         others = tf.where(is_positive, -float("inf"), values)
         scores = tf.concat([own, others], axis=1)
         labels = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
-        return labels, scores
+        # Ids that are none make the metrics NaN.
+        return tf.where(invalid[:, tf.newaxis], -2, labels), scores
+
+
+def _are_of_all_classes(labels, num_classes):
+    """Whether labels look one-hot; ids with padding would be of an integer dtype and fewer."""
+    if isinstance(labels, tf.RaggedTensor):
+        return False
+    labels = tf.convert_to_tensor(labels)
+    wide = labels.shape.rank == 2 and (labels.shape[1] or 0) > 1
+    return wide and (labels.dtype.is_floating or labels.shape[1] == num_classes)

@@ -22,7 +22,10 @@ def value_and_gradients(lists, scores, positive_scores, margin):
     Returns:
         `[batch]`, and its gradients `[batch, n]` and `[batch, P]`.
     """
+    # In float64, so that what the prefix sums of far items leave behind is no error of near ones.
     # Only differences count, which have the more digits the nearer to 0 the scores are.
+    dtype = scores.dtype
+    scores, positive_scores = tf.cast(scores, tf.float64), tf.cast(positive_scores, tf.float64)
     highest = tf.reduce_max(scores, axis=-1, keepdims=True)
     scores, positive_scores = scores - highest, positive_scores - highest
     batch, n = tf.unstack(tf.shape(scores))
@@ -31,14 +34,12 @@ def value_and_gradients(lists, scores, positive_scores, margin):
     values = tf.concat([positive_scores - margin, scores], axis=1)
     order = tf.argsort(values, axis=-1, direction="DESCENDING", stable=True)
     slots = inverse(order)
-    # In float64, so that what the prefix sums of far items leave behind is no error of near ones.
-    sorted_scores = tf.cast(tf.gather(values, order, batch_dims=1), tf.float64)
+    sorted_scores = tf.gather(values, order, batch_dims=1)
     relevance = lists.relevance
     item_labels = tf.where(lists.present, lists.item_relevance(), -1)
     labels = tf.concat([-tf.ones_like(relevance), item_labels], axis=1)
     labels = tf.gather(labels, order, batch_dims=1)
     thresholds, item_slots = slots[:, :width], slots[:, width:]
-    thresholds64 = margin - tf.cast(positive_scores, tf.float64)
 
     def add_label(level, value, of_items, of_positives):
         is_less = (labels >= 0) & (labels < level)
@@ -48,7 +49,7 @@ def value_and_gradients(lists, scores, positive_scores, margin):
         sums = tf.gather(sums, thresholds, batch_dims=1)
         is_here = (relevance == level) & (relevance > 0)
         here = tf.cast(is_here, tf.float64)
-        value += tf.reduce_sum(tf.where(is_here, counts * thresholds64 + sums, 0), axis=-1)
+        value += tf.reduce_sum(tf.where(is_here, counts * (margin - positive_scores) + sums, 0), axis=-1)
         # An item takes part in the hinge of every threshold below it.
         marks = tf.concat([here, tf.zeros([batch, n], tf.float64)], axis=1)
         marks = tf.gather(marks, order, batch_dims=1)
@@ -72,6 +73,6 @@ def value_and_gradients(lists, scores, positive_scores, margin):
     )
     # Where a NaN is sorted to, it may stay out of all sums.
     nan = tf.where(tf.math.is_nan(scores), scores, tf.zeros_like(scores))
-    value = tf.maximum(value, 0) + tf.cast(tf.reduce_sum(nan, axis=-1), tf.float64)
-    value, *gradients = (tf.cast(x, scores.dtype) for x in (value, of_items, of_positives))
+    value = tf.maximum(value, 0) + tf.reduce_sum(nan, axis=-1)
+    value, *gradients = (tf.cast(x, dtype) for x in (value, of_items, of_positives))
     return value, gradients

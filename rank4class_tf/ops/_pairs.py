@@ -26,7 +26,8 @@ def sum_over_items(function, items, positives, count):
     """
     width, n = positives[0].shape[1], items[0].shape[1]
     block = max(1, _BLOCK_ENTRIES // n) if n else 1
-    if width is not None and width <= block:
+    # TensorFlow refuses to scatter into no lists.
+    if (width is not None and width <= block) or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
 
     num_items = len(items)

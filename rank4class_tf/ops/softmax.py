@@ -29,8 +29,13 @@ def softmax_loss(scores, class_ids, relevance=None, temperature=1.0):
         array([0.6931472], dtype=float32)
     """
     lists = _positives.prepare(scores, class_ids, relevance)
-    scores, positives = _below_highest(lists, temperature)
-    log_total = tf.math.log(tf.reduce_sum(tf.exp(scores), axis=-1, keepdims=True))
+    # Only differences count, which have the more digits the nearer to 0 the scores are.
+    highest = tf.stop_gradient(tf.reduce_max(lists.scores, axis=-1, keepdims=True))
+    total = tf.exp((lists.scores - highest) / temperature)
+    log_total = tf.math.log(tf.reduce_sum(total, axis=-1, keepdims=True))
+    # The minimum changes nothing. Without it TensorFlow rewrites `a - (b - highest)` in a graph as
+    # `(a + highest) - b`.
+    positives = tf.minimum(lists.positive_scores - highest, 0) / temperature
     return tf.reduce_sum(lists.relevance * (log_total - positives), axis=-1)
 
 
@@ -57,10 +62,8 @@ def unique_softmax_loss(scores, class_ids, relevance=None, temperature=1.0):
         array([1.3862944], dtype=float32)
     """
     lists = _positives.prepare(scores, class_ids, relevance)
-    scores, positives = _below_highest(lists, temperature)
-    less_relevant = _log_total_of_less_relevant(lists, scores, positives, with_ties=False)
-    log_total = tf.reduce_logsumexp(tf.stack([positives, less_relevant]), axis=0)
-    return tf.reduce_sum(exponential_gain(lists.relevance) * (log_total - positives), axis=-1)
+    losses = tf.nn.softplus(_log_total(lists, temperature, with_ties=False))
+    return tf.reduce_sum(exponential_gain(lists.relevance) * losses, axis=-1)
 
 
 def list_mle_loss(scores, class_ids, relevance=None, temperature=1.0):
@@ -89,59 +92,58 @@ def list_mle_loss(scores, class_ids, relevance=None, temperature=1.0):
         array([1.7917595], dtype=float32)
     """
     lists = _positives.prepare(scores, class_ids, relevance)
-    scores, positives = _below_highest(lists, temperature)
-    log_total = _log_total_of_less_relevant(lists, scores, positives, with_ties=True)
-    losses = tf.where(lists.relevance > 0, log_total - positives, tf.zeros_like(positives))
-    return tf.reduce_sum(losses, axis=-1)
+    losses = _log_total(lists, temperature, with_ties=True)
+    return tf.reduce_sum(tf.where(lists.relevance > 0, losses, tf.zeros_like(losses)), axis=-1)
 
 
-def _below_highest(lists, temperature):
-    """The scores and those of positives over the temperature, less the highest of the list.
+def _log_total(lists, temperature, with_ties):
+    r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items, for each positive i.
 
-    Only differences count, which have the more digits the nearer to 0 the scores are.
-    """
-    scores = lists.scores / temperature
-    highest = tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
-    # The minimum changes nothing. Without it TensorFlow rewrites `a - (b - highest)` in a graph as
-    # `(a + highest) - b`.
-    return scores - highest, tf.minimum(lists.positive_scores / temperature - highest, 0)
-
-
-def _log_total_of_less_relevant(lists, scores, positives, with_ties):
-    """Log of the summed exponentials of the less relevant items, for each positive `[batch, P]`.
+    Each sum is relative to scores that are in it, so that no other costs it digits.
 
     Args:
         lists: `Positives`.
-        scores: `[batch, n]`, the scores to take instead of those of `lists`.
-        positives: `[batch, P]`, the positive ones among them.
+        temperature: > 0.
         with_ties: whether equally relevant items, the positive included, belong to the sum.
-    """
-    floor = _positives.lowest(scores.dtype)
-    there = lists.relevance > 0
-    irrelevant = tf.where(lists.item_relevance() > 0, floor, scores)
-    irrelevant = tf.reduce_logsumexp(irrelevant, axis=-1, keepdims=True)
 
-    positives = tf.where(there, positives, floor)
+    Returns:
+        `[batch, P]`; finite where padded.
+    """
+    floor = _positives.lowest(lists.scores.dtype)
+    irrelevant = tf.where(lists.item_relevance() > 0, floor, lists.scores)
+    highest = tf.stop_gradient(tf.reduce_max(irrelevant, axis=-1, keepdims=True))
+    total = tf.reduce_sum(tf.exp((irrelevant - highest) / temperature), axis=-1, keepdims=True)
+    own = tf.where(lists.relevance > 0, lists.positive_scores, highest)
+    # The floor also keeps the graph from being rewritten, as the
+    # minimum of `softmax_loss` does.
+    irrelevant = tf.math.log(total) + _positives.with_floor((highest - own) / temperature)
+
     width = lists.relevance.shape[1]
     if width is not None and width <= _pairs.FEW:
-        relevant = _of_less_relevant_by_pairs(positives, lists.relevance, floor, with_ties)
+        relevant = _log_total_by_pairs(own, lists.relevance, temperature, with_ties)
     else:
-        relevant = _of_less_relevant_by_sorting(positives, lists.relevance, floor, with_ties)
-    irrelevant = tf.broadcast_to(irrelevant, tf.shape(relevant))
+        relevant = _log_total_by_sorting(own, lists.relevance, temperature, with_ties)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
-def _of_less_relevant_by_pairs(positives, relevance, floor, with_ties):
+def _log_total_by_pairs(own, relevance, temperature, with_ties):
     compare = tf.less_equal if with_ties else tf.less
-    competes = compare(relevance[:, tf.newaxis, :], relevance[:, :, tf.newaxis])
-    return tf.reduce_logsumexp(tf.where(competes, positives[:, tf.newaxis, :], floor), axis=-1)
+    other = relevance[:, tf.newaxis, :]
+    competes = compare(other, relevance[:, :, tf.newaxis]) & (other > 0)
+    differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
+    floor = _positives.lowest(own.dtype)
+    return tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
 
 
-def _of_less_relevant_by_sorting(positives, relevance, floor, with_ties):
+def _log_total_by_sorting(own, relevance, temperature, with_ties):
+    # In float64, so that what is far above a score costs it no digits.
+    wide = tf.cast(own, tf.float64) / temperature
+    floor = tf.cast(_positives.lowest(own.dtype), tf.float64)
     # In falling order of relevance a sum over the less relevant is a suffix.
     order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
     ranked = -tf.gather(relevance, order, batch_dims=1)
-    suffix = tf.math.cumulative_logsumexp(gather(positives, order), axis=-1, reverse=True)
+    suffix = gather(tf.where(relevance > 0, wide, floor), order)
+    suffix = tf.math.cumulative_logsumexp(suffix, axis=-1, reverse=True)
     suffix = tf.pad(suffix, [[0, 0], [0, 1]], constant_values=floor)
     start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
-    return gather(suffix, start)
+    return tf.cast(tf.maximum(gather(suffix, start) - wide, floor), own.dtype)
