@@ -95,3 +95,11 @@ def compiled_metrics(model, y_true, y_pred):
         container.build(y_true, y_pred)
     metrics = (container._user_metrics, container._user_weighted_metrics)
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
+
+
+def symbolic_inputs(layer):
+    """The symbolic inputs of a model, in their structure; None where it has none."""
+    if not getattr(layer, "inputs", None):
+        return None
+    # A Sequential of Keras 3 has no `input`.
+    return layer.inputs[0] if isinstance(layer, keras.Sequential) else layer.input

@@ -44,9 +44,7 @@ def get(kind, base, classes, identifier, /, **kwargs):
         return keras.utils.deserialize_keras_object(identifier)
     if isinstance(identifier, base):
         return identifier
-    raise TypeError(
-        f"`identifier` must be a name, a config or a {kind}. Received: {identifier!r}."
-    )
+    raise TypeError(f"`identifier` must be a name, a config or a {kind}. Received: {identifier!r}.")
 
 
 def by_snake_case(classes, suffix=""):

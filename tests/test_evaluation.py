@@ -162,6 +162,7 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
         ({"samples": 0}, "`samples`"),
         ({"metrics": ["mrr", "mrr"]}, "different names"),
         ({"metrics": ["median_rank"]}, "means over lists"),
+        ({"metrics": "mrr"}, "must be a list"),
         ({"metrics": [r4c.metrics.MacroAverage(r4c.metrics.MRR(), 6)]}, "means over lists"),
     ],
 )
@@ -169,6 +170,13 @@ def test_arguments_are_checked(scores, ids, arguments, message):
     arguments = {"metrics": ["mrr"], **arguments}
     with pytest.raises(ValueError, match=message):
         r4c.evaluate(identity, dataset(ids, scores), **arguments)
+
+
+def test_a_model_without_scores_is_an_error(scores, ids):
+    encoder = r4c.layers.get_head("dot_product", num_classes=6)
+    model = r4c.models.ExtremeClassifier(encoder, 50, 6, num_sampled=9)
+    with pytest.raises(ValueError, match="An ExtremeClassifier gives encodings"):
+        r4c.evaluate(model, dataset(ids, scores), ["mrr"])
 
 
 def test_an_empty_dataset_is_an_error(scores, ids):

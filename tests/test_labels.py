@@ -64,3 +64,26 @@ def test_ids_of_no_class_raise(dtype, scores):
     for bad in (1000, np.iinfo(dtype).max):
         with pytest.raises(ValueError, match=r"class ids in \[0, 1000\)"):
             r4c.losses.SoftmaxLoss()(np.array([1, bad, 0, 0], dtype), scores)
+
+
+def test_one_hot_labels_of_other_classes_raise(scores):
+    """Not taken for ids 0 and 1."""
+    labels = np.eye(4, 9)
+    with pytest.raises(ValueError, match="float64 and shape .4, 9.*y_pred of shape .4, 1000"):
+        r4c.losses.SoftmaxLoss()(labels, scores)
+    ids = np.array([[3.0, 4.0], [5.0, -1.0], [6.0, 7.0], [8.0, -1.0]])
+    value = r4c.losses.SoftmaxLoss(label_format="ids")(ids, scores)
+    np.testing.assert_array_equal(value, r4c.losses.SoftmaxLoss()(ids.astype(int), scores))
+
+
+@pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
+def test_weights_of_another_shape_raise(make, scores):
+    labels = np.arange(4)
+    for shape, message in [((3,), "for a batch of 4"), ((4, 7), "the shape of `y_pred`")]:
+        with pytest.raises(ValueError, match=f"`sample_weight` .*{message}"):
+            make()(labels, scores, sample_weight=np.ones(shape))
+
+
+def test_strings_raise(scores):
+    with pytest.raises(ValueError, match="must be numbers"):
+        r4c.losses.SoftmaxLoss()(np.array(["a", "b", "c", "d"]), scores)

@@ -1,6 +1,7 @@
 """Losses, heads and metrics by name."""
 
 import pytest
+import tensorflow as tf
 
 import rank4class_tf as r4c
 from rank4class_tf._registry import snake_case
@@ -63,6 +64,23 @@ def test_unknown_names_list_the_known(get, known):
         get(3)
     with pytest.raises(ValueError, match="Constructor arguments"):
         get({}, k=3)
+
+
+def test_other_arguments_than_those_of_the_name_raise():
+    with pytest.raises(ValueError, match="'recall' takes other arguments.*'k'.*Received: none"):
+        r4c.metrics.get("recall")
+    with pytest.raises(ValueError, match="'mean_rank' takes other arguments.*Received: k=5"):
+        r4c.metrics.get("mean_rank@5")
+
+
+def test_objects_of_users_pass_through():
+    class Loss(r4c.losses.RankingLoss):
+        def compute(self, scores, class_ids, relevance):
+            return tf.zeros_like(scores[:, 0])
+
+    loss, metric = Loss(), r4c.metrics.MacroAverage(r4c.metrics.MRR(), 6)
+    assert r4c.losses.get(loss) is loss
+    assert r4c.metrics.get(metric) is metric
 
 
 def test_objects_pass_through():

@@ -82,7 +82,11 @@ class ExtremeClassifier(keras.Model):
         )
         self.classes.build((None, embedding_dim))
         self._ranks_all_classes = False
-        self.built = encoder.built
+        inputs = _keras.symbolic_inputs(encoder)
+        if inputs is None:
+            self.built = encoder.built
+        else:
+            self(inputs)  # Keras 3 exports what was called.
 
     def call(self, inputs, training=None):
         """Maps features to encodings `[batch, embedding_dim]`."""

@@ -49,7 +49,9 @@ def value_and_gradients(lists, scores, positive_scores, margin):
         sums = tf.gather(sums, thresholds, batch_dims=1)
         is_here = (relevance == level) & (relevance > 0)
         here = tf.cast(is_here, tf.float64)
-        value += tf.reduce_sum(tf.where(is_here, counts * (margin - positive_scores) + sums, 0), axis=-1)
+        value += tf.reduce_sum(
+            tf.where(is_here, counts * (margin - positive_scores) + sums, 0), axis=-1
+        )
         # An item takes part in the hinge of every threshold below it.
         marks = tf.concat([here, tf.zeros([batch, n], tf.float64)], axis=1)
         marks = tf.gather(marks, order, batch_dims=1)

@@ -22,6 +22,7 @@ class LossCase:
         shift_invariant: whether adding a constant to all scores changes nothing.
         extreme: the largest score for which value and gradient stay finite.
         random: whether the loss draws random numbers; `make` then gives it a seed.
+        far: how far above the others a score may be without costing them digits.
     """
 
     name: str
@@ -29,6 +30,7 @@ class LossCase:
     shift_invariant: bool = True
     extreme: float = 1e15
     random: bool = False
+    far: float = 2.0**26
 
 
 def ordered_weighted(phi, weights, kind="pairwise", **of_case):
@@ -54,10 +56,13 @@ LOSSES = [
     LossCase(
         "fenchel_young_euclidean",
         lambda **kw: r4c.losses.FenchelYoungLoss("euclidean", k=2, alpha=0.5, **kw),
+        far=2.0**8,  # The value is a difference of sums of the k largest scores.
     ),
     LossCase("fenchel_young_entropy", lambda **kw: r4c.losses.FenchelYoungLoss("entropy", **kw)),
     LossCase(
-        "fenchel_young_entropy_3", lambda **kw: r4c.losses.FenchelYoungLoss("entropy", k=3, **kw)
+        "fenchel_young_entropy_3",
+        lambda **kw: r4c.losses.FenchelYoungLoss("entropy", k=3, **kw),
+        far=2.0**8,
     ),
     LossCase(
         "fenchel_young_adaptive",

@@ -143,6 +143,21 @@ def test_an_offset_costs_no_digits(case, rng, relevance, run_eagerly):
         assert_same(step(tf.constant(labels), x + 2.0**25), expected, rtol=1e-5)
 
 
+def test_a_far_score_costs_no_digits(case, rng, relevance):
+    """The positives and the negatives that a high one leaves behind count as if it were near."""
+    if case.random or not case.shift_invariant:
+        pytest.skip("noise depends on the dtype, and other losses are of the far score itself")
+    scores = rng.integers(-3, 4, size=(BATCH, N)).astype(np.float64)
+    for copies in (1, 16):
+        labels = np.concatenate([relevance] * copies, axis=1)
+        x = np.concatenate([scores] * copies, axis=1)
+        labels[:, 0], x[:, 0] = 4, case.far  # One more positive, which beats all others.
+        loss = case.make(reduction="none")
+        expected = value_and_gradient(loss, labels, x)
+        actual = value_and_gradient(loss, labels, x.astype(np.float32))
+        assert_same(actual, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_gradient_sums_to_zero(case, scores, relevance):
     if not case.shift_invariant:
         pytest.skip("only shift-invariant losses have such a gradient")
@@ -366,6 +381,13 @@ def test_empty_batch_is_finite(case):
     for labels in (np.zeros([0], np.int32), np.zeros([0, 2], np.int32), np.zeros([0, N])):
         value, gradient = value_and_gradient(loss, labels, np.zeros([0, N], np.float32))
         assert value == 0 and gradient.shape == (0, N)
+
+
+def test_empty_batch_of_a_graph_is_finite(case):
+    """As the last shard of a strategy may have it, with shapes that are known."""
+    for columns, n in [(5, 2000), (100, 200)]:
+        loss = tf.function(case.make(label_format="ids"))
+        assert loss(tf.zeros([0, columns], tf.int32), tf.zeros([0, n])) == 0
 
 
 def test_round_trip_of_config(case, scores, relevance):

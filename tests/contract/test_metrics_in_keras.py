@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
+from rank4class_tf import _keras
 
 from .tables import METRICS
 
@@ -55,6 +56,16 @@ def test_fit_and_evaluate(features, labels, mode, two_devices):
     ).history
     assert {case.name for case in METRICS} | {"val_list_at_3"} <= set(history)
     check_evaluate(model, features, labels)
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 takes less for better.")
+def test_callbacks_know_what_is_better(features, labels):
+    model = compiled_model()
+    for case in METRICS:
+        stop = keras.callbacks.EarlyStopping(f"val_{case.name}")
+        model.fit(features, labels, verbose=0, validation_data=(features, labels), callbacks=[stop])
+        falls = isinstance(case.make(), (r4c.metrics.MeanRank, r4c.metrics.MedianRank))
+        assert stop.monitor_op(0, 1) == falls, case.name
 
 
 def test_mixed_precision(features, labels, mixed_precision):

@@ -391,10 +391,46 @@ def test_mixed_precision(data, mixed_precision):
     assert np.isfinite(model.evaluate(*data, verbose=0)).all()
 
 
+def test_loss_scaling_around_a_rowwise_optimizer_does_not_warn(data):
+    model = make()
+    optimizer = keras.mixed_precision.LossScaleOptimizer(optimizers.RowwiseAdagrad(0.1))
+    model.compile(optimizer, loss=top_k_mining(1))
+    model.fit(*data, verbose=0)
+
+
 def test_bad_class_ids_show_as_nan(data):
     model = make()
+    model.compile(
+        optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metrics.PrecisionAtK(1)]
+    )
+    bad = np.arange(16)
+    bad[5] = NUM_CLASSES
+    assert np.isnan(model.evaluate(data[0], bad, verbose=0)).all()
+
+
+@pytest.mark.parametrize("wrong", [np.eye(NUM_CLASSES, dtype=int)[:16], np.eye(16)])
+def test_labels_of_all_classes_raise(wrong, data):
+    model = make()
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1))
-    assert np.isnan(model.evaluate(data[0], np.full([16], NUM_CLASSES), verbose=0))
+    with pytest.raises(ValueError, match="not labels of all classes"):
+        model.fit(data[0], wrong, verbose=0)
+
+
+def test_arguments_are_checked(data):
+    with pytest.raises(ValueError, match="`embedding_dim` must be a positive integer"):
+        models.ExtremeClassifier(keras.layers.Dense(3), NUM_CLASSES, 0)
+    with pytest.raises(ValueError, match="`encoder` must give encodings of embedding_dim=5"):
+        models.ExtremeClassifier(keras.layers.Dense(3), NUM_CLASSES, 5, num_sampled=9).top_k(
+            data[0], 1
+        )
+
+
+def test_keras_exports_the_encodings(data, tmp_path):
+    model = make()
+    model.export(str(tmp_path), verbose=False) if _keras.KERAS_3 else model.export(str(tmp_path))
+    archive = tf.saved_model.load(str(tmp_path))
+    served = archive.serve(data[0])
+    np.testing.assert_allclose(served, model.predict(data[0], verbose=0), rtol=1e-5)
 
 
 def test_more_weights_than_samples_raises(data):
