@@ -35,7 +35,8 @@ class RankingLoss(keras.losses.Loss):
 
         Args:
             label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
-                labels as wide as the scores (n > 1) are relevance.
+                labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
+                floating dtype need `"ids"`.
             max_positives: the most positives that a list of relevance labels has, None for no
                 bound; 1 for one-hot labels. A bound saves time and memory, and one of at most 16 is
                 needed for second derivatives where n is above 16. A list that exceeds it raises in

@@ -34,7 +34,8 @@ class RankingMetric(keras.metrics.Metric):
 
         Args:
             label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
-                labels as wide as the scores (n > 1) are relevance.
+                labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
+                floating dtype need `"ids"`.
             name: name of the metric.
             dtype: dtype of the result; sums are kept in float64.
         """
