@@ -9,36 +9,36 @@ failed=()
 ruff check . || failed+=("ruff")
 mypy || failed+=("mypy")
 
-# A process can run only one Keras. Both run side by side; the second one's output follows below.
-# Each runs the tests in two processes, one after the other, since what XLA has compiled stays in the
-# memory of its process.
-run_tests() {
-  local part status ran=false failed=false
-  for part in "tests/contract" "rank4class_tf tests --ignore=tests/contract"; do
+# Two halves side by side, each a part after the other: a process can run only one Keras, and what XLA
+# has compiled stays in the memory of its process. What has no Keras makes up for what Keras 2 leaves
+# out. A line is a Keras and the tests to run under it.
+first_half="3 tests/contract
+3 rank4class_tf tests --ignore=tests/contract --ignore=tests/ops"
+second_half="2 tests/contract
+2 rank4class_tf tests --ignore=tests/contract
+3 tests/ops"
+
+results="$(mktemp -d)"
+run_half() {
+  local keras tests status
+  while read -r keras tests; do
+    echo "== Keras $keras: $tests"
     status=0
-    # shellcheck disable=SC2086  # A part is several arguments.
-    TF_USE_LEGACY_KERAS="$1" python -m pytest -o "cache_dir=.pytest_cache/keras$2" \
-      --doctest-modules $part "${@:3}" || status=$?
-    case "$status" in
-      0) ran=true ;;
-      5) ;; # The arguments may choose tests of the other part alone.
-      *) failed=true ;;
-    esac
-  done
-  "$ran" && ! "$failed"
+    # shellcheck disable=SC2086  # The tests are several arguments.
+    TF_USE_LEGACY_KERAS="$((3 - keras))" python -m pytest -o "cache_dir=.pytest_cache/keras$keras" \
+      --doctest-modules $tests "${@:2}" < /dev/null || status=$?
+    # 5: the arguments choose tests of other parts alone.
+    case "$status" in 0 | 5) ;; *) echo "Keras $keras: $tests" >> "$results/failed" ;; esac
+  done <<< "$1"
 }
-keras2_log="$(mktemp)"
-trap 'rm -f "$keras2_log"' EXIT
-run_tests 1 2 "$@" > "$keras2_log" 2>&1 &
-keras2_pid=$!
-trap 'kill "$keras2_pid" 2>/dev/null || true; rm -f "$keras2_log"' EXIT
+run_half "$second_half" "$@" > "$results/second_half" 2>&1 &
+second_pid=$!
+trap 'kill "$second_pid" 2>/dev/null || true; rm -rf "$results"' EXIT
+run_half "$first_half" "$@"
+wait "$second_pid"
+cat "$results/second_half"
 
-echo "== Tests under Keras 3"
-run_tests 0 3 "$@" || failed+=("tests under Keras 3")
-echo "== Tests under Keras 2 (TF_USE_LEGACY_KERAS=1)"
-wait "$keras2_pid" || failed+=("tests under Keras 2")
-cat "$keras2_log"
-
+if [ -e "$results/failed" ]; then mapfile -t -O "${#failed[@]}" failed < "$results/failed"; fi
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'Failed: %s\n' "${failed[@]}"
   exit 1

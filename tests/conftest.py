@@ -16,7 +16,8 @@ tf.config.set_logical_device_configuration(
 
 # Left to the run under Keras 3: what has nothing of Keras that other tests have not, and what
 # starts processes of its own.
-if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
+SECOND_RUN = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+if SECOND_RUN:
     collect_ignore = [
         "data/test_extreme.py",
         "data/test_goemotions_words.py",
@@ -27,6 +28,13 @@ if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
         "scripts/test_benchmark_scale.py",
         "scripts/test_metrics_scripts.py",
     ]
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out of the second run what is marked `once`."""
+    once = [item for item in items if SECOND_RUN and item.get_closest_marker("once")]
+    config.hook.pytest_deselected(items=once)
+    items[:] = [item for item in items if item not in set(once)]
 
 
 @pytest.fixture(autouse=True)

@@ -128,6 +128,7 @@ def test_shift_invariant(case, scores, relevance):
         assert not np.allclose(shifted[0], expected[0], rtol=1e-2)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("run_eagerly", [True, False], ids=["eager", "graph"])
 def test_an_offset_costs_no_digits(case, rng, relevance, run_eagerly):
     """Of scores that are exact at an offset where a margin of 1 is lost."""
@@ -143,6 +144,7 @@ def test_an_offset_costs_no_digits(case, rng, relevance, run_eagerly):
         assert_same(step(tf.constant(labels), x + 2.0**25), expected, rtol=1e-5)
 
 
+@pytest.mark.once
 def test_a_far_score_costs_no_digits(case, rng, relevance):
     """The positives and the negatives that a high one leaves behind count as if it were near."""
     if case.random or not case.shift_invariant:
@@ -205,6 +207,7 @@ def test_ragged_batch_without_positives_has_no_loss(case, scores, run_eagerly):
     assert not np.any(value) and not np.any(gradient)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("run_eagerly", [True, False], ids=["eager", "graph"])
 def test_nan_stays_nan_in_its_list(case, scores, relevance, run_eagerly):
     scores[1, 4] = scores[2, 6] = np.nan
@@ -284,6 +287,7 @@ def test_graph_equals_eager(case, scores, relevance, form):
     assert_same([x.numpy() for x in actual], expected)
 
 
+@pytest.mark.once
 def test_long_lists(case, rng):
     """Relevance labels of few and of many positives among more items than a block holds."""
     n = 1500
@@ -317,6 +321,7 @@ def test_long_lists(case, rng):
     assert abs(values[0] - values[1]) > 1e-6
 
 
+@pytest.mark.once
 def test_lists_of_any_length(case, rng):
     n = 40
     loss = case.make(reduction="none", label_format="relevance")
@@ -383,11 +388,11 @@ def test_empty_batch_is_finite(case):
         assert value == 0 and gradient.shape == (0, N)
 
 
+@pytest.mark.once
 def test_empty_batch_of_a_graph_is_finite(case):
     """As the last shard of a strategy may have it, with shapes that are known."""
-    for columns, n in [(5, 2000), (100, 200)]:
-        loss = tf.function(case.make(label_format="ids"))
-        assert loss(tf.zeros([0, columns], tf.int32), tf.zeros([0, n])) == 0
+    loss = tf.function(case.make(label_format="ids"))
+    assert loss(tf.zeros([0, 100], tf.int32), tf.zeros([0, 200])) == 0
 
 
 def test_round_trip_of_config(case, scores, relevance):
