@@ -10,7 +10,9 @@ their number, half of the films dropped while training, then an untied output la
 losses are summed over the pairs. Of each loss every combination of learning rate and L2 is tried on
 the split of `--tuning-seed`, which is none of the seeds reported; the one with the best AP@10 on
 the validation part is trained anew for each seed and stopped by the same figure. The test part is
-looked at once per seed, with the weights of the best epoch.
+looked at once per seed, with the weights of the best epoch. With `--refit` the validation part is
+for tuning alone: each seed trains on the training and the validation films, for as many epochs as
+were best in tuning, and has its last weights tested.
 
 Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
 with others puts its runs in their place. The results are
@@ -18,6 +20,7 @@ with others puts its runs in their place. The results are
 """
 
 import argparse
+import dataclasses
 import itertools
 import pathlib
 import sys
@@ -103,8 +106,11 @@ def evaluate(score, users, part):
     return {name: float(value) for name, value in metric.result().items()}
 
 
-def run(loss_name, learning_rate, l2, users, seed, args, test):
-    """Trains one model; returns its history and its figures at the best epoch."""
+def run(loss_name, learning_rate, l2, users, seed, args, test, epochs=None):
+    """Trains one model; returns its history and its figures at the best epoch.
+
+    With a number of `epochs` it trains that many, and returns the figures of the test part alone.
+    """
     keras.utils.set_random_seed(seed)
     loss = LOSSES[loss_name]
     model = ItemAutoencoder(users.num_items, args.units, args.dropout)
@@ -129,6 +135,10 @@ def run(loss_name, learning_rate, l2, users, seed, args, test):
         if not np.isfinite(value):
             raise ArithmeticError(f"{loss_name}: the loss is {value} in epoch {epoch}.")
 
+    if epochs:
+        for epoch in range(1, epochs + 1):
+            train(epoch)
+        return {"test": evaluate(score, users, "test")}
     history, best = experiments.train_to_best(
         model,
         args.epochs,
@@ -144,17 +154,26 @@ def run(loss_name, learning_rate, l2, users, seed, args, test):
     return result
 
 
-def cached(loss_name, learning_rate, l2, seed, args, test):
-    """A run from its file, or done now and put there."""
+def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
+    """A run from its file, or done now and put there.
+
+    With `refit_epochs` it trains on the training and the validation films.
+    """
 
     def make():
         users = r4c.data.movielens(args.version, args.data_dir, seed=seed)
-        return run(loss_name, learning_rate, l2, users, seed, args, test)
+        if refit_epochs:
+            both = tf.concat([users.train, users.validation], axis=1)
+            users = dataclasses.replace(users, train=both, validation=users.validation[:, :0])
+        return run(loss_name, learning_rate, l2, users, seed, args, test, refit_epochs)
 
     settings = {"loss": loss_name, "learning_rate": learning_rate, "l2": l2, "seed": seed}
+    if refit_epochs:
+        settings["refit_epochs"] = refit_epochs
     shared = ("version", "epochs", "evaluate_every", "patience", "batch_size", "units", "dropout")
     return experiments.cached(
-        args.out / f"{loss_name}-{learning_rate:g}-{l2:g}-{seed}.json",
+        args.out
+        / f"{loss_name}-{learning_rate:g}-{l2:g}-{seed}{'-refit' * bool(refit_epochs)}.json",
         settings | {name: getattr(args, name) for name in shared},
         make,
         needs=("test",) if test else (),
@@ -172,7 +191,11 @@ def summary(chosen, runs, args):
         paper = " / ".join(f"{value:.3f}" for value in PAPER[name])
         cells = [name, f"{rate:g}", f"{l2:g}", *map(experiments.plus_minus, figures)]
         rows.append([*cells, f"{seconds:.0f}", paper])
-    title = f"MovieLens {args.version}, test part, mean ± standard deviation of seeds {args.seeds}."
+    trained = "training and validation films" if args.refit else "training films"
+    title = (
+        f"MovieLens {args.version}, models of the {trained}, test part, "
+        f"mean ± standard deviation of seeds {args.seeds}."
+    )
     return "\n".join([title, "", *experiments.table(head, rows)]) + "\n"
 
 
@@ -228,6 +251,7 @@ def parse_args(argv=None):
     parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
     parser.add_argument("--patience", type=int, default=8, help="epochs without a better AP@10")
     parser.add_argument("--batch-size", type=int, default=128, help="users")
+    parser.add_argument("--refit", action="store_true", help="train on the validation part too")
     parser.add_argument("--units", type=int, default=64)
     parser.add_argument("--dropout", type=float, default=0.5)
     return parser.parse_args(argv)
@@ -242,13 +266,17 @@ def main(argv=None):
         cached(*choice, args.tuning_seed, args, test=False)
         for choice in itertools.product(args.losses, args.learning_rates, args.l2)
     ]
-    chosen = {}
+    chosen, epochs = {}, {}
     for name in args.losses:
         of_loss = [result for result in tuning if result["loss"] == name]
         best = max(of_loss, key=lambda result: result["validation"]["AP@10"])
         chosen[name] = (best["learning_rate"], best["l2"])
+        epochs[name] = best["validation"]["epoch"] if args.refit else None
     runs = {
-        name: [cached(name, *chosen[name], seed, args, test=True) for seed in args.seeds]
+        name: [
+            cached(name, *chosen[name], seed, args, test=True, refit_epochs=epochs[name])
+            for seed in args.seeds
+        ]
         for name in args.losses
     }
     text = summary(chosen, runs, args)

@@ -48,6 +48,28 @@ def test_small_run(tmp_path, monkeypatch):
     script.main(arguments)
 
 
+@pytest.mark.slow
+def test_refit_trains_on_both_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(script.r4c.data, "movielens", users)
+    original, trained = script.run, []
+
+    def run(loss_name, learning_rate, l2, of_run, *rest):
+        trained.append((of_run, rest[-1]))
+        return original(loss_name, learning_rate, l2, of_run, *rest)
+
+    monkeypatch.setattr(script, "run", run)
+    script.main([*ARGUMENTS.split(), "--losses", "softmax", "--refit", "--out", str(tmp_path)])
+    *tuning, (refit, epochs) = trained
+    assert all(of_run.validation.row_lengths().numpy().any() for of_run, _ in tuning)
+    assert epochs == 2 and not refit.validation.row_lengths().numpy().any()
+    split = users("latest-small", None, 3)
+    for both, train, validation in zip(refit.train, split.train, split.validation, strict=True):
+        assert sorted(both.numpy()) == sorted([*train.numpy(), *validation.numpy()])
+    np.testing.assert_array_equal(refit.test.flat_values, split.test.flat_values)
+    (final,) = json.loads((tmp_path / "results.json").read_text())["softmax"]
+    assert set(final["test"]) == set(script.METRICS)
+
+
 def test_excluded_items_are_not_ranked():
     split = users("latest-small", None, 3)
 
