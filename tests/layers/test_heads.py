@@ -105,5 +105,7 @@ def test_num_classes_is_checked(num_classes):
 def test_units_are_checked():
     with pytest.raises(ValueError, match="`units` must hold at least one width"):
         ConcatHead(5, units=())
+    with pytest.raises(ValueError, match="at least one width. Received: units=64"):
+        LatentCrossHead(5, units=64)
     with pytest.raises(ValueError, match="`units` must be a positive integer. Received: units=0"):
         LatentCrossHead(5, units=(8, 0))
