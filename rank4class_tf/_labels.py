@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf.ops import _pairs, _top
-from rank4class_tf.ops._gather import indices, scatter_add
+from rank4class_tf.ops._gather import flat_places, indices, scatter_add
 from rank4class_tf.ops._where import where
 
 _FORMATS = ("ids", "relevance", None)
@@ -236,11 +236,10 @@ def _distinct_among(ids, shape):
     """As `distinct_ids`; many ids are told apart by their places `[batch, n]`, not by sorting."""
     if ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED:
         return distinct_ids(ids)
-    batch, n = tf.unstack(tf.cast(shape, tf.int64))
     column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
-    place = tf.cast(ids, tf.int64) + n * tf.range(batch)[:, tf.newaxis]
+    place, size = flat_places(ids, shape)
     place = tf.where(ids < 0, tf.cast(-1, tf.int64), place)  # Which is left out.
-    first = tf.math.unsorted_segment_min(column, place, batch * n)
+    first = tf.math.unsorted_segment_min(column, place, size)
     # Of `==` the rank is not known where the shape is not.
     is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(place, 0)), column)
     return tf.where(is_first, ids, -1)

@@ -32,9 +32,9 @@ if SECOND_RUN:
 
 def pytest_collection_modifyitems(config, items):
     """Leaves out of the second run what is marked `once`."""
-    once = [item for item in items if SECOND_RUN and item.get_closest_marker("once")]
-    config.hook.pytest_deselected(items=once)
-    items[:] = [item for item in items if item not in set(once)]
+    if SECOND_RUN:
+        config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("once")])
+        items[:] = [i for i in items if not i.get_closest_marker("once")]
 
 
 @pytest.fixture(autouse=True)

@@ -114,8 +114,7 @@ def _log_total(lists, temperature, with_ties):
     highest = tf.stop_gradient(tf.reduce_max(irrelevant, axis=-1, keepdims=True))
     total = tf.reduce_sum(tf.exp((irrelevant - highest) / temperature), axis=-1, keepdims=True)
     own = tf.where(lists.relevance > 0, lists.positive_scores, highest)
-    # The floor also keeps the graph from being rewritten, as the
-    # minimum of `softmax_loss` does.
+    # The floor also keeps the graph from being rewritten, as the minimum in `softmax_loss` does.
     irrelevant = tf.math.log(total) + _positives.with_floor((highest - own) / temperature)
 
     width = lists.relevance.shape[1]
