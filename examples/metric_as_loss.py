@@ -21,7 +21,7 @@ class ApproxAPLoss(losses.RankingLoss):
     def compute(self, scores, class_ids, relevance):
         """The formula."""
         among = ops.sigmoid_ranks_among_positives(scores, class_ids)
-        return -ops.average_precision(ops.sigmoid_ranks(scores, class_ids), among, relevance)
+        return -ops.soft_average_precision(ops.sigmoid_ranks(scores, class_ids), among, relevance)
 
 
 @keras.utils.register_keras_serializable()
@@ -35,7 +35,7 @@ class ApproxRecallLoss(losses.RankingLoss):
     def compute(self, scores, class_ids, relevance):
         """The formula."""
         ranks = ops.sigmoid_ranks(scores, class_ids)
-        return -ops.recall(ranks, relevance, self.k)
+        return -ops.soft_recall(ranks, relevance, self.k)
 
 
 def train(loss, splits, epochs):

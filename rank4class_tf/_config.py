@@ -2,10 +2,15 @@
 
 import dataclasses
 import inspect
+from typing import Any
+
+from tensorflow import keras
+
+_PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
 
 
-def constructor_arguments(instance, base):
-    """The constructor's named arguments, each from the attribute of its name.
+def constructor_arguments(instance: object, base: type) -> dict[str, Any]:
+    """The constructor's named arguments, each from the attribute of its name, serialized.
 
     Args:
         instance: the object. It keeps each argument of its constructor, and of those of its
@@ -17,18 +22,30 @@ def constructor_arguments(instance, base):
         if issubclass(cls, base) and "__init__" in vars(cls):
             for name, parameter in list(inspect.signature(cls.__init__).parameters.items())[1:]:
                 if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                    config[name] = getattr(instance, name)
+                    value = getattr(instance, name)
+                    plain = isinstance(value, _PLAIN)
+                    config[name] = value if plain else keras.utils.serialize_keras_object(value)
     return config
+
+
+def deserialized(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration of `constructor_arguments` with the objects that it describes."""
+
+    def value_of(value):
+        is_object = isinstance(value, dict) and "class_name" in value
+        return keras.utils.deserialize_keras_object(value) if is_object else value
+
+    return {name: value_of(value) for name, value in config.items()}
 
 
 class Configured:
     """A dataclass that Keras serializes."""
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]):
         """Builds the object that `get_config` describes."""
         return cls(**config)

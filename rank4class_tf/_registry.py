@@ -2,17 +2,26 @@
 
 import inspect
 import re
+from collections.abc import Iterable
+from typing import Any
 
 from rank4class_tf._keras import keras
 
 
-def snake_case(name):
+def snake_case(name: str) -> str:
     """`"ApproxNDCGLoss"` -> `"approx_ndcg_loss"`."""
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
-def get(kind, base, classes, identifier, /, **kwargs):
+def get(
+    kind: str,
+    base: type | tuple[type, ...],
+    classes: dict[str, type],
+    identifier: Any,
+    /,
+    **kwargs: Any,
+) -> Any:
     """Returns the object that `identifier` names.
 
     Args:
@@ -47,6 +56,16 @@ def get(kind, base, classes, identifier, /, **kwargs):
     raise TypeError(f"`identifier` must be a name, a config or a {kind}. Received: {identifier!r}.")
 
 
-def by_snake_case(classes, suffix=""):
+def by_snake_case(classes: Iterable[type], suffix: str = "") -> dict[str, type]:
     """Name -> class; the name is the class's in snake case, less `suffix`."""
     return {snake_case(c.__name__.removesuffix(suffix)): c for c in classes}
+
+
+def among(namespace: dict[str, Any], names: Iterable[str], base: type) -> list[type]:
+    """The classes of those names that are built by name: subclasses of `base` but for bases.
+
+    A base stands in a module of its own whose name begins with an underscore.
+    """
+    classes = [c for c in map(namespace.get, names) if isinstance(c, type)]
+    modules = {c: c.__module__.rpartition(".")[2] for c in classes}
+    return [c for c in classes if issubclass(c, base) and not modules[c].startswith("_")]

@@ -91,9 +91,9 @@ class FiguresOfTable2(r4c.metrics.RankingMetric):
     def compute(self, ranks):
         """The three formulas."""
         return [
-            r4c.ops.average_precision_at_k(ranks, 10),
-            r4c.ops.precision_at_k(ranks, 1),
-            r4c.ops.recall_at_k(ranks, 100),
+            r4c.ops.average_precision(ranks, 10),
+            r4c.ops.precision(ranks, 1),
+            r4c.ops.recall(ranks, 100),
         ]
 
 

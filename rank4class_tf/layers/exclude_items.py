@@ -3,7 +3,8 @@
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras, _labels
+from rank4class_tf import _keras
+from rank4class_tf._lists.labels import excluded_items
 
 
 @_keras.register
@@ -24,6 +25,6 @@ class ExcludeItems(keras.layers.Layer):
     def call(self, inputs):
         """Scores `[batch, n]` and item ids `[batch, E]`, padded with -1 -> scores."""
         scores, exclude = inputs
-        mask, invalid = _labels.excluded_items(exclude, tf.shape(scores))
+        mask, invalid = excluded_items(exclude, tf.shape(scores))
         scores = tf.where(mask, tf.constant(-float("inf"), scores.dtype), scores)
         return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)

@@ -6,11 +6,12 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, _labels, ops
+from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf import top as _top
+from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.where import where
 from rank4class_tf.layers._base import Head
-from rank4class_tf.ops import _top
-from rank4class_tf.ops._gather import gather
-from rank4class_tf.ops._where import where
 
 # Up to so many shared negatives for each mined one, gradients through the product of all encodings
 # and all negatives cost less than rows of its own for each example.
@@ -250,7 +251,7 @@ class SampledScores(Head):
         """
         class_ids, _ = _labels.padded_ids(class_ids, self.num_classes)
         scores = self._score(self._unit(tf.cast(encodings, tf.float32)), tf.maximum(class_ids, 0))
-        return ops.ranks_by_blocks(self._scorer(encodings), self.num_classes, class_ids, scores)
+        return ops.count_above_and_tied_by_blocks(self._scorer(encodings), self.num_classes, class_ids, scores)
 
     def export_embeddings(self, path):
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.

@@ -2,9 +2,12 @@
 
 from rank4class_tf import _registry
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._metric_loss import GumbelNoise, MetricLoss
+from rank4class_tf.losses._random import RandomRankingLoss
 from rank4class_tf.losses.approx_mrr_loss import ApproxMRRLoss
 from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
 from rank4class_tf.losses.fenchel_young_loss import FenchelYoungLoss
+from rank4class_tf.losses.gumbel_approx_mrr_loss import GumbelApproxMRRLoss
 from rank4class_tf.losses.gumbel_approx_ndcg_loss import GumbelApproxNDCGLoss
 from rank4class_tf.losses.list_mle_loss import ListMLELoss
 from rank4class_tf.losses.mean_squared_loss import MeanSquaredLoss
@@ -30,14 +33,18 @@ __all__ = [
     "ApproxMRRLoss",
     "ApproxNDCGLoss",
     "FenchelYoungLoss",
+    "GumbelApproxMRRLoss",
     "GumbelApproxNDCGLoss",
+    "GumbelNoise",
     "ListMLELoss",
     "MeanSquaredLoss",
+    "MetricLoss",
     "NDCGLambdaWeights",
     "OrderedWeightedLoss",
     "PairwiseHingeLoss",
     "PairwiseLogisticLoss",
     "PowerLawWeights",
+    "RandomRankingLoss",
     "RankingLoss",
     "RankmaxLoss",
     "SoftmaxLoss",
@@ -52,28 +59,11 @@ __all__ = [
     "get",
 ]
 
-_CLASSES = _registry.by_snake_case(
-    [
-        ApproxMRRLoss,
-        ApproxNDCGLoss,
-        FenchelYoungLoss,
-        GumbelApproxNDCGLoss,
-        ListMLELoss,
-        MeanSquaredLoss,
-        OrderedWeightedLoss,
-        PairwiseHingeLoss,
-        PairwiseLogisticLoss,
-        RankmaxLoss,
-        SoftmaxLoss,
-        SparsemaxLoss,
-        StochasticNegativeMiningLoss,
-        UniqueSoftmaxLoss,
-        WARPLoss,
-    ]
-)
+# What has a name of its own: the losses, but not their bases.
+_CLASSES = _registry.by_snake_case(_registry.among(globals(), __all__, RankingLoss))
 
 
-def get(identifier, /, **kwargs):
+def get(identifier: str | dict | RankingLoss, /, **kwargs) -> RankingLoss:
     """Returns a loss by name, such as `"rankmax_loss"`.
 
     Args:

@@ -5,23 +5,31 @@ import functools
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _config, _keras, _labels, _registry
-from rank4class_tf.ops._ready_gradients import value_and_gradients, with_ready_gradients
-from rank4class_tf.ops._where import where
+from rank4class_tf import _checks, _config, _keras, _registry
+from rank4class_tf._lists.columns import are_surely_few, over_positives
+from rank4class_tf._lists.labels import check_label_format, list_weights, parse
+from rank4class_tf._lists.lists import Lists, floor, of_columns
+from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
+from rank4class_tf._tf.where import where
+from rank4class_tf._types import TensorLike
 
 
 class RankingLoss(keras.losses.Loss):
     """Base of the losses; a subclass is its formula and its configuration.
 
     **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
-    ragged) or relevance `[batch, n]`, where a negative entry marks an item that is not there.
-    **Scores** `y_pred` are `[batch, n]`. The result is one value per list, reduced by Keras. Items
-    that are not there change nothing; a list without positives has loss 0 and gradient 0.
+    ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred` are
+    `[batch, n]`. The result is one value per list, reduced by Keras. Masked items change nothing; a
+    list without positives has loss 0 and gradient 0.
     """
 
-    # Whether `compute` gives a list without positives the gradient 0 whatever its scores are, so
-    # that they need no cleaning, which takes a large part of the time of a fast loss.
-    _cleans_scores = False
+    # How many of the highest negatives the loss reads, so that a model may find these among many
+    # without gradients and score them alone; None for all. The loss has to say so itself.
+    num_mined: int | None = None
+
+    # Whether the formula takes a pass over the items for each positive, or sorts the positives. One
+    # that does not takes labels of all items as they are, without a search for the positives.
+    _searches_positives: bool = True
 
     def __init__(
         self,
@@ -44,7 +52,7 @@ class RankingLoss(keras.losses.Loss):
             reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
             name: name of the loss.
         """
-        _labels.check_label_format(label_format)
+        check_label_format(label_format)
         if max_positives is not None:
             max_positives = _checks.positive_int("max_positives", max_positives)
         super().__init__(
@@ -54,48 +62,51 @@ class RankingLoss(keras.losses.Loss):
         self.label_format = label_format
         self.max_positives = max_positives
 
-    def compute(self, scores, class_ids, relevance):
-        """The formula: `[batch, n]`, `[batch, P]`, `[batch, P]` -> `[batch]`.
+    def compute(self, lists: Lists) -> tf.Tensor:
+        """The formula: `Lists` -> `[batch]`.
 
-        The loss of a list depends on that list alone. The formula is traced for few and for many
-        positives where only running tells how many there are.
+        The loss of a list depends on that list alone. The formula may use Keras layers. It is
+        traced for few and for many positives where only running tells how many there are. What it
+        gives for a list without positives does not matter, as long as it is finite.
         """
         raise NotImplementedError
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
         if sample_weight is not None:
-            sample_weight = _labels.list_weights(sample_weight, y_true, y_pred, self.label_format)
+            sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format)
         return _keras.call_loss(self, y_true, y_pred, sample_weight)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
-        lists = _labels.parse(y_true, y_pred, self.label_format, self.max_positives)
-        scores, valid = lists.scores, ~lists.invalid
-        has_positive = lists.has_positive & valid
-        if not self._cleans_scores:
-            # Lists that cannot have a loss get harmless scores: no NaN enters their gradient.
-            scores = _zeros_unless(has_positive, scores)
-        if lists.present is not None:
-            scores = where(lists.present, scores, -float("inf"))
-        losses = self._over_positives(scores, lists)
-        without = where(valid, tf.zeros_like(losses), float("nan"))
-        return where(has_positive, losses, without)
+        labels = parse(y_true, y_pred, self.label_format, self.max_positives)
+        valid = ~labels.invalid
+        counted = labels.has_positive & valid
+        losses = self._losses(labels, floor(labels.scores, labels.mask, counted))
+        return where(counted, losses, where(valid, tf.zeros_like(losses), float("nan")))
 
-    def _over_positives(self, scores, lists):
+    def _losses(self, labels, floored):
         """`compute` on as few columns as hold all positives."""
-        if lists.surely_few:
-            return _labels.over_positives(functools.partial(self.compute, scores), lists)
+        if not self._searches_positives:
+            return self.compute(of_columns(floored, labels.class_ids, labels.relevance))
 
-        def ready(scores):
-            def of_columns(class_ids, relevance):
-                return value_and_gradients(lambda s: self.compute(s, class_ids, relevance), scores)
+        def of_positives(floored, *columns):
+            return self.compute(of_columns(floored, *columns))
 
-            return _labels.over_positives(of_columns, lists)
+        if are_surely_few(labels):
+            return over_positives(functools.partial(of_positives, floored), labels)
+
+        def ready(floored):
+            return over_positives(
+                lambda *columns: value_and_gradients(
+                    lambda scores: of_positives(scores, *columns), floored
+                ),
+                labels,
+            )
 
         # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
         # where the size of the batch is not known.
-        return with_ready_gradients(ready, scores)
+        return with_ready_gradients(ready, floored)
 
     def get_config(self):
         """Returns the constructor arguments."""
@@ -104,10 +115,4 @@ class RankingLoss(keras.losses.Loss):
     @classmethod
     def from_config(cls, config):
         """Builds the loss that `get_config` describes."""
-        return cls(**config)
-
-
-@tf.custom_gradient
-def _zeros_unless(condition, scores):
-    """The scores where the condition holds, else zeros, whose gradient is 0 as it comes."""
-    return where(condition, scores, 0.0), lambda upstream: (None, upstream)
+        return cls(**_config.deserialized(config))

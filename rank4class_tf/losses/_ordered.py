@@ -1,10 +1,9 @@
-"""What the losses over ordered negatives share: their arguments, and how those are saved."""
+"""What the losses over ordered negatives share: their arguments."""
 
-from tensorflow import keras
+from collections.abc import Callable, Sequence
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
-from rank4class_tf.ops.ordered_weighted import KINDS
 
 for _cls in (
     ops.ListedWeights,
@@ -18,34 +17,32 @@ for _cls in (
 
 
 class OrderedLoss(RankingLoss):
-    """Base of the losses with a `kind`, a `phi` and `weights`."""
+    """Base of the losses with a `kind`, a `phi` and `rank_weights`."""
 
-    def __init__(self, kind="pairwise", phi="hinge", weights=None, **kwargs):
+    def __init__(
+        self,
+        kind: str = "pairwise",
+        phi: str | Callable = "hinge",
+        rank_weights: ops.RankWeights | Sequence[float] | None = None,
+        **kwargs,
+    ):
         """Args shared by the losses over ordered negatives.
 
         Args:
             kind: `"pairwise"` or `"binary"`.
             phi: a margin function; see `ops.get_phi`.
-            weights: an `OrderedWeights` or a list of numbers; None means `TopKWeights(1)`.
+            rank_weights: a `RankWeights` or a list of numbers; None means `TopKWeights(1)`.
             **kwargs: see `RankingLoss`.
         """
         super().__init__(**kwargs)
-        self.kind = _checks.one_of("kind", kind, KINDS)
-        self.phi = deserialized(phi)
-        ops.get_phi(self.phi)
-        self.weights = get_weights(weights, default=ops.TopKWeights(1))
+        self.kind = _checks.one_of("kind", kind, ops.KINDS)
+        ops.get_phi(phi)
+        self.phi = phi
+        self.rank_weights = ops.get_rank_weights(
+            ops.TopKWeights(1) if rank_weights is None else rank_weights
+        )
 
     @property
-    def formula(self):
+    def formula(self) -> dict:
         """The arguments of the operation."""
-        return {"kind": self.kind, "phi": self.phi, "weights": self.weights}
-
-
-def get_weights(weights, default):
-    """Weights from an argument or a configuration."""
-    return default if weights is None else ops.get_weights(deserialized(weights))
-
-
-def deserialized(value):
-    """An object from its configuration; anything else as it is."""
-    return keras.utils.deserialize_keras_object(value) if isinstance(value, dict) else value
+        return {"kind": self.kind, "phi": self.phi, "rank_weights": self.rank_weights}

@@ -1,11 +1,13 @@
 """ApproxMRRLoss."""
 
-from rank4class_tf import _checks, _keras, ops
-from rank4class_tf.losses._base import RankingLoss
+import tensorflow as tf
+
+from rank4class_tf import _keras, ops
+from rank4class_tf.losses._metric_loss import MetricLoss
 
 
 @_keras.register
-class ApproxMRRLoss(RankingLoss):
+class ApproxMRRLoss(MetricLoss):
     r"""Negative reciprocal rank with soft ranks, averaged over the positives.
 
     $$\ell(s, y) = -\frac{1}{\sum_i y_i} \sum_i \frac{y_i}{\pi(i)}, \qquad
@@ -15,6 +17,8 @@ class ApproxMRRLoss(RankingLoss):
 
     Args:
         temperature: T > 0 of the sigmoid, as in `ApproxNDCGLoss`.
+        ranker: what ranks the items in the sigmoid's place, such as a sorter of
+            `rank4class_tf.layers`; see `MetricLoss`.
         **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
 
     Raises:
@@ -26,10 +30,6 @@ class ApproxMRRLoss(RankingLoss):
         -0.6666666...
     """
 
-    def __init__(self, temperature=0.1, **kwargs):
-        super().__init__(**kwargs)
-        self.temperature = _checks.positive_float("temperature", temperature)
-
-    def compute(self, scores, class_ids, relevance):
+    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.approx_mrr_loss(scores, class_ids, relevance, temperature=self.temperature)
+        return ops.soft_reciprocal_rank(ranks, lists.relevance)

@@ -1,11 +1,15 @@
 """ApproxNDCGLoss."""
 
-from rank4class_tf import _checks, _keras, ops
-from rank4class_tf.losses._base import RankingLoss
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class_tf import _keras, ops
+from rank4class_tf.losses._metric_loss import MetricLoss
 
 
 @_keras.register
-class ApproxNDCGLoss(RankingLoss):
+class ApproxNDCGLoss(MetricLoss):
     r"""Negative NDCG with soft ranks; it optimises the metric itself.
 
     $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))},
@@ -16,6 +20,12 @@ class ApproxNDCGLoss(RankingLoss):
     Args:
         temperature: T > 0 of the sigmoid. The smaller, the closer to NDCG, and the smaller the
             gradient of items that are far apart.
+        ranker: what ranks the items in the sigmoid's place, such as a sorter of
+            `rank4class_tf.layers`; see `MetricLoss`.
+        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that
+            increases from 0 at 0; registered with Keras, if the loss is to be saved.
+        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
+            of ranks >= 1 that decreases; registered like `gain`.
         **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
 
     Raises:
@@ -27,10 +37,20 @@ class ApproxNDCGLoss(RankingLoss):
         -1.0
     """
 
-    def __init__(self, temperature=0.1, **kwargs):
-        super().__init__(**kwargs)
-        self.temperature = _checks.positive_float("temperature", temperature)
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        ranker: Callable | None = None,
+        gain: str | Callable = "exponential",
+        discount: str | Callable = "logarithmic",
+        **kwargs,
+    ):
+        super().__init__(temperature, ranker, **kwargs)
+        ops.get_gain(gain)
+        ops.get_discount(discount)
+        self.gain = gain
+        self.discount = discount
 
-    def compute(self, scores, class_ids, relevance):
+    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.approx_ndcg_loss(scores, class_ids, relevance, temperature=self.temperature)
+        return ops.soft_ndcg(ranks, lists.relevance, self.gain, self.discount)

@@ -1,5 +1,7 @@
 """FenchelYoungLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 
@@ -20,8 +22,9 @@ class FenchelYoungLoss(RankingLoss):
     Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2.
 
     Args:
-        regularizer: `"euclidean"`, $g = \frac{1}{2} \|x\|^2$, or `"entropy"`,
-            $g = \sum_i x_i \log x_i$.
+        regularizer: `"euclidean"`, $g = \frac{1}{2} \|x\|^2$, `"entropy"`,
+            $g = \sum_i x_i \log x_i$, or an `ops.Regularizer` of your own; a loss with one is
+            saved if it is of a class that Keras can serialize.
         k: number of items to select, >= 1.
         alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
         **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
@@ -37,7 +40,8 @@ class FenchelYoungLoss(RankingLoss):
 
     def __init__(self, regularizer="euclidean", k=1, alpha=1.0, **kwargs):
         super().__init__(**kwargs)
-        self.regularizer = _checks.one_of("regularizer", regularizer, ("euclidean", "entropy"))
+        ops.get_regularizer(regularizer)
+        self.regularizer = regularizer
         self.k = _checks.positive_int("k", k)
         if alpha != "adaptive":
             alpha = _checks.positive_float("alpha", alpha)
@@ -47,12 +51,15 @@ class FenchelYoungLoss(RankingLoss):
                 f"Received: alpha={alpha!r}, regularizer={regularizer!r}, k={k}."
             )
         self.alpha = alpha
-        self._cleans_scores = alpha != "adaptive"
 
-    def compute(self, scores, class_ids, relevance):
+    @property
+    def _searches_positives(self):
+        return self.alpha == "adaptive"
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         if self.alpha == "adaptive":
-            return ops.adaptive_fenchel_young_loss(scores, class_ids, relevance)
+            return ops.adaptive_fenchel_young_loss(lists)
         return ops.fenchel_young_loss(
-            scores, class_ids, relevance, self.regularizer, self.k, self.alpha
+            lists, regularizer=self.regularizer, k=self.k, alpha=self.alpha
         )

@@ -1,11 +1,12 @@
 """GumbelApproxNDCGLoss."""
 
-from rank4class_tf import _checks, _keras, ops
-from rank4class_tf.losses._random import RandomRankingLoss
+from rank4class_tf import _keras
+from rank4class_tf.losses._metric_loss import GumbelNoise
+from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
 
 
 @_keras.register
-class GumbelApproxNDCGLoss(RandomRankingLoss):
+class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     r"""ApproxNDCG, averaged over scores with Gumbel noise, fresh at each step.
 
     $$\ell(s, y) = \frac{1}{m} \sum_{t=1}^{m}
@@ -20,6 +21,9 @@ class GumbelApproxNDCGLoss(RandomRankingLoss):
         gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
         temperature: T > 0 of ApproxNDCG's sigmoid.
         seed: integer >= 0. Losses with the same seed draw the same noise, call by call.
+        ranker: what ranks the items in the sigmoid's place; see `MetricLoss`.
+        gain: see `ApproxNDCGLoss`.
+        discount: see `ApproxNDCGLoss`.
         **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
 
     Raises:
@@ -30,21 +34,3 @@ class GumbelApproxNDCGLoss(RandomRankingLoss):
         >>> float(loss([0], [[99.0, 0.0, 0.0]]))  # noise can't change this order
         -1.0
     """
-
-    def __init__(self, num_samples=8, gumbel_temperature=1.0, temperature=0.1, seed=None, **kwargs):
-        super().__init__(seed=seed, **kwargs)
-        self.num_samples = _checks.positive_int("num_samples", num_samples)
-        self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)
-        self.temperature = _checks.positive_float("temperature", temperature)
-
-    def compute(self, scores, class_ids, relevance):
-        """The formula."""
-        return ops.gumbel_approx_ndcg_loss(
-            scores,
-            class_ids,
-            relevance,
-            num_samples=self.num_samples,
-            gumbel_temperature=self.gumbel_temperature,
-            temperature=self.temperature,
-            seed=self.next_seed(),
-        )

@@ -1,5 +1,7 @@
 """ListMLELoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 
@@ -33,6 +35,6 @@ class ListMLELoss(RankingLoss):
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.list_mle_loss(scores, class_ids, relevance, temperature=self.temperature)
+        return ops.list_mle_loss(lists, temperature=self.temperature)

@@ -1,5 +1,7 @@
 """MeanSquaredLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 
@@ -30,17 +32,15 @@ class MeanSquaredLoss(RankingLoss):
         0.625
     """
 
+    _searches_positives = False
+
     def __init__(self, positive_weight=1.0, positive_target=1.0, **kwargs):
         super().__init__(**kwargs)
         self.positive_weight = _checks.positive_float("positive_weight", positive_weight)
         self.positive_target = _checks.positive_float("positive_target", positive_target)
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.mean_squared_loss(
-            scores,
-            class_ids,
-            relevance,
-            positive_weight=self.positive_weight,
-            positive_target=self.positive_target,
+            lists, positive_weight=self.positive_weight, positive_target=self.positive_target
         )

@@ -1,5 +1,7 @@
 """OrderedWeightedLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.losses._ordered import OrderedLoss
 
@@ -24,23 +26,29 @@ class OrderedWeightedLoss(OrderedLoss):
         kind: `"pairwise"` or `"binary"`.
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
             `ops.Ramp(width)`, or an elementwise function of a tensor of margins.
-        weights: $\theta$: `TopKWeights(k)`, `UniformWeights()`, `PowerLawWeights(exponent)`,
+        rank_weights: $\theta$: `TopKWeights(k)`, `UniformWeights()`, `PowerLawWeights(exponent)`,
             `StaircaseWeights(steps)` or a list of numbers, 0 after its end. None means
             `TopKWeights(1)`.
         **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
 
     Raises:
-        ValueError: if `kind`, `phi` or `weights` is unknown.
+        ValueError: if `kind`, `phi` or `rank_weights` is unknown.
 
     Example:
-        >>> loss = OrderedWeightedLoss(weights=[1.0, 0.5])
+        >>> loss = OrderedWeightedLoss(rank_weights=[1.0, 0.5])
         >>> float(loss([0], [[1.0, 0.5, 0.0, 0.75]]))  # 1 * 0.75 + 0.5 * 0.5
         1.0
     """
 
-    def compute(self, scores, class_ids, relevance):
+    @property
+    def num_mined(self) -> int | None:
+        """How many of the highest negatives have a weight."""
+        return None if self.rank_weights.tail else self.rank_weights.num_leading
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.ordered_weighted(scores, class_ids, relevance, **self.formula)
+        return ops.ordered_weighted_loss(lists, **self.formula)
+
 
     @classmethod
     def crammer_singer(cls, **kwargs):

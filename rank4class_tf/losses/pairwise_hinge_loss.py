@@ -1,5 +1,7 @@
 """PairwiseHingeLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._lambda_weights import check_lambda_weights
@@ -32,8 +34,8 @@ class PairwiseHingeLoss(RankingLoss):
         self.margin = _checks.positive_float("margin", margin)
         self.lambda_weights = check_lambda_weights(lambda_weights)
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.pairwise_hinge_loss(
-            scores, class_ids, relevance, margin=self.margin, lambda_weights=self.lambda_weights
+            lists, margin=self.margin, lambda_weights=self.lambda_weights
         )

@@ -1,5 +1,7 @@
 """PairwiseLogisticLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._lambda_weights import check_lambda_weights
@@ -32,12 +34,8 @@ class PairwiseLogisticLoss(RankingLoss):
         self.temperature = _checks.positive_float("temperature", temperature)
         self.lambda_weights = check_lambda_weights(lambda_weights)
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.pairwise_logistic_loss(
-            scores,
-            class_ids,
-            relevance,
-            temperature=self.temperature,
-            lambda_weights=self.lambda_weights,
+            lists, temperature=self.temperature, lambda_weights=self.lambda_weights
         )

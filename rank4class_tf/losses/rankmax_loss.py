@@ -1,5 +1,7 @@
 """RankmaxLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 
@@ -33,8 +35,6 @@ class RankmaxLoss(RankingLoss):
         0.40546...
     """
 
-    _cleans_scores = True
-
     def __init__(self, k=1, margin=1.0, positive_reduction="sum", **kwargs):
         super().__init__(**kwargs)
         self.k = _checks.positive_int("k", k)
@@ -43,8 +43,8 @@ class RankmaxLoss(RankingLoss):
             "positive_reduction", positive_reduction, ("sum", "mean")
         )
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.rankmax_loss(
-            scores, class_ids, relevance, self.k, self.margin, self.positive_reduction
+            lists, k=self.k, margin=self.margin, positive_reduction=self.positive_reduction
         )

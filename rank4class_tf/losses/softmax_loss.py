@@ -1,7 +1,6 @@
 """SoftmaxLoss."""
 
 import tensorflow as tf
-from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
@@ -29,24 +28,17 @@ class SoftmaxLoss(RankingLoss):
         0.6931471...
     """
 
-    def __init__(self, temperature=1.0, **kwargs):
+    _searches_positives = False
+
+    def __init__(self, temperature: float | TemperatureAnnealing = 1.0, **kwargs):
         super().__init__(**kwargs)
-        if isinstance(temperature, dict):
-            temperature = keras.utils.deserialize_keras_object(temperature)
         if not isinstance(temperature, TemperatureAnnealing):
             temperature = _checks.positive_float("temperature", temperature)
         self.temperature = temperature
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         temperature = self.temperature
         if isinstance(temperature, TemperatureAnnealing):
-            temperature = tf.cast(temperature.value, scores.dtype)
-        return ops.softmax_loss(scores, class_ids, relevance, temperature=temperature)
-
-    def get_config(self):
-        """Returns the constructor arguments."""
-        config = super().get_config()
-        if isinstance(self.temperature, TemperatureAnnealing):
-            config["temperature"] = keras.utils.serialize_keras_object(self.temperature)
-        return config
+            temperature = tf.cast(temperature.value, lists.dtype)
+        return ops.softmax_loss(lists, temperature=temperature)

@@ -1,5 +1,7 @@
 """SparsemaxLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 
@@ -25,8 +27,8 @@ class SparsemaxLoss(RankingLoss):
         0.25
     """
 
-    _cleans_scores = True
+    _searches_positives = False
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.fenchel_young_loss(scores, class_ids, relevance)
+        return ops.fenchel_young_loss(lists)

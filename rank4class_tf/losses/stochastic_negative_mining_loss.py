@@ -1,5 +1,7 @@
 """StochasticNegativeMiningLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._ordered import OrderedLoss
 from rank4class_tf.losses._random import RandomRankingLoss
@@ -17,7 +19,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     \sum_y w_y \Big( \varphi(v_y) + \sum_{j=1}^B \vartheta_j \varphi(-v_{[j]}) \Big)$$
 
     An unbiased estimate of the ordered weighted loss with the weights
-    `N / B * ops.snm_expected_weights(weights, B, N)`, which still bounds the 0/1 loss of the k best
+    `N / B * ops.snm_expected_weights(rank_weights, B, N)`, which still bounds the 0/1 loss of the k best
     for `TopKWeights(k)`.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
@@ -29,7 +31,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         kind: `"pairwise"` or `"binary"`.
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
             `ops.Ramp(width)`, or an elementwise function of a tensor of margins.
-        weights: $\theta$ of the ordered sample: `TopKWeights(k)`, `UniformWeights()` (plain
+        rank_weights: $\theta$ of the ordered sample: `TopKWeights(k)`, `UniformWeights()` (plain
             negative sampling), `PowerLawWeights(exponent)`, `StaircaseWeights(steps)` or a list of
             numbers. None means `TopKWeights(1)`, the best in the paper.
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
@@ -51,22 +53,20 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         num_sampled,
         kind="pairwise",
         phi="hinge",
-        weights=None,
+        rank_weights=None,
         rescale=True,
         seed=None,
         **kwargs,
     ):
-        super().__init__(kind=kind, phi=phi, weights=weights, seed=seed, **kwargs)
+        super().__init__(kind=kind, phi=phi, rank_weights=rank_weights, seed=seed, **kwargs)
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.rescale = bool(rescale)
-        ops.check_weights_fit(self.weights, self.num_sampled)
+        ops.check_weights_fit(self.rank_weights, self.num_sampled)
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.stochastic_negative_mining_loss(
-            scores,
-            class_ids,
-            relevance,
+            lists,
             num_sampled=self.num_sampled,
             rescale=self.rescale,
             seed=self.next_seed(),

@@ -1,5 +1,7 @@
 """UniqueSoftmaxLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 
@@ -30,6 +32,6 @@ class UniqueSoftmaxLoss(RankingLoss):
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.unique_softmax_loss(scores, class_ids, relevance, temperature=self.temperature)
+        return ops.unique_softmax_loss(lists, temperature=self.temperature)

@@ -1,7 +1,8 @@
 """WARPLoss."""
 
+import tensorflow as tf
+
 from rank4class_tf import _checks, _keras, ops
-from rank4class_tf.losses._ordered import get_weights
 from rank4class_tf.losses._random import RandomRankingLoss
 
 
@@ -21,7 +22,7 @@ class WARPLoss(RandomRankingLoss):
     Source: Weston, Bengio, Usunier 2011, "Wsabie: Scaling up to large vocabulary image annotation".
 
     Args:
-        weights: $\theta$: `PowerLawWeights(exponent)`, `TopKWeights(k)`, `UniformWeights()`,
+        rank_weights: $\theta$: `PowerLawWeights(exponent)`, `TopKWeights(k)`, `UniformWeights()`,
             `StaircaseWeights(steps)` or a list of numbers. None means `PowerLawWeights(1.0)`.
         margin: $\eta$ > 0.
         num_trials: the most draws for a list, or None for the exact rank. Where none of the draws,
@@ -38,21 +39,21 @@ class WARPLoss(RandomRankingLoss):
         0.9375
     """
 
-    def __init__(self, weights=None, margin=1.0, num_trials=None, seed=None, **kwargs):
+    def __init__(self, rank_weights=None, margin=1.0, num_trials=None, seed=None, **kwargs):
         super().__init__(seed=seed, **kwargs)
-        self.weights = get_weights(weights, default=ops.PowerLawWeights(1.0))
+        self.rank_weights = ops.get_rank_weights(
+            ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
+        )
         self.margin = _checks.positive_float("margin", margin)
         if num_trials is not None:
             num_trials = _checks.positive_int("num_trials", num_trials)
         self.num_trials = num_trials
 
-    def compute(self, scores, class_ids, relevance):
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.warp_loss(
-            scores,
-            class_ids,
-            relevance,
-            weights=self.weights,
+            lists,
+            rank_weights=self.rank_weights,
             margin=self.margin,
             num_trials=self.num_trials,
             seed=None if self.num_trials is None else self.next_seed(),

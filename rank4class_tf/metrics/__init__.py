@@ -32,20 +32,9 @@ __all__ = [
     "get",
 ]
 
+# What has a name of its own: the metrics, but not their bases, nor what takes other metrics.
 _CLASSES = _registry.by_snake_case(
-    [
-        AveragePrecisionAtK,
-        DCG,
-        HitRate,
-        MRR,
-        MeanRank,
-        MedianRank,
-        NDCG,
-        PrecisionAtK,
-        RecallAtK,
-        TopKAccuracy,
-    ],
-    suffix="AtK",
+    set(_registry.among(globals(), __all__, RankingMetric)) - {MacroAverage}, suffix="AtK"
 )
 
 

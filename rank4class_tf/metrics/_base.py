@@ -3,7 +3,9 @@
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _config, _labels, _registry, ops
+from rank4class_tf import _checks, _config, _registry, ops
+from rank4class_tf._lists.columns import over_positives
+from rank4class_tf._lists.labels import check_label_format, list_weights, parse
 
 
 class RankingMetric(keras.metrics.Metric):
@@ -11,7 +13,7 @@ class RankingMetric(keras.metrics.Metric):
 
     The result is the weighted mean over lists, a list without positives left out. **Labels**
     `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
-    relevance `[batch, n]`, where a negative entry marks an item that is not there. **Scores**
+    relevance `[batch, n]`, where a negative entry masks the item. **Scores**
     `y_pred` are `[batch, n]`; a NaN ranks last and is never a hit, -inf is a score like others.
     Ties are broken at random, in expectation, so that equal scores give chance level.
 
@@ -26,8 +28,8 @@ class RankingMetric(keras.metrics.Metric):
     # How many ranks matter; None for all.
     depth = None
 
-    # What callbacks of Keras 3 take for better where they are not told.
-    _direction = "up"
+    # Whether a higher value is better.
+    higher_is_better: bool = True
 
     def __init__(self, *, label_format=None, name=None, dtype=None):
         """Arguments that all metrics share.
@@ -39,7 +41,7 @@ class RankingMetric(keras.metrics.Metric):
             name: name of the metric.
             dtype: dtype of the result; sums are kept in float64.
         """
-        _labels.check_label_format(label_format)
+        check_label_format(label_format)
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         self.label_format = label_format
         self._add_states()
@@ -50,6 +52,11 @@ class RankingMetric(keras.metrics.Metric):
             name="total", shape=(self.num_results,), initializer="zeros", dtype="float64"
         )
         self.weight = self.add_weight(name="weight", shape=(), initializer="zeros", dtype="float64")
+
+    @property
+    def _direction(self):
+        # What callbacks of Keras 3 ask where they are not told.
+        return "up" if self.higher_is_better else "down"
 
     @property
     def result_names(self):
@@ -67,7 +74,7 @@ class RankingMetric(keras.metrics.Metric):
             y_true: labels of any form.
             y_pred: scores `[batch, n]`.
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
-            exclude: items that are not there: ids `[batch, E]` padded with -1 or ragged, or
+            exclude: items to mask: ids `[batch, E]` padded with -1 or ragged, or
                 booleans `[batch, n]`, True for such an item.
 
         Returns:
@@ -78,22 +85,22 @@ class RankingMetric(keras.metrics.Metric):
 
     def _measure(self, compute, y_true, y_pred, sample_weight, exclude):
         """`per_list` of any `compute`."""
-        lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude)
-        counted = lists.has_positive | lists.invalid
+        labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+        counted = labels.has_positive | labels.invalid
 
         def values_of(class_ids, relevance):
             ranks = ops.ranks_of_positives(
-                lists.scores, class_ids, relevance, lists.present, self.depth
+                labels.scores, class_ids, relevance, labels.mask, self.depth
             )
             return tf.stack(compute(ranks), axis=-1)
 
-        values = _labels.over_positives(values_of, lists, compact=False)
+        values = over_positives(values_of, labels, compact=False)
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), tf.float64)
-        values = tf.where(lists.invalid[:, tf.newaxis], nan, values)
+        values = tf.where(labels.invalid[:, tf.newaxis], nan, values)
         weights = tf.cast(counted, tf.float64)
         if sample_weight is not None:
-            sample_weight = _labels.list_weights(
+            sample_weight = list_weights(
                 sample_weight, y_true, y_pred, self.label_format, exclude
             )
             weights *= tf.cast(sample_weight, tf.float64)
@@ -130,7 +137,7 @@ class RankingMetric(keras.metrics.Metric):
     @classmethod
     def from_config(cls, config):
         """Builds the metric that `get_config` describes."""
-        return cls(**config)
+        return cls(**_config.deserialized(config))
 
 
 class CutoffMetric(RankingMetric):

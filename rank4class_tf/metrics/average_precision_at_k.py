@@ -34,4 +34,4 @@ class AveragePrecisionAtK(CutoffMetric):
 
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.average_precision_at_k(ranks, k)
+        return ops.average_precision(ranks, k)

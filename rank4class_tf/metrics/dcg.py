@@ -34,4 +34,4 @@ class DCG(GainMetric):
 
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.dcg_at_k(ranks, k, self.gain, self.discount)
+        return ops.dcg(ranks, k, self.gain, self.discount)

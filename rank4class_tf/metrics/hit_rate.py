@@ -35,4 +35,4 @@ class HitRate(CutoffMetric):
 
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.top_k_hit_probability(ranks, k)
+        return ops.hit_rate(ranks, k)

@@ -3,7 +3,8 @@
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras, _labels
+from rank4class_tf import _checks, _keras
+from rank4class_tf._lists.labels import padded_ids, parse
 from rank4class_tf.metrics._base import RankingMetric
 
 
@@ -35,8 +36,6 @@ class MacroAverage(RankingMetric):
     """
 
     def __init__(self, metric, num_groups, name=None, dtype=None):
-        if isinstance(metric, dict):
-            metric = keras.utils.deserialize_keras_object(metric)
         if not isinstance(metric, RankingMetric) or not hasattr(metric, "total"):
             raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
         self.num_groups = _checks.positive_int("num_groups", num_groups)
@@ -79,11 +78,11 @@ class MacroAverage(RankingMetric):
         values, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
         broken = tf.constant(False)
         if groups is None:
-            lists = _labels.parse(y_true, y_pred, self.label_format, exclude=exclude)
-            groups, broken = lists.positives, lists.invalid
+            labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+            groups, broken = labels.positives, labels.invalid
         else:
             groups = tf.convert_to_tensor(groups)[:, tf.newaxis]
-        groups, invalid = _labels.padded_ids(groups, self.num_groups, "groups")
+        groups, invalid = padded_ids(groups, self.num_groups, "groups")
         invalid |= broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), tf.float64), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)

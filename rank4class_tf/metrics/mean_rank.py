@@ -24,8 +24,8 @@ class MeanRank(RankingMetric):
         1.5
     """
 
-    _direction = "down"
+    higher_is_better = False
 
     def compute(self, ranks):
         """The formula."""
-        return [ops.expected_first_rank(ranks)]
+        return [ops.rank_of_best(ranks)]

@@ -32,7 +32,7 @@ class MedianRank(RankingMetric):
         2.0
     """
 
-    _direction = "down"
+    higher_is_better = False
 
     def __init__(self, max_rank=2**16, **kwargs):
         self.max_rank = _checks.positive_int("max_rank", max_rank)
@@ -45,18 +45,18 @@ class MedianRank(RankingMetric):
 
     def compute(self, ranks):
         """The expected rank of each list."""
-        return [ops.expected_first_rank(ranks)]
+        return [ops.rank_of_best(ranks)]
 
     def update_state(self, y_true, y_pred, sample_weight=None, exclude=None):
         """Adds a batch; the arguments are those of `per_list`."""
 
-        def best_group(ranks):
-            above, tied, positives = ops.best_group(ranks)
+        def best_positive(ranks):
+            above, tied, positives = ops.best_positive(ranks)
             hit = positives > 0
             above = tf.where(hit, above, ranks.num_items - 1)
             return [above, tf.maximum(tied, 1), tf.maximum(positives, 1)]
 
-        groups, weights = self._measure(best_group, y_true, y_pred, sample_weight, exclude)
+        groups, weights = self._measure(best_positive, y_true, y_pred, sample_weight, exclude)
         invalid = tf.reduce_any(tf.math.is_nan(groups), axis=-1)
         groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
         weights = tf.where(invalid, tf.constant(float("nan"), tf.float64), weights)
@@ -64,7 +64,7 @@ class MedianRank(RankingMetric):
         # A list that does not count has a harmless rank.
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
         self.histogram.assign_add(
-            ops.first_rank_histogram(above, tied, positives, weights, self.max_rank)
+            ops.rank_histogram(above, tied, positives, weights, self.max_rank)
         )
 
     def result(self):

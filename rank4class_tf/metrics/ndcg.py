@@ -37,4 +37,4 @@ class NDCG(GainMetric):
 
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.ndcg_at_k(ranks, k, self.gain, self.discount)
+        return ops.ndcg(ranks, k, self.gain, self.discount)

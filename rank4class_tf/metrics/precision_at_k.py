@@ -36,4 +36,4 @@ class PrecisionAtK(CutoffMetric):
 
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.precision_at_k(ranks, k)
+        return ops.precision(ranks, k)

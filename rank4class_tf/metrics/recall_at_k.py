@@ -12,14 +12,14 @@ class RecallAtK(CutoffMetric):
 
     Ties count in expectation.
 
-    `average="macro"`, the default, is the mean over lists, each counting alike; `"micro"` counts
+    `average="samples"`, the default, is the mean over lists, each counting alike; `"micro"` counts
     each positive alike: hits of all lists over positives of all lists.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
     Args:
         k: cutoff, >= 1, or a list of cutoffs.
-        average: `"macro"` or `"micro"`.
+        average: `"samples"` or `"micro"`.
         name: None means `"recall_at_<k>"`.
         **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
@@ -36,19 +36,19 @@ class RecallAtK(CutoffMetric):
 
     all_ranks = False
 
-    def __init__(self, k, average="macro", name=None, **kwargs):
-        if average not in ("macro", "micro"):
-            raise ValueError(f"`average` must be 'macro' or 'micro'. Received: {average!r}.")
+    def __init__(self, k, average="samples", name=None, **kwargs):
+        if average not in ("samples", "micro"):
+            raise ValueError(f"`average` must be 'samples' or 'micro'. Received: {average!r}.")
         super().__init__(k, name=name, **kwargs)
         self.average = average
 
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.recall_at_k(ranks, k)
+        return ops.recall(ranks, k)
 
     def per_list(self, y_true, y_pred, sample_weight=None, exclude=None):
         """See `RankingMetric`; with `average="micro"` the weight is the number of positives."""
-        if self.average == "macro":
+        if self.average == "samples":
             return super().per_list(y_true, y_pred, sample_weight, exclude)
 
         def compute(ranks):

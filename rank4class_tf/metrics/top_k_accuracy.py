@@ -36,7 +36,7 @@ class TopKAccuracy(CutoffMetric):
 
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.top_k_hit_probability(ranks, k)
+        return ops.hit_rate(ranks, k)
 
     def _name_at(self, name, k):
         return f"top_{k}_accuracy" if name == "top_k_accuracy" else super()._name_at(name, k)

@@ -5,8 +5,10 @@ import warnings
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras, _labels
+from rank4class_tf import _checks, _keras
+from rank4class_tf._lists import labels as _labels
 from rank4class_tf.layers import SampledScores
+from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.optimizers import Rowwise
 
@@ -19,7 +21,7 @@ class ExtremeClassifier(keras.Model):
     r"""A classifier for thousands to millions of classes, at the step cost of some of them.
 
     A step scores a class of each example and `num_sampled` classes drawn at random, and applies the
-    loss to these scores; any loss of `rank4class_tf.losses` will do. Of an `OrderedWeightedLoss`
+    loss to these scores; any loss of `rank4class_tf.losses` will do. For an `OrderedWeightedLoss`
     the model mines: it finds the sampled classes whose weight is not 0 without gradients, and
     scores these alone with gradients. So
 
@@ -165,7 +167,8 @@ class ExtremeClassifier(keras.Model):
                 "`y` must hold class ids [batch], [batch, 1] or [batch, P], not labels of all "
                 f"classes. Received: {y.dtype} of shape {y.shape}."
             )
-        scores = self.classes(y_pred, class_ids=y, num_mined=self._num_mined(), training=training)
+        num_mined = self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
+        scores = self.classes(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class stands first, unless the example has none.
         labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
         return super().compute_loss(x, labels, scores, sample_weight)
@@ -219,13 +222,6 @@ class ExtremeClassifier(keras.Model):
                 f"table of classes or take wrong steps. Received: {type(optimizer).__name__}.",
                 stacklevel=2,
             )
-
-    def _num_mined(self):
-        """How many negatives have a weight; None for all of them."""
-        weights = getattr(self.loss, "weights", None)
-        if weights is None or weights.tail or weights.num_leading is None:
-            return None
-        return weights.num_leading
 
     def _shortlist(self, encodings, class_ids, metrics):
         """Labels and scores of short lists on which the metrics are those of all classes.

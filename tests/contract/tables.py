@@ -111,7 +111,7 @@ LOSSES = [
     LossCase(
         "stochastic_negative_mining",
         lambda **kw: r4c.losses.StochasticNegativeMiningLoss(
-            3, weights=r4c.losses.TopKWeights(2, tail=0.1), seed=1, **kw
+            3, rank_weights=r4c.losses.TopKWeights(2, tail=0.1), seed=1, **kw
         ),
         random=True,
     ),

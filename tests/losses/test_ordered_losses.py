@@ -82,7 +82,7 @@ def test_saved_with_a_model(lists, tmp_path, phi, weights):
         assert loss.phi is cubic_hinge
     else:
         assert loss.phi == phi
-    assert loss.weights == ops.get_weights(weights)
+    assert loss.weights == ops.get_rank_weights(weights)
     np.testing.assert_allclose(loss(ids, scores), model.loss(ids, scores), rtol=1e-12)
 
 
@@ -115,7 +115,7 @@ def test_mining_estimates_the_ordered_weighted_loss(rng):
     """The mean over many steps, in a graph, is the loss with the expected weights."""
     scores = tf.constant(rng.normal(size=(4, 9)))
     ids = tf.range(4)
-    loss = mining(kind="binary", phi="logistic", weights=ops.TopKWeights(2), seed=1)
+    loss = mining(kind="binary", phi="logistic", rank_weights=ops.TopKWeights(2), seed=1)
     graph = tf.function(loss)
     steps = np.array([graph(ids, scores).numpy() for _ in range(600)])
     theta = 8 / 3 * ops.snm_expected_weights(ops.TopKWeights(2), 3, 8).numpy()
@@ -138,7 +138,7 @@ def test_mining_without_rescaling_is_a_mean(rng):
     """Two classes tie, so that any sample has the same loss: the factor alone differs."""
     scores = [[1.0, 0.5, 0.5, 0.5, 0.5]]
     for rescale, factor in ((True, 4 / 2), (False, 1.0)):
-        loss = mining(2, weights=ops.TopKWeights(2), rescale=rescale)
+        loss = mining(2, rank_weights=ops.TopKWeights(2), rescale=rescale)
         np.testing.assert_allclose(loss([0], scores), [factor * 0.5], rtol=1e-6)
 
 
@@ -169,12 +169,12 @@ def test_warp_draws_until_it_finds(rng):
     [
         (lambda: losses.OrderedWeightedLoss(kind="listwise"), "`kind` must be one of"),
         (lambda: losses.OrderedWeightedLoss(phi="cosine"), "`phi` must be one of"),
-        (lambda: losses.OrderedWeightedLoss(weights=[-1.0]), "`weights` must hold"),
-        (lambda: losses.OrderedWeightedLoss(weights=3), "`weights` must be a list"),
+        (lambda: losses.OrderedWeightedLoss(rank_weights=[-1.0]), "`rank_weights` must hold"),
+        (lambda: losses.OrderedWeightedLoss(rank_weights=3), "`rank_weights` must be a list"),
         (lambda: losses.OrderedWeightedLoss.top_k_svm(0), "`k` must be a positive integer"),
         (lambda: mining(0), "`num_sampled` must be a positive integer"),
-        (lambda: mining(3, weights=ops.TopKWeights(4)), "at most num_sampled=3"),
-        (lambda: mining(3, weights=[1.0] * 4), "at most num_sampled=3"),
+        (lambda: mining(3, rank_weights=ops.TopKWeights(4)), "at most num_sampled=3"),
+        (lambda: mining(3, rank_weights=[1.0] * 4), "at most num_sampled=3"),
         (lambda: losses.WARPLoss(margin=0), "`margin` must be a finite number > 0"),
         (lambda: losses.WARPLoss(num_trials=0), "`num_trials` must be a positive integer"),
     ],

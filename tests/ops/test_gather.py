@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf.ops import _gather
+from rank4class_tf._tf import gather
 
 
 @pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
@@ -32,7 +32,7 @@ def test_values_and_gradient(shape, places, jit_compile, rng):
     def gathered(values):
         with tf.GradientTape() as tape:
             tape.watch(values)
-            result = _gather.gather(values, places)
+            result = gather.gather(values, places)
         return result, tape.gradient(result, values, output_gradients=upstream)
 
     result, gradient = gathered(tf.constant(values))
@@ -44,4 +44,4 @@ def test_values_and_gradient(shape, places, jit_compile, rng):
 
 def test_inverse(rng):
     order = np.argsort(rng.random((5, 9)), axis=1).astype(np.int32)
-    np.testing.assert_array_equal(_gather.inverse(order), np.argsort(order, axis=1))
+    np.testing.assert_array_equal(gather.inverse(order), np.argsort(order, axis=1))

@@ -212,17 +212,17 @@ def test_smooth_metrics_of_exact_ranks_are_the_metrics(rng):
     ids = np.flatnonzero(labels)
     ranks, y = oracles.exact_ranks(scores)[ids], labels[ids]
     among = oracles.exact_ranks(scores[ids])
-    np.testing.assert_allclose(ops.ndcg([ranks], [y]), oracles.ndcg(ranks, y))
+    np.testing.assert_allclose(ops.soft_ndcg([ranks], [y]), oracles.ndcg(ranks, y))
     np.testing.assert_allclose(ops.expected_ranks(scores[None], ids[None])[0], ranks)
     order = np.argsort(-scores)
     hits = labels[order] > 0
     precisions = np.cumsum(hits) / np.arange(1, 9)
     np.testing.assert_allclose(
-        ops.average_precision([ranks], [among], [y]), precisions[hits].mean()
+        ops.soft_average_precision([ranks], [among], [y]), precisions[hits].mean()
     )
-    np.testing.assert_allclose(ops.mean_reciprocal_rank([ranks], [y]), (y / ranks).sum() / y.sum())
+    np.testing.assert_allclose(ops.soft_reciprocal_rank([ranks], [y]), (y / ranks).sum() / y.sum())
     for k in range(1, 9):
-        found = ops.recall([ranks], [y], k, temperature=1e-3)
+        found = ops.soft_recall([ranks], [y], k, temperature=1e-3)
         np.testing.assert_allclose(found, hits[:k].mean() * k / 3, atol=1e-12)
 
 
@@ -233,7 +233,7 @@ def test_soft_ranks_among_positives(rng):
     np.testing.assert_allclose(ranks.numpy()[0, [0, 1, 3]], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("metric", [ops.ndcg, ops.mean_reciprocal_rank])
+@pytest.mark.parametrize("metric", [ops.soft_ndcg, ops.soft_reciprocal_rank])
 @pytest.mark.parametrize("width", [1, 2])
 def test_smooth_metrics_of_the_best_ranks_are_1(metric, width):
     ranks = tf.tile([[1.0, 2.0][:width]], [40, 1])
@@ -245,9 +245,9 @@ def test_smooth_metrics_of_the_best_ranks_are_1(metric, width):
 
 def test_smooth_metrics_without_positives_are_zero():
     ranks, none = np.ones((1, 2)), np.zeros((1, 2))
-    assert ops.average_precision(ranks, ranks, none) == 0
-    assert ops.mean_reciprocal_rank(ranks, none) == 0
-    assert ops.recall(ranks, none, 3) == 0
+    assert ops.soft_average_precision(ranks, ranks, none) == 0
+    assert ops.soft_reciprocal_rank(ranks, none) == 0
+    assert ops.soft_recall(ranks, none, 3) == 0
 
 
 @pytest.mark.parametrize("loss", [ops.list_mle_loss, ops.unique_softmax_loss])

@@ -66,7 +66,7 @@ def oracle(scores, class_ids, relevance, kind, phi, theta):
 def value(scores, class_ids, relevance=None, **kwargs):
     """The loss of one list in float64."""
     relevance = None if relevance is None else [relevance]
-    return float(ops.ordered_weighted([scores], [class_ids], relevance, **kwargs)[0])
+    return float(ops.ordered_weighted_loss([scores], [class_ids], relevance, **kwargs)[0])
 
 
 def batch_of_lists(rng):
@@ -87,7 +87,7 @@ def test_equals_the_definition(rng, kind, phi, name):
     scores = tf.constant(lists[0])
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        losses = ops.ordered_weighted(scores, *lists[1:], kind=kind, phi=phi, weights=weights)
+        losses = ops.ordered_weighted_loss(scores, *lists[1:], kind=kind, phi=phi, rank_weights=weights)
     gradient = tape.gradient(losses, scores)
     expected = [oracle(*one, kind, phi, theta) for one in zip(*lists, strict=True)]
     np.testing.assert_allclose(losses, [e[0] for e in expected], rtol=1e-12, atol=1e-14)
@@ -104,29 +104,12 @@ def test_many_positives_take_the_blocked_path(rng, kind):
         x = tf.constant(scores)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = ops.ordered_weighted(
-                x, class_ids, relevance, kind=kind, phi="logistic", weights=weights
+            loss = ops.ordered_weighted_loss(
+                x, class_ids, relevance, kind=kind, phi="logistic", rank_weights=weights
             )
         expected = oracle(scores[0], class_ids[0], relevance[0], kind, "logistic", theta)
         np.testing.assert_allclose(loss, expected[0], rtol=1e-11)
         np.testing.assert_allclose(tape.gradient(loss, x)[0], expected[1], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_given_negatives_and_their_scale(rng, kind):
-    positives, negatives = rng.normal(size=(3, 2)), rng.normal(size=(3, 5))
-    negatives[0, 1] = -np.inf
-    relevance, scale = np.array([[1.0, 0], [2, 1], [1, 1]]), np.array([1.0, 4.0, 0.5])
-    weights, theta = WEIGHTS["top 3"]
-    losses = ops.ordered_weighted_loss(
-        positives, negatives, relevance, kind=kind, weights=weights, negative_scale=scale
-    )
-    for b in range(3):
-        lists = np.concatenate([positives[b], negatives[b]]), [0, 1], relevance[b]
-        if relevance[b, 1] == 0:
-            lists[0][1] = -np.inf
-        expected, _ = oracle(*lists, kind, "hinge", lambda j, c=scale[b]: c * theta(j))
-        np.testing.assert_allclose(losses[b], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,8 +122,8 @@ def test_any_function_is_a_phi(rng, kind, weights):
     for phi in ("logistic", lambda u: 1 + ops.logistic(u)):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            losses = ops.ordered_weighted(
-                x, class_ids, relevance, kind=kind, phi=phi, weights=weights
+            losses = ops.ordered_weighted_loss(
+                x, class_ids, relevance, kind=kind, phi=phi, rank_weights=weights
             )
         results.append((losses.numpy(), tape.gradient(losses, x).numpy()))
     num_negatives = np.array([8, 5, 0, 6, 8])
@@ -153,9 +136,9 @@ def test_any_function_is_a_phi(rng, kind, weights):
 def test_float32_is_computed_in_float32(rng):
     scores = rng.normal(size=(2, 6)).astype(np.float32)
     for weights, _ in WEIGHTS.values():
-        losses = ops.ordered_weighted(scores, [[0], [1]], phi="logistic", weights=weights)
-        wide = ops.ordered_weighted(
-            scores.astype(np.float64), [[0], [1]], phi="logistic", weights=weights
+        losses = ops.ordered_weighted_loss(scores, [[0], [1]], phi="logistic", rank_weights=weights)
+        wide = ops.ordered_weighted_loss(
+            scores.astype(np.float64), [[0], [1]], phi="logistic", rank_weights=weights
         )
         assert losses.dtype == tf.float32 and wide.dtype == tf.float64
         np.testing.assert_allclose(losses, wide, rtol=1e-5)
@@ -172,7 +155,7 @@ def test_convex_on_random_segments(rng, kind, phi, name):
     y = rng.integers(0, 8, size=(200, 1))
 
     def loss(scores):
-        return ops.ordered_weighted(scores, y, kind=kind, phi=phi, weights=weights).numpy()
+        return ops.ordered_weighted_loss(scores, y, kind=kind, phi=phi, rank_weights=weights).numpy()
 
     chord = (1 - t[:, 0]) * loss(a) + t[:, 0] * loss(b)
     assert (loss((1 - t) * a + t * b) <= chord * (1 + 1e-12) + 1e-12).all()
@@ -180,8 +163,8 @@ def test_convex_on_random_segments(rng, kind, phi, name):
 
 def test_rising_weights_are_not_convex():
     """The condition of theorem 2 is needed, and the test above can fail."""
-    ends = [value([0.0, x, -x], [0], weights=[0.0, 1.0]) for x in (0.9, -0.9)]
-    middle = value([0.0, 0.0, 0.0], [0], weights=[0.0, 1.0])
+    ends = [value([0.0, x, -x], [0], rank_weights=[0.0, 1.0]) for x in (0.9, -0.9)]
+    middle = value([0.0, 0.0, 0.0], [0], rank_weights=[0.0, 1.0])
     assert middle > max(ends) + 0.8
 
 
@@ -195,10 +178,10 @@ def test_bounds_the_retrieval_loss(rng, phi, k):
     miss = (scores >= of_positive).sum(axis=1) > k
     assert miss.any() and not miss.all()
     for weights in (ops.TopKWeights(k), ops.TopKWeights(k, tail=0.01)):
-        pairwise = ops.ordered_weighted(scores, y, phi=phi, weights=weights).numpy()
+        pairwise = ops.ordered_weighted_loss(scores, y, phi=phi, rank_weights=weights).numpy()
         assert (pairwise >= miss - 1e-12).all()
         if phi in CONVEX:
-            binary = ops.ordered_weighted(scores, y, kind="binary", phi=phi, weights=weights)
+            binary = ops.ordered_weighted_loss(scores, y, kind="binary", phi=phi, rank_weights=weights)
             assert (binary.numpy() >= 2 * miss - 1e-12).all()
 
 
@@ -221,8 +204,8 @@ def test_lipschitz(rng, phi, name):
     }
     for kind, limits in bounds.items():
         change = np.abs(
-            ops.ordered_weighted(u, y, kind=kind, phi=phi, weights=weights)
-            - ops.ordered_weighted(v, y, kind=kind, phi=phi, weights=weights)
+            ops.ordered_weighted_loss(u, y, kind=kind, phi=phi, rank_weights=weights)
+            - ops.ordered_weighted_loss(v, y, kind=kind, phi=phi, rank_weights=weights)
         )
         assert change.max() > 0.1
         for limit in limits:
@@ -238,12 +221,12 @@ def test_mean_over_all_samples_has_the_expected_weights(rng, name, num_sampled):
     for kind in KINDS:
         losses = [
             ops.ordered_weighted_loss(
-                [scores[:1]], [scores[list(sample)]], kind=kind, phi="logistic", weights=weights
+                [scores[[0, *sample]]], [0], kind=kind, phi="logistic", rank_weights=weights
             )
             for sample in itertools.combinations(range(1, 7), num_sampled)
         ]
         theta = ops.snm_expected_weights(weights, num_sampled, num_negatives=6)
-        expected = value(scores, [0], kind=kind, phi="logistic", weights=theta.numpy())
+        expected = value(scores, [0], kind=kind, phi="logistic", rank_weights=theta.numpy())
         np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-12)
 
 
@@ -272,11 +255,11 @@ def test_unknown_shapes_in_graphs(rng, name, jit_compile):
     scores, class_ids, relevance = batch_of_lists(rng)
     signature = [tf.TensorSpec([None, None], x.dtype) for x in (scores, class_ids, relevance)]
     function = tf.function(
-        lambda *lists: ops.ordered_weighted(*lists, weights=weights),
+        lambda *lists: ops.ordered_weighted_loss(*lists, rank_weights=weights),
         input_signature=signature,
         jit_compile=jit_compile,
     )
-    eager = ops.ordered_weighted(scores, class_ids, relevance, weights=weights)
+    eager = ops.ordered_weighted_loss(scores, class_ids, relevance, rank_weights=weights)
     np.testing.assert_allclose(function(scores, class_ids, relevance), eager, rtol=1e-12)
 
 
@@ -298,13 +281,13 @@ def test_exponential_goes_on_as_its_tangent():
         (lambda: ops.StaircaseWeights([(3, 1.0), (2, 0.5)]), "`steps` must hold"),
         (lambda: ops.StaircaseWeights([]), "`steps` must hold"),
         (lambda: ops.StaircaseWeights([(3, np.nan)]), "`weight` must hold finite numbers >= 0"),
-        (lambda: ops.get_weights([]), "`weights` must be a list"),
-        (lambda: ops.get_weights("top"), "`weights` must be a list"),
-        (lambda: ops.get_weights([[1.0]]), "`weights` must be a list"),
-        (lambda: ops.get_weights([1.0, -1.0]), "`weights` must hold finite numbers >= 0"),
+        (lambda: ops.get_rank_weights([]), "`rank_weights` must be a list"),
+        (lambda: ops.get_rank_weights("top"), "`rank_weights` must be a list"),
+        (lambda: ops.get_rank_weights([[1.0]]), "`rank_weights` must be a list"),
+        (lambda: ops.get_rank_weights([1.0, -1.0]), "`rank_weights` must hold finite numbers >= 0"),
         (lambda: ops.Ramp(0.0), "`width` must be a finite number > 0"),
         (lambda: ops.get_phi("cosine"), "`phi` must be one of .*Received: 'cosine'"),
-        (lambda: value([0.0, 1.0], [0], kind="both", weights=[1.0]), "`kind` must be one of"),
+        (lambda: value([0.0, 1.0], [0], kind="both", rank_weights=[1.0]), "`kind` must be one of"),
         (lambda: ops.snm_expected_weights([1.0], 4, 3), r"`num_sampled` must be in"),
     ],
 )

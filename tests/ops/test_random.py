@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class_tf.ops import random
+from rank4class_tf.ops.sampling import random
 
 SIZE = 1 << 18
 

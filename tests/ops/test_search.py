@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf.ops._search import searchsorted
+from rank4class_tf._tf.search import searchsorted
 
 
 @pytest.mark.parametrize("route", ["eager", "xla", "any shape"])

@@ -10,15 +10,17 @@ from rank4class_tf import ops
 
 from . import projections
 
+LINEAR = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
+EXPONENTIAL = ops.Regularizer(lambda u: tf.exp(u - 1), lambda x: tf.math.xlogy(x, x))
 PROJECTIONS = {
     "euclidean": (ops.euclidean_projection, projections.euclidean),
     "entropy": (ops.entropy_projection, projections.entropy),
     "separable euclidean": (
-        lambda z, k, alpha=1.0: ops.separable_projection(z, lambda u: u, k, alpha),
+        lambda z, k, alpha=1.0: ops.simplex_projection(z, LINEAR, k, alpha),
         projections.euclidean,
     ),
     "separable entropy": (
-        lambda z, k, alpha=1.0: ops.separable_projection(z, lambda u: tf.exp(u - 1), k, alpha),
+        lambda z, k, alpha=1.0: ops.simplex_projection(z, EXPONENTIAL, k, alpha),
         projections.entropy,
     ),
 }
@@ -125,7 +127,9 @@ def test_fenchel_young_against_its_definition(regularizer, seed):
     with tf.GradientTape() as tape:
         tape.watch(scores)
         padded = np.concatenate([ids, [-1]])[None].astype(np.int32)
-        value = ops.fenchel_young_loss(scores, padded, None, regularizer, k, alpha)
+        value = ops.fenchel_young_loss(
+            scores, padded, regularizer=regularizer, k=k, alpha=alpha
+        )
     np.testing.assert_allclose(value, [reference(z)], atol=1e-9)
     gradient = tape.gradient(value, scores)[0]
     np.testing.assert_allclose(gradient, projections.slope(reference, z), atol=1e-6)
@@ -180,6 +184,27 @@ def test_against_entmax(rng):
         value = ops.fenchel_young_loss(scores, ids[:, None])
     np.testing.assert_allclose(value, loss.detach().numpy(), atol=1e-9)
     np.testing.assert_allclose(tape.gradient(value, scores), gradient.numpy(), atol=1e-9)
+
+
+def test_a_regularizer_of_ones_own_against_entmax(rng):
+    """Tsallis's entropy of order 3/2: h(x) = (x^1.5 - x) / 0.75."""
+    torch = pytest.importorskip("torch", reason="the extra `oracles` is not installed")
+    entmax = pytest.importorskip("entmax", reason="the extra `oracles` is not installed")
+    tsallis = ops.Regularizer(
+        lambda u: (tf.nn.relu(u + 4 / 3) / 2) ** 2, lambda x: (x**1.5 - x) / 0.75
+    )
+    z, ids = rng.normal(size=(20, 30)) * 2, rng.integers(0, 30, 20)
+    theirs = torch.tensor(z, requires_grad=True)
+    expected = entmax.entmax15(theirs, dim=-1).detach().numpy()
+    np.testing.assert_allclose(ops.simplex_projection(z, tsallis), expected, atol=1e-7)
+    loss = entmax.Entmax15Loss(reduction="none")(theirs, torch.tensor(ids))
+    (gradient,) = torch.autograd.grad(loss.sum(), theirs)
+    scores = tf.constant(z)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = ops.fenchel_young_loss(scores, ids, regularizer=tsallis)
+    np.testing.assert_allclose(value, loss.detach().numpy(), atol=1e-7)
+    np.testing.assert_allclose(tape.gradient(value, scores), gradient.numpy(), atol=1e-6)
 
 
 @hypothesis.settings(max_examples=40, deadline=None)

@@ -13,17 +13,18 @@ KINDS = ["pairwise", "binary"]
 
 def loss(scores, class_ids, relevance=None, seed=(1, 2), weights=(1.0,), **kwargs):
     return ops.stochastic_negative_mining_loss(
-        scores, class_ids, relevance, seed=seed, weights=weights, **kwargs
+        scores, class_ids, relevance, seed=seed, rank_weights=weights, **kwargs
     )
 
 
-def subset_losses(scores, y, num_sampled, factor, **kwargs):
+def subset_losses(scores, y, num_sampled, factor, weights, **kwargs):
     """Algorithm 1 for every subset of the negatives."""
     negatives = np.delete(scores, y)
+    weights = factor * weights.first(num_sampled, tf.float64).numpy()
     return np.array(
         [
             ops.ordered_weighted_loss(
-                [scores[[y]]], [negatives[list(s)]], negative_scale=factor, **kwargs
+                [[scores[y], *negatives[list(s)]]], [0], rank_weights=weights, **kwargs
             ).numpy()[0]
             for s in itertools.combinations(range(len(negatives)), num_sampled)
         ]
@@ -61,7 +62,7 @@ def test_unbiased(rng, kind, weights):
     one = tf.constant(scores[None])
     with tf.GradientTape() as tape:
         tape.watch(one)
-        expected = ops.ordered_weighted(one, [[4]], weights=theta, **kwargs)
+        expected = ops.ordered_weighted_loss(one, [[4]], rank_weights=theta, **kwargs)
     error = losses.numpy().std() / draws**0.5
     assert abs(losses.numpy().mean() - expected.numpy()[0]) < 4 * error
     error = gradients.std(axis=0) / draws**0.5
@@ -100,7 +101,7 @@ def test_lists_with_few_negatives_take_all(rng, kind):
     class_ids, relevance = np.array([[1, -1], [0, 2]]), np.array([[2.0, 0], [1, 3]])
     weights = ops.TopKWeights(3)
     drawn = loss(scores, class_ids, relevance, num_sampled=6, kind=kind, weights=weights)
-    expected = ops.ordered_weighted(scores, class_ids, relevance, kind=kind, weights=weights)
+    expected = ops.ordered_weighted_loss(scores, class_ids, relevance, kind=kind, rank_weights=weights)
     np.testing.assert_allclose(drawn, expected, rtol=1e-12)
 
 
@@ -111,7 +112,7 @@ def test_as_many_as_there_are_means_no_sampling_and_says_so(rng, num_sampled):
     for function in (loss, tf.function(loss)):
         with pytest.warns(UserWarning, match=rf"num_sampled={num_sampled} is no less than"):
             drawn = function(tf.constant(scores), class_ids, num_sampled=num_sampled)
-        expected = ops.ordered_weighted(scores, class_ids, weights=[1.0])
+        expected = ops.ordered_weighted_loss(scores, class_ids, rank_weights=[1.0])
         np.testing.assert_allclose(drawn, expected, rtol=1e-14)
 
 

@@ -46,7 +46,7 @@ def test_exact_equals_the_definition(rng, margin):
     scores = tf.constant(lists[0])
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        losses = ops.warp_loss(scores, *lists[1:], weights=THETA, margin=margin)
+        losses = ops.warp_loss(scores, *lists[1:], rank_weights=THETA, margin=margin)
     expected = [oracle(*one, margin) for one in zip(*lists, strict=True)]
     np.testing.assert_allclose(losses, [e[0] for e in expected], rtol=1e-12)
     gradient = tape.gradient(losses, scores)
@@ -58,8 +58,8 @@ def test_uniform_weights_are_weston_watkins(rng):
     """L(s) / s = 1, in words: WARP is the pairwise loss reweighted."""
     lists = lists_of(rng)
     weights = ops.UniformWeights()
-    expected = ops.ordered_weighted(*lists, weights=weights)
-    np.testing.assert_allclose(ops.warp_loss(*lists, weights=weights), expected, rtol=1e-12)
+    expected = ops.ordered_weighted_loss(*lists, rank_weights=weights)
+    np.testing.assert_allclose(ops.warp_loss(*lists, rank_weights=weights), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("num_trials", [1, 2, 3, 7])
@@ -88,7 +88,7 @@ def test_sampled_has_the_mean_of_its_distribution(rng, num_trials):
             x,
             np.tile(class_ids, (draws, 1)),
             np.tile(relevance, (draws, 1)),
-            weights=THETA,
+            rank_weights=THETA,
             num_trials=num_trials,
             seed=[1, 2],
         )
@@ -105,7 +105,7 @@ def test_sampled_depends_on_its_seed_alone(rng):
     ids = np.arange(5)[:, None]
 
     def loss(scores, seed):
-        return ops.warp_loss(scores, ids, weights=THETA, num_trials=4, seed=seed)
+        return ops.warp_loss(scores, ids, rank_weights=THETA, num_trials=4, seed=seed)
 
     first = loss(scores, [1, 2]).numpy()
     for jit_compile in (False, True):
@@ -116,7 +116,7 @@ def test_sampled_depends_on_its_seed_alone(rng):
 
 def test_sampled_lists_without_negatives():
     scores = np.array([[1.0, -np.inf, -np.inf], [0.0, 0.5, 0.5]])
-    losses = ops.warp_loss(scores, [[0], [0]], weights=THETA, num_trials=5, seed=[1, 2])
+    losses = ops.warp_loss(scores, [[0], [0]], rank_weights=THETA, num_trials=5, seed=[1, 2])
     # In the second list any draw violates: L(2 / 1) * (0.5 + 1).
     np.testing.assert_allclose(losses, [0.0, 1.5 * 1.5], rtol=1e-12)
 
@@ -126,6 +126,6 @@ def test_nan_shows(rng, num_trials):
     scores = rng.normal(size=(3, 200))
     scores[0, 150] = scores[1, 1] = np.nan
     losses = ops.warp_loss(
-        scores, [[0], [1], [2]], weights=THETA, num_trials=num_trials, seed=[1, 2]
+        scores, [[0], [1], [2]], rank_weights=THETA, num_trials=num_trials, seed=[1, 2]
     )
     np.testing.assert_array_equal(np.isnan(losses), [True, True, False])

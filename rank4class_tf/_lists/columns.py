@@ -1,0 +1,88 @@
+"""How many columns the positives take: policy for few and for many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class_tf._lists.labels import Labels
+from rank4class_tf._lists.pairs import FEW
+from rank4class_tf._tf import top
+from rank4class_tf._tf.gather import scatter_add
+
+
+def most_positives(labels: Labels) -> int | None:
+    """The most positives that a list can have; None if only running tells."""
+    bounds = [labels.relevance.shape[1], labels.max_positives]
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def are_surely_few(labels: Labels) -> bool:
+    """Whether no list can have more than a few positives."""
+    most = most_positives(labels)
+    return most is not None and most <= FEW
+
+
+def over_positives(function: Callable, labels: Labels, compact: bool = True):
+    """Applies a function to as few columns as hold all positives of a batch.
+
+    Labels of n items, most of them 0, then take some passes more than the ids of the others.
+
+    Args:
+        function: of class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape
+            of its result does not depend on P.
+        labels: `Labels`.
+        compact: whether positives that are many are to stand on the left, which takes time and
+            saves it where each takes a pass over the items.
+
+    Returns:
+        The result of the function.
+    """
+    if are_surely_few(labels):
+        return function(*_most_relevant(labels, most_positives(labels)))
+    return tf.cond(
+        tf.reduce_all(labels.num_positives <= FEW),
+        lambda: function(*_most_relevant(labels, FEW)),
+        lambda: function(*(_compact if compact else in_place)(labels)),
+    )
+
+
+def in_place(labels: Labels) -> tuple[tf.Tensor, tf.Tensor]:
+    """The positives in the columns where they stand, padded with -1, and their relevance."""
+    if labels.class_ids is not None:
+        return labels.class_ids, labels.relevance
+    return labels.positives, tf.nn.relu(labels.relevance)
+
+
+def _most_relevant(labels, columns):
+    """The positives `[batch, columns]`, padded with -1, and their relevance, 0 where padded."""
+    ids, relevance = labels.class_ids, labels.relevance
+    width = relevance.shape[1]
+    if width == columns:
+        return in_place(labels)
+    if width is None:
+        missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
+        relevance = tf.pad(relevance, missing)
+        ids = ids if ids is None else tf.pad(ids, missing)
+    relevance, places = top.top_k(relevance, columns)
+    ids = places if ids is None else tf.gather(ids, places, batch_dims=1)
+    return tf.where(relevance > 0, ids, -1), tf.nn.relu(relevance)
+
+
+def _compact(labels):
+    """As `_most_relevant`, with as many columns as there may be positives, in their order."""
+    positive = labels.relevance > 0
+    place = tf.cumsum(tf.cast(positive, tf.int32), axis=-1) - 1
+    # A column without a positive adds nothing, to the first place.
+    column = tf.where(positive, tf.range(1, tf.shape(positive)[1] + 1), 0)
+    column = scatter_add(tf.maximum(place, 0), column, tf.shape(positive))
+    column = column[:, : labels.max_positives] - 1
+    padding = column < 0
+    column = tf.maximum(column, 0)
+    ids = column
+    if labels.class_ids is not None:
+        ids = tf.gather(labels.class_ids, column, batch_dims=1)
+    relevance = tf.gather(labels.relevance, column, batch_dims=1)
+    relevance = tf.where(padding, tf.zeros_like(relevance), relevance)
+    return tf.where(padding, -1, ids), relevance

@@ -1,0 +1,333 @@
+"""The label forms that losses and metrics accept, brought to one form."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rank4class_tf._tf.gather import flat_places, indices
+from rank4class_tf._tf.where import where
+from rank4class_tf._types import TensorLike
+
+_FORMATS = ("ids", "relevance", None)
+
+# Up to this many ids of a list, sorting costs less than a pass over the items.
+_QUICKLY_SORTED = 64
+
+
+class Labels(NamedTuple):
+    """Scores and labels of a batch, brought to one form.
+
+    Attributes:
+        scores: `[batch, n]`, float32 or float64.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        class_ids: `[batch, P]` int32, the items with a positive label, padded with -1 anywhere;
+            None where `relevance` is that of all items.
+        relevance: `[batch, P]`, the label of each, 0 where padded; or `[batch, n]`, of which the
+            labels above 0 are positive.
+        invalid: `[batch]` booleans, True where the labels break the rules. Only in graph mode; in
+            eager mode such labels raise.
+        max_positives: the most positives that a list of relevance labels may have, an int, or None.
+    """
+
+    scores: tf.Tensor
+    mask: tf.Tensor | None
+    class_ids: tf.Tensor | None
+    relevance: tf.Tensor
+    invalid: tf.Tensor
+    max_positives: int | None = None
+
+    @property
+    def num_positives(self) -> tf.Tensor:
+        """`[batch]` int32."""
+        return tf.reduce_sum(tf.cast(self.relevance > 0, tf.int32), axis=-1)
+
+    @property
+    def has_positive(self) -> tf.Tensor:
+        """`[batch]` booleans."""
+        positive = self.relevance > 0 if self.class_ids is None else self.class_ids >= 0
+        return tf.reduce_any(positive, axis=-1)
+
+    @property
+    def positives(self) -> tf.Tensor:
+        """The class ids; where `relevance` is that of all items, item i in column i, or -1."""
+        if self.class_ids is not None:
+            return self.class_ids
+        return tf.where(self.relevance > 0, tf.range(tf.shape(self.relevance)[1]), -1)
+
+
+def check_label_format(label_format: str | None) -> None:
+    """Raises unless `label_format` is one of the three known values."""
+    if label_format not in _FORMATS:
+        raise ValueError(f"`label_format` must be one of {_FORMATS}. Received: {label_format!r}.")
+
+
+def parse(
+    y_true: TensorLike,
+    y_pred: TensorLike,
+    label_format: str | None = None,
+    max_positives: int | None = None,
+    exclude: TensorLike | None = None,
+) -> Labels:
+    """Brings labels and scores of any accepted form to `Labels`.
+
+    Args:
+        y_true: class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or ragged; or
+            relevance `[batch, n]`, where a negative entry masks the item.
+        y_pred: scores `[batch, n]`.
+        label_format: `"ids"`, `"relevance"`, or None to tell them apart by their static shapes.
+        max_positives: the most positives a list of relevance labels may have, which is checked;
+            None means n.
+        exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
+            `[batch, n]`, True for such an item.
+    """
+    scores = tf.convert_to_tensor(y_pred)
+    if scores.shape.rank is not None and scores.shape.rank != 2:
+        raise ValueError(f"`y_pred` must have the shape [batch, n]. Received: {scores.shape}.")
+    scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
+
+    if isinstance(y_true, tf.RaggedTensor):
+        if label_format == "relevance":
+            raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
+        y_true, label_format = _dense(y_true), "ids"
+    else:
+        y_true = tf.convert_to_tensor(y_true)
+    inferred = label_format is None
+    if inferred:
+        label_format = _infer_format(y_true, scores.shape)
+
+    if label_format == "ids":
+        labels = _from_ids(y_true, scores, inferred)
+    else:
+        labels = _from_relevance(y_true, scores, max_positives)
+    return labels if exclude is None else _without(labels, exclude)
+
+
+def padded_ids(
+    class_ids: TensorLike, num_classes: int | tf.Tensor, argument: str = "y_true"
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Brings class ids of any form to `[batch, P]` int32, padded with -1.
+
+    Returns:
+        The ids, and `[batch]` booleans, True where they break the rules. Only in graph mode; in
+        eager mode such ids raise.
+    """
+    ids = _dense(class_ids)
+    if ids.shape.rank == 1:
+        ids = ids[:, tf.newaxis]
+    if ids.shape.rank != 2:
+        raise ValueError(
+            f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
+            f"Received: {ids.shape}."
+        )
+    if not ids.shape[1]:  # At least one column, where there may be none.
+        missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
+        ids = tf.pad(ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype))
+    bad = (ids < -1) | (ids >= tf.cast(num_classes, ids.dtype))
+    if ids.dtype.is_floating:
+        bad |= ids != tf.floor(ids)
+    rule = f"`{argument}` must hold class ids in [0, {num_classes}), or -1 for padding"
+    invalid = _check(bad, ids, rule)
+    return tf.cast(where(~bad, ids, -1), tf.int32), invalid
+
+
+def distinct_ids(ids: tf.Tensor) -> tf.Tensor:
+    """Class ids `[batch, P]` with each id once, padded with -1, in another order."""
+    if ids.shape[1] == 1:
+        return ids
+    ids = tf.sort(ids, axis=-1, direction="DESCENDING")
+    first = tf.ones_like(ids[:, :1], tf.bool)
+    return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
+
+
+def list_weights(
+    sample_weight: TensorLike,
+    y_true: TensorLike,
+    y_pred: TensorLike,
+    label_format: str | None = None,
+    exclude: TensorLike | None = None,
+) -> tf.Tensor:
+    """Brings sample weights of any accepted form to a scalar or `[batch]`.
+
+    Weights per item `[batch, n]` become weights per list as in TF-Ranking:
+    `sum_i w_i y_i / sum_i y_i`, 0 for a list without positives.
+    """
+    weights = tf.convert_to_tensor(sample_weight)
+    if weights.shape.rank is None or weights.shape.rank > 2:
+        raise ValueError(
+            "`sample_weight` must be a scalar or have the shape [batch], [batch, 1] or "
+            f"[batch, n]. Received: {weights.shape}."
+        )
+    batch = tf.convert_to_tensor(y_pred).shape[:1]
+    if weights.shape.rank and not weights.shape[:1].is_compatible_with(batch):
+        raise ValueError(
+            "`sample_weight` must have a weight for each example. "
+            f"Received: shape {weights.shape} for a batch of {batch[0]}."
+        )
+    if weights.shape.rank < 2:
+        return weights
+    if weights.shape[1] == 1:
+        return tf.squeeze(weights, axis=1)
+    labels = parse(y_true, y_pred, label_format, exclude=exclude)
+    if not weights.shape.is_compatible_with(labels.scores.shape):
+        raise ValueError(
+            "`sample_weight` of items must have the shape of `y_pred`. "
+            f"Received: {weights.shape} and {labels.scores.shape}."
+        )
+    weights = tf.cast(weights, labels.scores.dtype)
+    if labels.class_ids is not None:
+        weights = tf.gather(weights, tf.maximum(labels.class_ids, 0), batch_dims=1)
+    relevance = tf.nn.relu(labels.relevance)
+    total = tf.reduce_sum(relevance, axis=-1)
+    # An item that counts for nothing may weigh anything.
+    weighted = tf.math.multiply_no_nan(weights, relevance)
+    return tf.math.divide_no_nan(tf.reduce_sum(weighted, axis=-1), total)
+
+
+def _infer_format(labels, scores_shape):
+    labels_shape = labels.shape
+    if labels_shape.rank == 1 and not labels.dtype.is_bool:
+        return "ids"
+    if labels_shape.rank == 2:
+        width, n = labels_shape[1], scores_shape[1]
+        if width is not None and width == n and n > 1:
+            return "relevance"
+        # Labels that are floating or booleans are rather those of all items, of which there are
+        # another number by mistake.
+        if width == 1 and not labels.dtype.is_bool:
+            return "ids"
+        if width is not None and n is not None and labels.dtype.is_integer:
+            return "ids"
+    raise ValueError(
+        "`label_format` must be 'ids' or 'relevance' where static shapes and integer labels do not "
+        f"tell the two apart. Received: label_format=None, y_true of dtype {labels.dtype.name} and "
+        f"shape {labels_shape}, y_pred of shape {scores_shape}."
+    )
+
+
+def _from_ids(ids, scores, inferred):
+    if ids.dtype.is_bool:
+        raise ValueError("`y_true` must hold integers where it holds class ids. Received: bool.")
+    _check_same_batch(ids, scores)
+    one_hot = inferred and ids.shape.rank == 2 and (ids.shape[1] or 0) > 2
+    if one_hot:
+        rule = (
+            "`y_true` must hold class ids or labels of all items; a list of zeros and ones "
+            f"is neither, since `y_pred` scores {scores.shape[1]} items"
+        )
+        one_hot = _check((ids == 0) | (ids == 1), ids, rule, tf.reduce_all)
+    ids, invalid = padded_ids(ids, scores.shape[1] or tf.shape(scores)[1])
+    if one_hot is not False:
+        invalid |= one_hot
+    ids = _distinct_among(ids, tf.shape(scores))
+    relevance = tf.cast(ids >= 0, scores.dtype)
+    return Labels(scores, None, ids, relevance, invalid)
+
+
+def _distinct_among(ids, shape):
+    """As `distinct_ids`; many ids are told apart by their places `[batch, n]`, not by sorting."""
+    if ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED:
+        return distinct_ids(ids)
+    column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+    place, size = flat_places(ids, shape)
+    place = tf.where(ids < 0, tf.cast(-1, tf.int64), place)  # Which is left out.
+    first = tf.math.unsorted_segment_min(column, place, size)
+    # The rank of `==` is not known where the shape is not.
+    is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(place, 0)), column)
+    return tf.where(is_first, ids, -1)
+
+
+def _from_relevance(labels, scores, max_positives):
+    if labels.shape.rank != 2 or not labels.shape[1:].is_compatible_with(scores.shape[1:]):
+        raise ValueError(
+            "`y_true` must hold relevance of the shape of `y_pred`. "
+            f"Received: {labels.shape} and {scores.shape}."
+        )
+    _check_same_batch(labels, scores)
+    labels = tf.cast(labels, scores.dtype)
+    rule = "`y_true` must hold finite relevance, negative for a masked item"
+    invalid = _check(~tf.math.is_finite(labels), labels, rule)
+    if max_positives is not None:
+        count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
+        rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
+        invalid |= _check(count > max_positives, count, rule)
+    labels = where(~invalid, labels, 0)
+    return Labels(scores, labels >= 0, None, labels, invalid, max_positives)
+
+
+def excluded_items(
+    exclude: TensorLike, scores_shape: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Brings the items to leave out to a mask.
+
+    Args:
+        exclude: ids `[batch, E]` padded with -1 or ragged, or booleans `[batch, n]`, True for an
+            item to leave out.
+        scores_shape: `[batch, n]`, a tensor.
+
+    Returns:
+        Booleans `[batch, n]`, and `[batch]` booleans, True where ids break the rules. Only in graph
+        mode; in eager mode such ids raise.
+    """
+    exclude = _dense(exclude, keep=tf.bool)
+    rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
+    if exclude.shape.rank != 2 or not (exclude.dtype.is_integer or exclude.dtype.is_bool):
+        raise ValueError(f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape}.")
+    if exclude.dtype.is_bool:
+        return exclude, tf.zeros(tf.shape(exclude)[:1], tf.bool)
+    batch, n = tf.unstack(scores_shape)
+    bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
+    invalid = _check(bad, exclude, rule)
+    # Padding goes to a column of its own, which is cut off.
+    column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
+    mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
+    return mask, invalid
+
+
+def _without(labels, exclude):
+    """The labels with the items masked that `exclude` names."""
+    excluded, invalid = excluded_items(exclude, tf.shape(labels.scores))
+    ids, gone = labels.class_ids, excluded
+    if ids is not None:
+        gone = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
+        ids = tf.where(gone, -1, ids)
+    return labels._replace(
+        mask=~excluded if labels.mask is None else labels.mask & ~excluded,
+        class_ids=ids,
+        relevance=tf.where(gone, tf.zeros_like(labels.relevance), labels.relevance),
+        invalid=labels.invalid | invalid,
+    )
+
+
+def _dense(ids, keep=None):
+    """Ids, padded with -1 if ragged, as integers that hold -1 and any number of classes.
+
+    Args:
+        ids: a tensor of any kind; one of floating numbers stays such.
+        keep: a dtype that stays as it is too.
+    """
+    if not isinstance(ids, tf.RaggedTensor):
+        ids = tf.convert_to_tensor(ids)
+    if ids.dtype == tf.string:
+        raise ValueError("Labels and ids must be numbers. Received: strings.")
+    if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
+        ids = tf.cast(ids, tf.int64)
+    return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
+
+
+def _check_same_batch(labels, scores):
+    if not labels.shape[:1].is_compatible_with(scores.shape[:1]):
+        raise ValueError(
+            "`y_true` and `y_pred` must have the same batch size. "
+            f"Received: shapes {labels.shape} and {scores.shape}."
+        )
+
+
+def _check(bad, values, rule, of_row=tf.reduce_any):
+    """Raises in eager mode if a row is bad; returns which rows are."""
+    bad_rows = of_row(bad, axis=-1)
+    if tf.executing_eagerly() and bool(tf.reduce_any(bad_rows)):
+        row = tf.argmax(bad_rows)
+        raise ValueError(f"{rule}. Received: {values[row][bad[row]][0].numpy()!r}.")
+    return bad_rows

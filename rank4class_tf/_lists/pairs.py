@@ -1,0 +1,127 @@
+"""Sums over all items for each positive, without a `[batch, P, n]` tensor."""
+
+import tensorflow as tf
+
+# Up to this many positives, a pass over the items for each costs less than sorting.
+FEW = 16
+
+# Positives are taken in blocks so that a block holds about this many entries per list.
+_BLOCK_ENTRIES = 1024
+
+
+def sum_over_items(function, items, positives, count):
+    r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p.
+
+    Time is O(P n); memory is O(n), since many positives are taken block by block, in the gradient
+    too. The gradient flows to `items` and `positives`, not to what `function` captures.
+
+    Args:
+        function: works entry by entry, on one tensor for each of `items` and `positives`.
+        items: list of floating tensors `[batch, n]`.
+        positives: list of floating tensors `[batch, P]`.
+        count: scalar integer; only the first `count` positives are visited, the others give 0.
+
+    Returns:
+        `[batch, P]`.
+    """
+    width, n = positives[0].shape[1], items[0].shape[1]
+    block = max(1, _BLOCK_ENTRIES // n) if n else 1
+    # TensorFlow refuses to scatter into no lists.
+    if (width is not None and width <= block) or items[0].shape[0] == 0:
+        return _sum_block(function, items, positives)
+
+    num_items = len(items)
+
+    @tf.custom_gradient
+    def blocked(*tensors):
+        items, positives = tensors[:num_items], tensors[num_items:]
+
+        def gradient(upstream):
+            return _gradient_by_blocks(function, items, positives, upstream, count, block)
+
+        return _sum_by_blocks(function, items, positives, count, block), gradient
+
+    return blocked(*items, *positives)
+
+
+def visited(relevance):
+    """How many leading columns hold all of a batch's positives, a scalar."""
+    columns = tf.range(1, tf.shape(relevance)[1] + 1)
+    return tf.reduce_max(
+        tf.concat([[0], tf.reshape(tf.where(relevance > 0, columns, 0), [-1])], axis=0)
+    )
+
+
+def _sum_block(function, items, positives):
+    if positives[0].shape[1] == 1:  # As below, with fewer operations.
+        return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
+    values = function(
+        *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
+    )
+    return tf.reduce_sum(values, axis=-1)
+
+
+def _split(x, block):
+    """`[batch, P]` -> `[blocks, batch, block]`, the first column again for what is missing.
+
+    Zeros would do for the value. But a function need not be finite where nothing real stands, and
+    the gradient 0 of what is left out times an infinite slope is NaN.
+    """
+    batch, width = tf.unstack(tf.shape(x))
+    blocks = -(-width // block)
+    x = tf.concat([x, tf.tile(x[:, :1], [1, blocks * block - width])], axis=1)
+    return tf.transpose(tf.reshape(x, [batch, blocks, block]), [1, 0, 2])
+
+
+def _join(x, width):
+    """`[blocks, batch, block]` -> `[batch, width]`."""
+    blocks, batch, block = tf.unstack(tf.shape(x))
+    return tf.reshape(tf.transpose(x, [1, 0, 2]), [batch, blocks * block])[:, :width]
+
+
+def _put(stack, index, value):
+    return tf.tensor_scatter_nd_update(stack, [[index]], value[tf.newaxis])
+
+
+def _sum_by_blocks(function, items, positives, count, block):
+    stacks = [_split(x, block) for x in positives]
+
+    def step(index, result):
+        value = _sum_block(function, items, [stack[index] for stack in stacks])
+        return index + 1, _put(result, index, value)
+
+    _, result = tf.while_loop(
+        lambda index, _: index * block < count, step, (tf.constant(0), tf.zeros_like(stacks[0]))
+    )
+    return _join(result, tf.shape(positives[0])[1])
+
+
+def _gradient_by_blocks(function, items, positives, upstream, count, block):
+    width = tf.shape(positives[0])[1]
+    stacks = [_split(x, block) for x in positives]
+    upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
+
+    def step(index, item_gradients, positive_gradients):
+        block_positives = [stack[index] for stack in stacks]
+        with tf.GradientTape() as tape:
+            tape.watch([*items, *block_positives])
+            value = _sum_block(function, items, block_positives)
+        of_items, of_positives = tape.gradient(
+            value,
+            (list(items), block_positives),
+            output_gradients=upstream[index],
+            unconnected_gradients="zero",
+        )
+        return (
+            index + 1,
+            [total + new for total, new in zip(item_gradients, of_items, strict=True)],
+            [_put(g, index, new) for g, new in zip(positive_gradients, of_positives, strict=True)],
+        )
+
+    start = (
+        tf.constant(0),
+        [tf.zeros_like(x) for x in items],
+        [tf.zeros_like(stack) for stack in stacks],
+    )
+    _, of_items, of_positives = tf.while_loop(lambda index, *_: index * block < count, step, start)
+    return [*of_items, *(_join(g, width) for g in of_positives)]

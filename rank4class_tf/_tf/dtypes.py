@@ -1,0 +1,8 @@
+"""Numbers as tensors of a dtype."""
+
+import tensorflow as tf
+
+
+def as_dtype(value, dtype):
+    """A tensor of a dtype; unlike with `tf.cast`, a Python number does not pass through float32."""
+    return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)

@@ -1,0 +1,53 @@
+"""Functions that make their gradients together with their values."""
+
+import tensorflow as tf
+
+
+def with_ready_gradients(function, *inputs):
+    """Computes values whose gradients come along with them, in one go.
+
+    Args:
+        function: maps tensors `[batch, ...]` to values `[batch]` and a list of their gradients, one
+            of the shape of each input, in which an example depends on its own inputs alone. It may
+            read variables, such as a layer's weights.
+        *inputs: floating tensors of rank 2.
+
+    Returns:
+        `[batch]`. It has no second derivative; asking for one raises a `LookupError`.
+    """
+
+    @tf.custom_gradient
+    def values(*inputs):
+        # Stopped, since XLA cannot compile a loop whose gradient two tapes might ask for.
+        value, gradients = function(*map(tf.stop_gradient, inputs))
+
+        @tf.custom_gradient
+        def first_order(*inputs):
+            del inputs
+
+            def no_gradient(*upstream):
+                raise LookupError("This loss has no second derivative.")
+
+            return tuple(gradients), no_gradient
+
+        def gradient(upstream, variables=None):
+            of_inputs = tuple(upstream[:, tf.newaxis] * g for g in first_order(*inputs))
+            if not variables:
+                return of_inputs
+            # Their gradients are sums over the batch, which need the upstream: computed again.
+            with tf.GradientTape() as tape:
+                value, _ = function(*inputs)
+            of_variables = tape.gradient(value, variables, upstream, unconnected_gradients="zero")
+            return of_inputs, of_variables
+
+        return value, gradient
+
+    return values(*inputs)
+
+
+def value_and_gradients(function, *inputs):
+    """The values of a function, and a list of their gradients; see `with_ready_gradients`."""
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        values = function(*inputs)
+    return values, list(tape.gradient(values, inputs, unconnected_gradients="zero"))

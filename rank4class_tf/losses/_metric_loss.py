@@ -1,0 +1,124 @@
+"""What the losses that are metrics of soft ranks share."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, ops
+from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._random import RandomRankingLoss
+
+
+class MetricLoss(RankingLoss):
+    r"""Base of the losses that are a metric of soft ranks, negated; a subclass is its metric.
+
+    $$\ell(s, y) = -\mathrm{metric}(\pi(s), y), \qquad
+    \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
+
+    or the ranks that a `ranker` gives. Add `GumbelNoise` for scores with noise.
+
+    Example:
+        >>> class ApproxRecall(MetricLoss):
+        ...     def metric(self, ranks, lists):
+        ...         return ops.soft_recall(ranks, lists.relevance, k=5)
+        >>> float(ApproxRecall()([0], [[9.0, 0.0, 0.0]])) < -0.9
+        True
+    """
+
+    def __init__(self, temperature: float = 0.1, ranker: Callable | None = None, **kwargs):
+        """Args shared by the losses that are metrics of soft ranks.
+
+        Args:
+            temperature: T > 0 of the sigmoid. The smaller, the closer to the metric, and the
+                smaller the gradient of items that are far apart.
+            ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
+                `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
+                for the best. It takes the place of the sigmoid, whose temperature then counts for
+                nothing.
+            **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+
+        Raises:
+            ValueError: if `temperature` is not > 0 or `ranker` is not callable.
+        """
+        super().__init__(**kwargs)
+        self.temperature = _checks.positive_float("temperature", temperature)
+        if ranker is not None and not callable(ranker):
+            raise ValueError(
+                f"`ranker` must be None, a layer or a function. Received: ranker={ranker!r}."
+            )
+        self.ranker = ranker
+
+    @property
+    def _searches_positives(self):
+        # A ranker ranks all items, whatever the number of positives.
+        return self.ranker is None
+
+    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
+        """The metric of each list, higher for better.
+
+        Args:
+            ranks: `[batch, P]`, of the positives; anything in a column without one.
+            lists: `Lists`, with the positives' `relevance`, `[batch, P]`.
+
+        Returns:
+            `[batch]`.
+        """
+        raise NotImplementedError
+
+    def ranks(self, lists: ops.Lists) -> tf.Tensor:
+        """Soft ranks of the positives, `[batch, P]`."""
+        if self.ranker is None:
+            return ops.sigmoid_ranks(lists, temperature=self.temperature)
+        return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
+
+    def ranks_among_positives(self, lists: ops.Lists) -> tf.Tensor:
+        """Soft ranks of the positives among themselves, `[batch, P]`."""
+        if self.ranker is None:
+            return ops.sigmoid_ranks_among_positives(lists, temperature=self.temperature)
+        return self.ranker(lists.positive_scores, mask=lists.is_positive)
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        return -self.metric(self.ranks(lists), lists)
+
+
+class GumbelNoise(RandomRankingLoss):
+    r"""Averages a loss over scores with Gumbel noise, fresh at each step; goes before the loss.
+
+    $$\frac{1}{m} \sum_{t=1}^{m} \ell\left(\frac{s + G_t}{\beta}\right), \qquad
+    G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
+
+    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
+
+    Example:
+        >>> from rank4class_tf.losses import ApproxMRRLoss
+        >>> class GumbelMRR(GumbelNoise, ApproxMRRLoss):
+        ...     pass
+        >>> float(GumbelMRR(num_samples=4, seed=1)([0], [[99.0, 0.0, 0.0]]))
+        -1.0
+    """
+
+    def __init__(self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs):
+        r"""Args of the noise.
+
+        Args:
+            num_samples: m >= 1. Time grows with m, memory does not.
+            gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
+            **kwargs: those of the loss, and `seed`: see `RandomRankingLoss`.
+
+        Raises:
+            ValueError: if a number is out of range.
+        """
+        super().__init__(**kwargs)
+        self.num_samples = _checks.positive_int("num_samples", num_samples)
+        self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        return ops.mean_over_gumbel_noise(
+            super().compute,
+            lists,
+            num_samples=self.num_samples,
+            gumbel_temperature=self.gumbel_temperature,
+            seed=self.next_seed(),
+        )

@@ -1,0 +1,1 @@
+"""Losses as functions of `Lists`."""

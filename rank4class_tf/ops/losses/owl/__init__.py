@@ -1,0 +1,1 @@
+"""Ordered weighted losses, and stochastic negative mining."""

@@ -1,0 +1,168 @@
+"""Softmax cross-entropy, and its forms in which an item competes with less relevant ones only."""
+
+import tensorflow as tf
+
+from rank4class_tf._lists.lists import Lists, as_lists
+from rank4class_tf._lists.pairs import FEW
+from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.search import searchsorted
+from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.metrics.ndcg import exponential_gain
+
+
+def softmax_loss(
+    scores: TensorLike | Lists,
+    class_ids: TensorLike | None = None,
+    relevance: TensorLike | None = None,
+    mask: TensorLike | None = None,
+    *,
+    temperature: TensorLike = 1.0,
+) -> tf.Tensor:
+    r"""Softmax cross-entropy.
+
+    $$-\sum_i y_i \log \mathrm{softmax}(s / T)_i$$
+
+    Source: Rank4Class, section 4.1.
+
+    Args:
+        scores: `[batch, n]`, or `Lists`, which need no labels; -inf masks an item.
+        class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
+        relevance: `[batch, P]`, the label of each positive; None means 1.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        temperature: > 0.
+
+    Returns:
+        `[batch]`, >= 0.
+
+    Example:
+        >>> softmax_loss([[0.0, 0.0]], [[1]]).numpy()  # log(2)
+        array([0.6931472], dtype=float32)
+    """
+    lists = as_lists(scores, class_ids, relevance, mask).from_top()
+    log_total = lists.log_sum_exp(temperature)[:, tf.newaxis]
+    return lists.sum_over_positives(log_total - lists.positive_scores / temperature)
+
+
+def unique_softmax_loss(
+    scores: TensorLike | Lists,
+    class_ids: TensorLike | None = None,
+    relevance: TensorLike | None = None,
+    mask: TensorLike | None = None,
+    *,
+    temperature: float = 1.0,
+) -> tf.Tensor:
+    r"""Softmax in which each positive competes with the less relevant items only.
+
+    $$-\sum_i (2^{y_i} - 1) \log
+    \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$
+
+    Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
+    TF-Ranking.
+
+    Args:
+        scores: `[batch, n]`, or `Lists`, which need no labels; -inf masks an item.
+        class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
+        relevance: `[batch, P]`, the label of each positive; None means 1.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        temperature: > 0.
+
+    Returns:
+        `[batch]`, >= 0.
+
+    Example:
+        >>> unique_softmax_loss([[0.0, 0.0, 0.0]], [[0, 1]]).numpy()  # 2 log(2)
+        array([1.3862944], dtype=float32)
+    """
+    lists = as_lists(scores, class_ids, relevance, mask)
+    losses = tf.nn.softplus(_log_total(lists, temperature, with_ties=False))
+    return lists.sum_of_positives(exponential_gain(lists.relevance) * losses)
+
+
+def list_mle_loss(
+    scores: TensorLike | Lists,
+    class_ids: TensorLike | None = None,
+    relevance: TensorLike | None = None,
+    mask: TensorLike | None = None,
+    *,
+    temperature: float = 1.0,
+) -> tf.Tensor:
+    r"""Negative log-likelihood of the positives' order, the most relevant first.
+
+    $$-\sum_{i : y_i > 0} \log \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
+
+    Without ties among the labels this is the Plackett-Luce likelihood of ListMLE. Where positives
+    tie, each competes with all of them (Breslow's form): the loss depends on no order of the tied
+    items, and bounds that of every order from above. The order of the items with label 0, which is
+    no information, does not count. With one positive the loss is softmax cross-entropy.
+
+    Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
+
+    Args:
+        scores: `[batch, n]`, or `Lists`, which need no labels; -inf masks an item.
+        class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
+        relevance: `[batch, P]`, the label of each positive; None means 1.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        temperature: > 0.
+
+    Returns:
+        `[batch]`, >= 0.
+
+    Example:
+        >>> list_mle_loss([[0.0, 0.0, 0.0]], [[0, 1]], [[1.0, 2.0]]).numpy()  # log(3) + log(2)
+        array([1.7917595], dtype=float32)
+    """
+    lists = as_lists(scores, class_ids, relevance, mask)
+    losses = _log_total(lists, temperature, with_ties=True)
+    return lists.sum_of_positives(losses)
+
+
+def _log_total(lists, temperature, with_ties):
+    r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items, for each positive i.
+
+    Each sum is relative to scores that are in it, so that no other costs it digits.
+
+    Args:
+        lists: `Positives`.
+        temperature: > 0.
+        with_ties: whether equally relevant items, the positive included, belong to the sum.
+
+    Returns:
+        `[batch, P]`; finite where padded.
+    """
+    negatives = lists.negatives()
+    highest = tf.stop_gradient(negatives.max())[:, tf.newaxis]
+    # Positives are -inf among the negatives, also where they are all there is.
+    total = negatives.sum(lambda s, top: tf.exp((s - top) / temperature), highest, vanishes=True)
+    own = tf.where(lists.is_positive, lists.positive_scores, highest)
+    # The maximum keeps the sum finite, and the graph from being rewritten.
+    relative = tf.maximum((highest - own) / temperature, own.dtype.min / 8)
+    irrelevant = tf.math.log(total)[:, tf.newaxis] + relative
+
+    if lists.num_columns is not None and lists.num_columns <= FEW:
+        relevant = _log_total_by_pairs(own, lists.relevance, temperature, with_ties)
+    else:
+        relevant = _log_total_by_sorting(own, lists.relevance, temperature, with_ties)
+    return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
+
+
+def _log_total_by_pairs(own, relevance, temperature, with_ties):
+    compare = tf.less_equal if with_ties else tf.less
+    other = relevance[:, tf.newaxis, :]
+    competes = compare(other, relevance[:, :, tf.newaxis]) & (other > 0)
+    differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
+    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    return tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
+
+
+def _log_total_by_sorting(own, relevance, temperature, with_ties):
+    # In float64, so that what is far above a score costs it no digits.
+    wide = tf.cast(own, tf.float64) / temperature
+    floor = tf.constant(own.dtype.min / 8, tf.float64)
+    # In falling order of relevance a sum over the less relevant is a suffix.
+    order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
+    ranked = -tf.gather(relevance, order, batch_dims=1)
+    suffix = gather(tf.where(relevance > 0, wide, floor), order)
+    suffix = tf.math.cumulative_logsumexp(suffix, axis=-1, reverse=True)
+    suffix = tf.pad(suffix, [[0, 0], [0, 1]], constant_values=floor)
+    start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
+    return tf.cast(tf.maximum(gather(suffix, start) - wide, floor), own.dtype)

@@ -1,0 +1,1 @@
+"""Metrics as functions of ranks."""

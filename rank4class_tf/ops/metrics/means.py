@@ -1,0 +1,14 @@
+"""Means over the positives of a list."""
+
+import tensorflow as tf
+
+from rank4class_tf._tf.where import where
+
+
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Mean of values `[batch, P]`, `[batch]`; 0 where the weights, >= 0, are."""
+    if values.shape[1] == 1:
+        return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays one.
+    weights = tf.cast(weights, values.dtype)
+    total = tf.reduce_sum(weights * values, axis=-1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))

@@ -1,0 +1,215 @@
+"""Discounted cumulative gain: of exact ranks, with ties in expectation, and of soft ranks."""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf._tf.where import where
+from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties
+
+
+def exponential_gain(relevance: TensorLike) -> tf.Tensor:
+    """Gain `2**y - 1` of a label y.
+
+    Example:
+        >>> exponential_gain([0.0, 1.0, 2.0]).numpy()
+        array([0., 1., 3.], dtype=float32)
+    """
+    return tf.math.expm1(tf.convert_to_tensor(relevance) * np.log(2.0))
+
+
+def logarithmic_discount(rank: TensorLike) -> tf.Tensor:
+    """Discount `1 / log2(1 + r)` of a rank r.
+
+    Example:
+        >>> logarithmic_discount([1.0, 3.0]).numpy()
+        array([1. , 0.5], dtype=float32)
+    """
+    return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
+
+
+_GAINS = {"exponential": exponential_gain, "linear": lambda relevance: relevance}
+_DISCOUNTS = {"logarithmic": logarithmic_discount, "reciprocal": lambda rank: 1 / rank}
+
+
+def get_gain(gain: str | Callable) -> Callable:
+    """Returns a gain by name, or a function as it is.
+
+    Args:
+        gain: `"exponential"`, `"linear"` or a function of labels.
+
+    Raises:
+        ValueError: if it is none of these.
+
+    Example:
+        >>> get_gain("linear")(2.0)
+        2.0
+    """
+    return _get("gain", _GAINS, gain)
+
+
+def get_discount(discount: str | Callable) -> Callable:
+    """Returns a discount by name, or a function as it is.
+
+    Args:
+        discount: `"logarithmic"`, `"reciprocal"` or a function of ranks.
+
+    Raises:
+        ValueError: if it is none of these.
+
+    Example:
+        >>> get_discount("reciprocal")(2.0)
+        0.5
+    """
+    return _get("discount", _DISCOUNTS, discount)
+
+
+def _get(argument, known, value):
+    if callable(value):
+        return value
+    if value in known:
+        return known[value]
+    raise ValueError(
+        f"`{argument}` must be one of {sorted(known)} or callable. Received: {value!r}."
+    )
+
+
+def dcg(
+    ranks: Ranks,
+    k: int | None = None,
+    gain: str | Callable = "exponential",
+    discount: str | Callable = "logarithmic",
+) -> tf.Tensor:
+    r"""Discounted cumulative gain over the first k ranks.
+
+    $$\sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
+    g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
+
+    Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
+
+    Args:
+        ranks: `Ranks`.
+        k: positive integer, or None for all ranks.
+        gain: `"exponential"`, `"linear"` or a function of float64 labels, 0 for 0.
+        discount: `"logarithmic"`, `"reciprocal"` or a function of float64 ranks.
+
+    Returns:
+        `[batch]` float64.
+
+    Example:
+        >>> from rank4class_tf import ops
+        >>> ranks = ops.ranks_of_positives([[3.0, 1.0, 2.0]], [[1]])
+        >>> dcg(ranks).numpy()  # 1 / log2(1 + 3)
+        array([0.5])
+    """
+    return _dcg(ranks, _discounts(ranks, k, discount), gain)
+
+
+def ndcg(
+    ranks: Ranks,
+    k: int | None = None,
+    gain: str | Callable = "exponential",
+    discount: str | Callable = "logarithmic",
+) -> tf.Tensor:
+    r"""Normalised discounted cumulative gain over the first k ranks.
+
+    $$\frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
+
+    The ideal DCG is that of the items in the order of their labels.
+
+    Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
+
+    Args:
+        ranks: `Ranks`.
+        k: positive integer, or None for all ranks.
+        gain: `"exponential"`, `"linear"` or an increasing function of float64 labels, 0 for 0.
+        discount: `"logarithmic"`, `"reciprocal"` or a decreasing function of float64 ranks.
+
+    Returns:
+        `[batch]` float64, in [0, 1]; 0 for a list without positives.
+
+    Example:
+        >>> from rank4class_tf import ops
+        >>> ranks = ops.ranks_of_positives([[3.0, 1.0, 2.0]], [[1]])
+        >>> ndcg(ranks, k=2).numpy()
+        array([0.])
+    """
+    table = _discounts(ranks, k, discount)
+    depth = tf.minimum(tf.size(table), tf.shape(ranks.relevance)[1])
+    ideal = _ideal(get_gain(gain)(tf.math.top_k(ranks.relevance, depth).values), table)
+    return tf.math.divide_no_nan(_dcg(ranks, table, gain), ideal)
+
+
+def soft_ndcg(
+    ranks: TensorLike,
+    relevance: TensorLike,
+    gain: str | Callable = "exponential",
+    discount: str | Callable = "logarithmic",
+) -> tf.Tensor:
+    r"""Normalised discounted cumulative gain of any ranks of the positives, soft ones too.
+
+    $$\frac{1}{\mathrm{idealDCG}} \sum_i g(y_i) \, d(\pi(i)), \qquad
+    g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
+
+    Source: Rank4Class, equation 1.
+
+    Args:
+        ranks: `[batch, P]`, the rank of each positive, >= 1.
+        relevance: `[batch, P]`, its label, 0 where padded.
+        gain: `"exponential"`, `"linear"` or an increasing function of labels, 0 for 0.
+        discount: `"logarithmic"`, `"reciprocal"` or a decreasing function of ranks.
+
+    Returns:
+        `[batch]`, in [0, 1]; 0 for a list without positives.
+
+    Example:
+        >>> soft_ndcg([[3.0]], [[1.0]]).numpy()  # 1 / log2(1 + 3)
+        array([0.5], dtype=float32)
+    """
+    ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
+    discount = get_discount(discount)
+    # What stands in a column without a positive may have no finite discount.
+    ranks = where(relevance > 0, ranks, 1.0)
+    if relevance.shape[1] == 1:
+        # The gain cancels, and the discount at 1 is rounded as the other is, so that the best is 1.
+        share = discount(ranks) / discount(tf.ones_like(ranks))
+        return tf.squeeze(where(relevance > 0, share, relevance), axis=1)  # A NaN stays one.
+    gains = relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
+    total = tf.reduce_sum(gains * discount(ranks), axis=-1)
+    return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
+
+
+def relative_gain(relevance: tf.Tensor) -> tf.Tensor:
+    """`2**y - 1` of labels `[batch, P]`, up to a factor of each list that keeps it finite.
+
+    For what gains cancel in. A list whose labels are below 64 has the factor 1.
+    """
+    excess = tf.nn.relu(tf.reduce_max(relevance, axis=-1, keepdims=True) - 64)
+    scaled = (relevance - excess) * np.log(2.0)
+    far = tf.exp(scaled) - tf.exp(-excess * np.log(2.0))
+    gains = tf.where(excess > 0, far, tf.math.expm1(scaled))
+    return tf.where(relevance > 0, gains, 0)
+
+
+def ideal_dcg(
+    gains: tf.Tensor, top_k: int | None = None, discount: Callable = logarithmic_discount
+) -> tf.Tensor:
+    """Discounted gains `[batch, P]` in their best order, over the first `top_k` ranks, `[batch]`."""
+    best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
+    return _ideal(best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype)))
+
+
+def _ideal(best_gains, table):
+    return tf.linalg.matvec(best_gains, table[: tf.shape(best_gains)[1]])
+
+
+def _dcg(ranks, table, gain):
+    expected = mean_over_ties(table, ranks.above, ranks.tied)
+    return tf.reduce_sum(get_gain(gain)(ranks.relevance) * expected, axis=-1)
+
+
+def _discounts(ranks, k, discount):
+    size = ranks.max_items if k is None else k
+    return get_discount(discount)(tf.range(1, size + 1, dtype=tf.float64))

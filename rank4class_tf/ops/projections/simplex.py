@@ -1,0 +1,158 @@
+r"""Projections on the (n, k)-simplex (Rankmax, section 2).
+
+$$\Delta = \{x : \textstyle\sum_i x_i = k, \; 0 \le x_i \le 1\}, \qquad
+p_\alpha(z) = \arg\min_{x \in \Delta} -\langle z, x \rangle + g(x) / \alpha$$
+
+Since $p_\alpha(z) = p_1(\alpha z)$, everything is written for $\alpha = 1$. A regulariser is
+separable, $g(x) = \sum_i h(x_i)$, and gives $x_i = \min(1, \max(0, (h')^{-1}(z_i - \mu)))$ with the
+threshold $\mu$ for which $\sum_i x_i = k$.
+"""
+
+import tensorflow as tf
+
+from rank4class_tf._lists.lists import Lists, as_lists
+from rank4class_tf._tf.dtypes import as_dtype
+from rank4class_tf._tf.gather import gather
+from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
+
+
+def euclidean_projection(
+    scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
+) -> tf.Tensor:
+    r"""Euclidean projection on the (n, k)-simplex.
+
+    $$x_i = \min(1, \max(0, \alpha (z_i - \mu))), \qquad \textstyle\sum_i x_i = k$$
+
+    Sparsemax is k = 1, $\alpha$ = 1. The Jacobian is exact: with F the items with $0 < x_i < 1$,
+    $J v = \alpha \, 1_F (v - \mathrm{mean}_F v)$.
+
+    Source: Rankmax, equation 8.
+
+    Args:
+        scores: `[batch, n]`; -inf masks an item.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        alpha: > 0, a scalar or `[batch]`; the larger, the closer to the k largest.
+
+    Returns:
+        `[batch, n]`, in [0, 1].
+
+    Raises:
+        ValueError: if `k` exceeds n.
+
+    Example:
+        >>> euclidean_projection([[2.0, 1.5, 0.0]]).numpy()  # mu = 1.25
+        array([[0.75, 0.25, 0.  ]], dtype=float32)
+    """
+
+    return simplex_projection(scores, "euclidean", k, alpha, mask)
+
+
+def entropy_projection(
+    scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
+) -> tf.Tensor:
+    r"""Entropy projection on the (n, k)-simplex.
+
+    $$x_i = \min(1, e^{\alpha z_i} / Z), \qquad \textstyle\sum_i x_i = k$$
+
+    Softmax is k = 1. The Jacobian is exact: with F the items with $x_i < 1$,
+    $J v = \alpha \, x \, 1_F (v - \sum_F x_j v_j / \sum_F x_j)$.
+
+    Source: Rankmax, section 2.2.
+
+    Args:
+        scores: `[batch, n]`; -inf masks an item.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        alpha: > 0, a scalar or `[batch]`, the inverse temperature.
+
+    Returns:
+        `[batch, n]`, in [0, 1].
+
+    Raises:
+        ValueError: if `k` exceeds n.
+
+    Example:
+        >>> entropy_projection([[9.0, 0.0, 0.0]], k=2).numpy()
+        array([[1. , 0.5, 0.5]], dtype=float32)
+    """
+
+    return simplex_projection(scores, "entropy", k, alpha, mask)
+
+
+def simplex_projection(
+    scores: TensorLike,
+    regularizer: str | Regularizer,
+    k: int = 1,
+    alpha: TensorLike = 1.0,
+    mask: TensorLike | None = None,
+) -> tf.Tensor:
+    r"""Projection on the (n, k)-simplex for any separable regulariser $g(x) = \sum_i h(x_i)$.
+
+    $$x_i = \min(1, \max(0, (h')^{-1}(\alpha (z_i - \mu)))), \qquad \textstyle\sum_i x_i = k$$
+
+    A last Newton step gives the exact Jacobian.
+
+    Source: Rankmax, Theorem 2(b).
+
+    Args:
+        scores: `[batch, n]`; -inf masks an item.
+        regularizer: `"euclidean"`, `"entropy"` or a `Regularizer`, such as your own.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        alpha: > 0, a scalar or `[batch]`; the larger, the closer to the k largest.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+
+    Returns:
+        `[batch, n]`, in [0, 1].
+
+    Raises:
+        ValueError: if `k` exceeds n or `regularizer` is unknown.
+
+    Example:
+        >>> simplex_projection([[2.0, 1.5, 0.0]], "euclidean").numpy()  # mu = 1.25
+        array([[0.75, 0.25, 0.  ]], dtype=float32)
+    """
+    regularizer = get_regularizer(regularizer)
+    lists, top, selected = from_kth(scaled_by(as_lists(scores, mask=mask), alpha), k)
+    total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+    threshold = tf.stop_gradient(regularizer.threshold(lists, top, selected))
+
+    def surplus(threshold):
+        return lists.sum(regularizer.project, threshold)[:, tf.newaxis] - total
+
+    with tf.GradientTape() as tape:
+        tape.watch(threshold)
+        left = surplus(threshold)
+    slope = tf.stop_gradient(-tape.gradient(left, threshold))
+    threshold += tf.math.divide_no_nan(surplus(threshold), slope)
+    return lists.map(regularizer.project, threshold)
+
+
+def scaled_by(lists: Lists, alpha: TensorLike) -> Lists:
+    """The lists with scores times alpha, a scalar or `[batch]`."""
+    if isinstance(alpha, float | int) and alpha == 1:
+        return lists
+    alpha = as_dtype(alpha, lists.dtype)
+    return lists.scaled(alpha if alpha.shape.rank == 0 else alpha[:, tf.newaxis])
+
+
+def from_kth(
+    lists: Lists, k: int, limit: tf.Tensor | None = None
+) -> tuple[Lists, tf.Tensor, tf.Tensor]:
+    """The lists relative to their k-th highest score, which costs no digits of what is near.
+
+    Args:
+        lists: `Lists`.
+        k: number of items to select, in [1, n].
+        limit: `[batch]` int32, the most items to select; None for no limit.
+
+    Returns:
+        The lists with that score subtracted, as a constant; the k highest of these `[batch, k]`;
+        and how many are to be selected, `[batch]` int32: a list of fewer items selects all of them.
+    """
+    top, _, selected = lists.top_k(k)
+    if limit is not None:
+        selected = tf.minimum(selected, limit)
+    kth = tf.stop_gradient(gather(top, selected[:, tf.newaxis] - 1))
+    return lists.relative_to(kth), top - kth, selected

@@ -1,0 +1,1 @@
+"""Ranks, exact and soft."""

@@ -1,0 +1,1 @@
+"""Random numbers, random subsets, and work by blocks of classes."""

@@ -1,0 +1,132 @@
+"""The best classes and the ranks of given ones, without scores of all classes at once."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class_tf._types import TensorLike
+
+# Scores of a batch of 256 for one block take 16 MB.
+_BLOCK = 16_384
+
+
+def top_k_by_blocks(
+    score: Callable, num_classes: int, k: int | tf.Tensor, block_size: int = _BLOCK
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Finds the k classes with the highest scores, block by block.
+
+    Args:
+        score: a function of class ids `[m]` that returns their scores `[batch, m]`.
+        num_classes: K, an int.
+        k: in [1, K], an int or a scalar tensor.
+        block_size: classes per block, a positive int; a block has at least k. Memory is
+            O(batch block_size).
+
+    Returns:
+        Scores and class ids, both `[batch, k]`, the best first; of equals the lower id.
+
+    Example:
+        >>> scores = tf.constant([[0.1, 0.3, 0.2]])
+        >>> values, ids = top_k_by_blocks(lambda i: tf.gather(scores, i, axis=1), 3, k=2)
+        >>> ids.numpy()
+        array([[1, 2]], dtype=int32)
+    """
+
+    def merge(best, ids, scores):
+        values, index = tf.math.top_k(scores, k)
+        values = tf.concat([best[0], values], axis=-1)
+        ids_of_values = tf.concat([best[1], tf.gather(ids, index)], axis=-1)
+        values, index = tf.math.top_k(values, k)
+        return values, tf.gather(ids_of_values, index, batch_dims=1)
+
+    def start(ids, scores):
+        values, index = tf.math.top_k(scores, k)
+        return values, tf.gather(ids, index)
+
+    # Python numbers where they can be: XLA needs static shapes.
+    largest = max if isinstance(k, int) else tf.maximum
+    return _over_blocks(score, num_classes, largest(block_size, k), start, merge)
+
+
+def count_above_and_tied_by_blocks(
+    score: Callable,
+    num_classes: int,
+    class_ids: TensorLike,
+    scores_of_ids: TensorLike,
+    block_size: int = _BLOCK,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Counts the classes above and the classes tied with given ones, block by block.
+
+    Args:
+        score: a function of class ids `[m]` that returns their scores `[batch, m]`.
+        num_classes: K, an int.
+        class_ids: integers `[batch, P]`, padded with -1.
+        scores_of_ids: `[batch, P]`, their scores.
+        block_size: classes per block, a positive int. Memory is O(batch block_size).
+
+    Returns:
+        Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same, the
+        class itself counted. Both are 0 where padded or where the score is NaN.
+
+    Example:
+        >>> scores = tf.constant([[0.1, 0.3, 0.1]])
+        >>> above, tied = count_above_and_tied_by_blocks(
+        ...     lambda i: tf.gather(scores, i, axis=1), 3, [[0]], [[0.1]]
+        ... )
+        >>> above.numpy(), tied.numpy()
+        (array([[1]], dtype=int32), array([[2]], dtype=int32))
+    """
+    class_ids = tf.cast(class_ids, tf.int32)
+    own = tf.convert_to_tensor(scores_of_ids)
+    ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
+
+    def count(ids, scores):
+        # In its own block a class would meet its score again, with another rounding error.
+        position = class_ids - ids[0]
+        here = (position >= 0) & (position < tf.size(ids))
+        position = tf.where(here, position, 0)
+        again = tf.gather(scores, position, batch_dims=1)
+
+        def of_column(column):
+            own_column, again_column, here_column = column
+            return [
+                tf.reduce_sum(tf.cast(compare(scores, own_column[:, tf.newaxis]), tf.int32), axis=1)
+                - tf.cast(compare(again_column, own_column) & here_column, tf.int32)
+                for compare in (tf.greater, tf.equal)
+            ]
+
+        # One label at a time, so that no [batch, P, block] tensor appears.
+        columns = [tf.transpose(x) for x in (own, again, here)]
+        counts = tf.map_fn(of_column, columns, fn_output_signature=[tf.int32, tf.int32])
+        return [tf.transpose(x) for x in counts]
+
+    def merge(counts, ids, scores):
+        return [a + b for a, b in zip(counts, count(ids, scores), strict=True)]
+
+    above, others = _over_blocks(score, num_classes, block_size, count, merge)
+    return above * ranked, (others + 1) * ranked
+
+
+def _over_blocks(score, num_classes, block_size, start, merge):
+    """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`."""
+    smallest = min if isinstance(block_size, int) else tf.minimum
+    size = smallest(block_size, num_classes)
+    state = start(tf.range(size), score(tf.range(size)))
+
+    def step(block, *state):
+        # The last block is as wide as the others; what it has in common with them counts once.
+        first = tf.minimum(block * size, num_classes - size)
+        ids = first + tf.range(size)
+        scores = score(ids)
+        seen = (ids < block * size)[tf.newaxis]
+        scores = tf.where(seen, tf.constant(-float("inf"), scores.dtype), scores)
+        return block + 1, *merge(state, ids, scores)
+
+    state = [tf.convert_to_tensor(x) for x in state]
+    _, *state = tf.while_loop(
+        lambda block, *_: block * size < num_classes,
+        step,
+        (tf.constant(1), *state),
+        parallel_iterations=1,  # More blocks at once would take their memory at once.
+    )
+    return state

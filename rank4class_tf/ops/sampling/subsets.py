@@ -1,0 +1,99 @@
+"""Random subsets, of many classes or of the items of each list."""
+
+import functools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.sampling import random
+
+
+def sample_distinct(
+    num_classes: int, size: int, seed: TensorLike, batch: int | tf.Tensor = 1
+) -> tf.Tensor:
+    r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
+
+    The first `size` different ones of a sequence of independent draws; they are in random order.
+    The sequence ends before there are so many with a probability below 2**-64, that is with less
+    than one of all seeds; then class 0 stands in for the rest. Time and memory are O(batch size),
+    whatever K is. All shapes are static, for XLA.
+
+    Args:
+        num_classes: K, an int in [1, 2**31).
+        size: how many of them, an int in [1, K].
+        seed: integer tensor `[2]`; the same seed gives the same subsets.
+        batch: how many subsets, an int or a scalar tensor.
+
+    Returns:
+        `[batch, size]` int32.
+
+    Raises:
+        ValueError: if `size` is not in [1, K].
+
+    Example:
+        >>> ids = sample_distinct(3_000_000, 4, seed=[1, 2])
+        >>> ids.shape, len(set(ids[0].numpy()))
+        (TensorShape([1, 4]), 4)
+    """
+    if not 1 <= size <= num_classes:
+        raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
+    if 2 * size >= num_classes:
+        keys = tf.cast(random.bits([batch, num_classes], seed), tf.int64)
+        return tf.argsort(keys, axis=-1)[:, :size]
+
+    draws = int(size) + _most_repeats(num_classes, size)
+    total = batch * draws
+    row = tf.range(total, dtype=tf.int64) // draws
+    ids = random.uniform_integers([total], seed, num_classes)
+    # For each draw, how many different ones stand before the first of its kind, over all rows, then
+    # in its own row. Rows follow each other, so theirs are a range.
+    _, order = tf.unique(row * num_classes + ids)
+    order = tf.reshape(order, [batch, draws])
+    order -= order[:, :1]
+    position = tf.cast(row, tf.int32) * draws + tf.reshape(order, [-1])
+    distinct = tf.math.unsorted_segment_max(tf.cast(ids, tf.int32), position, total)
+    return tf.maximum(tf.reshape(distinct, [batch, draws])[:, :size], 0)
+
+
+def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf.Tensor:
+    """Samples items of each list uniformly without replacement, independently for each list.
+
+    Time is O(n log B).
+
+    Args:
+        seed: `[2]` integers; the same seed gives the same sample.
+        eligible: `[batch, n]` booleans, the items to sample from.
+        num_sampled: B, positive integer.
+
+    Returns:
+        `[batch, B]` int32 ids of items in random order; -1 at the end of a list with fewer than B
+        eligible items, which are then all there.
+
+    Example:
+        >>> sorted(sample_items([1, 2], [[True, False, True]], num_sampled=3).numpy()[0].tolist())
+        [-1, 0, 2]
+    """
+    eligible = tf.convert_to_tensor(eligible)
+    # Equal keys, in 2**23, would favour the lower id; the bias is beyond measure.
+    keys = tf.where(eligible, random.uniform(tf.shape(eligible), seed), -1.0)
+    missing = tf.maximum(num_sampled - tf.shape(keys)[1], 0)
+    keys = tf.pad(keys, [[0, 0], [0, missing]], constant_values=-1.0)
+    keys, ids = tf.math.top_k(keys, num_sampled)
+    return tf.where(keys < 0, -1, ids)
+
+
+@functools.lru_cache
+def _most_repeats(num_classes, size):
+    """How many draws are not new, until `size` are; exceeded with a probability below 2**-64.
+
+    With i different ones there, a draw repeats one with probability i / K, so the repeats before
+    the next new one are geometric. This is Chernoff's bound on their sum.
+    """
+    repeated = np.arange(size) / num_classes
+    bounds = []
+    for exponent in np.log(num_classes / max(size - 1, 1)) * np.linspace(0.02, 0.98, 49):
+        log_moment = np.sum(np.log1p(-repeated) - np.log1p(-repeated * np.exp(exponent)))
+        bounds.append((log_moment + 64 * math.log(2)) / exponent)
+    return math.ceil(min(bounds))
