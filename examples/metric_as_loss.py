@@ -15,27 +15,25 @@ from rank4class_tf import data, losses, metrics, ops
 
 
 @keras.utils.register_keras_serializable()
-class ApproxAPLoss(losses.RankingLoss):
+class ApproxAPLoss(losses.MetricLoss):
     """Negative average precision with soft ranks."""
 
-    def compute(self, scores, class_ids, relevance):
+    def metric(self, ranks, lists):
         """The formula."""
-        among = ops.sigmoid_ranks_among_positives(scores, class_ids)
-        return -ops.soft_average_precision(ops.sigmoid_ranks(scores, class_ids), among, relevance)
+        return ops.soft_average_precision(ranks, self.ranks_among_positives(lists), lists.relevance)
 
 
 @keras.utils.register_keras_serializable()
-class ApproxRecallLoss(losses.RankingLoss):
+class ApproxRecallLoss(losses.MetricLoss):
     """Negative recall@k with soft ranks and a soft cutoff."""
 
     def __init__(self, k=1, **kwargs):
         super().__init__(**kwargs)
         self.k = k
 
-    def compute(self, scores, class_ids, relevance):
+    def metric(self, ranks, lists):
         """The formula."""
-        ranks = ops.sigmoid_ranks(scores, class_ids)
-        return -ops.soft_recall(ranks, relevance, self.k)
+        return ops.soft_recall(ranks, lists.relevance, self.k)
 
 
 def train(loss, splits, epochs):

@@ -169,7 +169,9 @@ CASES = {
     "top_16_svm": Case(ours("ordered_weighted_loss", rank_weights=weights("TopKWeights", 16))),
     "weston_watkins": Case(ours("ordered_weighted_loss", rank_weights=weights("UniformWeights"))),
     "power_law_svm": Case(ours("ordered_weighted_loss", rank_weights=weights("PowerLawWeights"))),
-    "lee": Case(ours("ordered_weighted_loss", kind="binary", rank_weights=weights("UniformWeights"))),
+    "lee": Case(
+        ours("ordered_weighted_loss", kind="binary", rank_weights=weights("UniformWeights"))
+    ),
     "snm_64": Case(ours("stochastic_negative_mining_loss", num_sampled=64)),
     "warp": Case(ours("warp_loss")),
     "warp_sampled": Case(ours("warp_loss", num_trials=64)),

@@ -75,8 +75,8 @@ def test_other_arguments_than_those_of_the_name_raise():
 
 def test_objects_of_users_pass_through():
     class Loss(r4c.losses.RankingLoss):
-        def compute(self, scores, class_ids, relevance):
-            return tf.zeros_like(scores[:, 0])
+        def compute(self, lists):
+            return tf.zeros_like(lists.relevance[:, 0])
 
     loss, metric = Loss(), r4c.metrics.MacroAverage(r4c.metrics.MRR(), 6)
     assert r4c.losses.get(loss) is loss

@@ -12,16 +12,9 @@ from rank4class_tf._tf import top
 from rank4class_tf._tf.gather import scatter_add
 
 
-def most_positives(labels: Labels) -> int | None:
-    """The most positives that a list can have; None if only running tells."""
-    bounds = [labels.relevance.shape[1], labels.max_positives]
-    return min((bound for bound in bounds if bound is not None), default=None)
-
-
 def are_surely_few(labels: Labels) -> bool:
     """Whether no list can have more than a few positives."""
-    most = most_positives(labels)
-    return most is not None and most <= FEW
+    return labels.max_positives is not None and labels.max_positives <= FEW
 
 
 def over_positives(function: Callable, labels: Labels, compact: bool = True):
@@ -40,19 +33,12 @@ def over_positives(function: Callable, labels: Labels, compact: bool = True):
         The result of the function.
     """
     if are_surely_few(labels):
-        return function(*_most_relevant(labels, most_positives(labels)))
+        return function(*_most_relevant(labels, labels.max_positives))
     return tf.cond(
         tf.reduce_all(labels.num_positives <= FEW),
         lambda: function(*_most_relevant(labels, FEW)),
-        lambda: function(*(_compact if compact else in_place)(labels)),
+        lambda: function(*(_compact(labels) if compact else (labels.positives, labels.relevance))),
     )
-
-
-def in_place(labels: Labels) -> tuple[tf.Tensor, tf.Tensor]:
-    """The positives in the columns where they stand, padded with -1, and their relevance."""
-    if labels.class_ids is not None:
-        return labels.class_ids, labels.relevance
-    return labels.positives, tf.nn.relu(labels.relevance)
 
 
 def _most_relevant(labels, columns):
@@ -60,14 +46,14 @@ def _most_relevant(labels, columns):
     ids, relevance = labels.class_ids, labels.relevance
     width = relevance.shape[1]
     if width == columns:
-        return in_place(labels)
+        return labels.positives, relevance
     if width is None:
         missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
         relevance = tf.pad(relevance, missing)
         ids = ids if ids is None else tf.pad(ids, missing)
     relevance, places = top.top_k(relevance, columns)
     ids = places if ids is None else tf.gather(ids, places, batch_dims=1)
-    return tf.where(relevance > 0, ids, -1), tf.nn.relu(relevance)
+    return tf.where(relevance > 0, ids, -1), relevance
 
 
 def _compact(labels):

@@ -24,11 +24,11 @@ class Labels(NamedTuple):
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         class_ids: `[batch, P]` int32, the items with a positive label, padded with -1 anywhere;
             None where `relevance` is that of all items.
-        relevance: `[batch, P]`, the label of each, 0 where padded; or `[batch, n]`, of which the
-            labels above 0 are positive.
+        relevance: `[batch, P]`, the label of each, 0 where padded; or `[batch, n]`, 0 for an item
+            that is not positive.
         invalid: `[batch]` booleans, True where the labels break the rules. Only in graph mode; in
             eager mode such labels raise.
-        max_positives: the most positives that a list of relevance labels may have, an int, or None.
+        max_positives: the most positives that a list can have, an int; None if only running tells.
     """
 
     scores: tf.Tensor
@@ -129,7 +129,7 @@ def padded_ids(
         bad |= ids != tf.floor(ids)
     rule = f"`{argument}` must hold class ids in [0, {num_classes}), or -1 for padding"
     invalid = _check(bad, ids, rule)
-    return tf.cast(where(~bad, ids, -1), tf.int32), invalid
+    return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), invalid
 
 
 def distinct_ids(ids: tf.Tensor) -> tf.Tensor:
@@ -178,7 +178,7 @@ def list_weights(
     weights = tf.cast(weights, labels.scores.dtype)
     if labels.class_ids is not None:
         weights = tf.gather(weights, tf.maximum(labels.class_ids, 0), batch_dims=1)
-    relevance = tf.nn.relu(labels.relevance)
+    relevance = labels.relevance
     total = tf.reduce_sum(relevance, axis=-1)
     # An item that counts for nothing may weigh anything.
     weighted = tf.math.multiply_no_nan(weights, relevance)
@@ -220,9 +220,10 @@ def _from_ids(ids, scores, inferred):
     ids, invalid = padded_ids(ids, scores.shape[1] or tf.shape(scores)[1])
     if one_hot is not False:
         invalid |= one_hot
-    ids = _distinct_among(ids, tf.shape(scores))
-    relevance = tf.cast(ids >= 0, scores.dtype)
-    return Labels(scores, None, ids, relevance, invalid)
+    width = ids.shape[1]
+    if width != 1:
+        ids = _distinct_among(ids, tf.shape(scores))
+    return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), invalid, width)
 
 
 def _distinct_among(ids, shape):
@@ -253,12 +254,12 @@ def _from_relevance(labels, scores, max_positives):
         rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
         invalid |= _check(count > max_positives, count, rule)
     labels = where(~invalid, labels, 0)
-    return Labels(scores, labels >= 0, None, labels, invalid, max_positives)
+    bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
+    mask, relevance = labels >= 0, tf.nn.relu(labels)
+    return Labels(scores, mask, None, relevance, invalid, min(bounds, default=None))
 
 
-def excluded_items(
-    exclude: TensorLike, scores_shape: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
+def excluded_items(exclude: TensorLike, scores_shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Brings the items to leave out to a mask.
 
     Args:

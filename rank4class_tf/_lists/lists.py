@@ -31,6 +31,7 @@ class Lists:
 
     Attributes:
         relevance: `[batch, P]`, the label of each positive, 0 in other columns.
+        num_columns: P, None where only running tells.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Lists:
         self._positive_scores = positive_scores
         self._masked_as = masked_as
         self.relevance = relevance
+        self.num_columns: int | None = relevance.shape[1]
 
     # What there is.
 
@@ -96,11 +98,6 @@ class Lists:
     def is_positive(self) -> tf.Tensor:
         """`[batch, P]` booleans, which columns hold a positive."""
         return self.relevance > 0
-
-    @property
-    def num_columns(self) -> int | None:
-        """P, None where only running tells."""
-        return self.relevance.shape[1]
 
     @property
     def num_columns_of_items(self) -> int | tf.Tensor:
@@ -316,7 +313,6 @@ class Lists:
             function: takes lists like these, and the two tensors that they read. It returns values
                 `[batch]` and their gradients with respect to the tensors.
         """
-
         return with_ready_gradients(
             lambda *tensors: function(self.on(*tensors), *tensors),
             self._floored,
@@ -327,14 +323,11 @@ class Lists:
         """The same labels on the tensors that `with_ready_gradients` hands out."""
         return Lists(floored, self._class_ids, self.relevance, positive_scores)
 
-    def sum_over_positives(self, values: tf.Tensor) -> tf.Tensor:
-        """Sum over the positives of relevance times values `[batch, P]`, `[batch]`."""
-        return self.sum_of_positives(self.relevance * values)
-
     def sum_of_positives(self, values: tf.Tensor) -> tf.Tensor:
         """Sum over the positives of values `[batch, P]`, `[batch]`."""
-        values = where(self.is_positive, values, 0.0)
-        return tf.squeeze(values, axis=1) if self.num_columns == 1 else tf.reduce_sum(values, axis=-1)
+        if self.num_columns == 1:
+            return tf.squeeze(tf.where(self.relevance > 0, values, 0), axis=1)
+        return tf.reduce_sum(where(self.is_positive, values, 0.0), axis=-1)
 
     def keep_nan(self, losses: tf.Tensor) -> tf.Tensor:
         """Losses `[batch]`, NaN where a score of the list is, which sorting may hide."""
@@ -385,28 +378,26 @@ def as_lists(
             )
     if relevance is None:
         relevance = tf.ones_like(class_ids, scores.dtype)
+    relevance = where(class_ids >= 0, tf.cast(relevance, scores.dtype), 0.0)
     mask = None if mask is None else tf.convert_to_tensor(mask)
     return of_columns(floor(scores, mask), class_ids, relevance)
 
 
-def of_columns(
-    floored: tf.Tensor, class_ids: tf.Tensor | None, relevance: tf.Tensor
-) -> Lists:
+def of_columns(floored: tf.Tensor, class_ids: tf.Tensor | None, relevance: tf.Tensor) -> Lists:
     """Lists from tensors that are known to be right.
 
     Args:
         floored: `[batch, n]`, from `floor`.
         class_ids: `[batch, P]` int32, padded with -1; None if the columns are those of the items.
-        relevance: `[batch, P]`; anything in a column without a positive.
+        relevance: `[batch, P]`, 0 in a column without a positive.
     """
-    if class_ids is None:
-        return Lists(floored, None, tf.nn.relu(relevance))
-    relevance = where(class_ids >= 0, tf.cast(relevance, floored.dtype), 0.0)
-    if class_ids.shape[1] != 1:
-        best = tf.argmax(relevance, axis=-1, output_type=tf.int32)
-        best = tf.gather(class_ids, best[:, tf.newaxis], batch_dims=1)
-        class_ids = tf.where(relevance > 0, class_ids, best)
-    return Lists(floored, tf.maximum(class_ids, 0), relevance)
+    if class_ids is not None:
+        if class_ids.shape[1] != 1:
+            best = tf.argmax(relevance, axis=-1, output_type=tf.int32)
+            best = tf.gather(class_ids, best[:, tf.newaxis], batch_dims=1)
+            class_ids = tf.where(relevance > 0, class_ids, best)
+        class_ids = tf.maximum(class_ids, 0)
+    return Lists(floored, class_ids, relevance)
 
 
 def floor(
@@ -418,29 +409,28 @@ def floor(
         scores: `[batch, n]`; -inf masks an item too.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         counted: `[batch]` booleans, False for a list that has no loss, whatever its scores: it gets
-            harmless ones, and no gradient. None if all count.
+            harmless ones, which its loss must not read. None if all count.
     """
-    if counted is not None:
-        scores = _zeros_unless(counted, scores)
-    floored = _with_floor(scores)
-    return floored if mask is None else where(mask, floored, floored.dtype.min / 8)
+    lowest = _lowest(scores.dtype)
+
+    @tf.custom_gradient
+    def floored(scores):
+        # A NaN stays one.
+        scores = tf.maximum(scores, lowest)
+        if mask is not None:
+            scores = tf.raw_ops.Select(
+                condition=mask, x=scores, y=tf.fill(tf.shape(scores), lowest)
+            )
+        if counted is not None:
+            scores = tf.raw_ops.Select(condition=counted, x=scores, y=tf.zeros_like(scores))
+        return scores, lambda upstream: upstream
+
+    return floored(scores)
 
 
 def _lowest(dtype):
     """The score of a masked item, a scalar."""
     return tf.constant(dtype.min / 8, dtype)
-
-
-@tf.custom_gradient
-def _with_floor(scores):
-    # A NaN stays one.
-    return tf.maximum(scores, _lowest(scores.dtype)), lambda upstream: upstream
-
-
-@tf.custom_gradient
-def _zeros_unless(condition, scores):
-    """The scores where the condition holds, else zeros, whose gradient is 0 as it comes."""
-    return where(condition, scores, 0.0), lambda upstream: (None, upstream)
 
 
 def _differences(scores, class_ids):

@@ -251,7 +251,9 @@ class SampledScores(Head):
         """
         class_ids, _ = _labels.padded_ids(class_ids, self.num_classes)
         scores = self._score(self._unit(tf.cast(encodings, tf.float32)), tf.maximum(class_ids, 0))
-        return ops.count_above_and_tied_by_blocks(self._scorer(encodings), self.num_classes, class_ids, scores)
+        return ops.count_above_and_tied_by_blocks(
+            self._scorer(encodings), self.num_classes, class_ids, scores
+        )
 
     def export_embeddings(self, path):
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.

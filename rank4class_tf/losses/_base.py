@@ -10,7 +10,6 @@ from rank4class_tf._lists.columns import are_surely_few, over_positives
 from rank4class_tf._lists.labels import check_label_format, list_weights, parse
 from rank4class_tf._lists.lists import Lists, floor, of_columns
 from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
-from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
 
@@ -80,20 +79,21 @@ class RankingLoss(keras.losses.Loss):
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
-        valid = ~labels.invalid
-        counted = labels.has_positive & valid
+        counted = labels.has_positive & ~labels.invalid
         losses = self._losses(labels, floor(labels.scores, labels.mask, counted))
-        return where(counted, losses, where(valid, tf.zeros_like(losses), float("nan")))
+        nan = tf.constant(float("nan"), losses.dtype)
+        return tf.where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
 
     def _losses(self, labels, floored):
         """`compute` on as few columns as hold all positives."""
-        if not self._searches_positives:
+        few = are_surely_few(labels)
+        if not self._searches_positives or few and labels.class_ids is not None:
             return self.compute(of_columns(floored, labels.class_ids, labels.relevance))
 
         def of_positives(floored, *columns):
             return self.compute(of_columns(floored, *columns))
 
-        if are_surely_few(labels):
+        if few:
             return over_positives(functools.partial(of_positives, floored), labels)
 
         def ready(floored):

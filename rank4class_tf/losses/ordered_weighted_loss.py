@@ -49,7 +49,6 @@ class OrderedWeightedLoss(OrderedLoss):
         """The formula."""
         return ops.ordered_weighted_loss(lists, **self.formula)
 
-
     @classmethod
     def crammer_singer(cls, **kwargs):
         """The multiclass SVM of Crammer and Singer (2001): the highest negative alone."""

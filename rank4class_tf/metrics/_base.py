@@ -100,9 +100,7 @@ class RankingMetric(keras.metrics.Metric):
         values = tf.where(labels.invalid[:, tf.newaxis], nan, values)
         weights = tf.cast(counted, tf.float64)
         if sample_weight is not None:
-            sample_weight = list_weights(
-                sample_weight, y_true, y_pred, self.label_format, exclude
-            )
+            sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format, exclude)
             weights *= tf.cast(sample_weight, tf.float64)
         return values, weights
 
@@ -159,23 +157,15 @@ class CutoffMetric(RankingMetric):
             ValueError: if a cutoff is not a positive integer or, where `all_ranks`, None.
         """
         several = isinstance(k, (list, tuple))
-        cutoffs = tuple(self._check_cutoff(c) for c in (k if several else [k]))
+        # The cutoffs, one or more, None for all ranks.
+        self.cutoffs = cutoffs = tuple(self._check_cutoff(c) for c in (k if several else [k]))
         if len(set(cutoffs)) < len(cutoffs) or not cutoffs:
             raise ValueError(f"`k` must list different cutoffs, at least one. Received: k={k!r}.")
         self.k = cutoffs if several else cutoffs[0]
         self.num_results = len(cutoffs)
+        self.depth = None if None in cutoffs else max(cutoffs)
         family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
         super().__init__(name=name or (family if several else self._name_at(family, k)), **kwargs)
-
-    @property
-    def cutoffs(self):
-        """The cutoffs, one or more, None for all ranks."""
-        return self.k if isinstance(self.k, tuple) else (self.k,)
-
-    @property
-    def depth(self):
-        """The highest cutoff, None for all ranks."""
-        return None if None in self.cutoffs else max(self.cutoffs)
 
     @property
     def result_names(self):

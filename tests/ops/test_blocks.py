@@ -36,7 +36,9 @@ def test_ranks(scores, block_size):
     class_ids = np.array([[0, 102], [9, 10], [50, -1], [-1, -1]])
     own = np.take_along_axis(scores, np.maximum(class_ids, 0), axis=1)
     own[1, 1] = np.nan
-    above, tied = ops.count_above_and_tied_by_blocks(scorer(scores), 103, class_ids, own, block_size)
+    above, tied = ops.count_above_and_tied_by_blocks(
+        scorer(scores), 103, class_ids, own, block_size
+    )
     there = (class_ids >= 0) & ~np.isnan(own)
     expected = (scores[:, None] > own[:, :, None]).sum(-1) * there
     np.testing.assert_array_equal(above, expected)
@@ -48,7 +50,9 @@ def test_own_score_counts_once_whatever_its_rounding(scores):
     for noise in (-1e-6, 1e-6):
         noisy = scores.copy()
         noisy[:, 20] += noise
-        above, tied = ops.count_above_and_tied_by_blocks(scorer(noisy), 103, np.full([4, 1], 20), own, 8)
+        above, tied = ops.count_above_and_tied_by_blocks(
+            scorer(noisy), 103, np.full([4, 1], 20), own, 8
+        )
         np.testing.assert_array_equal(above[:, 0], (scores > own).sum(-1))
         np.testing.assert_array_equal(tied[:, 0], (scores == own).sum(-1))
 

@@ -87,7 +87,9 @@ def test_equals_the_definition(rng, kind, phi, name):
     scores = tf.constant(lists[0])
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        losses = ops.ordered_weighted_loss(scores, *lists[1:], kind=kind, phi=phi, rank_weights=weights)
+        losses = ops.ordered_weighted_loss(
+            scores, *lists[1:], kind=kind, phi=phi, rank_weights=weights
+        )
     gradient = tape.gradient(losses, scores)
     expected = [oracle(*one, kind, phi, theta) for one in zip(*lists, strict=True)]
     np.testing.assert_allclose(losses, [e[0] for e in expected], rtol=1e-12, atol=1e-14)
@@ -155,7 +157,9 @@ def test_convex_on_random_segments(rng, kind, phi, name):
     y = rng.integers(0, 8, size=(200, 1))
 
     def loss(scores):
-        return ops.ordered_weighted_loss(scores, y, kind=kind, phi=phi, rank_weights=weights).numpy()
+        return ops.ordered_weighted_loss(
+            scores, y, kind=kind, phi=phi, rank_weights=weights
+        ).numpy()
 
     chord = (1 - t[:, 0]) * loss(a) + t[:, 0] * loss(b)
     assert (loss((1 - t) * a + t * b) <= chord * (1 + 1e-12) + 1e-12).all()
@@ -181,7 +185,9 @@ def test_bounds_the_retrieval_loss(rng, phi, k):
         pairwise = ops.ordered_weighted_loss(scores, y, phi=phi, rank_weights=weights).numpy()
         assert (pairwise >= miss - 1e-12).all()
         if phi in CONVEX:
-            binary = ops.ordered_weighted_loss(scores, y, kind="binary", phi=phi, rank_weights=weights)
+            binary = ops.ordered_weighted_loss(
+                scores, y, kind="binary", phi=phi, rank_weights=weights
+            )
             assert (binary.numpy() >= 2 * miss - 1e-12).all()
 
 

@@ -127,9 +127,7 @@ def test_fenchel_young_against_its_definition(regularizer, seed):
     with tf.GradientTape() as tape:
         tape.watch(scores)
         padded = np.concatenate([ids, [-1]])[None].astype(np.int32)
-        value = ops.fenchel_young_loss(
-            scores, padded, regularizer=regularizer, k=k, alpha=alpha
-        )
+        value = ops.fenchel_young_loss(scores, padded, regularizer=regularizer, k=k, alpha=alpha)
     np.testing.assert_allclose(value, [reference(z)], atol=1e-9)
     gradient = tape.gradient(value, scores)[0]
     np.testing.assert_allclose(gradient, projections.slope(reference, z), atol=1e-6)

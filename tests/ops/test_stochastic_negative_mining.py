@@ -101,7 +101,9 @@ def test_lists_with_few_negatives_take_all(rng, kind):
     class_ids, relevance = np.array([[1, -1], [0, 2]]), np.array([[2.0, 0], [1, 3]])
     weights = ops.TopKWeights(3)
     drawn = loss(scores, class_ids, relevance, num_sampled=6, kind=kind, weights=weights)
-    expected = ops.ordered_weighted_loss(scores, class_ids, relevance, kind=kind, rank_weights=weights)
+    expected = ops.ordered_weighted_loss(
+        scores, class_ids, relevance, kind=kind, rank_weights=weights
+    )
     np.testing.assert_allclose(drawn, expected, rtol=1e-12)
 
 

@@ -104,4 +104,5 @@ def adaptive_fenchel_young_loss(
     total = lists.sum_over_differences(lambda d: violation(d, 1.0)) - 1
     squares = lists.sum_over_differences(lambda d: violation(d, 1.0) ** 2) - 1
     # total**2 / (1 + total), written so that it does not overflow.
-    return lists.sum_over_positives((squares / (1 + total) + total * (total / (1 + total))) / 2)
+    losses = (squares / (1 + total) + total * (total / (1 + total))) / 2
+    return lists.sum_of_positives(lists.relevance * losses)

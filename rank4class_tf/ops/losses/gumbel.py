@@ -67,9 +67,7 @@ def mean_over_gumbel_noise(
     return lists.with_ready_gradients(mean)
 
 
-def gumbel_noise(
-    shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32
-) -> tf.Tensor:
+def gumbel_noise(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -> tf.Tensor:
     r"""Independent draws of the standard Gumbel distribution, $-\log(-\log U)$.
 
     Args:

@@ -52,22 +52,17 @@ def rankmax_loss(
         array([0.4054651], dtype=float32)
     """
     lists = as_lists(scores, class_ids, relevance, mask)
-    inverse = _inverse_of_one(lists, margin) if k == 1 else _inverse_of_k(lists, k, margin)
-    # Below 1 the projection is cut, and a NaN stays one.
+    # 1 over the projection, before that is cut at 1; a NaN stays one.
+    inverse = lists.sum_of_violations(margin) / margin if k == 1 else _of_k(lists, k, margin)
     losses = tf.math.log(tf.where(inverse <= 1, tf.ones_like(inverse), inverse))
-    total = lists.sum_over_positives(losses)
+    total = lists.sum_of_positives(lists.relevance * losses)
     if positive_reduction == "mean":
         return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
     return total
 
 
-def _inverse_of_one(lists, margin):
-    """1 over the projection of each positive, `[batch, P]`."""
-    return lists.sum_of_violations(margin) / margin
-
-
-def _inverse_of_k(lists, k, margin):
-    """The same before the projection is cut at 1."""
+def _of_k(lists, k, margin):
+    """1 over the projection of each positive before that is cut at 1, `[batch, P]`."""
     level, top, columns, selected = lowest_in_support(lists, k)
     tail = lists.without(columns).sum_of_violations(margin, level)
     top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)

@@ -40,7 +40,8 @@ def softmax_loss(
     """
     lists = as_lists(scores, class_ids, relevance, mask).from_top()
     log_total = lists.log_sum_exp(temperature)[:, tf.newaxis]
-    return lists.sum_over_positives(log_total - lists.positive_scores / temperature)
+    losses = log_total - lists.positive_scores / temperature
+    return lists.sum_of_positives(lists.relevance * losses)
 
 
 def unique_softmax_loss(

@@ -67,7 +67,7 @@ def warp_loss(
         losses = _exact(negatives, of_ranks, margin)
     else:
         losses = _sampled(negatives, of_ranks, margin, num_trials, seed)
-    return lists.keep_nan(lists.sum_over_positives(losses))
+    return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))
 
 
 def _exact(negatives, of_ranks, margin):

@@ -104,7 +104,7 @@ def dcg(
         >>> dcg(ranks).numpy()  # 1 / log2(1 + 3)
         array([0.5])
     """
-    return _dcg(ranks, _discounts(ranks, k, discount), gain)
+    return _dcg(ranks, get_gain(gain)(ranks.relevance), _discounts(ranks, k, discount))
 
 
 def ndcg(
@@ -136,10 +136,9 @@ def ndcg(
         >>> ndcg(ranks, k=2).numpy()
         array([0.])
     """
-    table = _discounts(ranks, k, discount)
-    depth = tf.minimum(tf.size(table), tf.shape(ranks.relevance)[1])
-    ideal = _ideal(get_gain(gain)(tf.math.top_k(ranks.relevance, depth).values), table)
-    return tf.math.divide_no_nan(_dcg(ranks, table, gain), ideal)
+    table, gains = _discounts(ranks, k, discount), get_gain(gain)(ranks.relevance)
+    best = tf.math.top_k(gains, tf.minimum(tf.size(table), tf.shape(gains)[1])).values
+    return tf.math.divide_no_nan(_dcg(ranks, gains, table), _ideal(best, table))
 
 
 def soft_ndcg(
@@ -205,9 +204,8 @@ def _ideal(best_gains, table):
     return tf.linalg.matvec(best_gains, table[: tf.shape(best_gains)[1]])
 
 
-def _dcg(ranks, table, gain):
-    expected = mean_over_ties(table, ranks.above, ranks.tied)
-    return tf.reduce_sum(get_gain(gain)(ranks.relevance) * expected, axis=-1)
+def _dcg(ranks, gains, table):
+    return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
 
 
 def _discounts(ranks, k, discount):

@@ -55,9 +55,7 @@ def rankmax(
     return tf.where(lists.is_positive[..., tf.newaxis], projection, 0)
 
 
-def lowest_in_support(
-    lists: Lists, k: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+def lowest_in_support(lists: Lists, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     r"""For each positive the score a margin below which the support ends, $\min(z_y, z_{[k]})$.
 
     Args:

@@ -105,7 +105,9 @@ class Regularizer:
             below = enough(middle)
             return tf.where(below, middle, low), tf.where(below, high, middle)
 
-        low, high = tf.while_loop(lambda *_: True, halve, (low, high), maximum_iterations=_MAX_STEPS)
+        low, high = tf.while_loop(
+            lambda *_: True, halve, (low, high), maximum_iterations=_MAX_STEPS
+        )
         return (low + high) / 2
 
 

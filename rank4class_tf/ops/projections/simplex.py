@@ -45,7 +45,6 @@ def euclidean_projection(
         >>> euclidean_projection([[2.0, 1.5, 0.0]]).numpy()  # mu = 1.25
         array([[0.75, 0.25, 0.  ]], dtype=float32)
     """
-
     return simplex_projection(scores, "euclidean", k, alpha, mask)
 
 
@@ -77,7 +76,6 @@ def entropy_projection(
         >>> entropy_projection([[9.0, 0.0, 0.0]], k=2).numpy()
         array([[1. , 0.5, 0.5]], dtype=float32)
     """
-
     return simplex_projection(scores, "entropy", k, alpha, mask)
 
 

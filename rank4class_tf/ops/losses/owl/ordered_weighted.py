@@ -88,14 +88,17 @@ def against(
             return lists.sum_over_items(lambda s, p: f(p - s), vanishes=True)
 
         of_pairs = _weighted_sum(sum_over, phi, rank_weights, lists)
-        return scale * lists.sum_over_positives(of_pairs)
+        return scale * lists.sum_of_positives(lists.relevance * of_pairs)
 
     def sum_over_negatives(lists, f):
         return lists.sum(lambda s: f(-s), vanishes=True)
 
     of_negatives = scale * _weighted_sum(sum_over_negatives, phi, rank_weights, lists)
     total_relevance = tf.reduce_sum(lists.relevance, axis=-1)
-    return lists.sum_over_positives(phi(lists.positive_scores)) + total_relevance * of_negatives
+    return (
+        lists.sum_of_positives(lists.relevance * phi(lists.positive_scores))
+        + total_relevance * of_negatives
+    )
 
 
 def _weighted_sum(sum_over, phi, rank_weights, lists):

@@ -1,0 +1,62 @@
+"""Gradients of all losses and options, for short and long lists, few and many positives.
+
+Blocks, padding and sorting set in at sizes that short lists do not reach. There a value can be
+right and its gradient NaN, where a branch that `tf.where` leaves out is infinite.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from .tables import LOSSES
+
+# Each size stands for a path: one block, several blocks, a last block with padding, sorting.
+SIZES = [(1, 1), (2, 1), (17, 16), (40, 40), (70, 15), (100, 11), (200, 16), (300, 3), (300, 33)]
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name),
+]
+
+
+def sizes(case):
+    """All sizes for the losses of pairs, whose paths differ; a random few more for each loss."""
+    rng = np.random.default_rng(len(case.name))
+    drawn = [(n, int(rng.integers(1, min(n, 40) + 1))) for n in rng.integers(2, 300, size=3)]
+    return SIZES + drawn
+
+
+@pytest.mark.parametrize("form", ["ids", "relevance"])
+def test_gradients_are_finite_and_right(case, form):
+    for n, num_positives in sizes(case):
+        if "rankmax" in case.name and n < 3 or "fenchel" in case.name and n < 3:
+            continue  # k items of n are to be selected.
+        rng = np.random.default_rng(100 * n + num_positives)
+        scores, direction = rng.normal(size=(2, 2, n))
+        ids = np.stack([rng.permutation(n)[:num_positives] for _ in range(2)])
+        ids[1, 1:][rng.random(num_positives - 1) < 0.5] = -1
+        labels = ids
+        if form == "relevance":
+            labels = np.zeros((2, n))
+            for row, of_row in zip(labels, ids, strict=True):
+                row[of_row[of_row >= 0]] = rng.integers(1, 4, size=(of_row >= 0).sum())
+            if n == 1:
+                continue  # A single column is a column of ids.
+        label_format = form if n > 1 else None
+
+        def value(step):
+            loss = case.make(reduction="none", label_format=label_format)  # noqa: B023
+            return loss(labels, scores + step * direction).numpy()  # noqa: B023
+
+        loss = case.make(reduction="none", label_format=label_format)
+        x = tf.constant(scores)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = loss(labels, x)
+        gradient = tape.gradient(y, x).numpy()
+        where = f"n = {n}, P = {num_positives}"
+        assert np.isfinite(gradient).all(), where
+        expected = (value(1e-6) - value(-1e-6)) / 2e-6
+        actual = np.sum(gradient * direction, axis=1)
+        scale = 1 + np.abs(gradient).sum(axis=1)
+        np.testing.assert_allclose(actual / scale, expected / scale, atol=2e-5, err_msg=where)

@@ -1,0 +1,156 @@
+"""What the base of the losses offers to those who write one."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import ops
+
+
+class DenseRanks(r4c.losses.RankingLoss):
+    """A loss with weights of its own."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(1)
+        self.dense.build((None, 1))
+
+    def compute(self, lists):
+        scores = tf.squeeze(self.dense(lists.scores[..., tf.newaxis]), axis=-1)
+        shifted = tf.where(lists.mask, scores, 0.0)
+        return tf.reduce_sum(shifted, axis=-1) + ops.softmax_loss(lists)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_loss_may_own_variables(mode, frozen, rng):
+    """With labels of more items than are few, where gradients are made together with values."""
+    loss = DenseRanks()
+    loss.dense.trainable = not frozen
+    labels = (rng.random((3, 30)) < 0.3).astype(np.float32)
+    labels[:, 3] = -1
+    scores = tf.constant(rng.normal(size=(3, 30)), tf.float32)
+    kernel = loss.dense.trainable_variables if not frozen else loss.dense.non_trainable_variables
+    kernel = kernel[0].value if hasattr(keras, "ops") else kernel[0]
+
+    def step(scores):
+        with tf.GradientTape() as tape:
+            tape.watch([scores, kernel])
+            value = loss(labels, scores)
+        return value, tape.gradient(value, [scores, kernel])
+
+    if mode != "eager":
+        step = tf.function(step, jit_compile=mode == "xla")
+    value, (of_scores, of_kernel) = step(scores)
+    assert np.isfinite(value) and np.isfinite(of_scores).all()
+    np.testing.assert_array_equal(of_scores[:, 3], 0.0)
+    valid = labels >= 0
+    np.testing.assert_allclose(of_kernel[0, 0], (scores * valid).numpy().sum() / 3, rtol=1e-4)
+
+
+def test_a_metric_of_ones_own_is_a_loss(rng):
+    class Recall(r4c.losses.MetricLoss):
+        def metric(self, ranks, lists):
+            return ops.soft_recall(ranks, lists.relevance, k=3)
+
+    def exact(scores, mask):
+        """Ranks by comparing all pairs."""
+        above = (scores[:, tf.newaxis] > scores[..., tf.newaxis]) & mask[:, tf.newaxis]
+        ranks = 1 + tf.reduce_sum(tf.cast(above, scores.dtype), axis=-1)
+        return tf.where(mask, ranks, 0)
+
+    labels = (rng.random((5, 40)) < 0.4).astype(np.float32)
+    labels[:, ::7] = -1
+    scores = rng.normal(size=(5, 40)).astype(np.float32)
+    for kwargs in ({"temperature": 1e-4}, {"ranker": exact}):
+        value = Recall(reduction="none", **kwargs)(labels, scores).numpy()
+        for row, of_row, v in zip(labels, scores, value, strict=True):
+            present = of_row[row >= 0]
+            order = np.argsort(-present)
+            ranks = np.empty(len(present))
+            ranks[order] = np.arange(1, len(present) + 1)
+            hits = 1 / (1 + np.exp(-(3.5 - ranks[row[row >= 0] > 0])))
+            np.testing.assert_allclose(v, -hits.mean(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "make", [r4c.losses.ApproxNDCGLoss, r4c.losses.ApproxMRRLoss, r4c.losses.GumbelApproxMRRLoss]
+)
+def test_a_ranker_takes_the_place_of_the_sigmoid(make, rng):
+    """One that is the sigmoid gives the same, with many positives too."""
+
+    def sigmoid(scores, mask):
+        pairs = tf.sigmoid((scores[:, tf.newaxis] - scores[..., tf.newaxis]) / 0.1)
+        pairs = tf.where(mask[:, tf.newaxis], pairs, 0)
+        return tf.where(mask, 0.5 + tf.reduce_sum(pairs, axis=-1), 0)
+
+    kwargs = {"seed": 3} if "Gumbel" in make.__name__ else {}
+    labels = rng.integers(-1, 3, size=(4, 50)).astype(np.float32)
+    scores = rng.normal(size=(4, 50)).astype(np.float32)
+    results = []
+    for ranker in (None, sigmoid):
+        x = tf.constant(scores)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = make(ranker=ranker, **kwargs)(labels, x)
+        results.append((value, tape.gradient(value, x)))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-4, atol=1e-6)
+
+
+def test_relevance_above_what_a_gain_can_hold(rng):
+    """2**y - 1 is infinite from 128 on in float32; ratios of gains are not."""
+    scores = rng.normal(size=(1, 9)).astype(np.float32)
+    labels = np.array([[130.0, 131, 0, 0, 129, 0, 0, 0, 0]], np.float32)
+    small = np.where(labels > 0, labels - 60, 0).astype(np.float32)
+    weights = r4c.losses.NDCGLambdaWeights()
+    for loss in (
+        r4c.losses.ApproxNDCGLoss(),
+        r4c.losses.PairwiseLogisticLoss(lambda_weights=weights),
+        r4c.losses.PairwiseHingeLoss(lambda_weights=weights),
+    ):
+        value = loss(labels, scores)
+        np.testing.assert_allclose(value, loss(small, scores), rtol=1e-5)
+
+
+def test_alpha_keeps_its_digits():
+    scores = np.array([[0.3, -0.2, 1.1]])
+    for loss in (
+        r4c.losses.FenchelYoungLoss(alpha=0.7),
+        r4c.losses.FenchelYoungLoss("entropy", alpha=0.7),
+    ):
+        exact = 0.7 * scores
+        expected = type(loss)(loss.regularizer)([0], exact) / 0.7
+        np.testing.assert_allclose(loss([0], scores), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "labels", [np.eye(4, dtype=bool), np.eye(4, dtype=np.int32), np.eye(4, dtype=np.uint8)]
+)
+def test_one_hot_labels_of_another_width_raise(labels, rng):
+    """They are not ids 0 and 1."""
+    scores = rng.normal(size=(4, 5)).astype(np.float32)
+    with pytest.raises(ValueError, match="y_true"):
+        r4c.losses.SoftmaxLoss()(labels, scores)
+    with pytest.raises(ValueError, match="Received: bool"):
+        r4c.losses.SoftmaxLoss(label_format="ids")(np.eye(4, dtype=bool), scores)
+    if labels.dtype == np.int32:
+        graph = tf.function(r4c.losses.SoftmaxLoss())
+        assert np.isnan(graph(labels, scores))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in ops.__all__ if n.endswith("_loss") and n != "gumbel_approx_ndcg_loss"]
+)
+def test_operations_take_class_ids_of_each_shape(name, rng):
+    scores, ids = rng.normal(size=(3, 6)), np.array([1, 5, 0])
+    kwargs = {"rank_weights": [1.0]} if "weight" in name or name in ("warp_loss",) else {}
+    if name == "stochastic_negative_mining_loss":
+        kwargs = {"rank_weights": [1.0], "num_sampled": 2, "seed": [1, 2]}
+    function = getattr(ops, name)
+    expected = function(scores, ids[:, np.newaxis], **kwargs)
+    np.testing.assert_array_equal(function(scores, ids, **kwargs), expected)
+    with pytest.raises(ValueError, match="`class_ids` must have the shape"):
+        function(scores, ids[:, np.newaxis, np.newaxis], **kwargs)
