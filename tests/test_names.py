@@ -7,12 +7,22 @@ import rank4class_tf as r4c
 from rank4class_tf._registry import snake_case
 
 
+BASES = {
+    "GumbelNoise",
+    "Head",
+    "MetricLoss",
+    "RandomRankingLoss",
+    "RankingLoss",
+    "RankingMetric",
+}
+
+
 def public_classes(module, base):
     public = {name: getattr(module, name) for name in module.__all__}
     return [
         name
         for name, value in public.items()
-        if isinstance(value, type) and issubclass(value, base) and value is not base
+        if isinstance(value, type) and issubclass(value, base) and name not in BASES
     ]
 
 

@@ -17,18 +17,10 @@ class RankingLoss(keras.losses.Loss):
     """Base of the losses; a subclass is its formula and its configuration.
 
     **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
-    ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred` are
-    `[batch, n]`. The result is one value per list, reduced by Keras. Masked items change nothing; a
-    list without positives has loss 0 and gradient 0.
+    ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred`
+    are `[batch, n]`. The result is one value per list, reduced by Keras. Masked items change
+    nothing; a list without positives has loss 0 and gradient 0.
     """
-
-    # How many of the highest negatives the loss reads, so that a model may find these among many
-    # without gradients and score them alone; None for all. The loss has to say so itself.
-    num_mined: int | None = None
-
-    # Whether the formula takes a pass over the items for each positive, or sorts the positives. One
-    # that does not takes labels of all items as they are, without a search for the positives.
-    _searches_positives: bool = True
 
     def __init__(
         self,
@@ -60,6 +52,22 @@ class RankingLoss(keras.losses.Loss):
         )
         self.label_format = label_format
         self.max_positives = max_positives
+
+    @property
+    def num_mined(self) -> int | None:
+        """How many of the highest negatives the loss reads; None for all.
+
+        A model may find these among many without gradients and score them alone.
+        """
+        return None
+
+    @property
+    def _searches_positives(self) -> bool:
+        """Whether the formula takes a pass over the items for each positive, or sorts these.
+
+        One that does not takes labels of all items as they are, without a search for positives.
+        """
+        return True
 
     def compute(self, lists: Lists) -> tf.Tensor:
         """The formula: `Lists` -> `[batch]`.

@@ -1,8 +1,9 @@
 """What the losses over ordered negatives share: their arguments."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._base import RankingLoss
 
 for _cls in (
@@ -23,7 +24,7 @@ class OrderedLoss(RankingLoss):
         self,
         kind: str = "pairwise",
         phi: str | Callable = "hinge",
-        rank_weights: ops.RankWeights | Sequence[float] | None = None,
+        rank_weights: ops.RankWeights | TensorLike | None = None,
         **kwargs,
     ):
         """Args shared by the losses over ordered negatives.

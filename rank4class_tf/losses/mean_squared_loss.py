@@ -32,7 +32,9 @@ class MeanSquaredLoss(RankingLoss):
         0.625
     """
 
-    _searches_positives = False
+    @property
+    def _searches_positives(self):
+        return False
 
     def __init__(self, positive_weight=1.0, positive_target=1.0, **kwargs):
         super().__init__(**kwargs)

@@ -28,7 +28,9 @@ class SoftmaxLoss(RankingLoss):
         0.6931471...
     """
 
-    _searches_positives = False
+    @property
+    def _searches_positives(self):
+        return False
 
     def __init__(self, temperature: float | TemperatureAnnealing = 1.0, **kwargs):
         super().__init__(**kwargs)

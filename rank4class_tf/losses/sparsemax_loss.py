@@ -27,7 +27,9 @@ class SparsemaxLoss(RankingLoss):
         0.25
     """
 
-    _searches_positives = False
+    @property
+    def _searches_positives(self):
+        return False
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

@@ -19,8 +19,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     \sum_y w_y \Big( \varphi(v_y) + \sum_{j=1}^B \vartheta_j \varphi(-v_{[j]}) \Big)$$
 
     An unbiased estimate of the ordered weighted loss with the weights
-    `N / B * ops.snm_expected_weights(rank_weights, B, N)`, which still bounds the 0/1 loss of the k best
-    for `TopKWeights(k)`.
+    `N / B * ops.snm_expected_weights(rank_weights, B, N)`, which still bounds the 0/1 loss of
+    the k best for `TopKWeights(k)`.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and lemma 2.

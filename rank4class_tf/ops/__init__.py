@@ -2,8 +2,8 @@
 
 Conventions: a loss takes scores `[batch, n]`, class ids `[batch]` or `[batch, P]`, padded with -1,
 the relevance `[batch, P]` of each positive, and a mask `[batch, n]`, or `Lists`, which hold all of
-these. A metric takes the positives' `Ranks`, in which a NaN score ranks last and -inf is a score; its
-`soft_` form takes any ranks `[batch, P]`, such as those of `sigmoid_ranks` or of a learned sorter.
+these. A metric takes the positives' `Ranks`, in which a NaN score ranks last and -inf is a score;
+its `soft_` form takes any ranks `[batch, P]`, those of `sigmoid_ranks` or of a learned sorter.
 """
 
 from rank4class_tf._lists.lists import Lists, as_lists

@@ -7,7 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import ops
 from rank4class_tf.losses import ApproxNDCGLoss, GumbelApproxNDCGLoss
-from rank4class_tf.ops import random
+from rank4class_tf.ops.sampling import random
 
 from ..ops import listwise_oracles as oracles
 

@@ -1,6 +1,5 @@
 """Weighted approximate-rank pairwise loss, WARP (Weston et al. 2011)."""
 
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -19,7 +18,7 @@ def warp_loss(
     relevance: TensorLike | None = None,
     mask: TensorLike | None = None,
     *,
-    rank_weights: RankWeights | Sequence[float],
+    rank_weights: RankWeights | TensorLike,
     margin: float = 1.0,
     num_trials: int | None = None,
     seed: TensorLike | None = None,

@@ -75,7 +75,8 @@ def soft_average_precision(
         `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
-        >>> soft_average_precision([[1.0, 4.0]], [[1.0, 2.0]], [[1.0, 1.0]]).numpy()  # (1 + 2 / 4) / 2
+        >>> ap = soft_average_precision([[1.0, 4.0]], [[1.0, 2.0]], [[1.0, 1.0]])
+        >>> ap.numpy()  # (1 + 2 / 4) / 2
         array([0.75], dtype=float32)
     """
     ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)

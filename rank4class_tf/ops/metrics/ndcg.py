@@ -195,7 +195,7 @@ def relative_gain(relevance: tf.Tensor) -> tf.Tensor:
 def ideal_dcg(
     gains: tf.Tensor, top_k: int | None = None, discount: Callable = logarithmic_discount
 ) -> tf.Tensor:
-    """Discounted gains `[batch, P]` in their best order, over the first `top_k` ranks, `[batch]`."""
+    """Gains `[batch, P]` in their best order, discounted, over the first `top_k` ranks."""
     best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
     return _ideal(best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ def ordered_weighted_loss(
     *,
     kind: str = "pairwise",
     phi: str | Callable = "hinge",
-    rank_weights: RankWeights | Sequence[float],
+    rank_weights: RankWeights | TensorLike,
 ) -> tf.Tensor:
     r"""Ordered weighted loss; the negatives are the items that are not positive.
 
@@ -67,7 +67,7 @@ def against(
     lists: Lists,
     kind: str,
     phi: str | Callable,
-    rank_weights: RankWeights | Sequence[float],
+    rank_weights: RankWeights | TensorLike,
     scale: TensorLike = 1.0,
 ) -> tf.Tensor:
     """The ordered weighted loss of positives against all items of the lists, `[batch]`.

@@ -79,7 +79,7 @@ class Ramp(_config.Configured):
         return 1 - tf.clip_by_value(margins / self.width, 0, 1)
 
 
-_BY_NAME = {
+_BY_NAME: dict[str, Callable] = {
     "hinge": hinge,
     "squared_hinge": squared_hinge,
     "logistic": logistic,

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _config
 from rank4class_tf._tf.binomial import log_binomial
+from rank4class_tf._types import TensorLike
 
 
 class RankWeights(_config.Configured):
@@ -17,12 +18,15 @@ class RankWeights(_config.Configured):
     The leading ones cost a search for the highest scores, the constant costs a sum alone.
 
     Attributes:
-        num_leading: how many weights lead; None means all.
         tail: the weight of all the others, >= 0.
     """
 
-    num_leading: int | None
     tail: float = 0.0
+
+    @property
+    def num_leading(self) -> int | None:
+        """How many weights lead; None means all."""
+        raise NotImplementedError
 
     def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """The first `n` weights, `[n]`, where n <= `num_leading`."""
@@ -196,7 +200,7 @@ class ListedWeights(RankWeights):
         return tf.constant(self.values, dtype)[:n]
 
 
-def get_rank_weights(weights: RankWeights | Sequence[float]) -> RankWeights:
+def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
     """Returns `weights` as a `RankWeights`; a list or an array becomes `ListedWeights`.
 
     Example:
@@ -207,7 +211,7 @@ def get_rank_weights(weights: RankWeights | Sequence[float]) -> RankWeights:
 
 
 def snm_expected_weights(
-    rank_weights: RankWeights | Sequence[float], num_sampled: int, num_negatives: int
+    rank_weights: RankWeights | TensorLike, num_sampled: int, num_negatives: int
 ) -> tf.Tensor:
     r"""Weights of the loss that stochastic negative mining estimates without bias.
 

@@ -1,7 +1,7 @@
 """Stochastic negative mining (Reddi et al. 2019)."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -22,7 +22,7 @@ def stochastic_negative_mining_loss(
     seed: TensorLike,
     kind: str = "pairwise",
     phi: str | Callable = "hinge",
-    rank_weights: RankWeights | Sequence[float],
+    rank_weights: RankWeights | TensorLike,
     rescale: bool = True,
 ) -> tf.Tensor:
     r"""Ordered weighted loss of a random sample of the negatives.
