@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _files
 from rank4class_tf import metrics as _metrics
 from rank4class_tf.models import ExtremeClassifier
 
@@ -66,24 +66,30 @@ class Evaluation:
         """Writes a row for each list: its rank, and value and weight of each metric.
 
         Args:
-            path: a file that ends in `.csv`, or in `.parquet`, which needs pyarrow.
+            path: a file that ends in `.csv`, or in `.parquet`, which needs pyarrow. It gets its
+                name when it is whole.
 
         Raises:
             ValueError: if the name ends otherwise.
+            OSError: if it cannot be written, as on a full disk; a file of that name stays then.
         """
         columns = {"rank": self.ranks}
         for name in self.values:
             columns |= {name: self.values[name], f"{name}_weight": self.weights[name]}
         ending = os.path.splitext(path)[1]
         if ending == ".csv":
-            with open(path, "w", newline="", encoding="utf-8") as file:
+            with (
+                _files.replacing(path) as temporary,
+                open(temporary, "w", newline="", encoding="utf-8") as file,
+            ):
                 writer = csv.writer(file)
                 writer.writerow(columns)
                 writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
         elif ending == ".parquet":
             from pyarrow import parquet, table
 
-            parquet.write_table(table(columns), path)
+            with _files.replacing(path) as temporary:
+                parquet.write_table(table(columns), temporary)
         else:
             raise ValueError(f"`path` must end in .csv or .parquet. Received: {path!r}.")
 

@@ -430,7 +430,9 @@ def main(argv=None):
         tables.append(table(batch, n, {name: run(name, batch, n, args) for name in args.losses}))
         print(tables[-1], flush=True)
         if args.out:
-            args.out.write_text("\n".join(tables))
+            from rank4class_tf import _files  # Whose import of TensorFlow children do not need.
+
+            _files.write_text(args.out, "\n".join(tables))
 
 
 if __name__ == "__main__":

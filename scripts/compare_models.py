@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from tensorflow import keras
 
 import rank4class_tf as r4c
+from rank4class_tf import _files
 
 METRICS = ["top_k_accuracy@1", "top_k_accuracy@5", "ndcg@5"]
 
@@ -64,7 +65,8 @@ def plot(evaluations, path):
     )
     axes.title.set_fontsize(10)
     axes.legend()
-    figure.savefig(path, dpi=150)
+    with _files.replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def main(argv=None):

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from rank4class_tf import ops
+from rank4class_tf import _files, ops
 
 CORNERS = np.array([(1, 1, 0), (1, 0, 1), (0, 1, 1)])
 # One lands inside, one on an edge and one in a corner.
@@ -52,7 +52,8 @@ def draw(path):
     axis.set_box_aspect((1, 1, 1), zoom=0.9)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    with _files.replacing(path) as temporary:
+        figure.savefig(temporary, dpi=100)
 
 
 def main():

@@ -5,6 +5,8 @@ import time
 
 import numpy as np
 
+from rank4class_tf import _files
+
 
 def cached(path, settings, make, needs=()):
     """A run from its file, or made now and put there.
@@ -22,7 +24,7 @@ def cached(path, settings, make, needs=()):
     start = time.process_time()
     result = {**settings, **make()}
     result["cpu_seconds"] = time.process_time() - start
-    path.write_text(json.dumps(result))
+    _files.write_text(path, json.dumps(result))
     print(f"{path.stem}: {result['cpu_seconds']:.0f} CPU s", flush=True)
     return result
 
@@ -80,8 +82,8 @@ def report(folder, text, runs, draw, plot):
         draw: a function that draws the plot to a path; it may miss matplotlib.
         plot: the name of the plot's file.
     """
-    (folder / "results.md").write_text(text)
-    (folder / "results.json").write_text(json.dumps(runs, indent=1))
+    _files.write_text(folder / "results.md", text)
+    _files.write_text(folder / "results.json", json.dumps(runs, indent=1))
     print(text)
     try:
         draw(folder / plot)

@@ -29,6 +29,7 @@ from examples.classify_as_ranking import (
     train,
     with_encoder,
 )
+from rank4class_tf import _files
 from scripts import experiments
 
 LOSSES = {
@@ -144,7 +145,7 @@ def main(argv=None):
                 for metric, value in test.items():
                     cells.setdefault((metric, head, loss), []).append(value)
         text = table(cells, rates, args.seeds[: index + 1], args)
-        (args.out / "table.md").write_text(text)
+        _files.write_text(args.out / "table.md", text)
     print(text)
 
 

@@ -32,6 +32,7 @@ from tensorflow import keras
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import rank4class_tf as r4c
+from rank4class_tf import _files
 from scripts import experiments
 
 # What the paper's Table 2 has for its smallest dataset.
@@ -231,7 +232,8 @@ def draw(tuning, path):
             axis.set_ylabel(metric)
     axes[0, 0].legend(fontsize=6, ncols=3)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with _files.replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110)
 
 
 def parse_args(argv=None):

@@ -30,7 +30,7 @@ from tensorflow import keras
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from examples import extreme_classification as example
-from rank4class_tf import metrics, ops
+from rank4class_tf import _files, metrics, ops
 from scripts import experiments
 
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
@@ -214,7 +214,8 @@ def draw(results, path):
         axes.set_ylabel(f"ratio to {BASELINE}")
         axes.set_title(name)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
-    figure.savefig(path, dpi=110)
+    with _files.replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110)
 
 
 def parse_args(argv=None):

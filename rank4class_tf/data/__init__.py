@@ -1,5 +1,9 @@
-"""Real datasets as tf.data pipelines of `(features, class_ids)`; they need the `data` extra."""
+"""Real datasets as tf.data pipelines of `(features, class_ids)`; they need the `data` extra.
 
+`elwc` writes and reads TF-Ranking's files, without the extra.
+"""
+
+from rank4class_tf.data import elwc
 from rank4class_tf.data._digits import digits
 from rank4class_tf.data._extreme import (
     extreme_classification,
@@ -18,6 +22,7 @@ __all__ = [
     "Splits",
     "UserItems",
     "digits",
+    "elwc",
     "extreme_classification",
     "from_pairs",
     "goemotions",

@@ -4,7 +4,7 @@ import gzip
 
 import numpy as np
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _files
 from rank4class_tf.data import _sparse
 
 
@@ -114,18 +114,19 @@ def write_extreme_classification(path, points, num_features, num_labels):
     """Writes points in the format of the Extreme Classification Repository.
 
     Args:
-        path: the file; one that ends in `.gz` is packed.
+        path: the file; one that ends in `.gz` is packed. It gets its name when it is whole.
         points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
         num_features: number of features.
         num_labels: number of labels.
 
     Raises:
         ValueError: if a number is out of range.
+        OSError: if the file cannot be written, as on a full disk; one of that name stays then.
     """
     num_features = _checks.positive_int("num_features", num_features)
     num_labels = _checks.positive_int("num_labels", num_labels)
     points = list(points)
-    with _open(path, "wt") as file:
+    with _files.replacing(path) as temporary, _open(temporary, "wt") as file:
         file.write(f"{len(points)} {num_features} {num_labels}\n")
         for number, (labels, ids, values) in enumerate(points, start=1):
             _check_range(path, number + 1, "label", labels, num_labels)

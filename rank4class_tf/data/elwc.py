@@ -5,15 +5,12 @@ with a label of 1 for the right one. Written with `write(lists(...), path)`, it 
 TF-Ranking pipeline; `read` and `read_classes` bring it back. None of this needs TF-Ranking.
 """
 
-import contextlib
-import glob
-
 import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks
-from rank4class_tf.data import _splits
+from rank4class_tf.data import _shards, _splits
 
 CLASS_ID, LABEL, MASK = "class_id", "label", "mask"
 FEATURES = "features"
@@ -98,6 +95,9 @@ def serialize(context, examples):
 def write(lists, path, num_shards=1):
     """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns.
 
+    The files get their names when all are whole. The last list of each carries, in a field that
+    other readers skip, how many lists there are, by which `read` knows an incomplete set.
+
     Args:
         lists: pairs of context and examples, see `serialize`; read once, never all in memory.
         path: the beginning of the files' names.
@@ -108,25 +108,18 @@ def write(lists, path, num_shards=1):
 
     Raises:
         ValueError: if `num_shards` is not a positive integer.
+        tf.errors.OpError: if a file cannot be written, as on a full disk.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
-    count = 0
-    with contextlib.ExitStack() as stack:
-        shards = [
-            stack.enter_context(tf.io.TFRecordWriter(f"{path}-{shard:05}-of-{num_shards:05}"))
-            for shard in range(num_shards)
-        ]
-        for context, examples in lists:
-            shards[count % num_shards].write(serialize(context, examples))
-            count += 1
-    return count
+    return _shards.write((serialize(*each) for each in lists), path, num_shards)
 
 
 def read(pattern, context_spec, example_spec, batch_size, list_size=None):
     """Reads lists as batches of features.
 
     Args:
-        pattern: the files, with `*` and `?`.
+        pattern: the files, with `*` and `?`. Of a set `-of-0000N`, each file that it would match
+            must be there, and be whole as far as it tells; files of other writers need not tell.
         context_spec: name -> `tf.io.FixedLenFeature` of the context.
         example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value`, which
             stands where a list is filled up: -1 for the label, as losses and metrics expect.
@@ -140,7 +133,8 @@ def read(pattern, context_spec, example_spec, batch_size, list_size=None):
         filled up.
 
     Raises:
-        ValueError: if no file matches, a number is out of range, or a default value is missing.
+        ValueError: if no file matches, the set is incomplete, a number is out of range, or a
+            default value is missing.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     if list_size is not None:
@@ -150,9 +144,7 @@ def read(pattern, context_spec, example_spec, batch_size, list_size=None):
             raise ValueError(
                 f"`example_spec` must have default values. Received: {name!r}, {spec}."
             )
-    files = sorted(glob.glob(str(pattern)))
-    if not files:
-        raise ValueError(f"`pattern` must match at least one file. Received: {str(pattern)!r}.")
+    files = _shards.find(pattern)
     descriptor = b"bytes://" + _descriptor_set()
 
     def parse(serialized):

@@ -8,7 +8,8 @@ from rank4class_tf.data import elwc
 class WriteELWC(beam.PTransform):
     """Writes a collection of lists to TFRecord files of `ExampleListWithContext`.
 
-    The files are `<path>-00000-of-0000N`, as those of `elwc.write`; Beam chooses the order.
+    The files are `<path>-00000-of-0000N`, as those of `elwc.write`; Beam chooses the order. They do
+    not tell how many lists there are, so that `elwc.read` cannot find that one was cut.
 
     Args:
         path: the beginning of the files' names.

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _files, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
 from rank4class_tf._tf.gather import gather
@@ -260,14 +260,17 @@ class SampledScores(Head):
 
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, and of length
-                1 where the layer scales them: inner products with them rank as the layer does.
+                1 where the layer scales them: inner products with them rank as the layer does. It
+                gets its name when it is whole.
+
+        Raises:
+            OSError: if it cannot be written, as on a full disk; a file of that name stays then.
         """
         table = _keras.variable(self.class_embeddings)
-        rows = np.lib.format.open_memmap(path, "w+", np.float32, tuple(table.shape))
-        for start in range(0, self.num_classes, _ROWS_WRITTEN_AT_ONCE):
-            ids = tf.range(start, min(start + _ROWS_WRITTEN_AT_ONCE, self.num_classes))
-            rows[start : start + len(ids)] = self._unit(tf.gather(table, ids))
-        rows.flush()
+        starts = range(0, self.num_classes, _ROWS_WRITTEN_AT_ONCE)
+        ids = (tf.range(i, min(i + _ROWS_WRITTEN_AT_ONCE, self.num_classes)) for i in starts)
+        blocks = (self._unit(tf.gather(table, rows)) for rows in ids)
+        _files.write_rows(path, tuple(table.shape), blocks)
 
     def _scorer(self, encodings):
         encodings = self._unit(tf.cast(encodings, tf.float32))

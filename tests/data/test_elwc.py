@@ -178,3 +178,115 @@ def test_errors(call, message):
 def test_other_types_are_refused():
     with pytest.raises(TypeError, match="Received: x="):
         elwc.serialize({"x": 1j}, [])
+
+
+def count_lists(pattern):
+    return sum(len(batch["query"]) for batch in elwc.read(pattern, CONTEXT, EXAMPLES, 16))
+
+
+def lists_of(count):
+    return [({"query": np.float32([row, 0])}, [{"label": 1.0}] * (row % 3)) for row in range(count)]
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A pattern of 40 lists in two files, and their names."""
+    assert elwc.write(lists_of(40), tmp_path / "f", num_shards=2) == 40
+    assert count_lists(tmp_path / "f*") == 40
+    return tmp_path / "f*", [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)]
+
+
+def as_another_writer(names):
+    """Writes 40 lists to files in turns, without what tells their number."""
+    for shard, name in enumerate(names):
+        with tf.io.TFRecordWriter(str(name)) as file:
+            for each in lists_of(40)[shard :: len(names)]:
+                file.write(elwc.serialize(*each))
+
+
+def cut(name, records):
+    """Cuts the last records off a file; each has 16 bytes around it."""
+    lengths = [len(record.numpy()) + 16 for record in tf.data.TFRecordDataset(str(name))]
+    with open(name, "r+b") as file:
+        file.truncate(sum(lengths[:-records]))
+
+
+@pytest.mark.parametrize("another_writer", [False, True])
+def test_a_missing_file_is_an_error(sharded, another_writer):
+    pattern, names = sharded
+    if another_writer:
+        as_another_writer(names)
+        assert count_lists(pattern) == 40
+    names[1].unlink()
+    with pytest.raises(ValueError, match="all files of a set.*missing: .*f-00001-of-00002"):
+        count_lists(pattern)
+    # What is asked for is there.
+    assert count_lists(names[0]) == 20
+    assert count_lists(str(names[0]).replace("-00000-", "-0000[0]-")) == 20
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_an_empty_file_is_an_error(sharded, shard):
+    pattern, names = sharded
+    names[shard].write_bytes(b"")
+    with pytest.raises(ValueError, match=rf"f-0000{shard}-of-00002', which is empty and .* 20 "):
+        count_lists(pattern)
+
+
+def test_an_empty_file_of_another_writer_warns(sharded):
+    pattern, names = sharded
+    as_another_writer(names)
+    names[0].write_bytes(b"")
+    with pytest.warns(UserWarning, match="an empty file: .*f-00000-of-00002"):
+        assert count_lists(pattern) == 20
+
+
+def test_fewer_lists_than_files(tmp_path):
+    elwc.write(lists_of(2), tmp_path / "f", num_shards=3)
+    assert (tmp_path / "f-00002-of-00003").stat().st_size == 0
+    assert count_lists(tmp_path / "f*") == 2
+    (tmp_path / "f-00001-of-00003").write_bytes(b"")
+    with pytest.raises(ValueError, match="f-00001-of-00003', which is empty and should hold 1 "):
+        count_lists(tmp_path / "f*")
+
+
+@pytest.mark.parametrize("records", [1, 15, 19])
+def test_a_file_cut_between_records_is_an_error(sharded, records):
+    pattern, names = sharded
+    cut(names[1], records)
+    with pytest.raises(ValueError, match="whole files.*f-00001-of-00002', .* without its last rec"):
+        count_lists(pattern)
+
+
+def test_a_file_of_another_length_is_an_error(sharded):
+    pattern, names = sharded
+    names[1].write_bytes(names[0].read_bytes() + names[1].read_bytes())
+    with pytest.raises(ValueError, match="f-00001-of-00002', .* bytes where it should have"):
+        count_lists(pattern)
+
+
+def test_files_of_two_sets_are_an_error(sharded, tmp_path):
+    pattern, names = sharded
+    old = names[1].read_bytes()
+    elwc.write(lists_of(41)[1:], tmp_path / "f", num_shards=2)
+    names[1].write_bytes(old)
+    with pytest.raises(ValueError, match="written at different times: .*-00000-.*-00001-"):
+        count_lists(pattern)
+    elwc.write(lists_of(40), tmp_path / "f", num_shards=3)
+    with pytest.raises(ValueError, match="files of sets of 2 and of 3"):
+        count_lists(pattern)
+    assert count_lists(tmp_path / "f*-of-00003") == 40
+
+
+def test_an_exception_in_the_input_leaves_no_file(tmp_path):
+    def broken():
+        yield from lists_of(30)
+        raise RuntimeError("at the 31st")
+
+    with pytest.raises(RuntimeError, match="at the 31st"):
+        elwc.write(broken(), tmp_path / "f", num_shards=2)
+    assert not list(tmp_path.iterdir())
+    elwc.write(lists_of(40), tmp_path / "f", num_shards=2)
+    with pytest.raises(RuntimeError, match="at the 31st"):
+        elwc.write(broken(), tmp_path / "f", num_shards=2)
+    assert count_lists(tmp_path / "f*") == 40  # As before.

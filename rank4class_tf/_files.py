@@ -1,0 +1,144 @@
+"""Files that get their names when they are whole.
+
+A file is written in a folder beside its place, and moved there at the end: who finds the name finds
+the whole file. An error, such as that of a full disk, leaves what stood under the name before. A
+process that is killed leaves a folder `.unfinished-...`, which nothing reads.
+"""
+
+import contextlib
+import errno
+import math
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+PathLike = str | os.PathLike[str]
+
+_UNFINISHED = ".unfinished-"
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+# What a loader of a SavedModel looks for.
+_SAVED_MODEL = "saved_model.pb"
+
+
+@contextlib.contextmanager
+def replacing(path: PathLike) -> Iterator[str]:
+    """Gives a temporary file the name `path` when the body has ended without an error.
+
+    Args:
+        path: the file, on any file system that TensorFlow knows; one that is there is replaced.
+
+    Yields:
+        The temporary path; the name in its folder is that of `path`.
+
+    Raises:
+        OSError: what the body raises, with `path` for the name of the file.
+    """
+    target = _resolved(path)
+    if os.path.exists(target) and not os.path.isfile(target):  # A pipe or a device.
+        yield target
+        return
+    try:
+        with _aside(target) as temporary:
+            yield temporary
+            _flush(temporary)
+            tf.io.gfile.rename(temporary, target, overwrite=True)
+    except OSError as error:
+        # Python's error of a full disk names no file.
+        nameless = error.filename is None and error.errno in _NO_SPACE
+        if nameless or _UNFINISHED in str(error.filename):
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextlib.contextmanager
+def replacing_saved_model(path: PathLike) -> Iterator[str]:
+    """As `replacing`, for the folder of a SavedModel.
+
+    Other files of the folder stay. While files change, there is none that a loader looks for.
+    """
+    target = _resolved(path)
+    with _aside(target) as temporary:
+        yield temporary
+        files = [
+            os.path.join(folder, name)
+            for folder, _, names in tf.io.gfile.walk(temporary)
+            for name in names
+        ]
+        for file in files:
+            _flush(file)
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(os.path.join(target, _SAVED_MODEL))
+        for file in sorted(files, key=lambda file: os.path.basename(file) == _SAVED_MODEL):
+            final = os.path.join(target, os.path.relpath(file, temporary))
+            tf.io.gfile.makedirs(os.path.dirname(final))
+            tf.io.gfile.rename(file, final, overwrite=True)
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Writes a text file."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) -> None:
+    """Writes a float32 array to a NumPy file, for `np.load`, from blocks of its rows.
+
+    Nothing is mapped to memory: a full disk would kill the process with SIGBUS then.
+
+    Args:
+        path: the file.
+        shape: shape of the array.
+        blocks: arrays or tensors `[rows, ...]`, which follow each other in the array.
+
+    Raises:
+        ValueError: if the blocks hold more or fewer numbers than the array.
+        OSError: if the file cannot be written.
+    """
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    count = 0
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            rows = np.ascontiguousarray(block, "<f4")
+            file.write(rows.data)
+            count += rows.size
+        if count != math.prod(shape):
+            raise ValueError(
+                f"`blocks` must hold the numbers of an array {shape}. Received: {count} numbers."
+            )
+
+
+@contextlib.contextmanager
+def _aside(target: str) -> Iterator[str]:
+    """A path of the same name in a folder beside it, which goes at the end."""
+    folder, name = os.path.split(target)
+    aside = os.path.join(folder, f"{_UNFINISHED}{uuid.uuid4().hex[:12]}")
+    if "://" in target:
+        tf.io.gfile.makedirs(aside)
+    else:
+        os.mkdir(aside)
+    try:
+        yield os.path.join(aside, name)
+    finally:
+        tf.io.gfile.rmtree(aside)
+
+
+def _resolved(path: PathLike) -> str:
+    """The file that a path means, so that not the link to it is replaced."""
+    path = os.fspath(path)
+    return path if "://" in path else os.path.realpath(path)
+
+
+def _flush(path: str) -> None:
+    """Waits until a file is on the disk: some file systems tell only then that they are full."""
+    if "://" not in path:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

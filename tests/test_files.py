@@ -1,0 +1,186 @@
+"""What is written to the disk is there as a whole or not at all."""
+
+import gzip
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import _files, data, evaluation
+from rank4class_tf.data import elwc
+from rank4class_tf.layers import SampledScores
+
+LIMIT = 65_536
+
+
+@pytest.fixture(params=["full disk", "limit of a file's size"])
+def little_space(request, tmp_path):
+    """A folder where no file can have more than 65,536 bytes, with a file `old` of 5 bytes."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    disk = request.param == "full disk"
+    if disk:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={LIMIT}", "tmpfs", str(folder)]
+        if not sys.platform.startswith("linux") or subprocess.run(mount).returncode:
+            pytest.skip("No right to mount a disk.")
+    else:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, limits[1]))
+    try:
+        yield folder
+    finally:
+        if disk:
+            subprocess.run(["umount", str(folder)], check=True)
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def embeddings(path, size):
+    layer = SampledScores(size // 16, num_sampled=2)
+    layer.build((None, 4))
+    layer.export_embeddings(path)
+
+
+def lists(path, size):
+    each = ({"query": np.zeros(size // 10, np.float32)}, [])
+    elwc.write([each] * 3, path, num_shards=1)
+
+
+def points(path, size):
+    point = ([0], list(range(50)), [0.5] * 50)
+    data.write_extreme_classification(path, [point] * (size // 200), 50, 1)
+
+
+def evaluated(path, size):
+    values = {"mrr": np.full(size // 10, 0.125)}
+    evaluation.Evaluation({}, values, values, values["mrr"]).save(path)
+
+
+def text(path, size):
+    _files.write_text(path, "é" * (size // 2))
+
+
+# Each writes a file of about so many bytes.
+WRITERS = {
+    "e.npy": embeddings,
+    "l": lists,
+    "p.txt": points,
+    "p.txt.gz": lambda path, size: points(path, 100 * size),
+    "v.csv": evaluated,
+    "t.txt": text,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_is_an_error_and_leaves_what_was_there(name, little_space):
+    path = little_space / name
+    final = pathlib.Path(f"{path}-00000-of-00001") if name == "l" else path
+    error = "No space left on device|File too large"
+    with pytest.raises((OSError, tf.errors.OpError), match=error) as raised:
+        WRITERS[name](path, 3 * LIMIT)
+    assert name in str(raised.value)
+    assert not list(little_space.iterdir())
+    WRITERS[name](path, 2000)
+    before = final.read_bytes()
+    with pytest.raises((OSError, tf.errors.OpError), match=error):
+        WRITERS[name](path, 3 * LIMIT)
+    assert list(little_space.iterdir()) == [final]
+    assert final.read_bytes() == before
+
+
+def test_parquet_is_whole_or_not_there(tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def breaks(table, path):
+        pathlib.Path(path).write_bytes(b"PAR1")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(parquet, "write_table", breaks)
+    with pytest.raises(OSError, match="No space left on device: .*v.parquet"):
+        evaluated(tmp_path / "v.parquet", 100)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt])
+def test_there_is_no_file_before_it_is_whole(tmp_path, interruption):
+    def blocks(fail):
+        yield np.ones([2, 3])
+        assert not path.exists()
+        if fail:
+            raise interruption
+        yield tf.fill([1, 3], 2.0)
+
+    path = tmp_path / "a.npy"
+    with pytest.raises(interruption):
+        _files.write_rows(path, (3, 3), blocks(fail=True))
+    assert not list(tmp_path.iterdir())
+    _files.write_rows(path, (3, 3), blocks(fail=False))
+    assert list(tmp_path.iterdir()) == [path]
+    for mode in (None, "r"):
+        array = np.load(path, mmap_mode=mode)
+        np.testing.assert_array_equal(array, np.float32([[1] * 3, [1] * 3, [2] * 3]))
+        assert array.dtype == np.float32
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_rows_must_make_up_the_array(tmp_path, rows):
+    with pytest.raises(ValueError, match=rf"array \(3, 2\). Received: {2 * rows} numbers"):
+        _files.write_rows(tmp_path / "a.npy", (3, 2), [np.ones([rows, 2])])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    file, link = tmp_path / "there" / "a.txt", tmp_path / "link.txt"
+    file.write_text("old")
+    link.symlink_to(file)
+    _files.write_text(link, "new")
+    assert link.is_symlink() and file.read_text() == "new"
+    assert os.listdir(tmp_path / "there") == ["a.txt"]
+
+
+def test_a_device_is_written_to():
+    _files.write_text("/dev/null", "text")
+    assert pathlib.Path("/dev/null").is_char_device()
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="No such file or directory: '.*nowhere/a.txt'"):
+        _files.write_text(tmp_path / "nowhere" / "a.txt", "text")
+
+
+def test_an_error_of_another_file_keeps_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match="other.txt"), _files.replacing(tmp_path / "a.txt"):
+        open(tmp_path / "other.txt")
+
+
+def test_a_packed_file_holds_its_own_name(tmp_path):
+    points(tmp_path / "p.txt.gz", 400)
+    packed = (tmp_path / "p.txt.gz").read_bytes()
+    assert b"p.txt\0" in packed and b"unfinished" not in packed
+    assert gzip.decompress(packed).startswith(b"2 50 1\n")
+
+
+def test_a_saved_model_is_replaced_as_a_whole(tmp_path):
+    def save(path, value):
+        module = tf.Module()
+        module.value = tf.Variable(value)
+        tf.saved_model.save(module, path)
+
+    folder = tmp_path / "saved"
+    for value in (1.0, 2.0):
+        with _files.replacing_saved_model(folder) as temporary:
+            save(temporary, value)
+            assert folder.exists() == (value > 1)
+        assert float(tf.saved_model.load(str(folder)).value) == value
+        (folder / "notes.txt").write_text("mine")
+    with pytest.raises(RuntimeError), _files.replacing_saved_model(folder) as temporary:
+        save(temporary, 3.0)
+        raise RuntimeError
+    assert float(tf.saved_model.load(str(folder)).value) == 2.0
+    assert (folder / "notes.txt").exists() and os.listdir(tmp_path) == ["saved"]
