@@ -3,6 +3,9 @@
 from rank4class_tf import data, layers, losses, metrics, models, ops, optimizers, tfr
 from rank4class_tf.evaluation import compare, evaluate
 
+# The one place of the version; setup.cfg reads it.
+__version__ = "0.1.0"
+
 __all__ = [
     "compare",
     "data",

@@ -1,10 +1,13 @@
 """Evaluation with confidence intervals, and the comparison of two models."""
 
+import contextlib
 import csv
 import dataclasses
 import math
 import os
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -58,9 +61,22 @@ class Evaluation:
     weights: dict
     ranks: np.ndarray
 
-    def __getitem__(self, name):
-        """The `Estimate` of a metric."""
-        return self.estimates[name]
+    def __getitem__(self, name: str) -> Estimate:
+        """The `Estimate` of a metric, by its own name or one for `metrics.get`: `"ndcg@3"`."""
+        if name in self.estimates:
+            return self.estimates[name]
+        with contextlib.suppress(TypeError, ValueError):
+            if (own := _metrics.get(name).name) in self.estimates:
+                return self.estimates[own]
+        raise KeyError(f"There is no metric {name!r}, but {', '.join(self.estimates)}.")
+
+    def __repr__(self) -> str:
+        """A table of the estimates."""
+        width = max([6, *map(len, self.estimates)])
+        lines = [f"{'metric':{width}}    value      low     high"]
+        for name, of in self.estimates.items():
+            lines.append(f"{name:{width}} {of.value:8.4f} {of.low:8.4f} {of.high:8.4f}")
+        return "\n".join([*lines, f"{len(self.ranks)} lists"])
 
     def save(self, path):
         """Writes a row for each list: its rank, and value and weight of each metric.
@@ -95,8 +111,16 @@ class Evaluation:
 
 
 def evaluate(
-    model, dataset, metrics, confidence=0.95, method="normal", exclude=None, samples=1000, seed=0
-):
+    model: Callable[..., Any],
+    dataset: Any,
+    metrics: Sequence[Any],
+    confidence: float = 0.95,
+    method: str = "normal",
+    exclude: Callable[[Any], Any] | None = None,
+    samples: int = 1000,
+    seed: int = 0,
+    batch_size: int = 256,
+) -> Evaluation:
     r"""Evaluates a model in one pass, with a confidence interval for each metric.
 
     `method="normal"` gives $\bar v \pm z \sqrt{\sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i$ over
@@ -106,7 +130,8 @@ def evaluate(
     Args:
         model: a Keras model, or a function, that maps features to scores `[batch, n]`. An
             `ExtremeClassifier` maps them to encodings; it has an `evaluate` of its own.
-        dataset: batches `(features, labels)` or `(features, labels, sample_weight)`.
+        dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
+            `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics or their names, such as `"ndcg@5"`; each is a mean over lists.
         confidence: the probability that an interval covers the mean, in (0, 1).
         method: `"normal"` or `"bootstrap"`.
@@ -114,6 +139,7 @@ def evaluate(
             ids `[batch, E]` padded with -1 or booleans `[batch, n]`.
         samples: how many times the bootstrap draws.
         seed: of the bootstrap.
+        batch_size: examples per batch where `dataset` is a tuple of all, >= 1.
 
     Returns:
         `Evaluation`.
@@ -123,17 +149,22 @@ def evaluate(
             mean over lists, or if the model is an `ExtremeClassifier`.
 
     Example:
-        >>> import tensorflow as tf
-        >>> data = tf.data.Dataset.from_tensors(([[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]))
-        >>> result = evaluate(lambda scores: scores, data, ["top_k_accuracy@1"])
-        >>> result["top_1_accuracy"].value
+        >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
+        >>> result = evaluate(lambda x: x, (scores, class_ids), ["top_k_accuracy@1", "mrr"])
+        >>> result["top_k_accuracy@1"].value
         0.75
+        >>> print(result)
+        metric            value      low     high
+        top_1_accuracy   0.7500   0.3257   1.1743
+        mrr              0.8333   0.5504   1.1162
+        4 lists
     """
     if not 0 < confidence < 1:
         raise ValueError(f"`confidence` must lie in (0, 1). Received: {confidence!r}.")
     if method not in ("normal", "bootstrap"):
         raise ValueError(f"`method` must be 'normal' or 'bootstrap'. Received: {method!r}.")
     _checks.positive_int("samples", samples)
+    batch_size = _checks.positive_int("batch_size", batch_size)
     if isinstance(model, ExtremeClassifier):
         raise ValueError(
             "`model` must give scores [batch, n]. An ExtremeClassifier gives encodings; use its "
@@ -157,7 +188,10 @@ def evaluate(
         left_out = None if exclude is None else exclude(features)
         return [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
 
-    batches = [tf.nest.map_structure(lambda x: x.numpy(), step(*batch)) for batch in dataset]
+    batches = [
+        tf.nest.map_structure(lambda x: x.numpy(), step(*batch))
+        for batch in _batches(dataset, batch_size)
+    ]
     if not batches:
         raise ValueError("`dataset` must have at least one batch. Received: none.")
     (ranks, _), *measured = [
@@ -226,6 +260,25 @@ def compare(first, second, samples=10_000, seed=0):
         mean = float(total / weights.sum()) if weights.sum() else 0.0
         result[name] = Comparison(mean, (extreme + 1) / (samples + 1))
     return result
+
+
+def _batches(dataset, batch_size):
+    """The batches of a dataset, or of a tuple of all examples."""
+    if isinstance(dataset, tuple):
+        try:
+            dataset = tf.data.Dataset.from_tensor_slices(dataset).batch(batch_size)
+        except ValueError as error:
+            raise ValueError(
+                "`dataset` must have as many labels as features, and weights if it has any. "
+                f"Received: {error}."
+            ) from error
+    for batch in dataset:
+        if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
+            raise ValueError(
+                "`dataset` must be `(features, labels)` or `(features, labels, sample_weight)`, or "
+                f"give batches of this form. Received: {type(batch).__name__}."
+            )
+        yield batch
 
 
 def _mean(values, weights):

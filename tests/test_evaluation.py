@@ -182,3 +182,47 @@ def test_a_model_without_scores_is_an_error(scores, ids):
 def test_an_empty_dataset_is_an_error(scores, ids):
     with pytest.raises(ValueError, match="at least one batch"):
         r4c.evaluate(identity, dataset(ids, scores).take(0), ["mrr"])
+
+
+def test_arrays_are_a_dataset(scores, ids, rng):
+    weights = rng.random(100)
+    result = r4c.evaluate(identity, (scores, ids, weights), ["mrr"], batch_size=40)
+    ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
+    np.testing.assert_allclose(result["mrr"].value, np.average(1 / ranks, weights=weights))
+    np.testing.assert_array_equal(result.ranks, ranks)
+    named = ({"x": scores}, tf.ragged.constant([[i] for i in ids]))
+    result = r4c.evaluate(lambda features: features["x"], named, [])
+    np.testing.assert_array_equal(result.ranks, ranks)
+
+
+def test_other_datasets_are_errors(scores, ids):
+    with pytest.raises(ValueError, match="as many labels as features.* 100 and 99"):
+        r4c.evaluate(identity, (scores, ids[:99]), ["mrr"])
+    for wrong in ((scores,), scores, [scores], (scores, ids, ids, ids)):
+        with pytest.raises(ValueError, match=r"`dataset` must be `\(features, labels\)`"):
+            r4c.evaluate(identity, wrong, ["mrr"])
+    with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
+        r4c.evaluate(identity, (scores, ids), ["mrr"], batch_size=0)
+
+
+def test_estimates_by_the_names_of_metrics(scores, ids):
+    metrics = ["ndcg@3", "top_k_accuracy@2", r4c.metrics.MRR(name="mine"), "precision@1"]
+    result = r4c.evaluate(identity, (scores, ids), metrics)
+    assert result["ndcg@3"] is result["ndcg_at_3"] is result.estimates["ndcg_at_3"]
+    assert result["top_k_accuracy@2"] is result["top_2_accuracy"]
+    assert result["precision@1"] is result["precision_at_1"]
+    for wrong in ("ndcg@4", "mrr", "nonsense", None, "ndcg@0"):
+        with pytest.raises(KeyError, match="no metric.*but ndcg_at_3, top_2_accuracy, mine, prec"):
+            result[wrong]
+
+
+def test_prints_a_table(scores, ids):
+    result = r4c.evaluate(identity, (scores, ids), ["ndcg@3", "mean_rank"])
+    head, ndcg, rank, count = str(result).splitlines()
+    assert head.split() == ["metric", "value", "low", "high"]
+    estimate = result["ndcg@3"]
+    assert ndcg.split() == ["ndcg_at_3"] + [
+        f"{number:.4f}" for number in (estimate.value, estimate.low, estimate.high)
+    ]
+    assert rank.startswith("mean_rank ") and len({len(line) for line in (head, ndcg, rank)}) == 1
+    assert count == "100 lists" and repr(result) == str(result)

@@ -50,6 +50,16 @@ def test_every_head_has_a_name():
         assert type(head).__name__ == name and head.num_classes == 3
 
 
+def test_metrics_by_the_names_of_their_results():
+    assert type(r4c.metrics.get("top_5_accuracy")) is r4c.metrics.TopKAccuracy
+    for name in ("top_5_accuracy", "ndcg_at_3", "hit_rate_at_2", "recall_at_1", "mrr"):
+        assert r4c.metrics.get(name).name == name
+    with pytest.raises(ValueError, match="`k` must be a positive integer"):
+        r4c.metrics.get("top_0_accuracy")
+    with pytest.raises(ValueError, match="Received: 'nonsense_at_3'|Received: 'nonsense'"):
+        r4c.metrics.get("nonsense_at_3")
+
+
 def test_cutoff_of_a_metric():
     assert r4c.metrics.get("ndcg@5").k == 5
     assert r4c.metrics.get("top_k_accuracy@3").k == 3

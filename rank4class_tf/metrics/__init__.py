@@ -42,7 +42,8 @@ def get(identifier, **kwargs):
     """Returns a metric by name, such as `"ndcg"`, or with a cutoff, `"ndcg@5"`.
 
     Args:
-        identifier: a name, with `@k` for a cutoff, a serialized config, or a metric, which is
+        identifier: a name, with `@k` for a cutoff, the name of a metric's result such as
+            `"ndcg_at_5"` and `"top_5_accuracy"`, a serialized config, or a metric, which is
             returned as it is.
         **kwargs: constructor arguments, with a name only.
 
@@ -52,7 +53,11 @@ def get(identifier, **kwargs):
     Example:
         >>> get("ndcg@5").k
         5
+        >>> get("top_5_accuracy").k
+        5
     """
-    if isinstance(identifier, str) and (cutoff := re.fullmatch(r"(\w+)@(\d+)", identifier)):
-        identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
+    if isinstance(identifier, str):
+        identifier = re.sub(r"^top_(\d+)_accuracy$", r"top_k_accuracy@\1", identifier)
+        if cutoff := re.fullmatch(r"(\w+)(?:@|_at_)(\d+)", identifier):
+            identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
     return _registry.get("metric", RankingMetric, _CLASSES, identifier, **kwargs)

@@ -1,11 +1,16 @@
 """ExtremeClassifier."""
 
+import io
+import os
 import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _files, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf.layers import SampledScores
 from rank4class_tf.losses import RankingLoss
@@ -125,26 +130,66 @@ class ExtremeClassifier(keras.Model):
         """
         return self.classes.ranks(self(features, training=False), class_ids)
 
-    def export_top_k(self, path, features_spec):
-        """Writes a SavedModel with the signature `top_k(features, k) -> scores, class_ids`.
+    def export_top_k(
+        self,
+        path: str | os.PathLike[str],
+        features_spec: Any,
+        k: int | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        """Writes a SavedModel that finds the k classes with the highest scores.
 
-        It runs without this package, as in TensorFlow Serving.
+        It runs without this package, as in TensorFlow Serving, and has the signatures
+
+        - `top_k(features, k) -> scores, class_ids`, which fails unless k is in [1, K],
+        - `serving_default(features)`, the same for the `k` given here.
 
         Args:
-            path: a folder.
+            path: a folder. A SavedModel that is there is replaced when the new one is whole.
             features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
+            k: in [1, K]; None means 10, or K if that is less.
+            class_names: None, or the name of each class: both signatures give `class_names` then.
+
+        Raises:
+            ValueError: if `k` is out of range, or there are more or fewer names than classes.
         """
+        num_classes = self.classes.num_classes
+        default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
+        rule = f"`k` must be in [1, {num_classes}]."
+        if default_k > num_classes:
+            raise ValueError(f"{rule} Received: k={k}.")
+        if class_names is not None and len(class_names) != num_classes:
+            raise ValueError(
+                f"`class_names` must have a name for each of the {num_classes} classes. "
+                f"Received: {len(class_names)} names."
+            )
+        archive = keras.export.ExportArchive()
+        archive.track(self)
+        if class_names is not None:
+            # A constant of the graph may not be larger than 2 GB.
+            names = tf.Variable(list(class_names), trainable=False, dtype=tf.string)
+            archive.track(names)
+
+        def best(features, k):
+            scores, class_ids = self.top_k(features, k)
+            result = {"scores": scores, "class_ids": class_ids}
+            if class_names is not None:
+                result["class_names"] = tf.gather(names, class_ids)
+            return result
 
         def top_k(features, k):
-            scores, class_ids = self.top_k(features, k)
-            return {"scores": scores, "class_ids": class_ids}
+            in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
+            with tf.control_dependencies([in_range]):
+                return best(features, tf.identity(k))
 
         if not self.built:
             tf.function(self).get_concrete_function(features_spec)
-        archive = keras.export.ExportArchive()
-        archive.track(self)
-        archive.add_endpoint("top_k", top_k, [features_spec, tf.TensorSpec([], tf.int32, name="k")])
-        archive.write_out(path)
+        k_spec = tf.TensorSpec([], tf.int32, name="k")
+        archive.add_endpoint("top_k", top_k, [features_spec, k_spec])
+        archive.add_endpoint("serving_default", lambda x: best(x, default_k), [features_spec])
+        # Keras prints the temporary name.
+        with _files.replacing_saved_model(path) as temporary, redirect_stdout(io.StringIO()):
+            archive.write_out(temporary)
 
     def export_classes(self, path):
         """Writes the class embeddings `[K, embedding_dim]` to a NumPy file, for approximate search.
@@ -153,7 +198,10 @@ class ExtremeClassifier(keras.Model):
         those of `top_k`. `examples/approximate_search.py` hands them to ScaNN.
 
         Args:
-            path: the file, for `np.load(path, mmap_mode="r")`.
+            path: the file, for `np.load(path, mmap_mode="r")`. It gets its name when it is whole.
+
+        Raises:
+            OSError: if it cannot be written, as on a full disk; a file of that name stays then.
         """
         self.classes.export_embeddings(path)
 

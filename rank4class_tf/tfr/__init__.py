@@ -4,7 +4,9 @@ TF-Ranking is imported by `load`, or at the first use of any other name here.
 """
 
 import importlib
+import importlib.util
 
+from rank4class_tf import _keras
 from rank4class_tf.tfr._load import load
 
 _ON_FIRST_USE = {
@@ -18,6 +20,12 @@ _ON_FIRST_USE = {
 }
 
 __all__ = ["load", *_ON_FIRST_USE]
+
+
+def __dir__():
+    """What the module has, for completion; where TF-Ranking cannot run, that is `load` alone."""
+    usable = not _keras.KERAS_3 and importlib.util.find_spec("tensorflow_ranking")
+    return sorted({*globals(), *(_ON_FIRST_USE if usable else ())})
 
 
 def __getattr__(name):

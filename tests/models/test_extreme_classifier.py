@@ -312,6 +312,49 @@ def test_exports_top_k(data, tmp_path):
         values, ids = model.top_k(features, k)
         np.testing.assert_array_equal(result["class_ids"], ids)
         np.testing.assert_allclose(result["scores"], values, rtol=1e-6)
+    for k in (0, NUM_CLASSES + 1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"`k` must be in \[1, 40\]"):
+            served(features=tf.constant(features), k=tf.constant(k))
+
+
+@pytest.mark.parametrize(("k", "found"), [(None, 10), (NUM_CLASSES, NUM_CLASSES)])
+def test_exports_a_default_k_and_names(k, found, data, tmp_path):
+    features = data[0]
+    model = make()
+    names = [f"class {i}" for i in range(NUM_CLASSES)]
+    spec = tf.TensorSpec([None, FEATURES], name="features")
+    for _ in range(2):  # The second one replaces the first.
+        model.export_top_k(tmp_path / "saved", spec, k=k, class_names=names)
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    archive = tf.saved_model.load(str(tmp_path / "saved"))
+    result = archive.signatures["serving_default"](features=tf.constant(features))
+    _, ids = model.top_k(features, found)
+    np.testing.assert_array_equal(result["class_ids"], ids)
+    for of_list, own in zip(result["class_names"].numpy(), ids.numpy(), strict=True):
+        assert [name.decode() for name in of_list] == [names[i] for i in own]
+    result = archive.signatures["top_k"](features=tf.constant(features), k=tf.constant(2))
+    assert result["class_names"].shape == (16, 2)
+
+
+def test_fewer_classes_than_the_default_k(tmp_path):
+    model = make(num_sampled=2, num_classes=4)
+    model.export_top_k(tmp_path / "saved", tf.TensorSpec([None, FEATURES], name="features"))
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    assert served(features=tf.ones([1, FEATURES]))["class_ids"].shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "`k` must be a positive integer. Received: k=0"),
+        ({"k": 41}, r"`k` must be in \[1, 40\]. Received: k=41"),
+        ({"class_names": ["a"]}, "a name for each of the 40 classes. Received: 1 names"),
+    ],
+)
+def test_arguments_of_the_export_are_checked(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        make().export_top_k(tmp_path / "saved", tf.TensorSpec([None, FEATURES]), **arguments)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("normalize", [True, False])

@@ -1,0 +1,59 @@
+"""What the package is from outside: its version, and what an import of it brings."""
+
+import configparser
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import rank4class_tf as r4c
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def test_there_is_one_version():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["metadata"]["version"] == "attr: rank4class_tf.__version__"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", r4c.__version__)
+
+
+def test_setuptools_reads_the_version(monkeypatch):
+    setupcfg = pytest.importorskip("setuptools.config.setupcfg")
+    monkeypatch.chdir(ROOT)
+    assert setupcfg.read_configuration("setup.cfg")["metadata"]["version"] == r4c.__version__
+
+
+PROGRAM = """
+import sys
+import rank4class_tf
+print(rank4class_tf.data.elwc.write, dir(rank4class_tf.tfr))
+heavy = ("tensorflow_datasets", "tensorflow_ranking", "apache_beam")
+assert not set(heavy) & set(sys.modules), set(heavy) & set(sys.modules)
+import rlcompleter
+completer = rlcompleter.Completer(vars(rank4class_tf))
+assert completer.complete("tfr.lo", 0).startswith("tfr.load")
+assert (completer.complete("tfr.RankingPip", 0) is not None) == (sys.argv[1] == "pipelines")
+"""
+
+
+def test_an_import_is_light_and_names_complete():
+    pipelines = "pipelines" if "RankingPipeline" in dir(r4c.tfr) else "none"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM, pipelines], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'load'" in done.stdout
+
+
+def test_names_of_the_bridge_are_listed_where_they_work():
+    try:
+        r4c.tfr.load()
+        usable = True
+    except ImportError:
+        usable = False
+    assert "load" in dir(r4c.tfr)
+    for name in set(r4c.tfr.__all__) - {"load"}:
+        assert (name in dir(r4c.tfr)) == usable
