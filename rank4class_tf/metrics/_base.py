@@ -11,7 +11,8 @@ from rank4class_tf._lists.labels import check_label_format, list_weights, parse
 class RankingMetric(keras.metrics.Metric):
     """Base of the metrics; a subclass is the formula of one list and its configuration.
 
-    The result is the weighted mean over lists, a list without positives left out. **Labels**
+    The result is the weighted mean over lists, a list without positives left out; metrics with a
+    cutoff count it, with the value 0, if they get `count_empty=True`. **Labels**
     `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
     relevance `[batch, n]`, where a negative entry masks the item. **Scores**
     `y_pred` are `[batch, n]`; a NaN ranks last and is never a hit, -inf is a score like others.
@@ -30,6 +31,9 @@ class RankingMetric(keras.metrics.Metric):
 
     # Whether a higher value is better.
     higher_is_better: bool = True
+
+    # Whether a list without positives counts, with the value 0.
+    count_empty: bool = False
 
     def __init__(self, *, label_format=None, name=None, dtype=None):
         """Arguments that all metrics share.
@@ -79,7 +83,7 @@ class RankingMetric(keras.metrics.Metric):
 
         Returns:
             Values `[batch, r]`, one column for each of `result_names`, and weights `[batch]`, both
-            float64. A list without positives has the weight 0.
+            float64. A list without positives has the weight 0, unless `count_empty`.
         """
         return self._measure(self.compute, y_true, y_pred, sample_weight, exclude)
 
@@ -98,7 +102,7 @@ class RankingMetric(keras.metrics.Metric):
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), tf.float64)
         values = tf.where(labels.invalid[:, tf.newaxis], nan, values)
-        weights = tf.cast(counted, tf.float64)
+        weights = tf.cast(counted | self.count_empty, tf.float64)
         if sample_weight is not None:
             sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format, exclude)
             weights *= tf.cast(sample_weight, tf.float64)
@@ -144,12 +148,14 @@ class CutoffMetric(RankingMetric):
     # Whether the cutoff may be None, for all ranks.
     all_ranks = True
 
-    def __init__(self, k, *, name=None, **kwargs):
+    def __init__(self, k, *, count_empty=False, name=None, **kwargs):
         """Arguments that all metrics at a cutoff share.
 
         Args:
             k: cutoff, None for all ranks, or a list of these; a list costs one pass and makes the
                 result a dictionary.
+            count_empty: whether a list without positives counts, with the value 0, as in
+                TF-Ranking; otherwise it is left out.
             name: name of the metric; None means that of the class, with the cutoff.
             **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
@@ -164,6 +170,7 @@ class CutoffMetric(RankingMetric):
         self.k = cutoffs if several else cutoffs[0]
         self.num_results = len(cutoffs)
         self.depth = None if None in cutoffs else max(cutoffs)
+        self.count_empty = bool(count_empty)
         family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
         super().__init__(name=name or (family if several else self._name_at(family, k)), **kwargs)
 

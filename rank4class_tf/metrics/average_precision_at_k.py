@@ -10,14 +10,16 @@ class AveragePrecisionAtK(CutoffMetric):
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
 
-    Ties count in expectation.
+    Ties count in expectation. With `over_all_positives=True` the divisor is $|Y|$, as in TF-Ranking
+    and trec_eval: more positives than k cannot reach 1 then.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        over_all_positives: whether the divisor is the number of positives, even above k.
         name: None means `"average_precision_at_<k>"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
         ValueError: if `k` is not a positive integer or None, or a list of these.
@@ -29,9 +31,10 @@ class AveragePrecisionAtK(CutoffMetric):
         0.833333
     """
 
-    def __init__(self, k=None, name=None, **kwargs):
+    def __init__(self, k=None, name=None, over_all_positives=False, **kwargs):
+        self.over_all_positives = bool(over_all_positives)
         super().__init__(k, name=name, **kwargs)
 
     def compute_at(self, ranks, k):
         """The formula."""
-        return ops.average_precision(ranks, k)
+        return ops.average_precision(ranks, k, self.over_all_positives)

@@ -19,7 +19,7 @@ class DCG(GainMetric):
         gain: `"exponential"`, `"linear"` or a function: see `NDCG`.
         discount: `"logarithmic"`, `"reciprocal"` or a function: see `NDCG`.
         name: None means `"dcg_at_<k>"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
         ValueError: if `k` is not a positive integer or None, or a list of these; if `gain` or

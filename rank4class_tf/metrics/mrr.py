@@ -17,7 +17,7 @@ class MRR(CutoffMetric):
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         name: None means `"mrr_at_<k>"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
         ValueError: if `k` is not a positive integer or None, or a list of these.

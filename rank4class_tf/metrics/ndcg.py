@@ -22,7 +22,7 @@ class NDCG(GainMetric):
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
             of float64 ranks >= 1 that decreases; registered like `gain`.
         name: None means `"ndcg_at_<k>"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
         ValueError: if `k` is not a positive integer or None, or a list of these; if `gain` or

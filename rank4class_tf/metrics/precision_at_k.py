@@ -17,7 +17,7 @@ class PrecisionAtK(CutoffMetric):
     Args:
         k: cutoff, >= 1, or a list of cutoffs.
         name: None means `"precision_at_<k>"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
         ValueError: if `k` is not a positive integer, or a list of these.

@@ -21,7 +21,7 @@ class RecallAtK(CutoffMetric):
         k: cutoff, >= 1, or a list of cutoffs.
         average: `"samples"` or `"micro"`.
         name: None means `"recall_at_<k>"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
         ValueError: if `k` is not a positive integer, or a list of these; if `average` is

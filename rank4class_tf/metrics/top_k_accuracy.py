@@ -17,7 +17,7 @@ class TopKAccuracy(CutoffMetric):
     Args:
         k: how many of the highest scores count, >= 1, or a list of such cutoffs.
         name: None means `"top_<k>_accuracy"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
         ValueError: if `k` is not a positive integer, or a list of these.

@@ -215,6 +215,11 @@ METRICS = [
         _at(r4c.metrics.AveragePrecisionAtK, 3),
         lambda r, p: _average_precision(r, p, 3),
     ),
+    MetricCase(
+        "average_precision_2_over_all",
+        lambda **kw: r4c.metrics.AveragePrecisionAtK(2, over_all_positives=True, **kw),
+        lambda r, p: _average_precision(r, p, 2) * min(2, len(p)) / len(p),
+    ),
     MetricCase("mrr", r4c.metrics.MRR, lambda r, p: _reciprocal_rank(r)),
     MetricCase("mrr_3", _at(r4c.metrics.MRR, 3), lambda r, p: _reciprocal_rank(r, 3)),
     MetricCase("dcg_3", _at(r4c.metrics.DCG, 3), lambda r, p: _dcg(r, 3)),

@@ -96,3 +96,23 @@ def test_equal_ir_measures_without_ties(scores, relevance, k):
     ):
         expected = ir.calc_aggregate([measure], judged, run)[measure]
         np.testing.assert_allclose(result(metric, binary, scores), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["ids", "relevance", "exclude"])
+@pytest.mark.parametrize("count_empty", [True, False])
+def test_lists_without_positives_count_if_asked(form, count_empty):
+    """The positives of lists 0 and 2 have rank 2, and `exclude` takes that of list 2 away."""
+    scores, weights = np.float32([[3, 2, 1]] * 4), np.arange(1.0, 5)
+    labels, exclude, values = np.array([[1], [-1], [1], [-1]]), None, [0.5, 0, 0.5, 0]
+    if form == "relevance":
+        labels = np.float32([[0, 1, 0], [0, 0, 0], [0, 1, 0], [-1, -1, -1]])
+    elif form == "exclude":
+        exclude, values = labels * [[-1], [1], [1], [1]], [0.5, 0, 0, 0]
+    metric = r4c.metrics.MRR(count_empty=count_empty)
+    metric = r4c.metrics.MRR.from_config(metric.get_config())
+    counts = np.array([count_empty or value > 0 for value in values])
+    for of_lists in (None, weights):
+        metric.reset_state()
+        metric.update_state(labels, scores, of_lists, exclude=exclude)
+        expected = np.average(values, weights=(weights if of_lists is not None else 1) * counts)
+        assert float(metric.result()) == pytest.approx(expected)

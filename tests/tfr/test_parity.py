@@ -1,8 +1,10 @@
-"""Names that this package shares with TF-Ranking mean the same; where they differ, by how much."""
+"""What docs/tf_ranking.md says is the same in TF-Ranking, and what differs, by how much."""
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from rank4class_tf import metrics
 from tests import tf_ranking
 
 _tfr = tf_ranking.load_or_skip()
@@ -54,11 +56,119 @@ def test_losses(rng, name, grades, weighted):
     assert float(ours) == pytest.approx(LOSSES[name] * float(theirs), rel=1e-5)
 
 
+def result(metric, labels, scores, weights=None):
+    """The result of a metric, or of TF-Ranking's of a name, for one batch."""
+    if isinstance(metric, str):
+        metric = _names.build_metric(metric, "")
+    metric.update_state(labels, scores, weights)
+    return float(metric.result())
+
+
 @pytest.mark.parametrize("ours", METRICS)
-def test_metrics(rng, ours):
-    values = []
-    for name in (ours, f"tfr.{METRICS[ours]}"):
-        metric = _names.build_metric(name, "")
-        metric.update_state(*make_batch(np.random.default_rng(0), 1))
-        values.append(float(metric.result()))
-    assert values[0] == pytest.approx(values[1], rel=1e-5)
+def test_metrics(ours):
+    batch = make_batch(np.random.default_rng(0), 1)
+    assert result(ours, *batch) == pytest.approx(result(f"tfr.{METRICS[ours]}", *batch), rel=1e-5)
+
+
+@pytest.mark.parametrize("ours", METRICS)
+def test_metrics_of_lists_without_positives(rng, ours):
+    """Theirs count them with the value 0, even a list of padding; ours do so with `count_empty`."""
+    labels, scores = make_batch(rng, 1)
+    labels[::3] = np.minimum(labels[::3], 0)
+    labels[3] = -1
+    counted = metrics.get(ours, count_empty=True, label_format="relevance")
+    theirs = result(f"tfr.{METRICS[ours]}", labels, scores)
+    assert result(counted, labels, scores) == pytest.approx(theirs, rel=1e-5)
+    # Those at 0, 3, ... 39 have no positive.
+    assert result(ours, labels, scores) == pytest.approx(theirs * 40 / 26, rel=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_average_precision_at_a_cutoff(rng, k):
+    """Theirs divide by all positives, ours by k if that is less."""
+    labels, scores = make_batch(rng, 1)
+    theirs = result(f"tfr.map@{k}", labels, scores)
+    over_all = metrics.AveragePrecisionAtK(k, over_all_positives=True, label_format="relevance")
+    assert result(over_all, labels, scores) == pytest.approx(theirs, rel=1e-5)
+    assert result(f"average_precision@{k}", labels, scores) > 1.01 * theirs
+    few = np.where(np.cumsum(labels > 0, axis=1) > k, np.minimum(labels, 0), labels)
+    expected = result(f"tfr.map@{k}", few, scores)
+    assert result(f"average_precision@{k}", few, scores) == pytest.approx(expected, rel=1e-5)
+
+
+def test_precision_of_short_lists(rng):
+    """Of three items, theirs at 5 divide by 3, ours by 5."""
+    labels, scores = make_batch(rng, 1)
+    labels[:, 3:] = -1
+    theirs = result("tfr.precision@5", labels, scores)
+    assert result("precision@5", labels, scores) * 5 == pytest.approx(theirs * 3, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in METRICS if not name.startswith(("dcg", "ndcg"))] + ["ndcg", "dcg@3"]
+)
+def test_grades_between_0_and_1(rng, name):
+    """Relevant from 1 on in theirs, above 0 in ours; no matter where a grade has a gain."""
+    labels, scores = make_batch(rng, 1)
+    half = np.where(labels == 1, 0.5, labels).astype(np.float32)
+    theirs = result(f"tfr.{METRICS[name]}", half, scores)
+    if "dcg" in name:
+        assert result(name, half, scores) == pytest.approx(theirs, rel=1e-5)
+    else:
+        assert theirs == 0
+        assert result(name, half, scores) == pytest.approx(result(name, labels, scores))
+
+
+@pytest.mark.parametrize("metric", ["ndcg@3", "mrr", "precision@3"])
+def test_weights_of_lists(rng, metric):
+    labels, scores = make_batch(rng, 1)
+    weights = rng.random((40, 1)).astype(np.float32)
+    theirs = result(f"tfr.{METRICS[metric]}", labels, scores, weights)
+    assert result(metric, labels, scores, weights) == pytest.approx(theirs, rel=1e-5)
+
+
+WEIGH_LISTS = ["approx_mrr_loss", "approx_ndcg_loss", "unique_softmax_loss"]
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "mean_squared_loss"])
+def test_weights_of_items_in_losses(rng, name):
+    """Theirs weigh items in some losses; ours weigh lists."""
+    labels, scores = make_batch(rng, 4)
+    weights = rng.random(labels.shape).astype(np.float32)
+    ours = float(_names.build_loss(name, "sum")(labels, scores, weights))
+    theirs = float(_names.build_loss(f"tfr.{name}", "sum")(labels, scores, weights))
+    of_lists = np.sum(weights * np.maximum(labels, 0), axis=1) / np.maximum(labels, 0).sum(axis=1)
+    of_lists = of_lists[:, None].astype(np.float32)
+    by_lists = float(_names.build_loss(name, "sum")(labels, scores, of_lists))
+    assert ours == pytest.approx(by_lists, rel=1e-5)
+    assert (ours == pytest.approx(theirs, rel=1e-3)) == (name in WEIGH_LISTS)
+
+
+@pytest.mark.parametrize("metric", ["ndcg", "average_precision"])
+def test_weights_of_items_in_metrics(rng, metric):
+    """Theirs weigh items within a list; ours, the list."""
+    labels, scores = make_batch(rng, 1)
+    weights = rng.random(labels.shape).astype(np.float32)
+    of_lists = np.sum(weights * (labels > 0), axis=1, keepdims=True) / np.sum(
+        labels > 0, axis=1, keepdims=True
+    )
+    ours = result(metric, labels, scores, weights)
+    assert ours == pytest.approx(result(metric, labels, scores, of_lists), rel=1e-5)
+    assert abs(ours - result(f"tfr.{METRICS[metric]}", labels, scores, weights)) > 1e-3
+
+
+def test_mean_squared_loss_of_lists_without_positives(rng):
+    """Theirs is the mean over the items of all lists, ours 0 for such a list."""
+    scores = rng.normal(size=(4, LIST_SIZE)).astype(np.float32)
+    labels = np.zeros_like(scores)
+    labels[:2, 3] = 1
+    ours = _names.build_loss("mean_squared_loss", "auto")
+    theirs = _names.build_loss("tfr.mean_squared_loss", "auto")
+    assert float(theirs(labels, scores)) == pytest.approx(np.mean((scores - labels) ** 2), rel=1e-5)
+    expected = np.mean((scores - labels)[:2] ** 2) / 2
+    assert float(ours(labels, scores)) == pytest.approx(expected, rel=1e-5)
+    scores = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        loss = ours(labels, scores)
+    assert not np.any(tape.gradient(loss, scores)[2:])

@@ -13,7 +13,9 @@ from rank4class_tf.ops.ranking.exact import (
 )
 
 
-def average_precision(ranks: Ranks, k: int | None = None) -> tf.Tensor:
+def average_precision(
+    ranks: Ranks, k: int | None = None, over_all_positives: bool = False
+) -> tf.Tensor:
     r"""Average precision over the first k ranks.
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
@@ -30,6 +32,7 @@ def average_precision(ranks: Ranks, k: int | None = None) -> tf.Tensor:
     Args:
         ranks: `Ranks`.
         k: positive integer, or None for all ranks.
+        over_all_positives: whether the divisor is $|Y|$, even above k.
 
     Returns:
         `[batch]` float64, in [0, 1]; 0 for a list without positives.
@@ -52,7 +55,10 @@ def average_precision(ranks: Ranks, k: int | None = None) -> tf.Tensor:
     added = (positives_above + 1 - slope * (above + 1)) * harmonic
     added += slope * tf.math.divide_no_nan(places, tied)
     total = tf.reduce_sum(tf.where(tied > 0, added, tf.zeros_like(added)), axis=-1)
-    return tf.math.divide_no_nan(total, tf.minimum(limit, ranks.num_positives))
+    positives = ranks.num_positives
+    return tf.math.divide_no_nan(
+        total, positives if over_all_positives else tf.minimum(limit, positives)
+    )
 
 
 def soft_average_precision(
