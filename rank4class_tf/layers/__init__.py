@@ -2,6 +2,7 @@
 
 from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
+from rank4class_tf.layers._sorter import Sorter
 from rank4class_tf.layers.concat_head import ConcatHead
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
@@ -16,6 +17,7 @@ __all__ = [
     "Head",
     "LatentCrossHead",
     "SampledScores",
+    "Sorter",
     "SparseDense",
     "get_head",
 ]
