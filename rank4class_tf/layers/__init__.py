@@ -1,4 +1,4 @@
-"""Keras layers: heads that score classes, and what goes around them."""
+"""Keras layers: heads that score classes, what goes around them, and differentiable sorters."""
 
 from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
@@ -6,8 +6,11 @@ from rank4class_tf.layers._sorter import Sorter
 from rank4class_tf.layers.concat_head import ConcatHead
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
+from rank4class_tf.layers.laplace_sorter import LaplaceSorter
 from rank4class_tf.layers.latent_cross_head import LatentCrossHead
 from rank4class_tf.layers.sampled_scores import SampledScores
+from rank4class_tf.layers.sigmoid_sorter import SigmoidSorter
+from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
 from rank4class_tf.layers.sparse_dense import SparseDense
 
 __all__ = [
@@ -15,16 +18,21 @@ __all__ = [
     "DotProductHead",
     "ExcludeItems",
     "Head",
+    "LaplaceSorter",
     "LatentCrossHead",
     "SampledScores",
+    "SigmoidSorter",
+    "SoftRankSorter",
     "Sorter",
     "SparseDense",
     "get_head",
+    "get_sorter",
 ]
 
 _HEADS = _registry.by_snake_case(
     [ConcatHead, DotProductHead, LatentCrossHead, SampledScores], suffix="Head"
 )
+_SORTERS = _registry.by_snake_case([LaplaceSorter, SigmoidSorter, SoftRankSorter], suffix="Sorter")
 
 
 def get_head(identifier, **kwargs):
@@ -42,3 +50,20 @@ def get_head(identifier, **kwargs):
         28
     """
     return _registry.get("head", (Head, SampledScores), _HEADS, identifier, **kwargs)
+
+
+def get_sorter(identifier, **kwargs):
+    """Returns a sorter by name, such as `"laplace"`.
+
+    Args:
+        identifier: a name, a serialized config, or a sorter, which is returned as it is.
+        **kwargs: constructor arguments, with a name only.
+
+    Raises:
+        ValueError: if the name is unknown; the error lists the known ones.
+
+    Example:
+        >>> get_sorter("laplace", temperature=0.5).temperature
+        0.5
+    """
+    return _registry.get("sorter", Sorter, _SORTERS, identifier, **kwargs)

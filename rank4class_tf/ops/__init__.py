@@ -77,7 +77,10 @@ from rank4class_tf.ops.ranking.exact import (
     ranks_of_positives,
     reciprocals,
 )
+from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
+from rank4class_tf.ops.ranking.sigmoid_sort import all_sigmoid_ranks
 from rank4class_tf.ops.ranking.soft import sigmoid_ranks, sigmoid_ranks_among_positives
+from rank4class_tf.ops.ranking.soft_rank import isotonic_regression, projected_ranks
 from rank4class_tf.ops.sampling.blocks import count_above_and_tied_by_blocks, top_k_by_blocks
 from rank4class_tf.ops.sampling.random import fold_in, uniform
 from rank4class_tf.ops.sampling.subsets import sample_distinct, sample_items
@@ -158,4 +161,8 @@ __all__ = [
     "uniform",
     "unique_softmax_loss",
     "warp_loss",
+    "all_sigmoid_ranks",
+    "isotonic_regression",
+    "laplace_ranks",
+    "projected_ranks",
 ]

@@ -1,4 +1,4 @@
-"""The table of all losses, heads and metrics that the contract tests run over.
+"""The table of all losses, heads, sorters and metrics that the contract tests run over.
 
 A new object gets a row here and with it every test of its kind.
 """
@@ -137,6 +137,33 @@ HEADS = {
     "latent_cross": lambda **kw: r4c.layers.LatentCrossHead(num_classes=5, units=(6, 4), **kw),
     "concat": lambda **kw: r4c.layers.ConcatHead(num_classes=5, units=(6,), **kw),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class SorterCase:
+    """A sorter and what it promises.
+
+    Attributes:
+        name: id of the test.
+        make: builds the sorter; takes Keras's own keyword arguments.
+        exact: whether it is a closed form: shifted scores have the same ranks, a higher score has
+            no worse rank, and the ranks of a list sum to d (d + 1) / 2.
+        equivariant: whether permuted scores have permuted ranks.
+        length: the only length that it takes; None for any.
+    """
+
+    name: str
+    make: Callable
+    exact: bool = True
+    equivariant: bool = True
+    length: int | None = None
+
+
+SORTERS = [
+    SorterCase("laplace", lambda **kw: r4c.layers.LaplaceSorter(0.3, **kw)),
+    SorterCase("sigmoid", lambda **kw: r4c.layers.SigmoidSorter(0.2, **kw)),
+    SorterCase("soft_rank", lambda **kw: r4c.layers.SoftRankSorter(0.5, **kw)),
+]
 
 
 @dataclasses.dataclass(frozen=True)

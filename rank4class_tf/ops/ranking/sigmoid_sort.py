@@ -1,0 +1,82 @@
+"""Soft ranks of all items by sigmoids of all differences."""
+
+from typing import Any
+
+import tensorflow as tf
+
+# Differences of so many pairs of a list are in memory at once, or those of one item with all.
+_PAIRS = 2**14
+
+
+def all_sigmoid_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -> tf.Tensor:
+    r"""Soft ranks of all items by sigmoids.
+
+    $$\pi(i) = 1 + \sum_{j \ne i} \sigma\left(\frac{s_j - s_i}{T}\right)$$
+
+    Time is $O(d^2)$. Memory is $O(d)$, in the gradient too, since items are taken block by block.
+
+    Source: SoDeep (Engilberge et al. 2019), equation 12, with $\lambda = 1 / T$; Qin et al. 2010.
+
+    Args:
+        scores: `[batch, d]`, finite, $|s| \le 10^{30}$.
+        temperature: T > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
+            of items that are far apart.
+        mask: booleans `[batch, d]`, False for an item that changes nothing; None means that all
+            count.
+
+    Returns:
+        `[batch, d]`, each in [1, d]; meaningless where masked.
+
+    Example:
+        >>> all_sigmoid_ranks([[3.0, 1.0, 1.0, 2.0]], temperature=0.01).numpy()
+        array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
+    """
+
+    @tf.custom_gradient
+    def ranks(scores):
+        def gradient(upstream):
+            def pulls(scores_of_block, upstream_of_block):
+                shares = sigmoids(scores_of_block)
+                slopes = shares * (1 - shares)
+                return tf.reduce_sum(slopes * (upstream_of_block - upstream[:, :, None]), axis=2)
+
+            sums = _sum_over_blocks(pulls, [others, upstream], scores) / temperature
+            return sums if mask is None else tf.where(mask, sums, tf.zeros_like(sums))
+
+        def sigmoids(scores_of_block):
+            return tf.sigmoid((scores_of_block - scores[:, :, tf.newaxis]) / temperature)
+
+        # Infinitely low, an item adds 0 to the ranks of the others and to their gradients.
+        lowest = tf.constant(-float("inf"), scores.dtype)
+        others = scores if mask is None else tf.where(mask, scores, lowest)
+        sums = _sum_over_blocks(lambda s: tf.reduce_sum(sigmoids(s), axis=2), [others], scores)
+        # The item itself adds sigmoid(0) = 1/2.
+        return 0.5 + sums, gradient
+
+    return ranks(tf.convert_to_tensor(scores))
+
+
+def _sum_over_blocks(function, values, scores):
+    """The sum of `function` of blocks `[batch, 1, block]` of the values, `[batch, d]`.
+
+    The last block is filled up with scores of -inf and other values of 0.
+    """
+    size = scores.shape[1] or tf.shape(scores)[1]
+    if isinstance(size, int) and size**2 <= _PAIRS:
+        return function(*(x[:, tf.newaxis] for x in values))
+    block = _PAIRS // (size + 1) + 1
+    count = -(-size // block)
+    fill = [-float("inf"), 0]
+    blocks = []
+    for x, constant in zip(values, fill, strict=False):
+        x = tf.pad(x, [[0, 0], [0, count * block - size]], constant_values=constant)
+        x = tf.reshape(x, [-1, count, 1, block])
+        blocks.append(tf.transpose(x, [1, 0, 2, 3]))
+    _, total = tf.while_loop(
+        lambda index, _: index < count,
+        lambda index, total: (index + 1, total + function(*(x[index] for x in blocks))),
+        (tf.constant(0), tf.zeros_like(scores)),
+        maximum_iterations=count,
+        parallel_iterations=1,  # More blocks at once would take their memory at once.
+    )
+    return total

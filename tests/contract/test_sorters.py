@@ -1,0 +1,223 @@
+"""What holds for every sorter."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+from .tables import SORTERS
+
+pytestmark = pytest.mark.parametrize("case", SORTERS, ids=lambda case: case.name)
+
+BATCH = 4
+
+
+@pytest.fixture
+def size(case):
+    return case.length or 7
+
+
+@pytest.fixture
+def scores(rng, size):
+    return rng.normal(size=(BATCH, size)).astype(np.float32)
+
+
+@pytest.fixture
+def weights(rng, size):
+    """What a loss might ask of the ranks."""
+    return rng.normal(size=(BATCH, size)).astype(np.float32)
+
+
+def value_and_gradient(sorter, scores, weights, mask=None):
+    scores = tf.convert_to_tensor(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        ranks = sorter(scores) if mask is None else sorter(scores, mask=mask)
+        loss = tf.reduce_sum(ranks * tf.cast(weights, ranks.dtype))
+    return ranks.numpy(), tape.gradient(loss, scores).numpy()
+
+
+def test_ranks_are_floats_from_1_for_the_best(case, scores, size):
+    ranks = case.make()(scores)
+    assert ranks.shape == scores.shape and ranks.dtype == tf.float32
+    assert (ranks.numpy() > 0).all() and (ranks.numpy() < size + 1).all()
+    for ours, exact in zip(ranks.numpy(), np.argsort(np.argsort(-scores)), strict=True):
+        assert np.corrcoef(ours, exact)[0, 1] > 0.8
+
+
+def test_each_list_stands_alone(case, scores):
+    sorter = case.make()
+    rows = [sorter(scores[i : i + 1]) for i in range(BATCH)]
+    np.testing.assert_allclose(sorter(scores), np.concatenate(rows), rtol=1e-5)
+    assert sorter(scores[:0]).shape == (0, scores.shape[1])
+
+
+def test_permuted_scores_have_permuted_ranks(case, scores, weights, rng, size):
+    if not case.equivariant:
+        pytest.skip("It promises none.")
+    sorter, order = case.make(), rng.permutation(size)
+    ranks, gradient = value_and_gradient(sorter, scores, weights)
+    permuted = value_and_gradient(sorter, scores[:, order], weights[:, order])
+    np.testing.assert_allclose(permuted[0], ranks[:, order], rtol=1e-4)
+    np.testing.assert_allclose(permuted[1], gradient[:, order], rtol=1e-3, atol=1e-4)
+    ties = np.ones((1, size), np.float32)
+    ties[0, 0] = 2
+    assert np.ptp(sorter(ties)[0, 1:]) < 1e-5
+
+
+def test_closed_forms_keep_order_sum_and_shifts(case, scores, weights, size):
+    if not case.exact:
+        pytest.skip("It is learned.")
+    sorter = case.make()
+    ranks, gradient = value_and_gradient(sorter, scores, weights)
+    by_score = np.take_along_axis(ranks, np.argsort(-scores), axis=1)
+    assert (np.diff(by_score) >= -1e-5).all()
+    np.testing.assert_allclose(ranks.sum(axis=1), size * (size + 1) / 2, rtol=1e-6)
+    np.testing.assert_allclose(gradient.sum(axis=1), 0, atol=1e-5)
+    np.testing.assert_allclose(sorter(scores + 16), ranks, rtol=1e-4)
+
+
+@pytest.mark.parametrize("masked_score", [0.5, -1e15, np.inf, -np.inf, np.nan])
+def test_masked_is_removed(case, scores, weights, masked_score, size):
+    if case.length:
+        pytest.skip("It takes one length.")
+    mask = np.ones((BATCH, size), bool)
+    mask[:, [0, 3]] = False
+    sorter, keep = case.make(), np.nonzero(mask[0])[0]
+    expected = value_and_gradient(sorter, scores[:, keep], weights[:, keep])
+    scores[:, [0, 3]] = masked_score
+    actual = value_and_gradient(sorter, scores, weights, mask)
+    for ours, shorter in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(ours[:, [0, 3]], 0)
+        np.testing.assert_allclose(ours[:, keep], shorter, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(sorter(scores, mask), actual[0])
+    none = value_and_gradient(sorter, scores, weights, np.zeros_like(mask))
+    np.testing.assert_array_equal(none, np.zeros_like(none))
+
+
+def test_lists_mask_different_items(case, scores, weights, rng, size):
+    if case.length:
+        pytest.skip("It takes one length.")
+    sorter, mask = case.make(), rng.random((BATCH, size)) < 0.6
+    ranks, gradient = value_and_gradient(sorter, scores, weights, mask)
+    for row, keep in enumerate(mask):
+        alone = value_and_gradient(sorter, scores[row : row + 1, keep], weights[row, keep])
+        np.testing.assert_allclose(ranks[row, keep], alone[0][0], rtol=1e-4)
+        np.testing.assert_allclose(gradient[row, keep], alone[1][0], rtol=1e-3, atol=1e-5)
+
+
+def test_nan_shows_in_its_list_alone(case, scores, weights):
+    sorter = case.make()
+    expected = value_and_gradient(sorter, scores[1:], weights[1:])
+    scores[0, 2] = np.nan
+    for ours, others in zip(value_and_gradient(sorter, scores, weights), expected, strict=True):
+        assert np.isnan(np.delete(ours[0], 2)).all()
+        np.testing.assert_allclose(ours[1:], others, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e15, 1e-15, 3e38])
+def test_extremes_are_finite(case, scores, weights, scale):
+    scores = np.clip(scores, -1, 1) * np.float32(scale)
+    scores[0, :2] = np.inf
+    scores[1, 2] = -np.inf
+    ranks, gradient = value_and_gradient(case.make(), scores, weights)
+    assert np.isfinite(ranks).all() and np.isfinite(gradient).all()
+    if case.exact and scale == 1e15:
+        assert ranks[1, 2] == scores.shape[1]
+        np.testing.assert_allclose(ranks[0, :2], 1.5)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_half_precision_scores(case, scores, weights, dtype):
+    half = tf.cast(scores, dtype)
+    expected = value_and_gradient(case.make(), tf.cast(half, tf.float32), weights)
+    ranks, gradient = value_and_gradient(case.make(), half, weights)
+    assert ranks.dtype == np.float32
+    np.testing.assert_array_equal(ranks, expected[0])
+    np.testing.assert_array_equal(gradient, tf.cast(expected[1], dtype))
+
+
+def test_double_precision_stays(case, scores):
+    ranks = case.make()(scores.astype(np.float64))
+    assert ranks.dtype == tf.float64
+    np.testing.assert_allclose(ranks, case.make()(scores), rtol=1e-4)
+
+
+def test_mixed_precision_changes_nothing(case, scores, mixed_precision):
+    model = keras.Sequential([keras.layers.Input((scores.shape[1],)), case.make()])
+    assert model(tf.cast(scores, tf.bfloat16)).dtype == tf.float32
+    sorter = case.make()
+    np.testing.assert_array_equal(sorter(scores), case.make(dtype="float32")(scores))
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla", "unknown shape"])
+def test_graph_and_xla_equal_eager(case, scores, weights, size, mode):
+    mask = None if case.length else tf.constant(scores < 1)
+    sorter = case.make()
+    expected = value_and_gradient(sorter, scores, weights, mask)
+
+    def compute(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            ranks = sorter(scores, mask=mask)
+        return ranks, tape.gradient(ranks, scores, output_gradients=weights)
+
+    shape = [None, case.length] if mode == "unknown shape" else scores.shape
+    compiled = tf.function(
+        compute, input_signature=[tf.TensorSpec(shape)], jit_compile=mode == "xla"
+    )
+    for actual, e in zip(compiled(scores), expected, strict=True):
+        np.testing.assert_allclose(actual, e, rtol=1e-4, atol=1e-5)
+
+
+def test_a_single_item_has_rank_1(case):
+    if case.length:
+        pytest.skip("It takes one length.")
+    ranks, gradient = value_and_gradient(case.make(), np.array([[3.0], [-1.0]]), np.ones((2, 1)))
+    if case.exact:
+        np.testing.assert_array_equal(ranks, [[1], [1]])
+        np.testing.assert_allclose(gradient, [[0], [0]], atol=1e-12)
+    assert case.make()(np.zeros((2, 0), np.float32)).shape == (2, 0)
+
+
+def test_round_trip_of_config(case):
+    sorter = case.make(name="mine")
+    config = sorter.get_config()
+    assert config["name"] == "mine"
+    for copy in (
+        type(sorter).from_config(config),
+        r4c.layers.get_sorter(keras.utils.serialize_keras_object(sorter)),
+    ):
+        assert type(copy) is type(sorter) and copy.get_config() == config
+    assert r4c.layers.get_sorter(sorter) is sorter
+
+
+def test_files_keep_the_ranks(case, scores, size, tmp_path):
+    inputs = keras.layers.Input((size,))
+    model = keras.Model(inputs, case.make()(keras.layers.Dense(size)(inputs)))
+    expected = model.predict(scores, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(scores, verbose=0), expected)
+
+
+def test_a_model_may_give_scores_and_mask(case, scores, size):
+    if case.length:
+        pytest.skip("It takes one length.")
+    inputs = keras.layers.Input((size,)), keras.layers.Input((size,), dtype="bool")
+    sorter, mask = case.make(), scores < 1
+    model = keras.Model(inputs, sorter(inputs[0], mask=inputs[1]))
+    ranks = model.predict([scores, mask], verbose=0)
+    np.testing.assert_allclose(ranks, sorter(scores, mask), rtol=1e-5)
+
+
+def test_shapes_are_checked(case, scores):
+    sorter = case.make()
+    with pytest.raises(ValueError, match=r"`scores` must have the shape \[batch, d\]"):
+        sorter(scores[0])
+    with pytest.raises(ValueError, match=r"`mask` must be booleans .*Received: float32"):
+        sorter(scores, mask=np.ones_like(scores))
+    with pytest.raises(ValueError, match=r"`mask` must be booleans .*Received: bool \(4, 1\)"):
+        sorter(scores, mask=scores[:, :1] > 0)
