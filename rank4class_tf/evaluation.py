@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _files
 from rank4class_tf import metrics as _metrics
+from rank4class_tf._types import TensorLike
 from rank4class_tf.models import ExtremeClassifier
 
 
@@ -173,11 +174,12 @@ def evaluate(
     if not isinstance(metrics, (list, tuple)):
         raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
     metrics = [_metrics.get(metric) for metric in metrics]
-    names = [name for metric in metrics for name in metric.result_names]
+    names = [n for metric in metrics for n in getattr(metric, "result_names", [metric.name])]
     if len(set(names)) < len(names):
         raise ValueError(f"`metrics` must have different names. Received: {names}.")
     for metric in metrics:
-        if isinstance(metric, (_metrics.MacroAverage, _metrics.MedianRank)):
+        of_lists = isinstance(metric, _metrics.RankingMetric)
+        if not of_lists or isinstance(metric, (_metrics.MacroAverage, _metrics.MedianRank)):
             raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
 
     ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)
@@ -209,6 +211,65 @@ def evaluate(
             _normal(*arguments) if method == "normal" else _bootstrap(*arguments, samples, rng)
         )
     return Evaluation(estimates, values, weights, ranks[:, 0])
+
+
+def evaluate_retrieval(
+    similarity: TensorLike,
+    matches: TensorLike | None = None,
+    k: Sequence[int] = (1, 5, 10),
+    batch_size: int = 1024,
+) -> dict[str, dict[str, float]]:
+    """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
+
+    Each row ranks the columns, and each column the rows. R@k of the literature is the hit rate at
+    k: the share of queries with a match among the k best. MedR is the median rank of the best
+    match. Ties count in expectation; a query without a match is left out.
+
+    Source: SoDeep (Engilberge et al. 2019), section 5.3, has the figures.
+
+    Args:
+        similarity: `[rows, columns]`.
+        matches: booleans of that shape, True for a column that matches the row; None means the
+            diagonal.
+        k: the cutoffs.
+        batch_size: how many queries are ranked at once.
+
+    Returns:
+        `"rows"` and `"columns"`, the side that the queries are of -> `"hit_rate_at_<k>"` and
+        `"median_rank"` -> value.
+
+    Raises:
+        ValueError: if a shape is another, or if a number is no positive integer.
+
+    Example:
+        >>> figures = evaluate_retrieval([[0.9, 0.5], [0.8, 0.6]], k=[1])
+        >>> figures["rows"]["hit_rate_at_1"], figures["columns"]["hit_rate_at_1"]
+        (0.5, 1.0)
+    """
+    _checks.positive_int("batch_size", batch_size)
+    similarity = np.asarray(similarity)
+    matches = np.eye(len(similarity), dtype=bool) if matches is None else np.asarray(matches)
+    if similarity.ndim != 2 or matches.shape != similarity.shape:
+        raise ValueError(
+            "`similarity` and `matches` must have one shape [rows, columns]; the default of "
+            f"`matches` needs a square. Received: {similarity.shape} and {matches.shape}."
+        )
+    figures = {}
+    for side, scores, labels in (
+        ("rows", similarity, matches),
+        ("columns", similarity.T, matches.T),
+    ):
+        metrics = [
+            _metrics.HitRate(list(k), label_format="relevance"),
+            _metrics.MedianRank(max_rank=max(scores.shape[1], 1), label_format="relevance"),
+        ]
+        for start in range(0, len(scores), batch_size):
+            batch = slice(start, start + batch_size)
+            for metric in metrics:
+                metric.update_state(labels[batch].astype(np.float32), scores[batch])
+        hit_rates = {name: float(value) for name, value in metrics[0].result().items()}
+        figures[side] = {**hit_rates, "median_rank": float(metrics[1].result())}
+    return figures
 
 
 def compare(first, second, samples=10_000, seed=0):

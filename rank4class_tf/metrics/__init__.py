@@ -4,16 +4,19 @@ import re
 
 from rank4class_tf import _registry
 from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf.metrics._dataset_metric import DatasetMetric
 from rank4class_tf.metrics.average_precision_at_k import AveragePrecisionAtK
 from rank4class_tf.metrics.dcg import DCG
 from rank4class_tf.metrics.hit_rate import HitRate
 from rank4class_tf.metrics.macro_average import MacroAverage
+from rank4class_tf.metrics.mean_average_precision import MeanAveragePrecision
 from rank4class_tf.metrics.mean_rank import MeanRank
 from rank4class_tf.metrics.median_rank import MedianRank
 from rank4class_tf.metrics.mrr import MRR
 from rank4class_tf.metrics.ndcg import NDCG
 from rank4class_tf.metrics.precision_at_k import PrecisionAtK
 from rank4class_tf.metrics.recall_at_k import RecallAtK
+from rank4class_tf.metrics.spearman_correlation import SpearmanCorrelation
 from rank4class_tf.metrics.top_k_accuracy import TopKAccuracy
 
 __all__ = [
@@ -23,18 +26,21 @@ __all__ = [
     "AveragePrecisionAtK",
     "HitRate",
     "MacroAverage",
+    "MeanAveragePrecision",
     "MeanRank",
     "MedianRank",
     "PrecisionAtK",
     "RankingMetric",
     "RecallAtK",
+    "SpearmanCorrelation",
     "TopKAccuracy",
     "get",
 ]
 
 # What has a name of its own: the metrics, but not their bases, nor what takes other metrics.
 _CLASSES = _registry.by_snake_case(
-    set(_registry.among(globals(), __all__, RankingMetric)) - {MacroAverage}, suffix="AtK"
+    set(_registry.among(globals(), __all__, (RankingMetric, DatasetMetric))) - {MacroAverage},
+    suffix="AtK",
 )
 
 
@@ -60,4 +66,4 @@ def get(identifier, **kwargs):
         identifier = re.sub(r"^top_(\d+)_accuracy$", r"top_k_accuracy@\1", identifier)
         if cutoff := re.fullmatch(r"(\w+)(?:@|_at_)(\d+)", identifier):
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
-    return _registry.get("metric", RankingMetric, _CLASSES, identifier, **kwargs)
+    return _registry.get("metric", (RankingMetric, DatasetMetric), _CLASSES, identifier, **kwargs)

@@ -62,6 +62,8 @@ from rank4class_tf.ops.metrics.ndcg import (
     ndcg,
     soft_ndcg,
 )
+from rank4class_tf.ops.metrics.spearman_correlation import spearman_correlation
+from rank4class_tf.ops.metrics.weighted_average_precision import weighted_average_precision
 from rank4class_tf.ops.projections.rankmax import rankmax
 from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
 from rank4class_tf.ops.projections.simplex import (
@@ -165,4 +167,6 @@ __all__ = [
     "isotonic_regression",
     "laplace_ranks",
     "projected_ranks",
+    "spearman_correlation",
+    "weighted_average_precision",
 ]

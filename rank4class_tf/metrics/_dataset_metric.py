@@ -1,0 +1,145 @@
+"""What the metrics share whose lists run over a whole dataset: its scores and labels are kept."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _config, _keras, _registry
+
+
+class DatasetMetric(keras.metrics.Metric):
+    """Base of the metrics of whole columns: labels and scores of all examples are kept, as float32.
+
+    They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One example more raises
+    in eager mode and makes the result NaN in graph mode.
+    """
+
+    def __init__(
+        self, num_columns: int, max_examples: int, name: str | None = None, dtype: Any = None
+    ) -> None:
+        super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            raise ValueError(
+                f"`{type(self).__name__}` keeps examples, which several replicas cannot share. "
+                "Build it outside of the strategy's scope and update it with the predictions."
+            )
+        self.num_columns = _checks.positive_int("num_columns", num_columns)
+        self.max_examples = _checks.positive_int("max_examples", max_examples)
+        shape = (self.max_examples, self.num_columns)
+        self.labels, self.scores, self.weights_seen = (
+            self.add_weight(name=name, shape=shape, initializer="zeros", dtype="float32")
+            for name, shape in (
+                ("labels", shape),
+                ("scores", shape),
+                ("weights_seen", shape[:1]),
+            )
+        )
+        self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
+
+    def per_column(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns `compute` of all examples; too many make the values NaN."""
+        labels, scores, weights = (
+            tf.cast(tf.transpose(tf.convert_to_tensor(x)), tf.float64)
+            for x in (self.labels, self.scores, self.weights_seen)
+        )
+        values, counts = self.compute(labels, scores, tf.broadcast_to(weights, tf.shape(labels)))
+        fits = tf.convert_to_tensor(self.count) <= self.max_examples
+        return tf.where(fits, values, tf.constant(float("nan"), tf.float64)), counts
+
+    def compute(
+        self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The formula.
+
+        Args:
+            labels: `[columns, examples]`, float64.
+            scores: of the same shape and dtype.
+            weights: of the same shape and dtype; an example of weight 0 changes nothing.
+
+        Returns:
+            `[columns]` float64, and `[columns]` booleans, False for a column that has no value.
+        """
+        raise NotImplementedError
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Adds a batch.
+
+        Args:
+            y_true: labels `[batch, num_columns]`, or `[batch]` for one column.
+            y_pred: scores of the same shape.
+            sample_weight: scalar, `[batch]` or `[batch, 1]`; None means 1.
+
+        Raises:
+            ValueError: if a shape is another, or if there are too many examples.
+        """
+        labels, scores = (
+            self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
+        )
+        batch = tf.shape(scores)[0]
+        weights = tf.ones([batch])
+        if sample_weight is not None:
+            sample_weight = tf.cast(tf.convert_to_tensor(sample_weight), tf.float32)
+            weights *= tf.reshape(sample_weight, [-1])
+        self._append(labels, scores, weights, tf.cast(batch, tf.int64))
+
+    def _columns(self, name, values):
+        values = tf.cast(tf.convert_to_tensor(values), tf.float32)
+        if values.shape.rank == 1 and self.num_columns == 1:
+            values = values[:, tf.newaxis]
+        if not values.shape.is_compatible_with([None, self.num_columns]):
+            raise ValueError(
+                f"`{name}` must have the shape [batch, {self.num_columns}]. "
+                f"Received: {tuple(values.shape)}."
+            )
+        return values
+
+    def _append(self, labels, scores, weights, added):
+        count = tf.convert_to_tensor(self.count)
+        if tf.executing_eagerly() and int(count + added) > self.max_examples:
+            raise ValueError(
+                "`max_examples` must be at least the number of examples. "
+                f"Received: max_examples={self.max_examples}, {int(count + added)} examples."
+            )
+        # Too many overwrite the last place; the count tells that the result is void.
+        places = tf.minimum(count + tf.range(added), self.max_examples - 1)[:, tf.newaxis]
+        for mine, new in (
+            (self.labels, labels),
+            (self.scores, scores),
+            (self.weights_seen, weights),
+        ):
+            _keras.variable(mine).scatter_nd_update(places, new)
+        self.count.assign_add(added)
+
+    def result(self) -> tf.Tensor:
+        """Returns the mean over the columns that have a value, 0 if none has."""
+        values, counts = self.per_column()
+        total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
+        mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, tf.float64)))
+        return tf.cast(mean, self.dtype)
+
+    def reset_state(self) -> None:
+        """Forgets all batches."""
+        for variable in self.variables:
+            variable.assign(tf.zeros_like(variable))
+
+    def merge_state(self, metrics: Any) -> None:
+        """Adds what other metrics of the same configuration have seen."""
+        for metric in metrics:
+            count = int(tf.convert_to_tensor(metric.count))
+            states = (metric.labels, metric.scores, metric.weights_seen)
+            kept = (tf.convert_to_tensor(state)[:count] for state in states)
+            self._append(*kept, tf.constant(count, tf.int64))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {
+            **_config.constructor_arguments(self, type(self)),
+            "name": self.name,
+            "dtype": self.dtype,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "DatasetMetric":
+        """Builds the metric that `get_config` describes."""
+        return cls(**config)

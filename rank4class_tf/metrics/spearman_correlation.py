@@ -1,0 +1,68 @@
+"""SpearmanCorrelation."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.metrics._dataset_metric import DatasetMetric
+
+
+@_keras.register
+class SpearmanCorrelation(DatasetMetric):
+    r"""Rank correlation of targets and predictions over a dataset, the mean over outputs.
+
+    $$r = \mathrm{corr}(\mathrm{rk}(y), \mathrm{rk}(\hat y))$$
+
+    Equal values share their mean rank, as in SciPy's `spearmanr`. Predictions that are all the same
+    have the correlation 0; an output whose targets are all the same is left out. A target that is
+    NaN is left out; a prediction that is NaN shows.
+
+    It is exact: all targets and predictions are kept, which takes `4 * (2 * num_outputs + 1)` bytes
+    for each of `max_examples`. Keras asks for the result after each batch, which takes a sort of
+    `max_examples` for each output: in `fit`, keep that number small. An example of weight 0 is left
+    out; other weights change nothing. Correlations of single lists are
+    `rank4class_tf.ops.spearman_correlation`.
+
+    Source: Spearman 1904; SoDeep (Engilberge et al. 2019), equation 2.
+
+    Args:
+        num_outputs: outputs of the model, each with a correlation of its own, >= 1.
+        max_examples: the most examples, >= 1. One more raises in eager mode and makes the result
+            NaN in graph mode.
+        name: name of the metric.
+        dtype: dtype of the result.
+
+    Labels and predictions: `[batch, num_outputs]`, or `[batch]` for one output.
+
+    Raises:
+        ValueError: if an argument is no positive integer, if a shape is another, if there are too
+            many examples, or under a strategy with several replicas.
+
+    Example:
+        >>> metric = SpearmanCorrelation()
+        >>> metric.update_state([1.0, 2.0, 3.0], [0.1, 0.3, 0.2])
+        >>> float(metric.result())  # 1 - 6 * (0 + 1 + 1) / (3 * (9 - 1))
+        0.5
+    """
+
+    def __init__(
+        self,
+        num_outputs: int = 1,
+        max_examples: int = 10_000,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        self.num_outputs = _checks.positive_int("num_outputs", num_outputs)
+        super().__init__(self.num_outputs, max_examples, name, dtype)
+
+    def per_output(self) -> tf.Tensor:
+        """Returns the correlation of each output, `[num_outputs]` float64; NaN for one of none."""
+        values, counts = self.per_column()
+        return tf.where(counts, values, tf.constant(float("nan"), tf.float64))
+
+    def compute(
+        self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The formula."""
+        return ops.spearman_correlation(labels, scores, weights > 0)

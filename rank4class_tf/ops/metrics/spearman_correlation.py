@@ -1,0 +1,49 @@
+"""Spearman's rank correlation."""
+
+import tensorflow as tf
+
+from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.ranking.exact import expected_ranks
+
+
+def spearman_correlation(
+    targets: TensorLike, scores: TensorLike, mask: TensorLike | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    r"""Correlation of the ranks of targets and scores, equal ones sharing their mean rank.
+
+    $$r = \mathrm{corr}(\mathrm{rk}(y), \mathrm{rk}(s))$$
+
+    Source: Spearman 1904.
+
+    Args:
+        targets: `[batch, d]`; a NaN masks the item.
+        scores: `[batch, d]`.
+        mask: booleans `[batch, d]`, False for an item that is masked; None means none.
+
+    Returns:
+        `[batch]` float64: 0 for scores that are all the same, NaN where a score is; and `[batch]`
+        booleans, False for a list whose targets are all the same, which has no correlation.
+
+    Example:
+        >>> value, counts = spearman_correlation([[1.0, 2.0, 3.0]], [[0.1, 0.3, 0.2]])
+        >>> value.numpy(), counts.numpy()
+        (array([0.5]), array([ True]))
+    """
+    targets, scores = (tf.cast(tf.convert_to_tensor(x), tf.float64) for x in (targets, scores))
+    known = ~tf.math.is_nan(targets)
+    if mask is not None:
+        known &= mask
+    count = tf.reduce_sum(tf.cast(known, tf.float64), axis=1, keepdims=True)
+    columns = tf.broadcast_to(tf.range(tf.shape(targets)[1]), tf.shape(targets))
+
+    def centred_ranks(values):
+        values = tf.where(known, values, tf.constant(float("nan"), tf.float64))
+        ranks = expected_ranks(values, columns) - (count + 1) / 2
+        return tf.where(known, ranks, tf.zeros_like(ranks))
+
+    x, y = centred_ranks(targets), centred_ranks(scores)
+    norm = tf.sqrt(tf.reduce_sum(x * x, axis=1)) * tf.sqrt(tf.reduce_sum(y * y, axis=1))
+    value = tf.math.divide_no_nan(tf.reduce_sum(x * y, axis=1), norm)
+    broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)
+    value = tf.where(broken, tf.constant(float("nan"), tf.float64), value)
+    return value, tf.reduce_any(x != 0, axis=1)
