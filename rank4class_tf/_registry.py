@@ -61,7 +61,9 @@ def by_snake_case(classes: Iterable[type], suffix: str = "") -> dict[str, type]:
     return {snake_case(c.__name__.removesuffix(suffix)): c for c in classes}
 
 
-def among(namespace: dict[str, Any], names: Iterable[str], base: type) -> list[type]:
+def among(
+    namespace: dict[str, Any], names: Iterable[str], base: type | tuple[type, ...]
+) -> list[type]:
     """The classes of those names that are built by name: subclasses of `base` but for bases.
 
     A base stands in a module of its own whose name begins with an underscore.

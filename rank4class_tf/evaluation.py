@@ -178,8 +178,8 @@ def evaluate(
     if len(set(names)) < len(names):
         raise ValueError(f"`metrics` must have different names. Received: {names}.")
     for metric in metrics:
-        of_lists = isinstance(metric, _metrics.RankingMetric)
-        if not of_lists or isinstance(metric, (_metrics.MacroAverage, _metrics.MedianRank)):
+        is_of_lists = isinstance(metric, _metrics.RankingMetric)
+        if not is_of_lists or isinstance(metric, (_metrics.MacroAverage, _metrics.MedianRank)):
             raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
 
     ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)

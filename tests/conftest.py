@@ -26,6 +26,7 @@ if SECOND_RUN:
         "ops",
         "scripts/test_benchmark_losses.py",
         "scripts/test_benchmark_scale.py",
+        "scripts/test_benchmark_sorters.py",
         "scripts/test_metrics_scripts.py",
     ]
 

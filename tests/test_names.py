@@ -60,6 +60,12 @@ def test_metrics_by_the_names_of_their_results():
         r4c.metrics.get("nonsense_at_3")
 
 
+def test_every_sorter_has_a_name():
+    for name in public_classes(r4c.layers, r4c.layers.Sorter):
+        sorter = r4c.layers.get_sorter(snake_case(name.removesuffix("Sorter")))
+        assert type(sorter).__name__ == name
+
+
 def test_cutoff_of_a_metric():
     assert r4c.metrics.get("ndcg@5").k == 5
     assert r4c.metrics.get("top_k_accuracy@3").k == 3
@@ -74,6 +80,7 @@ def test_cutoff_of_a_metric():
     [
         (r4c.losses.get, "rankmax_loss"),
         (r4c.layers.get_head, "latent_cross"),
+        (r4c.layers.get_sorter, "laplace"),
         (r4c.metrics.get, "top_k_accuracy"),
     ],
 )

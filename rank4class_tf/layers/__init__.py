@@ -32,7 +32,7 @@ __all__ = [
 _HEADS = _registry.by_snake_case(
     [ConcatHead, DotProductHead, LatentCrossHead, SampledScores], suffix="Head"
 )
-_SORTERS = _registry.by_snake_case([LaplaceSorter, SigmoidSorter, SoftRankSorter], suffix="Sorter")
+_SORTERS = _registry.by_snake_case(_registry.among(globals(), __all__, Sorter), suffix="Sorter")
 
 
 def get_head(identifier, **kwargs):

@@ -59,7 +59,7 @@ def lists(rng, size):
 
 
 @forms
-@pytest.mark.parametrize("size", [1, 2, 3, 10, 64, 65, 300])
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 65, 300])
 @pytest.mark.parametrize("smoothness", [1e-4, 0.05, 0.7, 30.0])
 def test_ranks_equal_the_definition(function, oracle, rng, size, smoothness):
     scores = lists(rng, size)

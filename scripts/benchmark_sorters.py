@@ -1,0 +1,363 @@
+"""Time and accuracy of the sorters, beside public peers and `tf.sort` in the same run.
+
+    python scripts/benchmark_sorters.py --out docs/results/sorters.md --json sorters.json
+
+Every sorter runs in a process of its own for each shape, forward and with the gradient of the sum
+of squared ranks, in turns with the forward pass of `tf.sort`; all are taken at their best over the
+turns, so that what else the machine does hits them alike. Accuracy is that of SoDeep: the mean
+error of the ranks over d on the lists of `sorting.py`, and the shares of items whose own slope
+vanishes or has the wrong sign. A peer that exceeds `--memory-limit` or `--time-limit`, or that is
+not installed, is reported as such.
+
+Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++), diffsort (sorting networks, Petersen
+et al. 2021), both in PyTorch, and NeuralSort (Grover et al. 2019), which is written here.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def ours(identifier, **kwargs):
+    """A sorter of this package, by name."""
+
+    def make(size):
+        del size
+        from rank4class_tf import layers
+
+        return layers.get_sorter(identifier, **kwargs)
+
+    return make
+
+
+def neural_sort(temperature):
+    """NeuralSort: each rank's softmax over items, and the mean rank of each item."""
+
+    def make(size):
+        import tensorflow as tf
+
+        places = tf.range(1, size + 1, dtype=tf.float32)
+
+        def ranks(scores):
+            spread = tf.reduce_sum(tf.abs(scores[:, :, None] - scores[:, None, :]), axis=2)
+            logits = (size + 1 - 2 * places)[:, None] * scores[:, None, :] - spread[:, None, :]
+            shares = tf.nn.softmax(logits / temperature, axis=2)
+            totals = tf.reduce_sum(shares, axis=1)
+            return tf.linalg.matvec(shares, places, transpose_a=True) / totals
+
+        return ranks
+
+    return make
+
+
+def torchsort(regularization):
+    """The public SoftRank."""
+
+    def make(size):
+        del size
+        import torchsort
+
+        return lambda scores: torchsort.soft_rank(-scores, regularization_strength=regularization)
+
+    return make
+
+
+def diffsort(steepness):
+    """An odd-even sorting network, with the Cauchy distribution."""
+
+    def make(size):
+        import diffsort
+        import torch
+
+        network = diffsort.DiffSortNet(
+            "odd_even", size, steepness=steepness, distribution="cauchy", device=torch.device("cpu")
+        )
+        # Its order is rising; the places count from 0.
+        places = size - torch.arange(size, dtype=torch.float32)
+        return lambda scores: network(scores)[1] @ places
+
+    return make
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A row of the table.
+
+    Attributes:
+        make: takes the length of the lists and returns a function from scores to ranks.
+        in_torch: whether the function takes tensors of PyTorch.
+        is_timed: whether it is timed; another setting of the same sorter takes as long.
+    """
+
+    make: Callable
+    in_torch: bool = False
+    is_timed: bool = True
+
+
+CASES = {
+    "laplace": Case(ours("laplace", temperature=0.1)),
+    "laplace_sharp": Case(ours("laplace", temperature=0.01), is_timed=False),
+    "sigmoid": Case(ours("sigmoid", temperature=0.1)),
+    "soft_rank": Case(ours("soft_rank", regularization=0.1)),
+    "soft_rank_sharp": Case(ours("soft_rank", regularization=0.01), is_timed=False),
+    "torchsort": Case(torchsort(0.1), in_torch=True),
+    "diffsort": Case(diffsort(10.0), in_torch=True),
+    "neural_sort": Case(neural_sort(1.0)),
+}
+
+
+def as_tensorflow(function):
+    """A function of PyTorch's tensors as one of TensorFlow's."""
+    import tensorflow as tf
+    import torch
+
+    @tf.custom_gradient
+    def ranks(scores):
+        def forward(scores):
+            return function(torch.tensor(scores.numpy())).numpy()
+
+        def backward(scores, upstream):
+            inputs = torch.tensor(scores.numpy(), requires_grad=True)
+            outputs = function(inputs)
+            return torch.autograd.grad(outputs, inputs, torch.tensor(upstream.numpy()))[0].numpy()
+
+        def gradient(upstream):
+            return tf.ensure_shape(
+                tf.py_function(backward, [scores, upstream], tf.float32), scores.shape
+            )
+
+        value = tf.py_function(forward, [scores], tf.float32)
+        return tf.ensure_shape(value, scores.shape), gradient
+
+    return ranks
+
+
+def accuracy(case, length, count):
+    """L1 and slopes, by `sorting.measure`."""
+    import sorting
+
+    function = case.make(length)
+    if case.in_torch:
+        function = as_tensorflow(function)
+    return sorting.measure(function, [length], count)
+
+
+def timed(case, batch, length, seconds):
+    """The best times: forward and with the gradient, by mode, each beside `tf.sort`."""
+    import numpy as np
+    import tensorflow as tf
+
+    scores = np.random.default_rng(0).uniform(-1, 1, (batch, length)).astype(np.float32)
+    function = case.make(length)
+    result = {}
+    if case.in_torch:
+        import torch
+
+        # As many threads as TensorFlow may use.
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        inputs = torch.tensor(scores, requires_grad=True)
+
+        def forward():
+            with torch.no_grad():
+                function(inputs)
+
+        def with_gradient():
+            ranks = function(inputs)
+            torch.autograd.grad((ranks * ranks).sum(), inputs)
+
+        calls = {"graph": (forward, with_gradient)}
+    else:
+
+        def compiled(function, jit_compile):
+            step = tf.function(function, jit_compile=jit_compile, autograph=False)
+            # Without what a call from Python adds, since a training step has it within a graph.
+            concrete = step.get_concrete_function(tf.TensorSpec(scores.shape))
+            inputs = tf.constant(scores)
+            return lambda: concrete(inputs).numpy()
+
+        def gradient(scores):
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                ranks = function(scores)
+                loss = tf.reduce_sum(ranks * ranks)
+            return tape.gradient(loss, scores)
+
+        calls = {
+            mode: (compiled(function, mode == "xla"), compiled(gradient, mode == "xla"))
+            for mode in ("graph", "xla")
+        }
+    sort = tf.function(lambda x: tf.sort(x, axis=1)).get_concrete_function(
+        tf.TensorSpec(scores.shape)
+    )
+    to_sort = tf.constant(scores)
+    for mode, of_mode in calls.items():
+        times = best_times([*of_mode, lambda: sort(to_sort).numpy()], seconds)
+        result[mode] = dict(zip(("forward", "gradient", "sort"), times, strict=True))
+    return result
+
+
+def best_times(calls, seconds):
+    """The best time of each of `calls`, which take turns."""
+    best = [float("inf")] * len(calls)
+    for call in calls:
+        call()
+    end = time.perf_counter() + seconds
+    turns = 0
+    while turns < 3 or time.perf_counter() < end:
+        for index, call in enumerate(calls):
+            start = time.perf_counter()
+            call()
+            best[index] = min(best[index], time.perf_counter() - start)
+        turns += 1
+    return best
+
+
+def run_child(what, name, shape, args):
+    """Measures one case in a new process."""
+    path = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONPATH": os.pathsep.join(path),
+    }
+    command = [sys.executable, __file__, "--child", what, "--sorters", name]
+    command += ["--shapes", "{}x{}".format(*shape), "--seconds", str(args.seconds)]
+    command += ["--lists", str(args.lists), "--memory-limit", str(args.memory_limit)]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=args.time_limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"over {args.time_limit:g} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        if "ImportError" in last or "ModuleNotFoundError" in last:
+            return {"error": "not installed"}
+        memory = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "allocate memory")
+        if done.returncode < 0 or any(word in done.stderr for word in memory):
+            return {"error": "out of memory"}
+        return {"error": f"fails: {last[:80]}"}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def ratio_cell(result, mode, what):
+    """A time over that of `tf.sort`, and in milliseconds."""
+    if mode not in result:
+        return result.get("error", "")
+    times = result[mode]
+    return f"{times[what] / times['sort']:.1f} ({1e3 * times[what]:.3g} ms)"
+
+
+def time_table(shape, results):
+    """The Markdown table of the times of one shape."""
+    lines = [
+        "### {} × {}".format(*shape),
+        "",
+        "| sorter | graph forward ÷ sort | with gradient | XLA forward ÷ sort | with gradient |",
+        "|---|---|---|---|---|",
+    ]
+    for name, result in results.items():
+        cells = [
+            ratio_cell(result, mode, what)
+            for mode in ("graph", "xla")
+            for what in ("forward", "gradient")
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def accuracy_table(length, results):
+    """The Markdown table of the errors and slopes at one length."""
+    lines = [
+        f"### d = {length}",
+        "",
+        "| sorter | L1 | vanishing slopes | wrong slopes | median slope |",
+        "|---|---|---|---|---|",
+    ]
+    for name, result in results.items():
+        if "error" in result:
+            lines.append(f"| {name} | {result['error']} |  |  |  |")
+            continue
+        lines.append(
+            f"| {name} | {result[f'l1_{length}']:.4f} | {result['vanishing_slopes']:.1%} "
+            f"| {result['wrong_slopes']:.1%} | {result['median_slope']:.3g} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def parse_shape(text):
+    """`"32x100"` -> `(32, 100)`."""
+    batch, length = text.lower().split("x")
+    return int(batch), int(length)
+
+
+def parse_args(argv=None):
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--sorters", nargs="+", choices=sorted(CASES), default=list(CASES))
+    parser.add_argument(
+        "--shapes",
+        nargs="*",
+        type=parse_shape,
+        default=[(b, d) for b in (32, 512) for d in (10, 100, 1000, 10_000)],
+        help="batch x d, for the times",
+    )
+    parser.add_argument(
+        "--lengths", nargs="*", type=int, default=[10, 100, 1000], help="d, for the accuracy"
+    )
+    parser.add_argument("--lists", type=int, default=10_000, help="lists for the accuracy")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time per sorter and mode")
+    parser.add_argument("--time-limit", type=float, default=120.0, help="seconds per process")
+    parser.add_argument("--memory-limit", type=float, default=8.0, help="GB per process")
+    parser.add_argument("--out", type=pathlib.Path, help="a Markdown file for the tables")
+    parser.add_argument("--json", type=pathlib.Path, help="a JSON file for the figures")
+    parser.add_argument("--child", choices=["time", "accuracy"], help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Prints the tables."""
+    args = parse_args(argv)
+    if args.child:
+        limit = int(args.memory_limit * 1e9)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        case, (batch, length) = CASES[args.sorters[0]], args.shapes[0]
+        if args.child == "time":
+            print(json.dumps(timed(case, batch, length, args.seconds)))
+        else:
+            print(json.dumps(accuracy(case, length, args.lists)))
+        return
+    tables, figures = [], {"times": {}, "accuracy": {}}
+
+    def write(text):
+        tables.append(text)
+        print(text, flush=True)
+        if args.out:
+            args.out.write_text("\n".join(tables))
+        if args.json:
+            args.json.write_text(json.dumps(figures, indent=1))
+
+    for length in args.lengths:
+        results = {n: run_child("accuracy", n, (1, length), args) for n in args.sorters}
+        figures["accuracy"][length] = results
+        write(accuracy_table(length, results))
+    for shape in args.shapes:
+        timed_sorters = [n for n in args.sorters if CASES[n].is_timed]
+        results = {n: run_child("time", n, shape, args) for n in timed_sorters}
+        figures["times"]["{}x{}".format(*shape)] = results
+        write(time_table(shape, results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The benchmark of the sorters runs, and its tables follow from what was measured."""
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "benchmark_sorters.py"
+
+
+@pytest.fixture
+def script():
+    spec = importlib.util.spec_from_file_location("benchmark_sorters", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_times_are_ratios_to_the_sort(script):
+    graph = {"forward": 0.003, "gradient": 0.006, "sort": 0.002}
+    results = {"laplace": {"graph": graph}, "diffsort": {"error": "not installed"}}
+    assert script.time_table((32, 100), results).splitlines()[4:] == [
+        "| laplace | 1.5 (3 ms) | 3.0 (6 ms) |  |  |",
+        "| diffsort | not installed | not installed | not installed | not installed |",
+    ]
+
+
+def test_accuracy_table(script):
+    figures = {
+        "l1_10": 0.02,
+        "vanishing_slopes": 0.01,
+        "wrong_slopes": 0.0,
+        "median_slope": -0.45,
+    }
+    results = {"laplace": figures, "sigmoid": {"error": "over 9 s"}}
+    assert script.accuracy_table(10, results).splitlines()[4:] == [
+        "| laplace | 0.0200 | 1.0% | 0.0% | -0.45 |",
+        "| sigmoid | over 9 s |  |  |  |",
+    ]
+
+
+@pytest.mark.slow
+def test_runs(tmp_path):
+    out = tmp_path / "figures.json"
+    command = [sys.executable, SCRIPT, "--sorters", "laplace", "neural_sort", "--lengths"]
+    command += ["--shapes", "2x8", "--seconds", "0", "--json", out]
+    subprocess.run(command, check=True, capture_output=True)
+    times = json.loads(out.read_text())["times"]["2x8"]
+    assert times["laplace"]["xla"]["gradient"] > 0 and times["neural_sort"]["graph"]["sort"] > 0
