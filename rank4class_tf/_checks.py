@@ -39,3 +39,11 @@ def fraction(name, value):
     if not number or not 0 <= value <= 1:
         raise ValueError(f"`{name}` must be a number in [0, 1]. Received: {name}={value!r}.")
     return float(value)
+
+
+def non_negative_float(name, value):
+    """Raises unless `value` is a finite number >= 0; returns it as a float."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0:
+        raise ValueError(f"`{name}` must be a finite number >= 0. Received: {name}={value!r}.")
+    return float(value)

@@ -32,10 +32,17 @@ if SECOND_RUN:
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out of the second run what is marked `once`."""
-    if SECOND_RUN:
-        config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("once")])
-        items[:] = [i for i in items if not i.get_closest_marker("once")]
+    """Leaves out what needs no run: see the markers `once` and `base`."""
+    left_out = [item for item in items if not _runs(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _runs(item)]
+
+
+def _runs(item):
+    if SECOND_RUN and item.get_closest_marker("once"):
+        return False
+    base = item.get_closest_marker("base")
+    return base is None or item.callspec.params["case"].name in base.args[0]
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import tensorflow as tf
 import rank4class_tf as r4c
 from rank4class_tf._registry import snake_case
 
-
 BASES = {
     "GumbelNoise",
     "Head",

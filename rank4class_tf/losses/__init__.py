@@ -4,19 +4,24 @@ from rank4class_tf import _registry
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._metric_loss import GumbelNoise, MetricLoss
 from rank4class_tf.losses._random import RandomRankingLoss
+from rank4class_tf.losses._sorter_loss import SorterLoss
+from rank4class_tf.losses.alignment_schedule import AlignmentSchedule
 from rank4class_tf.losses.approx_mrr_loss import ApproxMRRLoss
 from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
 from rank4class_tf.losses.fenchel_young_loss import FenchelYoungLoss
 from rank4class_tf.losses.gumbel_approx_mrr_loss import GumbelApproxMRRLoss
 from rank4class_tf.losses.gumbel_approx_ndcg_loss import GumbelApproxNDCGLoss
 from rank4class_tf.losses.list_mle_loss import ListMLELoss
+from rank4class_tf.losses.mean_average_precision_loss import MeanAveragePrecisionLoss
 from rank4class_tf.losses.mean_squared_loss import MeanSquaredLoss
 from rank4class_tf.losses.ordered_weighted_loss import OrderedWeightedLoss
 from rank4class_tf.losses.pairwise_hinge_loss import PairwiseHingeLoss
 from rank4class_tf.losses.pairwise_logistic_loss import PairwiseLogisticLoss
+from rank4class_tf.losses.rank_triplet_loss import RankTripletLoss
 from rank4class_tf.losses.rankmax_loss import RankmaxLoss
 from rank4class_tf.losses.softmax_loss import SoftmaxLoss
 from rank4class_tf.losses.sparsemax_loss import SparsemaxLoss
+from rank4class_tf.losses.spearman_loss import SpearmanLoss
 from rank4class_tf.losses.stochastic_negative_mining_loss import StochasticNegativeMiningLoss
 from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
 from rank4class_tf.losses.unique_softmax_loss import UniqueSoftmaxLoss
@@ -30,6 +35,7 @@ from rank4class_tf.ops import (
 )
 
 __all__ = [
+    "AlignmentSchedule",
     "ApproxMRRLoss",
     "ApproxNDCGLoss",
     "FenchelYoungLoss",
@@ -37,6 +43,7 @@ __all__ = [
     "GumbelApproxNDCGLoss",
     "GumbelNoise",
     "ListMLELoss",
+    "MeanAveragePrecisionLoss",
     "MeanSquaredLoss",
     "MetricLoss",
     "NDCGLambdaWeights",
@@ -45,10 +52,13 @@ __all__ = [
     "PairwiseLogisticLoss",
     "PowerLawWeights",
     "RandomRankingLoss",
+    "RankTripletLoss",
     "RankingLoss",
     "RankmaxLoss",
     "SoftmaxLoss",
+    "SorterLoss",
     "SparsemaxLoss",
+    "SpearmanLoss",
     "StaircaseWeights",
     "StochasticNegativeMiningLoss",
     "TemperatureAnnealing",
@@ -60,10 +70,10 @@ __all__ = [
 ]
 
 # What has a name of its own: the losses, but not their bases.
-_CLASSES = _registry.by_snake_case(_registry.among(globals(), __all__, RankingLoss))
+_CLASSES = _registry.by_snake_case(_registry.among(globals(), __all__, (RankingLoss, SorterLoss)))
 
 
-def get(identifier: str | dict | RankingLoss, /, **kwargs) -> RankingLoss:
+def get(identifier: str | dict | RankingLoss | SorterLoss, /, **kwargs) -> RankingLoss | SorterLoss:
     """Returns a loss by name, such as `"rankmax_loss"`.
 
     Args:
@@ -77,4 +87,4 @@ def get(identifier: str | dict | RankingLoss, /, **kwargs) -> RankingLoss:
         >>> get("rankmax_loss", margin=2.0).margin
         2.0
     """
-    return _registry.get("loss", RankingLoss, _CLASSES, identifier, **kwargs)
+    return _registry.get("loss", (RankingLoss, SorterLoss), _CLASSES, identifier, **kwargs)

@@ -132,6 +132,23 @@ LOSSES = [
     ),
 ]
 
+# One for each path through the base: what the base does is tested with these alone.
+REPRESENTATIVES = {
+    "rankmax",
+    "fenchel_young_entropy_3",
+    "softmax",
+    "pairwise_hinge_lambda",
+    "approx_ndcg",
+    "gumbel_approx_ndcg",
+    "ordered_weighted_pairwise_hinge",
+    "stochastic_negative_mining",
+    "warp_sampled",
+    "ndcg",
+    "top_3",
+    "average_precision_3",
+    "median_rank",
+}
+
 HEADS = {
     "dot_product": lambda **kw: r4c.layers.DotProductHead(num_classes=5, **kw),
     "latent_cross": lambda **kw: r4c.layers.LatentCrossHead(num_classes=5, units=(6, 4), **kw),

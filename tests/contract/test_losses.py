@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
-from .tables import LOSSES
+from .tables import LOSSES, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
 
@@ -53,6 +53,7 @@ def assert_same(actual, expected, rtol=1e-5, atol=1e-6):
         np.testing.assert_allclose(a, e, rtol=rtol, atol=atol)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_label_forms_agree(case, scores):
     ids = np.array([2, 0, 6, 3])
     loss = case.make(reduction="none")
@@ -72,6 +73,7 @@ def test_label_forms_agree(case, scores):
         assert_same(value_and_gradient(loss, labels, scores), expected)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_several_ids_equal_relevance(case, scores):
     ids = tf.ragged.constant([[2], [0, 3], [1, 4, 5], [6, 0]])
     loss = case.make(reduction="none")
@@ -81,6 +83,7 @@ def test_several_ids_equal_relevance(case, scores):
     assert_same(value_and_gradient(loss, ids.to_tensor(default_value=-1), scores), expected)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_as_many_ids_as_classes_need_a_format(case, scores):
     ids = np.tile(np.arange(N), (BATCH, 1))
     ids[:, 2:] = -1
@@ -88,12 +91,14 @@ def test_as_many_ids_as_classes_need_a_format(case, scores):
     assert_same([fresh(loss)(ids, scores)], [fresh(loss)(ids[:, :2], scores)])
 
 
+@pytest.mark.once
 def test_max_positives_changes_nothing(case, scores, relevance):
     expected = value_and_gradient(case.make(reduction="none"), relevance, scores)
     loss = case.make(reduction="none", max_positives=N)
     assert_same(value_and_gradient(loss, relevance, scores), expected)
 
 
+@pytest.mark.once
 def test_permutation_equivariant(case, scores, relevance, rng):
     if case.random:
         pytest.skip("the noise stays in its place")
@@ -104,6 +109,7 @@ def test_permutation_equivariant(case, scores, relevance, rng):
     assert_same(permuted, (value, gradient[:, order]))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("masked_score", [0.5, 1e10, -1e10, np.inf, -np.inf, np.nan])
 def test_masked_is_removed(case, scores, relevance, masked_score):
     if case.random:
@@ -118,6 +124,7 @@ def test_masked_is_removed(case, scores, relevance, masked_score):
     assert_same(value_and_gradient(loss, labels, masked_scores), (value, removed))
 
 
+@pytest.mark.once
 def test_shift_invariant(case, scores, relevance):
     loss = case.make(reduction="none")
     expected = value_and_gradient(loss, relevance, scores)
@@ -160,6 +167,7 @@ def test_a_far_score_costs_no_digits(case, rng, relevance):
         assert_same(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.once
 def test_gradient_sums_to_zero(case, scores, relevance):
     if not case.shift_invariant:
         pytest.skip("only shift-invariant losses have such a gradient")
@@ -168,6 +176,7 @@ def test_gradient_sums_to_zero(case, scores, relevance):
     np.testing.assert_allclose(gradient.sum(axis=1), np.zeros(BATCH), atol=1e-5)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("pattern", ["one high", "one low", "spread", "equal"])
 def test_extreme_scores_stay_finite(case, relevance, pattern):
     x = case.extreme
@@ -183,6 +192,7 @@ def test_extreme_scores_stay_finite(case, relevance, pattern):
     assert np.isfinite(gradient).all()
 
 
+@pytest.mark.once
 def test_lists_without_positive_or_item_have_no_loss(case, scores):
     labels = np.zeros((BATCH, N), np.float32)
     labels[1] = -1
@@ -199,6 +209,7 @@ def test_lists_without_positive_or_item_have_no_loss(case, scores):
     assert_same([fresh(loss)(ids, scores)], [value])
 
 
+@pytest.mark.base(REPRESENTATIVES)
 @pytest.mark.parametrize("run_eagerly", [True, False])
 def test_ragged_batch_without_positives_has_no_loss(case, scores, run_eagerly):
     labels = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), [0] * BATCH)
@@ -223,6 +234,7 @@ def test_nan_stays_nan_in_its_list(case, scores, relevance, run_eagerly):
         np.testing.assert_allclose(value[[0, 3]], expected[[0, 3]], rtol=1e-5)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 @pytest.mark.parametrize("bad", [N, N + 100, -2, 0.5, 2**40])
 def test_ids_outside_raise_or_are_nan(case, scores, bad):
     ids = np.array([2, bad, 6, 3])
@@ -233,6 +245,7 @@ def test_ids_outside_raise_or_are_nan(case, scores, bad):
     np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
 
 
+@pytest.mark.base(REPRESENTATIVES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_relevance_must_be_finite(case, scores, relevance, bad):
     relevance[1, 2] = bad
@@ -243,6 +256,7 @@ def test_relevance_must_be_finite(case, scores, relevance, bad):
     np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_max_positives_is_checked(case, scores):
     labels = np.zeros((BATCH, N), np.float32)
     labels[:, 0] = 1
@@ -258,6 +272,7 @@ def test_max_positives_is_checked(case, scores):
         np.testing.assert_array_equal(gradient[1], np.zeros(N))
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_shapes_are_checked(case, scores):
     loss = case.make(reduction="none")
     with pytest.raises(ValueError, match=r"`y_pred` must have the shape \[batch, n\]"):
@@ -273,6 +288,7 @@ def test_shapes_are_checked(case, scores):
         tf.function(loss, input_signature=signature).get_concrete_function()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["ids", "padded", "relevance"])
 def test_graph_equals_eager(case, scores, relevance, form):
     labels = {
@@ -334,6 +350,7 @@ def test_lists_of_any_length(case, rng):
     assert_same(step(tf.constant(labels), scores), expected)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_half_precision_is_computed_in_float32(case, scores, relevance, dtype):
     half = tf.cast(scores, dtype)
@@ -346,6 +363,7 @@ def test_half_precision_is_computed_in_float32(case, scores, relevance, dtype):
     np.testing.assert_allclose(gradient.astype(np.float32), expected[1], rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_weights(case, scores, relevance):
     plain = case.make(reduction="none")(relevance, scores).numpy()
     weights = np.array([0.5, 2.0, 0.0, 1.0], np.float32)
@@ -366,6 +384,7 @@ def test_weights(case, scores, relevance):
             loss(relevance, scores, bad)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_reductions(case, scores, relevance):
     values = case.make(reduction="none")(relevance, scores).numpy()
     np.testing.assert_allclose(case.make(reduction=None)(relevance, scores), values)
@@ -388,6 +407,7 @@ def test_empty_batch_is_finite(case):
         assert value == 0 and gradient.shape == (0, N)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 @pytest.mark.once
 def test_empty_batch_of_a_graph_is_finite(case):
     """As the last shard of a strategy may have it, with shapes that are known."""
@@ -419,6 +439,7 @@ def train(loss, features, labels, strategy=None, **compile_args):
     return model.get_weights()
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_trains_in_keras_under_xla_and_strategies(case, rng, two_devices):
     features = rng.normal(size=(6, 3)).astype(np.float32)
     labels = rng.integers(0, N, 6)
@@ -433,6 +454,7 @@ def test_trains_in_keras_under_xla_and_strategies(case, rng, two_devices):
     assert_same(train(loss, features, labels, two_devices, jit_compile=False), weights)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_trains_in_mixed_precision(case, rng, mixed_precision):
     features = rng.normal(size=(6, 3)).astype(np.float32)
     weights = train(case.make(), features, rng.integers(0, N, 6))

@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
-from .tables import METRICS
+from .tables import METRICS, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
 
@@ -73,6 +73,7 @@ def test_equals_the_definition(case, scores, relevance):
     np.testing.assert_allclose(actual, case.combine(expected), rtol=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(8))
 def test_ties_count_in_expectation_over_their_orders(case, seed):
     rng = np.random.default_rng(seed)
@@ -93,6 +94,7 @@ def test_equal_scores_give_chance_level(case, relevance):
         np.testing.assert_allclose(equal, [chance], rtol=1e-12)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_label_forms_agree(case, scores):
     ids = np.array([2, 0, 5, 3])
     expected = per_list(case, ids, scores)
@@ -119,18 +121,21 @@ def test_label_forms_agree(case, scores):
     np.testing.assert_allclose(actual, expected, rtol=1e-14)
 
 
+@pytest.mark.once
 def test_permutation_invariant(case, scores, relevance, rng):
     order = rng.permutation(N)
     actual = per_list(case, relevance[:, order], scores[:, order])
     np.testing.assert_allclose(actual, per_list(case, relevance, scores), rtol=1e-14)
 
 
+@pytest.mark.once
 def test_only_the_order_of_scores_counts(case, scores, relevance):
     expected = per_list(case, relevance, scores)
     for same_order in (scores + 8, np.exp(scores), scores * 1e30, scores.astype(np.float64)):
         np.testing.assert_allclose(per_list(case, relevance, same_order), expected, rtol=1e-14)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("masked_score", [0.5, 1e10, np.inf, -np.inf, np.nan])
 def test_masked_is_removed(case, scores, relevance, masked_score):
     keep, left_out = [0, 1, 3, 4], [2, 5]
@@ -155,6 +160,7 @@ def test_masked_is_removed(case, scores, relevance, masked_score):
         np.testing.assert_allclose(metric.result(), case.combine(expected), rtol=1e-6)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_exclude_is_per_list_and_goes_with_ids(case, scores):
     ids = np.array([[0, 3], [1, -1], [2, 4], [5, 1]])
     exclude = np.array([[1, 2], [-1, -1], [4, -1], [5, 1]])
@@ -169,6 +175,7 @@ def test_exclude_is_per_list_and_goes_with_ids(case, scores):
     np.testing.assert_array_equal(weights, [1, 1, 1, 0])
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_exclude_is_checked(case, scores):
     metric = case.make()
     labels = np.array([0, 1, 2, 3])
@@ -203,6 +210,7 @@ def test_lists_without_positives_have_weight_0(case, scores, relevance):
     assert result(case.make()) == 0
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_weights(case, scores, relevance):
     values = per_list(case, relevance, scores)
     weights = np.array([0.5, 2.0, 0.0, 1.0], np.float32)
@@ -225,6 +233,7 @@ def test_weights(case, scores, relevance):
             case.make().update_state(relevance, scores, bad)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_batches_reset_and_merge(case, scores, relevance):
     whole = result(case.make(), (relevance, scores))
     metric = case.make()
@@ -244,6 +253,7 @@ def test_batches_reset_and_merge(case, scores, relevance):
     np.testing.assert_allclose(merged.result(), whole, rtol=1e-6)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_bad_labels_raise_or_are_nan(case, scores, relevance):
     ids = np.array([2, N, 5, 3])
     with pytest.raises(ValueError, match="`y_true` must hold class ids"):
@@ -277,6 +287,7 @@ def test_round_trip_of_config(case, scores, relevance):
         assert copy_result == result(case.make(dtype="float64"), (relevance, scores))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("form", ["ids", "padded", "relevance", "exclude"])
 def test_graph_and_xla_equal_eager(case, scores, relevance, jit_compile, form):
@@ -295,6 +306,7 @@ def test_graph_and_xla_equal_eager(case, scores, relevance, jit_compile, form):
         np.testing.assert_allclose(actual, e, rtol=1e-10)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_unknown_static_shapes(case, scores, relevance):
     expected = result(case.make(), (relevance, scores))
     for signature in (
@@ -306,6 +318,7 @@ def test_unknown_static_shapes(case, scores, relevance):
         np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_many_items(case, rng, jit_compile):
     n = 3000
@@ -327,6 +340,7 @@ def test_many_items(case, rng, jit_compile):
     np.testing.assert_allclose(by_ids[:, 0], per_list(case, *short), rtol=1e-10)
 
 
+@pytest.mark.once
 def test_many_positives(case, rng):
     """So many that a cutoff leaves the lower ones out."""
     n = 60
@@ -341,6 +355,7 @@ def test_many_positives(case, rng):
     np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_half_precision_scores(case, scores, relevance, dtype):
     half = tf.cast(scores, dtype)
@@ -348,6 +363,7 @@ def test_half_precision_scores(case, scores, relevance, dtype):
     np.testing.assert_array_equal(per_list(case, relevance, half), expected)
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_two_devices_equal_one(case, scores, relevance, two_devices):
     expected = result(case.make(), (relevance, scores))
     with two_devices.scope():

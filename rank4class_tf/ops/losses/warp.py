@@ -1,6 +1,5 @@
 """Weighted approximate-rank pairwise loss, WARP (Weston et al. 2011)."""
 
-
 import tensorflow as tf
 
 from rank4class_tf._lists.lists import Lists, as_lists

@@ -1,0 +1,71 @@
+"""RankTripletLoss."""
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras
+from rank4class_tf.layers import Sorter
+from rank4class_tf.losses._sorter_loss import SorterLoss
+
+
+@_keras.register
+class RankTripletLoss(SorterLoss):
+    r"""Triplet loss on the ranks of a similarity matrix, for retrieval from both sides.
+
+    $$\ell = \frac{1}{d} \sum_i \left(\alpha + \frac{f(s_i)_i - f(s_i)_n}{d}\right)_+
+    + \text{the same over the columns}$$
+
+    where $s_i$ is row i of the matrix, i its positive, and n the hardest negative: the one of the
+    best rank. Pairs with equal labels are no negatives of each other.
+
+    Source: Engilberge et al. 2019, "SoDeep", equations 9 and 10.
+
+    Args:
+        sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+        margin: $\alpha$ > 0, in ranks over d. None means 1/d, one rank.
+        **kwargs: `alignment`, to 1 for a pair and 0 for others, `reduction`, `name`: see
+            `SorterLoss`.
+
+    Labels: `[batch]` or `[batch, 1]` numbers, one for each pair; `range(batch)` if all differ.
+    Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
+
+    Raises:
+        ValueError: if `margin` is not > 0; in the call, if the outputs are not square.
+
+    Example:
+        >>> from rank4class_tf.layers import LaplaceSorter
+        >>> loss = RankTripletLoss(LaplaceSorter(temperature=0.01))
+        >>> float(loss([0, 1], [[1.0, 0.0], [0.0, 1.0]]))  # each positive is a rank ahead
+        0.0
+    """
+
+    def __init__(self, sorter: Sorter | None = None, margin: float | None = None, **kwargs):
+        super().__init__(sorter, **kwargs)
+        self.margin = None if margin is None else _checks.positive_float("margin", margin)
+
+    def checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The labels as they are; raises unless there is one for each row and column."""
+        square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
+        if not square or not labels.shape.is_compatible_with([outputs.shape[0], 1]):
+            raise ValueError(
+                "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair. "
+                f"Received: {tuple(outputs.shape)} and {tuple(labels.shape)}."
+            )
+        return labels
+
+    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The formula."""
+        size = tf.cast(tf.shape(outputs)[1], outputs.dtype)
+        margin = 1 / size if self.margin is None else tf.constant(self.margin, size.dtype)
+        same = labels == tf.transpose(labels)
+
+        def of_rows(similarities):
+            ranks = self.ranks(similarities)
+            own = tf.linalg.diag_part(ranks)
+            hardest = tf.reduce_min(tf.where(same, tf.constant(2, ranks.dtype), ranks), axis=1)
+            return tf.nn.relu(margin + own - hardest)
+
+        return of_rows(outputs) + of_rows(tf.transpose(outputs))
+
+    def aligned(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The similarities, less 1 for those of equal labels."""
+        return outputs - tf.cast(labels == tf.transpose(labels), outputs.dtype)
