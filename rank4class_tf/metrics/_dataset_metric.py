@@ -128,8 +128,8 @@ class DatasetMetric(keras.metrics.Metric):
         for metric in metrics:
             count = int(tf.convert_to_tensor(metric.count))
             states = (metric.labels, metric.scores, metric.weights_seen)
-            kept = (tf.convert_to_tensor(state)[:count] for state in states)
-            self._append(*kept, tf.constant(count, tf.int64))
+            labels, scores, weights = (tf.convert_to_tensor(state)[:count] for state in states)
+            self._append(labels, scores, weights, tf.constant(count, tf.int64))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
