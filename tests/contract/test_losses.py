@@ -325,8 +325,7 @@ def test_long_lists(case, rng):
         labels = tf.constant(relevance)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            present = tf.where(labels >= 0, x, -np.inf)
-            value = fresh(loss).compute(present, tf.constant(ids), tf.constant(grades))
+            value = fresh(loss).compute(r4c.ops.as_lists(x, ids, grades, mask=labels >= 0))
         expected = value, tape.gradient(value, x)
         bounded = case.make(reduction="none", label_format="relevance", max_positives=count + 1)
         assert_same(value_and_gradient(bounded, labels, x), expected, rtol=1e-4)

@@ -54,7 +54,7 @@ def dense_step(model, loss, features, class_ids, negatives, learning_rate):
             there[row, negatives] = True
             there[row, own] = True
         scores = tf.where(there, scores, -np.inf)
-        value = tf.reduce_mean(loss.compute(scores, class_ids[:, None], np.ones([16, 1])))
+        value = tf.reduce_mean(loss.compute(ops.as_lists(scores, class_ids)))
     gradients = tape.gradient(value, [kernel, bias, table])
     return [
         w - learning_rate * tf.convert_to_tensor(g)
