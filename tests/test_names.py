@@ -13,6 +13,8 @@ BASES = {
     "RandomRankingLoss",
     "RankingLoss",
     "RankingMetric",
+    "Sorter",
+    "SorterLoss",
 }
 
 

@@ -21,7 +21,13 @@ def test_value_and_gradient_by_definition(rng):
     with tf.GradientTape() as tape:
         tape.watch(variable)
         value = ops.gumbel_approx_ndcg_loss(
-            variable, ids, relevance, 5, gumbel_temperature=0.8, temperature=0.3, seed=[3, 4]
+            variable,
+            ids,
+            relevance,
+            num_samples=5,
+            gumbel_temperature=0.8,
+            temperature=0.3,
+            seed=[3, 4],
         )
     gradient = tape.gradient(value, variable, output_gradients=tf.constant([2.0, 3.0], tf.float64))
     for row in range(2):

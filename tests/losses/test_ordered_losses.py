@@ -82,7 +82,7 @@ def test_saved_with_a_model(lists, tmp_path, phi, weights):
         assert loss.phi is cubic_hinge
     else:
         assert loss.phi == phi
-    assert loss.weights == ops.get_rank_weights(weights)
+    assert loss.rank_weights == ops.get_rank_weights(weights)
     np.testing.assert_allclose(loss(ids, scores), model.loss(ids, scores), rtol=1e-12)
 
 

@@ -1,0 +1,54 @@
+"""Companion."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _config, _keras
+
+
+@_keras.register
+class Companion(keras.layers.Layer):
+    """Passes its input on, and makes another layer a part of the model: the sorter of its loss.
+
+    A loss is no part of a model. With its sorter in a `Companion` at the end of the model, the
+    sorter's weights are trained, if it is trainable, and saved, loaded and checkpointed with the
+    model's. A model that is loaded from a file has its sorter in `model.layers[-1].layer`: compile
+    it with a loss of that sorter to go on.
+
+    Args:
+        layer: the layer to keep.
+        **kwargs: Keras's own, such as `name`.
+
+    Input: anything. Output: the same.
+
+    Raises:
+        ValueError: if `layer` is no Keras layer.
+
+    Example:
+        >>> from rank4class_tf.layers import LaplaceSorter
+        >>> sorter = LaplaceSorter()
+        >>> model = keras.Sequential([keras.layers.Dense(1), Companion(sorter)])
+        >>> model(tf.zeros([2, 3])).shape
+        TensorShape([2, 1])
+    """
+
+    def __init__(self, layer: keras.layers.Layer, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(layer, keras.layers.Layer):
+            raise ValueError(f"`layer` must be a Keras layer. Received: layer={layer!r}.")
+        self.layer = layer
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns the input."""
+        return tf.nest.map_structure(tf.identity, inputs)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_config.constructor_arguments(self, Companion)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]):
+        """Builds the layer that `get_config` describes."""
+        return cls(**_config.deserialized(config))
