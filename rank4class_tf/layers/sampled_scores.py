@@ -47,15 +47,19 @@ def _uniform(shape, seed, limit):
 
 @tf.custom_gradient
 def _unit(rows):
-    """As `tf.math.l2_normalize` of each row, with a gradient of a third of the operations."""
+    """As `tf.math.l2_normalize` of each row; rows near zero have no gradient.
+
+    The gradient takes a third of the operations.
+    """
     inverse_norms = _inverse_norms(rows)
     unit = rows * inverse_norms
 
     def gradient(upstream):
         along = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
-        # The length of a row near zero is taken for a constant.
-        along = tf.where(inverse_norms < _MOST_INVERSE_NORM, along, 0.0)
-        return (upstream - along * unit) * inverse_norms
+        # A row near zero has no direction. Its gradient, times the cap, would outweigh those of
+        # all others: one example without features would turn all encodings one way.
+        capped = inverse_norms >= _MOST_INVERSE_NORM
+        return tf.where(capped, 0.0, (upstream - along * unit) * inverse_norms)
 
     return unit, gradient
 

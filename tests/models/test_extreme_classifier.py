@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras, losses, metrics, models, ops, optimizers
+from rank4class_tf import _keras, layers, losses, metrics, models, ops, optimizers
 from rank4class_tf.layers import sampled_scores
 
 NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
@@ -101,6 +101,30 @@ def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, da
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
         touched = (before != np.array(model.classes.class_embeddings)).any(axis=1)
         assert set(np.flatnonzero(touched)) <= set(negatives) | set(class_ids)
+
+
+@pytest.mark.parametrize("name", ["top_1", "softmax"])
+def test_an_example_without_features_does_not_drown_the_first_batch(name, rng):
+    dense = rng.normal(size=(8, FEATURES)).astype(np.float32)
+
+    def steps(features):
+        keras.utils.set_random_seed(1)
+        encoder = keras.Sequential(
+            [keras.layers.Input((FEATURES,), sparse=True), layers.SparseDense(WIDTH)]
+        )
+        model = models.ExtremeClassifier(encoder, NUM_CLASSES, WIDTH, num_sampled=12, seed=3)
+        model.compile(optimizers.RowwiseSGD(0.5), loss=LOSSES[name]())
+        before = trainable(model)[:2]
+        batch = tf.sparse.from_dense(features), np.arange(len(features))
+        model.fit(tf.data.Dataset.from_tensors(batch), shuffle=False, verbose=0)
+        changes = zip(trainable(model)[:2], before, strict=True)
+        return [(now - then) * len(features) for now, then in changes]
+
+    # The encoder learns from the others alone what it learns from the batch without the example.
+    with_empty, without = steps(np.concatenate([dense, np.zeros_like(dense[:1])])), steps(dense)
+    for ours, expected in zip(with_empty, without, strict=True):
+        assert expected.any()
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("optimizer", ["RowwiseAdagrad", "RowwiseAdam"])
