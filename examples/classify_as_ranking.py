@@ -184,7 +184,7 @@ def train(task, args, loss, head, **head_arguments):
     model = keras.Sequential(
         [
             *task.encoders[args.encoder](splits),
-            layers.get_head(head, num_classes=splits.num_classes, **head_arguments),
+            layers.get_head(head, classes=splits.num_classes, **head_arguments),
         ]
     )
     model.compile(

@@ -4,6 +4,8 @@
 when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs between them.
 """
 
+import contextlib
+
 import tensorflow as tf
 from tensorflow import keras
 
@@ -60,12 +62,27 @@ def standardize_reduction(reduction):
     return "sum_over_batch_size" if KERAS_3 and name == "auto" else name
 
 
-def add_table(layer, name, shape, initializer):
-    """Adds a float32 weight whose rows are looked up; mixed precision does not cast all of it."""
+def add_table(layer, name, shape, initializer, regularizer=None):
+    """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
     cast = {"autocast": False} if KERAS_3 else {"experimental_autocast": False}
     return layer.add_weight(
-        name=name, shape=shape, initializer=initializer, dtype="float32", **cast
+        name=name,
+        shape=shape,
+        initializer=initializer,
+        regularizer=regularizer,
+        dtype=layer.variable_dtype,
+        **cast,
     )
+
+
+@contextlib.contextmanager
+def changing_weights(layer):
+    """Lets a layer that is built delete weights and add others."""
+    if KERAS_3:
+        layer._tracker.unlock()
+    yield
+    if KERAS_3:
+        layer._tracker.lock()
 
 
 def add_counter(layer, name):

@@ -24,6 +24,7 @@ if SECOND_RUN:
         "data/test_planted.py",
         "data/test_user_items.py",
         "ops",
+        "scripts/test_benchmark_heads.py",
         "scripts/test_benchmark_losses.py",
         "scripts/test_benchmark_scale.py",
         "scripts/test_benchmark_sorters.py",

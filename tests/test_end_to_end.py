@@ -16,7 +16,7 @@ def test_learns_saves_and_loads(loss, head, rng, tmp_path):
     labels = (features @ rng.normal(size=(8, 6))).argmax(axis=1)
     units = {} if head == "dot_product" else {"units": (16, 16)}
     model = keras.Sequential(
-        [keras.layers.Input((8,)), r4c.layers.get_head(head, num_classes=6, **units)]
+        [keras.layers.Input((8,)), r4c.layers.get_head(head, classes=6, **units)]
     )
     model.compile(
         keras.optimizers.Adam(0.02),

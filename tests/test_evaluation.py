@@ -173,7 +173,7 @@ def test_arguments_are_checked(scores, ids, arguments, message):
 
 
 def test_a_model_without_scores_is_an_error(scores, ids):
-    encoder = r4c.layers.get_head("dot_product", num_classes=6)
+    encoder = r4c.layers.get_head("dot_product", classes=6)
     model = r4c.models.ExtremeClassifier(encoder, 50, 6, num_sampled=9)
     with pytest.raises(ValueError, match="An ExtremeClassifier gives encodings"):
         r4c.evaluate(model, dataset(ids, scores), ["mrr"])

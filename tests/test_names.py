@@ -47,7 +47,7 @@ def test_arguments_may_have_any_name():
 
 def test_every_head_has_a_name():
     for name in public_classes(r4c.layers, r4c.layers.Head):
-        head = r4c.layers.get_head(snake_case(name.removesuffix("Head")), num_classes=3)
+        head = r4c.layers.get_head(snake_case(name.removesuffix("Head")), classes=3)
         assert type(head).__name__ == name and head.num_classes == 3
 
 

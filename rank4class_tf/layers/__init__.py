@@ -3,9 +3,21 @@
 from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._sorter import Sorter
+from rank4class_tf.layers.bilinear_head import BilinearHead
+from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
 from rank4class_tf.layers.concat_head import ConcatHead
+from rank4class_tf.layers.cosine_head import CosineHead
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
+from rank4class_tf.layers.interactions import (
+    BilinearInteraction,
+    ConcatInteraction,
+    CosineInteraction,
+    DotProductInteraction,
+    Interaction,
+    LatentCrossInteraction,
+    get_interaction,
+)
 from rank4class_tf.layers.laplace_sorter import LaplaceSorter
 from rank4class_tf.layers.latent_cross_head import LatentCrossHead
 from rank4class_tf.layers.sampled_scores import SampledScores
@@ -14,12 +26,24 @@ from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
 from rank4class_tf.layers.sparse_dense import SparseDense
 
 __all__ = [
+    "BilinearHead",
+    "BilinearInteraction",
+    "ClassAttention",
+    "ClassTable",
+    "Classes",
     "ConcatHead",
+    "ConcatInteraction",
+    "CosineHead",
+    "CosineInteraction",
     "DotProductHead",
+    "DotProductInteraction",
+    "EncodedClasses",
     "ExcludeItems",
     "Head",
     "LaplaceSorter",
+    "Interaction",
     "LatentCrossHead",
+    "LatentCrossInteraction",
     "SampledScores",
     "SigmoidSorter",
     "SoftRankSorter",
@@ -27,10 +51,12 @@ __all__ = [
     "SparseDense",
     "get_head",
     "get_sorter",
+    "get_interaction",
 ]
 
 _HEADS = _registry.by_snake_case(
-    [ConcatHead, DotProductHead, LatentCrossHead, SampledScores], suffix="Head"
+    [BilinearHead, ConcatHead, CosineHead, DotProductHead, LatentCrossHead, SampledScores],
+    suffix="Head",
 )
 _SORTERS = _registry.by_snake_case(_registry.among(globals(), __all__, Sorter), suffix="Sorter")
 
@@ -46,10 +72,10 @@ def get_head(identifier, **kwargs):
         ValueError: if the name is unknown; the error lists the known ones.
 
     Example:
-        >>> get_head("latent_cross", num_classes=28).num_classes
+        >>> get_head("latent_cross", classes=28).num_classes
         28
     """
-    return _registry.get("head", (Head, SampledScores), _HEADS, identifier, **kwargs)
+    return _registry.get("head", Head, _HEADS, identifier, **kwargs)
 
 
 def get_sorter(identifier, **kwargs):

@@ -1,76 +1,164 @@
-"""What all heads share: shapes and configuration."""
+"""What all heads share: classes, shapes and configuration."""
+
+import inspect
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _config
+from rank4class_tf import _keras
+from rank4class_tf.layers.classes import Classes, ClassTable, as_classes
+from rank4class_tf.layers.interactions import Interaction, get_interaction
 
 
+@_keras.register
 class Head(keras.layers.Layer):
-    """Base of the heads: maps encodings `[batch, d]` to scores `[batch, num_classes]`."""
+    """Scores all classes by an interaction of the encoding with that of each class.
 
-    def __init__(self, num_classes, **kwargs):
-        """Args shared by all heads.
+    The heads with names of their own are this with an interaction of this package; a user's own
+    interaction goes here.
+
+    Args:
+        classes: a number of classes, for a `ClassTable`, or a layer of classes.
+        interaction: a `rank4class_tf.layers.Interaction`, or the name of one of this package's.
+        **kwargs: Keras's own, such as `name`.
+
+    Input: `[batch, d]`. Output: `[batch, num_classes]`.
+
+    Raises:
+        ValueError: if `classes` is no layer and not a positive integer, or the input is not
+            `[batch, d]`.
+
+    Example:
+        >>> Head(28, "bilinear").compute_output_shape((None, 16))
+        (None, 28)
+    """
+
+    # Arguments of the `ClassTable` that a number of classes becomes.
+    table_arguments: dict[str, Any] = {}
+
+    def __init__(self, classes, interaction, **kwargs):
+        super().__init__(**kwargs)
+        dtype = self.dtype_policy
+        if isinstance(classes, Classes):
+            self.classes = classes
+        else:
+            self.classes = as_classes(classes, dtype=dtype, **self.table_arguments)
+        self.interaction = get_interaction(interaction)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self.classes.num_classes
+
+    @classmethod
+    def from_dense(cls, layer: Any, **kwargs: Any) -> "Head":
+        """A head that starts from a trained `keras.layers.Dense`, with equal scores.
 
         Args:
-            num_classes: number of classes, >= 1.
-            **kwargs: Keras's own, such as `name`.
-        """
-        super().__init__(**kwargs)
-        self.num_classes = _checks.positive_int("num_classes", num_classes)
+            layer: a built `Dense` without activation.
+            **kwargs: arguments of the constructor, but for `classes`.
 
-    def build(self, input_shape):
+        Raises:
+            ValueError: if the layer is another, or the interaction cannot start as a dot product.
+        """
+        classes = ClassTable.from_dense(layer)
+        head = cls(classes, **kwargs)
+        head.build((None, classes.width))
+        head.interaction.start_as_dot_product()
+        return head
+
+    def with_classes(self, classes: Any) -> "Head":
+        """A head of the same interaction, whose weights both share, over other classes.
+
+        Args:
+            classes: a layer of classes, as wide as those here. `head.classes.to_table()` keeps the
+                encodings for inference; classes that training has not seen are scored zero-shot.
+        """
+        return Head(classes, self.interaction)
+
+    def build(self, input_shape: Any) -> None:
         """Creates the weights."""
         if len(input_shape) != 2 or input_shape[-1] is None:
             raise ValueError(
                 "`inputs` must have the shape [batch, d] with d known. "
                 f"Received: {tuple(input_shape)}."
             )
+        if not self.classes.built:
+            self.classes.build(input_shape)
         self.build_head(int(input_shape[-1]))
         self.built = True
 
-    def build_head(self, width):
-        """Creates the weights for encodings `[batch, width]`."""
-        raise NotImplementedError
+    def build_head(self, width: int) -> None:
+        """Creates the weights that are not of the classes, for encodings `[batch, width]`."""
+        if not self.interaction.built:
+            self.interaction.build([(None, width), (self.num_classes, self.classes.width)])
 
-    def compute_output_shape(self, input_shape):
+    def call(self, inputs: Any) -> tf.Tensor:
+        """Scores every class."""
+        scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
+        biases = self.classes.biases()
+        return scores if biases is None else scores + tf.cast(biases, scores.dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         """Returns `(batch, num_classes)`."""
         return (input_shape[0], self.num_classes)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns the constructor arguments."""
-        return {**super().get_config(), **_config.constructor_arguments(self, Head)}
+        config = super().get_config()
+        config["classes"] = keras.utils.serialize_keras_object(self.classes)
+        names = inspect.signature(type(self).__init__).parameters
+        if "interaction" in names:
+            config["interaction"] = keras.utils.serialize_keras_object(self.interaction)
+        else:
+            options = self.interaction.get_config()
+            config |= {name: options[name] for name in names if name in options}
+        return config
 
 
-class InteractionHead(Head):
-    """Base of the heads that score an encoding with class embeddings by an MLP."""
+class MLPHead(Head):
+    """Base of the heads with an MLP."""
 
-    interaction_class: type
+    interaction_class: type[Interaction]
 
-    def __init__(self, num_classes, units=(256, 256), activation="relu", **kwargs):
-        """Args shared by the heads with an MLP.
+    def __init__(
+        self,
+        classes,
+        units=(256, 256),
+        activation="relu",
+        dropout=0.0,
+        layer_norm=False,
+        add_dot_product=False,
+        kernel_initializer="glorot_uniform",
+        kernel_regularizer=None,
+        seed=None,
+        **kwargs,
+    ):
+        interaction = self.interaction_class(
+            units=units,
+            activation=activation,
+            dropout=dropout,
+            layer_norm=layer_norm,
+            add_dot_product=add_dot_product,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=kernel_regularizer,
+            seed=seed,
+            dtype=kwargs.get("dtype"),
+        )
+        super().__init__(classes, interaction, **kwargs)
+
+    @classmethod
+    def from_dense(cls, layer: Any, **kwargs: Any) -> "Head":
+        """A head that starts from a trained `keras.layers.Dense`, with equal scores.
+
+        It has `add_dot_product`, and an MLP that scores 0 at first.
 
         Args:
-            num_classes: number of classes, >= 1.
-            units: widths of the hidden layers, at least one, each >= 1.
-            activation: name of the hidden layers' activation.
-            **kwargs: Keras's own, such as `name`.
+            layer: a built `Dense` without activation.
+            **kwargs: arguments of the constructor, but for `classes`.
+
+        Raises:
+            ValueError: if the layer is another.
         """
-        super().__init__(num_classes, **kwargs)
-        self.interaction = self.interaction_class(units, activation)
-        self.units = self.interaction.units
-        self.activation = activation
-
-    def build_head(self, width):
-        """Creates the class embeddings, as wide as the encodings, and the MLP."""
-        self.class_embeddings = self.add_weight(
-            name="class_embeddings",
-            shape=(self.num_classes, width),
-            initializer="glorot_uniform",
-        )
-        self.interaction.build((None, width))
-
-    def call(self, inputs):
-        """Scores every class."""
-        classes = tf.cast(tf.convert_to_tensor(self.class_embeddings), self.compute_dtype)
-        return self.interaction(inputs, classes)
+        return super().from_dense(layer, add_dot_product=True, **kwargs)

@@ -1,35 +1,44 @@
 """LatentCrossHead."""
 
 from rank4class_tf import _keras
-from rank4class_tf.layers._base import InteractionHead
-from rank4class_tf.layers._interactions import LatentCross
+from rank4class_tf.layers._base import MLPHead
+from rank4class_tf.layers.interactions import LatentCrossInteraction
 
 
 @_keras.register
-class LatentCrossHead(InteractionHead):
-    r"""Latent cross of encoding and class embedding, then an MLP (LC+MLP).
+class LatentCrossHead(MLPHead):
+    r"""Latent cross of encoding and class encoding, then an MLP (LC+MLP).
 
     $$s_i = \mathrm{MLP}\left(h \odot (1 + c_i)\right)$$
 
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
-    Time and memory are O(batch n (d + u)) for the widest hidden layer u.
+    Time is O(batch n d u) for a first hidden layer of width u. Memory is O(batch n u) for the
+    widest; the pairs `[batch, n, d]` are not formed where there are many. More than two thousand
+    classes go by blocks of a thousand, and memory stays at what one takes, for a third more time.
 
     Args:
-        num_classes: number of classes n, >= 1.
-        units: widths of the hidden layers, at least one.
-        activation: name of the hidden layers' activation.
+        classes: a number of classes, for a `ClassTable`, or a layer of classes, as
+            wide as the encodings.
+        units: widths of the hidden layers, at least one, each >= 1.
+        activation: of the hidden layers, a name or a function of tensors without weights.
+        dropout: share of the hidden numbers that training sets to zero, in [0, 1).
+        layer_norm: whether each hidden layer is normalised before its activation.
+        add_dot_product: whether the score is the MLP's plus the dot product.
+        kernel_initializer: of the kernels.
+        kernel_regularizer: None or a regularizer of the kernels.
+        seed: of the dropout, an int; None draws one from NumPy's global generator.
         **kwargs: Keras's own, such as `name`.
 
     Input: `[batch, d]`. Output: `[batch, n]`.
 
     Raises:
-        ValueError: if `num_classes` or a width is not a positive integer, or the input is not
-            `[batch, d]`.
+        ValueError: if `classes` is no layer and not a positive integer, a number is out of range,
+            or the input is not `[batch, d]`.
 
     Example:
-        >>> LatentCrossHead(num_classes=28, units=(64, 64)).compute_output_shape((None, 16))
+        >>> LatentCrossHead(28, units=(64, 64)).compute_output_shape((None, 16))
         (None, 28)
     """
 
-    interaction_class = LatentCross
+    interaction_class = LatentCrossInteraction

@@ -12,7 +12,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras
 from rank4class_tf._lists import labels as _labels
-from rank4class_tf.layers import SampledScores
+from rank4class_tf.layers import Classes, SampledScores
 from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.optimizers import Rowwise
@@ -43,7 +43,8 @@ class ExtremeClassifier(keras.Model):
 
     Args:
         encoder: a layer or model, features -> encodings `[batch, embedding_dim]`.
-        num_classes: number of classes K, >= 1.
+        classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes of that
+            width, such as `EncodedClasses`.
         embedding_dim: width of the encodings and of the class embeddings, >= 1.
         num_sampled: number of sampled classes B. None means all, for a small K. B >= K - 1 means
             all too, and warns.
@@ -63,7 +64,7 @@ class ExtremeClassifier(keras.Model):
     Example:
         >>> model = ExtremeClassifier(
         ...     keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)]),
-        ...     num_classes=1000, embedding_dim=8, num_sampled=100,
+        ...     classes=1000, embedding_dim=8, num_sampled=100,
         ... )
         >>> scores, class_ids = model.top_k(tf.ones([2, 4]), k=5)
         >>> class_ids.shape
@@ -73,7 +74,7 @@ class ExtremeClassifier(keras.Model):
     def __init__(
         self,
         encoder,
-        num_classes,
+        classes,
         embedding_dim,
         num_sampled=1024,
         normalize=True,
@@ -84,16 +85,21 @@ class ExtremeClassifier(keras.Model):
         super().__init__(**kwargs)
         self.encoder = encoder
         self.embedding_dim = _checks.positive_int("embedding_dim", embedding_dim)
-        self.classes = SampledScores(
-            num_classes, num_sampled, normalize, shared_negatives, seed, name="classes"
+        self.scores = SampledScores(
+            classes, num_sampled, normalize, shared_negatives, seed, name="scores"
         )
-        self.classes.build((None, embedding_dim))
+        self.scores.build((None, embedding_dim))
         self._ranks_all_classes = False
         inputs = _keras.symbolic_inputs(encoder)
         if inputs is None:
             self.built = encoder.built
         else:
             self(inputs)  # Keras 3 exports what was called.
+
+    @property
+    def classes(self) -> Classes:
+        """The layer of classes."""
+        return self.scores.classes
 
     def call(self, inputs, training=None):
         """Maps features to encodings `[batch, embedding_dim]`."""
@@ -115,7 +121,7 @@ class ExtremeClassifier(keras.Model):
         Returns:
             Scores and class ids, both `[batch, k]`, the best first.
         """
-        return self.classes.top_k(self(features, training=False), k)
+        return self.scores.top_k(self(features, training=False), k)
 
     def ranks(self, features, class_ids):
         """Counts the classes above and the classes tied with given ones, in blocks of classes.
@@ -128,7 +134,7 @@ class ExtremeClassifier(keras.Model):
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
             the class itself counted. The rank is 1 + the first where there is no tie.
         """
-        return self.classes.ranks(self(features, training=False), class_ids)
+        return self.scores.ranks(self(features, training=False), class_ids)
 
     def export_top_k(
         self,
@@ -203,7 +209,7 @@ class ExtremeClassifier(keras.Model):
         Raises:
             OSError: if it cannot be written, as on a full disk; a file of that name stays then.
         """
-        self.classes.export_embeddings(path)
+        self.scores.export_embeddings(path)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=None):
         """Applies the compiled loss to the scores of a class of each example and negatives."""
@@ -216,7 +222,7 @@ class ExtremeClassifier(keras.Model):
                 f"classes. Received: {y.dtype} of shape {y.shape}."
             )
         num_mined = self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
-        scores = self.classes(y_pred, class_ids=y, num_mined=num_mined, training=training)
+        scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class stands first, unless the example has none.
         labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
         return super().compute_loss(x, labels, scores, sample_weight)
@@ -243,8 +249,8 @@ class ExtremeClassifier(keras.Model):
 
     def get_config(self):
         """Returns the constructor arguments."""
-        config = self.classes.get_config()
-        names = ("num_classes", "num_sampled", "normalize", "shared_negatives", "seed")
+        config = self.scores.get_config()
+        names = ("classes", "num_sampled", "normalize", "shared_negatives", "seed")
         return {
             "name": self.name,
             "encoder": keras.utils.serialize_keras_object(self.encoder),
@@ -287,7 +293,7 @@ class ExtremeClassifier(keras.Model):
             k = tf.minimum(num_classes, max(cutoffs) + _TIES + tf.shape(positives)[1])
         else:
             k = min(num_classes, max(cutoffs) + _TIES + width)
-        values, ids = self.classes.top_k(encodings, k)
+        values, ids = self.scores.top_k(encodings, k)
         same = ids[:, tf.newaxis] == positives[:, :, tf.newaxis]
         is_positive = tf.reduce_any(same, axis=1)
         own = tf.reduce_max(tf.where(same, values[:, tf.newaxis], -float("inf")), axis=2)

@@ -44,7 +44,7 @@ class SamplingSchedule(keras.callbacks.Callback):
         """Sets what holds in this epoch, and has Keras trace the step anew if it changed."""
         del logs
         num_sampled, weights = self.stage(epoch)
-        classes, loss = self.model.classes, self.model.loss
+        classes, loss = self.model.scores, self.model.loss
         weights = weights or getattr(loss, "weights", None)
         if num_sampled == classes.num_sampled and weights == getattr(loss, "weights", None):
             return

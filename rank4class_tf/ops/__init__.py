@@ -7,6 +7,8 @@ its `soft_` form takes any ranks `[batch, P]`, those of `sigmoid_ranks` or of a 
 """
 
 from rank4class_tf._lists.lists import Lists, as_lists
+from rank4class_tf.ops.classes.interactions import inverse_norms, latent_cross, unit_rows
+from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
 from rank4class_tf.ops.losses.fenchel_young import adaptive_fenchel_young_loss, fenchel_young_loss
 from rank4class_tf.ops.losses.gumbel import gumbel_noise, mean_over_gumbel_noise
 from rank4class_tf.ops.losses.lambda_weights import NDCGLambdaWeights
@@ -127,6 +129,8 @@ __all__ = [
     "hinge",
     "hit_rate",
     "hits",
+    "inverse_norms",
+    "latent_cross",
     "list_mle_loss",
     "logarithmic_discount",
     "logistic",
@@ -148,6 +152,7 @@ __all__ = [
     "reciprocals",
     "sample_distinct",
     "sample_items",
+    "score_by_recomputed_blocks",
     "sigmoid_ranks",
     "sigmoid_ranks_among_positives",
     "simplex_projection",
@@ -162,6 +167,7 @@ __all__ = [
     "top_k_by_blocks",
     "uniform",
     "unique_softmax_loss",
+    "unit_rows",
     "warp_loss",
     "all_sigmoid_ranks",
     "isotonic_regression",

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf.layers._interactions import INTERACTIONS
+from rank4class_tf import layers
 from rank4class_tf.tfr import _load
 
 _tfr: Any = _load.load()
@@ -17,8 +17,8 @@ class InteractionScorer(_tfr.keras.model.Scorer):
     $$s_i = f(h, c_i), \qquad h = \mathrm{encoder}(\mathrm{context}), \quad
     c_i = \mathrm{class\_encoder}(\mathrm{example}_i)$$
 
-    f is the interaction of a head of this package: the dot product $c_i^\top h$, the latent cross
-    $\mathrm{MLP}(h \odot (1 + c_i))$, or $\mathrm{MLP}([h; c_i])$.
+    f is an interaction: the dot product $c_i^\top h$, the latent cross
+    $\mathrm{MLP}(h \odot (1 + c_i))$, $\mathrm{MLP}([h; c_i])$, or another.
 
     Source: Rank4Class, sections 3.2 and 4.2, where the examples are the classes.
 
@@ -32,16 +32,17 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         class_encoder: the same from the examples to their embeddings, `[batch, n, d]`. An integer
             feature `[batch, n, 1]`, such as class ids, comes as `[batch, n]`, so that
             `keras.layers.Embedding(num_classes, d)` will do.
-        interaction: `"dot_product"`, `"latent_cross"` or `"concat"`.
+        interaction: the name of an interaction of `rank4class_tf.layers`, such as `"dot_product"`,
+            `"latent_cross"` or `"concat"`, or a user's own, a subclass of `layers.Interaction`.
         tasks: names of several outputs, each with an interaction of its own, or None for one.
-        **kwargs: `units` and `activation` of the MLP.
+        **kwargs: arguments of the interaction, such as `units` of the MLP.
 
     Returns:
         Called by `ModelBuilder` with context features, example features and mask: scores
         `[batch, n]`, or a dict of them.
 
     Raises:
-        ValueError: if `interaction` is unknown.
+        ValueError: if `interaction` is unknown or takes other arguments.
 
     Example:
         >>> scorer = InteractionScorer(
@@ -54,14 +55,14 @@ class InteractionScorer(_tfr.keras.model.Scorer):
     """
 
     def __init__(self, encoder, class_encoder, interaction="latent_cross", tasks=None, **kwargs):
-        if interaction not in INTERACTIONS:
-            known = ", ".join(sorted(INTERACTIONS))
-            raise ValueError(f"`interaction` must be one of: {known}. Received: {interaction!r}.")
+        if isinstance(interaction, type) and issubclass(interaction, layers.Interaction):
+            self._make = lambda: interaction(**kwargs)
+        else:
+            layers.get_interaction(interaction, **kwargs)  # It raises now where it would later.
+            self._make = lambda: layers.get_interaction(interaction, **kwargs)
         self._encoder = encoder
         self._class_encoder = class_encoder
-        self._interaction = interaction
         self._tasks = tasks
-        self._kwargs = kwargs
 
     def __call__(self, context_features, example_features, mask):
         """Scores all examples."""
@@ -75,7 +76,7 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         return {task: self._scores(encodings, candidates, mask, task) for task in self._tasks}
 
     def _scores(self, encodings, candidates, mask, name):
-        scores = INTERACTIONS[self._interaction](**self._kwargs)(encodings, candidates)
+        scores = self._make()([encodings, candidates])
         if scores.dtype != tf.float64:
             scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
         scores = tf.where(mask, scores, scores.dtype.min)

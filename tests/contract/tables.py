@@ -1,4 +1,4 @@
-"""The table of all losses, heads, sorters and metrics that the contract tests run over.
+"""The table of all losses, sorters and metrics that the contract tests run over.
 
 A new object gets a row here and with it every test of its kind.
 """
@@ -147,12 +147,6 @@ REPRESENTATIVES = {
     "top_3",
     "average_precision_3",
     "median_rank",
-}
-
-HEADS = {
-    "dot_product": lambda **kw: r4c.layers.DotProductHead(num_classes=5, **kw),
-    "latent_cross": lambda **kw: r4c.layers.LatentCrossHead(num_classes=5, units=(6, 4), **kw),
-    "concat": lambda **kw: r4c.layers.ConcatHead(num_classes=5, units=(6,), **kw),
 }
 
 

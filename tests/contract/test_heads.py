@@ -1,5 +1,7 @@
 """What holds for every head."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,11 +9,12 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
-from .tables import HEADS
+from .head_table import HEADS
 
 pytestmark = pytest.mark.parametrize("make", HEADS.values(), ids=HEADS)
 
 WIDTH, NUM_CLASSES = 4, 5
+ON_TWO_DEVICES = ("dot_product", "options", "encoded_strings")
 
 
 @pytest.fixture
@@ -37,16 +40,18 @@ def test_classes_differ_and_all_weights_learn(make, encodings):
     head = make()
     model = keras.Sequential([keras.layers.Input((WIDTH,)), head])
     model.compile(keras.optimizers.SGD(0.1), loss="mse")
-    before = model.get_weights()
+    before = [np.array(w) for w in head.trainable_variables]
     scores = model.predict(encodings, verbose=0)
     assert (np.ptp(scores, axis=1) > 1e-4).all()
     model.fit(encodings, np.ones([3, NUM_CLASSES]), verbose=0)
-    assert len(before) == len(head.trainable_variables)
-    for old, new in zip(before, model.get_weights(), strict=True):
+    assert len(before) == len(model.trainable_variables) > 0
+    for old, new in zip(before, map(np.array, head.trainable_variables), strict=True):
         assert np.abs(new - old).max() > 0
 
 
-def test_xla_equals_eager(make, encodings):
+def test_xla_equals_eager(make, encodings, request):
+    if "strings" in request.node.callspec.id:
+        pytest.skip("XLA has no strings.")
     head = make()
     expected = head(encodings)
     compiled = tf.function(head, jit_compile=True)
@@ -62,12 +67,13 @@ def test_mixed_precision(make, encodings, mixed_precision):
 def test_round_trip_of_config(make):
     head = make(name="mine")
     config = head.get_config()
-    assert config["name"] == "mine" and config["num_classes"] == NUM_CLASSES
+    assert config["name"] == "mine" and head.num_classes == NUM_CLASSES
     for copy in (
         type(head).from_config(config),
         r4c.layers.get_head(keras.utils.serialize_keras_object(head)),
     ):
-        assert type(copy) is type(head) and copy.get_config() == config
+        assert type(copy) is type(head) and copy.num_classes == NUM_CLASSES
+        assert json.dumps(copy.get_config()) == json.dumps(config)
 
 
 def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
@@ -82,7 +88,9 @@ def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
     np.testing.assert_array_equal(other.predict(encodings, verbose=0), expected)
 
 
-def test_trains_the_same_on_two_devices(make, encodings, two_devices):
+def test_trains_the_same_on_two_devices(make, encodings, two_devices, request):
+    if request.node.callspec.id not in ON_TWO_DEVICES:
+        pytest.skip("Others run on two devices by the same code.")
     # An even split: Keras itself fails on uneven ones of NumPy data.
     encodings, labels = np.resize(encodings, (4, WIDTH)), np.array([0, 4, 2, 1])
 

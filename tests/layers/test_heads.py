@@ -1,56 +1,59 @@
 """Each head against its formula in NumPy float64, forward and gradient."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf.layers import ConcatHead, DotProductHead, LatentCrossHead
+from rank4class_tf.layers import (
+    BilinearHead,
+    ClassTable,
+    ConcatHead,
+    CosineHead,
+    DotProductHead,
+    LatentCrossHead,
+)
+from rank4class_tf.losses import SoftmaxLoss
 
 
-def weights_of(head):
-    """Name of the layer (or weight) -> float64 arrays."""
-    as_array = lambda w: tf.convert_to_tensor(w).numpy().astype(np.float64)  # noqa: E731
-    result = {
-        "score": head.interaction.score,
-        **{f"hidden_{i}": x for i, x in enumerate(head.interaction.hidden)},
-    }
-    result = {name: [as_array(w) for w in layer.weights] for name, layer in result.items()}
-    return result, as_array(head.class_embeddings)
+def float64(weight):
+    return tf.convert_to_tensor(weight).numpy().astype(np.float64)
 
 
 def mlp(hidden, head):
-    weights, _ = weights_of(head)
-    hidden = np.maximum(hidden, 0)
-    for i in range(len(head.interaction.hidden)):
-        kernel, bias = weights[f"hidden_{i}"]
-        hidden = np.maximum(hidden @ kernel + bias, 0)
-    kernel, bias = weights["score"]
-    return (hidden @ kernel + bias)[..., 0]
+    """The layers behind the first kernel."""
+    interaction = head.interaction
+    hidden = hidden + float64(interaction.first_bias)
+    for kernel, bias in zip(interaction.kernels, interaction.biases, strict=True):
+        hidden = np.maximum(hidden, 0) @ float64(kernel) + float64(bias)
+    return hidden[..., 0]
 
 
 def latent_cross(head, h):
-    _, classes = weights_of(head)
-    kernel, bias = (
-        w.numpy().astype(np.float64)
-        for w in map(tf.convert_to_tensor, head.interaction.first.weights)
-    )
+    classes = float64(head.classes.embeddings)
     crossed = np.stack([h * (1 + c) for c in classes], axis=1)
-    return mlp(crossed @ kernel + bias, head)
+    return mlp(crossed @ float64(head.interaction.first[0]), head)
 
 
 def concat(head, h):
     """The paper's form: concatenate, then multiply by one kernel."""
-    _, classes = weights_of(head)
-    arrays = [
-        tf.convert_to_tensor(w).numpy()
-        for layer in (head.interaction.of_encodings, head.interaction.of_candidates)
-        for w in layer.weights
-    ]
-    of_encodings, bias, of_classes = (a.astype(np.float64) for a in arrays)
-    kernel = np.concatenate([of_encodings, of_classes])
+    classes = float64(head.classes.embeddings)
+    kernel = np.concatenate([float64(kernel) for kernel in head.interaction.first])
     pairs = [[np.concatenate([row, c]) for c in classes] for row in h]
-    return mlp(np.array(pairs) @ kernel + bias, head)
+    return mlp(np.array(pairs) @ kernel, head)
+
+
+def cosine(head, h):
+    classes = float64(head.classes.embeddings)
+    lengths = np.linalg.norm(h, axis=1)[:, None] * np.linalg.norm(classes, axis=1)
+    return 3 * h @ classes.T / lengths
+
+
+def bilinear(head, h):
+    classes, bias = float64(head.classes.embeddings), float64(head.classes.bias)
+    return np.einsum("bd,de,ne->bn", h, float64(head.interaction.kernel), classes) + bias
 
 
 def randomise(head, rng):
@@ -64,6 +67,9 @@ def randomise(head, rng):
         (LatentCrossHead(5, units=(7,)), latent_cross),
         (ConcatHead(5, units=(7, 6)), concat),
         (ConcatHead(5, units=(7,)), concat),
+        (ConcatHead(ClassTable(5, width=2), units=(7,)), concat),
+        (CosineHead(5, scale=3), cosine),
+        (BilinearHead(5), bilinear),
     ],
 )
 def test_equals_formula(head, formula, rng):
@@ -88,12 +94,138 @@ def test_equals_formula(head, formula, rng):
     np.testing.assert_allclose(tape.gradient(total, inputs), numeric, rtol=1e-3, atol=1e-3)
 
 
-def test_dot_product_is_dense(rng):
-    head, dense = DotProductHead(5), keras.layers.Dense(5)
+def trained_dense(rng, **kwargs):
+    dense = keras.layers.Dense(5, **kwargs)
+    dense.build((None, 4))
+    dense.set_weights([rng.normal(size=w.shape) for w in dense.get_weights()])
+    return dense
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize(
+    ("head_class", "options"),
+    [
+        (DotProductHead, {}),
+        (BilinearHead, {}),
+        (LatentCrossHead, {"units": (7, 6)}),
+        (ConcatHead, {"units": (7,), "layer_norm": True}),
+    ],
+)
+def test_starts_from_a_dense_with_equal_scores(head_class, options, use_bias, rng):
+    dense = trained_dense(rng, use_bias=use_bias)
     inputs = rng.normal(size=(3, 4)).astype(np.float32)
-    head(inputs), dense(inputs)
-    dense.set_weights(head.get_weights())
-    np.testing.assert_array_equal(head(inputs), dense(inputs))
+    head = head_class.from_dense(dense, **options)
+    np.testing.assert_allclose(head(inputs), dense(inputs), rtol=1e-5, atol=1e-5)
+    model = keras.Sequential([keras.layers.Input((4,)), head])
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    for _ in range(2):  # The last kernel of an MLP moves first, then the others.
+        model.fit(inputs, np.ones([3, 5]), verbose=0)
+    assert not np.allclose(head(inputs), dense(inputs), atol=1e-3)
+    copy = type(head).from_config(head.get_config())
+    assert copy(inputs).shape == (3, 5)
+
+
+def test_what_cannot_start_from_a_dense_raises(rng):
+    with pytest.raises(ValueError, match="CosineInteraction cannot start as a dot product"):
+        CosineHead.from_dense(trained_dense(rng))
+    for wrong in (keras.layers.Dense(3), trained_dense(rng, activation="relu"), 3):
+        with pytest.raises(ValueError, match="`layer` must be a built Dense without activation"):
+            DotProductHead.from_dense(wrong)
+
+
+def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
+    head = CosineHead(5, scale=3, margin=0.4)
+    inputs = rng.normal(size=(3, 4)).astype(np.float32)
+    plain = head(inputs).numpy()
+    ids = np.array([[1, -1], [4, 4], [0, 2]])
+    expected = plain.copy()
+    for row, own in enumerate(ids):
+        for i in set(own) - {-1}:
+            expected[row, i] -= 3 * 0.4
+    lowered = head(inputs, class_ids=ids, training=True)
+    np.testing.assert_allclose(lowered, expected, rtol=1e-6)
+    np.testing.assert_array_equal(head(inputs, class_ids=ids, training=False), plain)
+    scores = tf.function(head)(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
+    assert np.isnan(scores[0]).all() and np.isfinite(scores[1:]).all()
+
+
+def test_margin_in_a_functional_model(rng):
+    encodings, class_ids = keras.Input((4,)), keras.Input((), dtype="int32")
+    scores = CosineHead(5, margin=0.2)(encodings, class_ids=class_ids)
+    model = keras.Model([encodings, class_ids], scores)
+    model.compile(keras.optimizers.SGD(0.1), loss=SoftmaxLoss())
+    labels = np.array([1, 2, 3], np.int32)
+    model.fit([rng.normal(size=(3, 4)).astype(np.float32), labels], labels, verbose=0)
+
+
+@pytest.mark.parametrize("head_class", [LatentCrossHead, ConcatHead])
+def test_dropout_is_in_training_alone_and_fresh(head_class, rng):
+    inputs = rng.normal(size=(3, 4)).astype(np.float32)
+    head, other = (head_class(5, units=(64, 32), dropout=0.5, seed=2) for _ in range(2))
+    plain = head(inputs)
+    other.build((None, 4))
+    other.set_weights(head.get_weights())
+    np.testing.assert_array_equal(head(inputs), plain)
+    draws = [head(inputs, training=True).numpy() for _ in range(200)]
+    assert np.abs(draws[0] - draws[1]).min() > 0
+    np.testing.assert_array_equal(other(inputs, training=True), draws[0])
+    model = keras.Sequential([keras.layers.Input((4,)), head])
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    model.fit(inputs, np.ones([3, 5]), verbose=0, epochs=2)
+    assert int(np.array(head.interaction.steps)) == 202
+
+
+def test_dropout_keeps_the_mean_of_a_layer(rng):
+    """With one hidden layer the scores are linear in what is dropped."""
+    inputs = rng.normal(size=(3, 4)).astype(np.float32)
+    head = ConcatHead(5, units=(64,), dropout=0.25, seed=2)
+    plain = head(inputs).numpy()
+    draws = np.stack([head(inputs, training=True) for _ in range(400)])
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    assert (np.abs(draws.mean(axis=0) - plain) < 5 * error).all()
+
+
+def test_layer_norm_is_that_of_keras(rng):
+    head = ConcatHead(5, units=(6,), layer_norm=True, activation="linear")
+    inputs = rng.normal(size=(3, 4)).astype(np.float32)
+    head(inputs)
+    randomise(head, rng)
+    interaction = head.interaction
+    of_encodings, of_candidates = map(tf.convert_to_tensor, interaction.first)
+    hidden = (inputs @ of_encodings)[:, None] + head.classes.rows() @ of_candidates
+    norm = keras.layers.LayerNormalization(epsilon=1e-6)
+    norm.build((None, None, 6))
+    norm.set_weights([np.array(w) for w in (interaction.scales[0], interaction.offsets[0])])
+    hidden = norm(hidden + tf.convert_to_tensor(interaction.first_bias))
+    expected = hidden @ tf.convert_to_tensor(interaction.kernels[0])
+    expected = expected[..., 0] + tf.convert_to_tensor(interaction.biases[0])
+    np.testing.assert_allclose(head(inputs), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("head_class", [LatentCrossHead, ConcatHead])
+def test_equal_kernels_start_unequal(head_class):
+    head = head_class(5, units=(8, 8, 8))
+    head.build((None, 8))
+    for one, other in itertools.combinations(
+        [*head.interaction.first, *head.interaction.kernels], 2
+    ):
+        assert one.shape != other.shape or not np.array_equal(np.array(one), np.array(other))
+
+
+def test_regularizers_count(rng):
+    classes = ClassTable(5, regularizer=keras.regularizers.L2(0.5))
+    head = ConcatHead(classes, units=(6,), kernel_regularizer=keras.regularizers.L2(0.25))
+    head(rng.normal(size=(3, 4)).astype(np.float32))
+    kernels = [*head.interaction.first, *head.interaction.kernels]
+    expected = 0.5 * (float64(classes.embeddings) ** 2).sum()
+    expected += sum(0.25 * (float64(kernel) ** 2).sum() for kernel in kernels)
+    assert float(sum(head.losses)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_widths_must_fit(rng):
+    for make in (DotProductHead, CosineHead, LatentCrossHead):
+        with pytest.raises(ValueError, match="classes of width 3, encodings of width 4"):
+            make(ClassTable(5, width=3))(np.zeros([2, 4], np.float32))
 
 
 @pytest.mark.parametrize("num_classes", [0, -1, 2.0, True, None])
@@ -109,3 +241,5 @@ def test_units_are_checked():
         LatentCrossHead(5, units=64)
     with pytest.raises(ValueError, match="`units` must be a positive integer. Received: units=0"):
         LatentCrossHead(5, units=(8, 0))
+    with pytest.raises(ValueError, match="`dropout` must be below 1"):
+        LatentCrossHead(5, dropout=1)

@@ -8,6 +8,7 @@ import scipy.stats
 import tensorflow as tf
 from tensorflow import keras
 
+from rank4class_tf import ops
 from rank4class_tf.layers import SampledScores, sampled_scores
 
 NUM_CLASSES = 30
@@ -18,7 +19,7 @@ def revealing(**kwargs):
     """A layer that scores a class by its id, given the encoding 1."""
     layer = SampledScores(NUM_CLASSES, normalize=False, seed=1, **kwargs)
     layer.build((None, 1))
-    layer.class_embeddings.assign(np.arange(NUM_CLASSES, dtype=np.float32)[:, None])
+    layer.classes.embeddings.assign(np.arange(NUM_CLASSES, dtype=np.float32)[:, None])
     return layer
 
 
@@ -139,7 +140,7 @@ def test_fewer_negatives_than_are_mined(shared):
     """Of 67 sampled, enough for a search by blocks, one is no class of the example."""
     layer = SampledScores(200, 67, normalize=False, shared_negatives=shared, seed=1)
     layer.build((None, 1))
-    layer.class_embeddings.assign(np.arange(200, dtype=np.float32)[:, None])
+    layer.classes.embeddings.assign(np.arange(200, dtype=np.float32)[:, None])
     sampled = layer(ENCODING, class_ids=[[0]], training=False)[0, 1:].numpy()
     left = int(sampled[np.isfinite(sampled)][-1])
     class_ids = [[i for i in range(200) if i != left]]
@@ -197,7 +198,7 @@ def test_gradients_are_those_of_the_dense_scores(normalize, shared, num_mined, r
     encodings = rng.normal(size=(3, 4))
     layer = SampledScores(NUM_CLASSES, normalize=normalize, seed=1, **options)
     layer.build((None, 4))
-    layer.class_embeddings.assign(table)
+    layer.classes.embeddings.assign(table)
     x = tf.constant(encodings, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -251,7 +252,7 @@ def test_unit_rows_and_their_gradient(length, rng):
     rows = tf.constant(rows)
     upstream = tf.constant(rng.normal(size=(4, 6)))
     results = []
-    for function in (sampled_scores._unit, lambda rows: tf.math.l2_normalize(rows, axis=-1)):
+    for function in (ops.unit_rows, lambda rows: tf.math.l2_normalize(rows, axis=-1)):
         with tf.GradientTape() as tape:
             tape.watch(rows)
             unit = function(rows)
@@ -266,7 +267,7 @@ def test_rows_near_zero_have_no_gradient(rng):
     rows = tf.constant(rows, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(rows)
-        unit = sampled_scores._unit(rows)
+        unit = ops.unit_rows(rows)
     gradient = tape.gradient(unit, rows, output_gradients=tf.random.normal([5, 6])).numpy()
     assert np.isfinite(unit[:4]).all() and (np.linalg.norm(unit[1:4], axis=1) < 0.1).all()
     assert gradient[0].any() and not gradient[1:4].any()
@@ -276,18 +277,18 @@ def test_rows_near_zero_have_no_gradient(rng):
 def test_scores_stay_float32_in_mixed_precision(mixed_precision):
     layer = SampledScores(NUM_CLASSES, num_sampled=6)
     assert layer(tf.ones([2, 4], tf.bfloat16), class_ids=[1, 2]).dtype == tf.float32
-    assert layer.class_embeddings.dtype == "float32"
+    assert layer.classes.embeddings.dtype == "float32"
 
 
 def test_embeddings_start_at_about_unit_length():
     layer = SampledScores(2000, seed=3)
     layer.build((None, 64))
-    table = np.array(layer.class_embeddings)
+    table = np.array(layer.classes.embeddings)
     lengths = np.linalg.norm(table, axis=1)
     assert abs((lengths**2).mean() - 1) < 0.01 and abs(table.mean()) < 0.001
     other = SampledScores(2000, seed=4)
     other.build((None, 64))
-    assert np.abs(np.array(other.class_embeddings) - table).max() > 0.1
+    assert np.abs(np.array(other.classes.embeddings) - table).max() > 0.1
 
 
 def test_negatives_of_all_sizes_average_to_all_classes():

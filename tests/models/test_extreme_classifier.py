@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, ops, optimizers
-from rank4class_tf.layers import sampled_scores
+from rank4class_tf.layers import _retrieval, sampled_scores
 
 NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
 
@@ -68,11 +68,11 @@ def trainable(model):
 
 def sampled_classes(model):
     """The shared sample of the next step, from a layer of the same seed that scores by id."""
-    config = {**model.classes.get_config(), "normalize": False}
-    layer = type(model.classes).from_config(config)
+    config = {**model.scores.get_config(), "classes": NUM_CLASSES, "normalize": False}
+    layer = type(model.scores).from_config(config)
     layer.build((None, 1))
-    layer.class_embeddings.assign(np.arange(NUM_CLASSES, dtype=np.float32)[:, None])
-    layer.steps.assign(_keras.variable(model.classes.steps))
+    layer.classes.embeddings.assign(np.arange(NUM_CLASSES, dtype=np.float32)[:, None])
+    layer.steps.assign(_keras.variable(model.scores.steps))
     scores = [layer(tf.ones([1, 1]), class_ids=[own])[0, 1:].numpy() for own in (0, 1)]
     return sorted({int(s) for s in np.concatenate(scores) if not np.isneginf(s)})
 
@@ -94,12 +94,12 @@ def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, da
         negatives = sampled_classes(model) if num_sampled else np.arange(NUM_CLASSES)
         assert not num_sampled or len(negatives) == num_sampled
         expected, value = dense_step(model, loss, features, class_ids, negatives, 0.5)
-        before = np.array(model.classes.class_embeddings)
+        before = np.array(model.classes.embeddings)
         history = model.fit(features, class_ids, batch_size=16, verbose=0, shuffle=False).history
         assert history["loss"][0] == pytest.approx(float(value), rel=1e-5)
         for ours, theirs in zip(trainable(model), expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
-        touched = (before != np.array(model.classes.class_embeddings)).any(axis=1)
+        touched = (before != np.array(model.classes.embeddings)).any(axis=1)
         assert set(np.flatnonzero(touched)) <= set(negatives) | set(class_ids)
 
 
@@ -132,10 +132,10 @@ def test_untouched_rows_stay(optimizer, data):
     features, class_ids = data
     model = make()
     model.compile(getattr(optimizers, optimizer)(0.1), loss=top_k_mining(2))
-    before = np.array(model.classes.class_embeddings)
+    before = np.array(model.classes.embeddings)
     negatives = sampled_classes(model)
     model.fit(features, class_ids, batch_size=16, verbose=0)
-    touched = (before != np.array(model.classes.class_embeddings)).any(axis=1)
+    touched = (before != np.array(model.classes.embeddings)).any(axis=1)
     assert 0 < touched.sum() < NUM_CLASSES
     assert set(np.flatnonzero(touched)) <= set(negatives) | set(class_ids.ravel())
 
@@ -174,7 +174,7 @@ def test_evaluates_over_all_classes(form, data):
 
 def dense_scores(model, features):
     encodings = model.predict(features, verbose=0)
-    table = np.array(model.classes.class_embeddings)
+    table = np.array(model.classes.embeddings)
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (encodings, table)]
     return unit[0] @ unit[1].T
 
@@ -192,7 +192,7 @@ def test_training_logs_the_loss_alone_and_validation_all(data):
 
 def test_a_model_that_tells_no_classes_apart_is_no_better_than_chance(data):
     model = make(num_classes=1000)
-    model.classes.class_embeddings.assign(np.ones([1000, WIDTH]))
+    model.classes.embeddings.assign(np.ones([1000, WIDTH]))
     model.compile(
         optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metrics.RecallAtK([1, 5])]
     )
@@ -321,7 +321,7 @@ def test_checkpoint_keeps_the_training_state(data, tmp_path):
     other = compiled()
     other.optimizer.build(other.trainable_variables)
     other.load_weights(tmp_path / "m.weights.h5")
-    assert int(np.array(other.classes.steps)) == 4
+    assert int(np.array(other.scores.steps)) == 4
     for ours, theirs in zip(trainable(other), trainable(model), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -385,7 +385,7 @@ def test_arguments_of_the_export_are_checked(arguments, message, tmp_path):
 def test_exported_classes_rank_as_the_model(normalize, data, tmp_path, monkeypatch):
     features = data[0]
     model = make(normalize=normalize)
-    monkeypatch.setattr(sampled_scores, "_ROWS_WRITTEN_AT_ONCE", 16)  # The last block is shorter.
+    monkeypatch.setattr(_retrieval, "_ROWS_WRITTEN_AT_ONCE", 16)  # The last block is shorter.
     model.export_classes(tmp_path / "classes.npy")
     table = np.load(tmp_path / "classes.npy", mmap_mode="r")
     assert table.shape == (NUM_CLASSES, WIDTH) and table.dtype == np.float32
@@ -402,7 +402,7 @@ def test_schedule_changes_sample_and_mining(data):
     class Watch(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             loss = self.model.loss
-            seen.append((self.model.classes.num_sampled, loss.weights, logs["loss"]))
+            seen.append((self.model.scores.num_sampled, loss.weights, logs["loss"]))
 
     stages = {0: (6, ops.TopKWeights(4)), 2: (20, ops.TopKWeights(1)), 3: (30, None)}
     model.fit(
@@ -454,7 +454,7 @@ def test_mixed_precision(data, mixed_precision):
     )
     history = model.fit(*data, verbose=0).history
     assert np.isfinite(history["loss"]).all()
-    assert model.classes.class_embeddings.dtype == "float32"
+    assert model.classes.embeddings.dtype == "float32"
     assert np.isfinite(model.evaluate(*data, verbose=0)).all()
 
 

@@ -47,14 +47,28 @@ def test_scores_are_those_of_the_head(rng, interaction):
     class_ids = np.array([[3, 1, 4], [0, 0, 2]])
     given = inputs(rng, class_ids, np.ones((2, 3), bool))
 
-    head = r4c.layers.get_head(interaction, num_classes=5, units=(8, 7))
+    head = r4c.layers.get_head(interaction, classes=5, units=(8, 7))
     encodings = encoder(given["features"])
     head(encodings)
     (layer,) = (x for x in model.layers if type(x) is type(head.interaction))
-    head.class_embeddings.assign(embedding.embeddings)
+    head.classes.embeddings.assign(embedding.embeddings)
     head.interaction.set_weights(layer.get_weights())
     expected = np.take_along_axis(head(encodings).numpy(), class_ids, axis=1)
     np.testing.assert_allclose(model(given), expected, rtol=1e-5)
+
+
+def test_a_users_own_interaction(rng):
+    class NegativeDistance(r4c.layers.Interaction):
+        def score_candidates(self, encodings, candidates, training=None):
+            return -tf.norm(encodings[:, tf.newaxis] - candidates, axis=-1)
+
+    embedding = keras.layers.Embedding(5, 4)
+    model = model_builder(tfr.InteractionScorer(tf.identity, embedding, NegativeDistance)).build()
+    class_ids = np.array([[3, 1], [0, 4]])
+    given = inputs(rng, class_ids, np.ones((2, 2), bool))
+    classes = embedding.embeddings.numpy()[class_ids]
+    distances = np.linalg.norm(classes - given["features"].numpy()[:, None, :], axis=-1)
+    np.testing.assert_allclose(model(given), -distances, rtol=1e-5)
 
 
 def test_dot_product(rng):
@@ -148,5 +162,5 @@ def test_trains_and_exports_in_a_pipeline(tmp_path, tasks):
 
 
 def test_unknown_interaction():
-    with pytest.raises(ValueError, match="concat, dot_product, latent_cross. Received: 'x'"):
+    with pytest.raises(ValueError, match="concat, cosine, dot_product, .*Received: 'x'"):
         tfr.InteractionScorer(None, None, "x")

@@ -1,0 +1,66 @@
+"""The negatives with the highest scores."""
+
+import tensorflow as tf
+
+from rank4class_tf._tf import top as _top
+
+# Up to so many, where each example has its own negatives, to seek as many more and leave out
+# positives costs less than to mask them first.
+_FEW_POSITIVES = 32
+
+
+def score_negatives(scores_of, encodings, negatives, positives, num_classes, gradient=True):
+    """Scores of negatives, -inf where one is a class of the example, and their class ids.
+
+    The order of negatives of each example's own changes.
+
+    Args:
+        scores_of: a `ClassScores`.
+        encodings: `[batch, d]`, scaled.
+        negatives: distinct class ids, `[B]` for all examples alike or `[batch, B]`.
+        positives: class ids `[batch, P]`, padded with -1.
+        num_classes: an int.
+        gradient: whether there is one for the classes.
+    """
+    size = negatives.shape[-1]
+    if negatives.shape.rank == 2:
+        negatives = tf.sort(negatives)
+        place = tf.minimum(tf.searchsorted(negatives, positives), size - 1)
+        same = tf.gather(negatives, place, batch_dims=1) == positives
+    else:
+        place = positives
+        if size < num_classes:
+            # Where the first of its kind stands: of the negatives, all are.
+            ids = tf.concat([negatives, tf.reshape(positives, [-1])], axis=0)
+            first = tf.unique(ids).idx[size:]
+            place = tf.reshape(first, tf.shape(positives))
+        same = (place >= 0) & (place < size)
+        place = tf.clip_by_value(place, 0, size - 1)
+    scores = scores_of(encodings, negatives, gradient)
+    # An addition leaves the scores where they are in memory.
+    scores = _top.add_columns(scores, place, tf.where(same, -float("inf"), 0.0))
+    return scores, negatives
+
+
+def mine(scores_of, encodings, negatives, positives, num_classes, num_mined):
+    """The highest scores of negatives, -inf where there are no more, and their classes.
+
+    Without gradients; the arguments are those of `score_negatives`, and how many are sought.
+    """
+    encodings = tf.stop_gradient(encodings)
+    num_positives = positives.shape[1]
+    shared = negatives.shape.rank == 1
+    if shared or num_positives is None or num_positives > _FEW_POSITIVES:
+        scores, negatives = score_negatives(
+            scores_of, encodings, negatives, positives, num_classes, gradient=False
+        )
+        highest, index = _top.top_k(scores, num_mined)
+        return highest, tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
+    scores = scores_of(encodings, negatives, gradient=False)
+    sought = min(num_mined + num_positives, negatives.shape[1])
+    highest, index = _top.top_k(scores, sought)
+    classes = tf.gather(negatives, index, batch_dims=1)
+    is_positive = tf.reduce_any(classes[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)
+    highest = tf.where(is_positive, -float("inf"), highest)
+    highest, index = tf.math.top_k(highest, num_mined)
+    return highest, tf.gather(classes, index, batch_dims=1)

@@ -1,0 +1,41 @@
+"""Retrieval over all classes, block by block, and what other programs need for it."""
+
+import tensorflow as tf
+
+from rank4class_tf import _files, ops
+from rank4class_tf._lists import labels as _labels
+
+_ROWS_WRITTEN_AT_ONCE = 65_536
+
+
+def top_k(scores_of, encodings, k):
+    """Scores and ids `[batch, k]` of the best classes for encodings `[batch, d]`."""
+    num_classes = scores_of.classes.num_classes
+    if isinstance(k, int) and not 1 <= k <= num_classes:
+        raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
+    return ops.top_k_by_blocks(_of_block(scores_of, encodings), num_classes, k)
+
+
+def ranks(scores_of, encodings, class_ids):
+    """How many classes score higher than given ones `[batch, P]`, and how many the same."""
+    num_classes = scores_of.classes.num_classes
+    class_ids, _ = _labels.padded_ids(class_ids, num_classes)
+    scores = scores_of(scores_of.scaled(encodings), tf.maximum(class_ids, 0))
+    of_block = _of_block(scores_of, encodings)
+    return ops.count_above_and_tied_by_blocks(of_block, num_classes, class_ids, scores)
+
+
+def export_rows(scores_of, path):
+    """Writes the rows `[K, d]` whose inner products are the scores to a NumPy file, by blocks."""
+    classes = scores_of.classes
+    if classes.biases(tf.constant([0])) is not None:
+        raise ValueError("`classes` must have no biases, which inner products would leave out.")
+    shape = (classes.num_classes, classes.width)
+    starts = range(0, shape[0], _ROWS_WRITTEN_AT_ONCE)
+    ids = (tf.range(i, min(i + _ROWS_WRITTEN_AT_ONCE, shape[0])) for i in starts)
+    _files.write_rows(path, shape, (scores_of.scaled(classes.rows(block)) for block in ids))
+
+
+def _of_block(scores_of, encodings):
+    encodings = scores_of.scaled(encodings)
+    return lambda ids: scores_of(encodings, ids, gradient=False)

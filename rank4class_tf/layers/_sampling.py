@@ -1,0 +1,32 @@
+"""Which classes a step of extreme classification scores."""
+
+import tensorflow as tf
+
+from rank4class_tf import ops
+from rank4class_tf.layers import _random
+
+
+def draw_own(positives, seed):
+    """One of the ids `[batch, P]` of each example, uniformly; 0 where there is none."""
+    if positives.shape[1] != 1:
+        draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
+        draws = tf.where(positives >= 0, draws, -1.0)
+        positives = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
+    return tf.maximum(positives[:, 0], 0)
+
+
+def draw_negatives(num_classes, size, batch, seed):
+    """Distinct class ids, uniformly.
+
+    Args:
+        num_classes: an int.
+        size: how many; `num_classes` for all, in order.
+        batch: None for a sample `[size]` that all examples and all devices share, or the number of
+            examples, for `[batch, size]`.
+        seed: two int64.
+    """
+    if size == num_classes:
+        return tf.range(num_classes)
+    if batch is None:
+        return ops.sample_distinct(num_classes, size, seed)[0]
+    return ops.sample_distinct(num_classes, size, _random.on_this_device(seed, 0), batch)

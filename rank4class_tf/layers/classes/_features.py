@@ -1,0 +1,75 @@
+"""Features of classes, in any structure, and their form in a config."""
+
+import base64
+import io
+
+import numpy as np
+import tensorflow as tf
+
+
+class Features:
+    """Tensors in a structure, with a row for each class.
+
+    It hides the structure from Keras, which would wrap it.
+    """
+
+    def __init__(self, structure):
+        self.tensors = _tensors(structure)
+        sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
+        if len(set(sizes)) != 1 or not sizes[0]:
+            raise ValueError(
+                "`features` must have a row for each class, of at least one class. "
+                f"Received: numbers of rows {sizes}."
+            )
+        self.num_classes = sizes[0]
+
+    def rows(self, ids=None):
+        """The features of some classes `[m]` or of all."""
+        if ids is None:
+            return self.tensors
+        return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
+
+    def added(self, structure):
+        """These and those of more classes."""
+        more = Features(structure).tensors
+        return Features(
+            tf.nest.map_structure(
+                lambda x, y: tf.concat([x, y if x.dtype == y.dtype else tf.cast(y, x.dtype)], 0),
+                self.tensors,
+                more,
+            )
+        )
+
+
+def _tensors(structure):
+    """Dicts and tuples are structures; a list is an array."""
+    if isinstance(structure, dict):
+        return {key: _tensors(value) for key, value in structure.items()}
+    if isinstance(structure, tuple):
+        return tuple(_tensors(value) for value in structure)
+    return tf.convert_to_tensor(structure)
+
+
+def to_config(structure):
+    """What `from_config` makes the structure of, in JSON's types."""
+    if isinstance(structure, dict):
+        return {"dict": {key: to_config(value) for key, value in structure.items()}}
+    if isinstance(structure, tuple):
+        return {"tuple": [to_config(value) for value in structure]}
+    if structure.dtype == tf.string:
+        return {"strings": np.char.decode(structure.numpy().astype(bytes), "utf-8").tolist()}
+    file = io.BytesIO()
+    np.save(file, structure.numpy(), allow_pickle=False)
+    return {"npy": base64.b64encode(file.getvalue()).decode("ascii")}
+
+
+def from_config(config):
+    """The structure that `to_config` described."""
+    ((kind, value),) = config.items()
+    if kind == "dict":
+        return {key: from_config(part) for key, part in value.items()}
+    if kind == "tuple":
+        return tuple(from_config(part) for part in value)
+    if kind == "strings":
+        return np.asarray(value)
+    return np.load(io.BytesIO(base64.b64decode(value)), allow_pickle=False)

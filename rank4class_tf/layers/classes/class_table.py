@@ -1,0 +1,164 @@
+"""ClassTable."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras
+from rank4class_tf._keras import keras
+from rank4class_tf.layers.classes._base import Classes
+
+
+@_keras.register
+class ClassTable(Classes):
+    """Classes by a table: a row of numbers each, which training sets.
+
+    Args:
+        num_classes: number of classes, >= 1.
+        width: numbers in a row, >= 1; None for as many as the encodings have that are scored.
+        use_bias: whether each class has a bias, which heads add to its score.
+        initializer: of the rows.
+        regularizer: None or a regularizer of the rows.
+        **kwargs: Keras's own, such as `name`.
+
+    Raises:
+        ValueError: if a number is not a positive integer.
+
+    Example:
+        >>> classes = ClassTable(num_classes=28, width=8)
+        >>> classes.build((None, 16))
+        >>> classes.rows().shape, classes.rows([3, 5, 3]).shape
+        (TensorShape([28, 8]), TensorShape([3, 8]))
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        width=None,
+        use_bias=False,
+        initializer="glorot_uniform",
+        regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self._num_classes = _checks.positive_int("num_classes", num_classes)
+        self._width = width if width is None else _checks.positive_int("width", width)
+        self.use_bias = bool(use_bias)
+        self.initializer = keras.initializers.get(initializer)
+        self.regularizer = keras.regularizers.get(regularizer)
+
+    @property
+    def num_classes(self) -> int:
+        """How many there are."""
+        return self._num_classes
+
+    @property
+    def width(self) -> int:
+        """How many numbers encode one, once built."""
+        return self._width
+
+    @classmethod
+    def from_rows(cls, rows: Any, biases: Any = None, **kwargs) -> "ClassTable":
+        """A table with these rows.
+
+        Args:
+            rows: `[n, width]`.
+            biases: None, or `[n]`.
+            **kwargs: arguments of the constructor.
+        """
+        num_classes, width = rows.shape
+        table = cls(num_classes, width, use_bias=biases is not None, **kwargs)
+        table.build((None, width))
+        table.embeddings.assign(rows)
+        if biases is not None:
+            table.bias.assign(biases)
+        return table
+
+    @classmethod
+    def from_dense(cls, layer: Any, **kwargs) -> "ClassTable":
+        """The classes that the weights of a `keras.layers.Dense` are.
+
+        Args:
+            layer: a built `Dense` without activation.
+            **kwargs: arguments of the constructor.
+
+        Raises:
+            ValueError: if the layer is another.
+        """
+        is_dense = isinstance(layer, keras.layers.Dense) and layer.built
+        if not is_dense or layer.activation is not keras.activations.linear:
+            raise ValueError(
+                f"`layer` must be a built Dense without activation. Received: {layer!r}."
+            )
+        kernel = tf.convert_to_tensor(layer.kernel)
+        bias = tf.convert_to_tensor(layer.bias) if layer.use_bias else None
+        return cls.from_rows(tf.transpose(kernel), bias, **kwargs)
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the rows, for encodings `[batch, d]`."""
+        self._width = self._width or int(input_shape[-1])
+        self._add_weights(self.initializer, "zeros")
+        self.built = True
+
+    def _add_weights(self, rows, biases):
+        self.embeddings = _keras.add_table(
+            self, "embeddings", (self.num_classes, self.width), rows, self.regularizer
+        )
+        if self.use_bias:
+            self.bias = _keras.add_table(self, "bias", (self.num_classes,), biases)
+
+    def rows(self, ids: Any = None) -> tf.Tensor:
+        """Rows of some classes or of all."""
+        if ids is None:
+            return tf.convert_to_tensor(self.embeddings)
+        return tf.gather(_keras.variable(self.embeddings), ids)
+
+    def biases(self, ids: Any = None) -> tf.Tensor | None:
+        """Biases of some classes or of all; None without `use_bias`."""
+        if not self.use_bias:
+            return None
+        if ids is None:
+            return tf.convert_to_tensor(self.bias)
+        return tf.gather(_keras.variable(self.bias), ids)
+
+    def add(self, rows: Any, biases: Any = None) -> None:
+        """Adds classes behind the others, scored at once.
+
+        A model that was compiled or called through `predict` has to be compiled anew, as after a
+        change of `trainable`.
+
+        Args:
+            rows: `[m, width]`, such as the mean encoding of a few examples of each.
+            biases: None for 0, or `[m]`.
+        """
+        rows = np.asarray(rows)
+        if rows.ndim != 2 or rows.shape[1] != self.width:
+            raise ValueError(
+                f"`rows` must have the shape [m, {self.width}]. Received: shape {rows.shape}."
+            )
+        all_rows = np.concatenate([np.array(self.embeddings), rows])
+        all_biases = None
+        if self.use_bias:
+            added = np.zeros(len(rows)) if biases is None else np.asarray(biases)
+            all_biases = np.concatenate([np.array(self.bias), added])
+        with _keras.changing_weights(self):
+            self._num_classes = len(all_rows)
+            del self.embeddings
+            if self.use_bias:
+                del self.bias
+            self._add_weights("zeros", "zeros")
+        self.embeddings.assign(all_rows)
+        if self.use_bias:
+            self.bias.assign(all_biases)
+
+    def get_config(self) -> dict:
+        """Returns the constructor arguments, and the number of classes that there are now."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "width": self.width,
+            "use_bias": self.use_bias,
+            "initializer": keras.initializers.serialize(self.initializer),
+            "regularizer": keras.regularizers.serialize(self.regularizer),
+        }

@@ -1,0 +1,243 @@
+"""Time and memory of the heads, beside their plain forms and beside `Dense`.
+
+    python scripts/benchmark_heads.py --shapes 64x1000x2048 --heads latent_cross plain_latent_cross
+
+A row is a head, forward and gradient of all its weights and of the encodings, in a process of its
+own, in turns with `keras.layers.Dense` of as many classes; both are taken at their best over the
+turns, so that what else the machine does hits both alike. The plain forms are those of the
+formulas, by `tf.einsum` over all pairs, and take turns with the head, too. Memory is measured in a
+second process, as in `benchmark_losses.py`: the growth of the resident set during one step, which
+holds the gradients but not the weights.
+
+A new head is a row of `CASES`.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts import benchmark_losses  # noqa: E402
+
+UNITS = (256, 256)
+
+
+def by_name(name, **kwargs):
+    """A head of this package."""
+
+    def make(n, width):
+        from rank4class_tf import layers
+
+        head = layers.get_head(name, classes=n, **kwargs)
+        head.build((None, width))
+        return head, head.trainable_variables
+
+    return make
+
+
+def dense(n, width):
+    """What all are compared with."""
+    from tensorflow import keras
+
+    layer = keras.layers.Dense(n)
+    layer.build((None, width))
+    return layer, layer.trainable_variables
+
+
+def plain(name):
+    """The formula of a head over all pairs, with its weights."""
+
+    def make(n, width):
+        import tensorflow as tf
+
+        mlp = {"units": UNITS} if name in ("latent_cross", "concat") else {}
+        head, variables = by_name(name, **mlp)(n, width)
+
+        def pairs(h, c):
+            if name == "latent_cross":
+                return h[:, tf.newaxis] * (1 + c), head.interaction.first[0]
+            shape = [tf.shape(h)[0], n, width]
+            both = [tf.broadcast_to(x, shape) for x in (h[:, tf.newaxis], c)]
+            return tf.concat(both, axis=-1), tf.concat(head.interaction.first, axis=0)
+
+        def score(h):
+            c = tf.convert_to_tensor(head.classes.embeddings)
+            if name == "cosine":
+                h, c = (tf.math.l2_normalize(x, axis=1) for x in (h, c))
+                return head.interaction.scale * tf.einsum("bd,nd->bn", h, c)
+            if name == "bilinear":
+                return tf.einsum("bd,de,ne->bn", h, head.interaction.kernel, c) + head.classes.bias
+            if name == "dot_product":
+                return tf.einsum("bd,nd->bn", h, c) + head.classes.bias
+            hidden, kernel = pairs(h, c)
+            hidden = tf.einsum("bnd,du->bnu", hidden, kernel) + head.interaction.first_bias
+            for kernel, bias in zip(head.interaction.kernels, head.interaction.biases, strict=True):
+                hidden = tf.einsum("bnu,uv->bnv", tf.nn.relu(hidden), kernel) + bias
+            return hidden[..., 0]
+
+        return score, variables
+
+    return make
+
+
+MLPS = ("latent_cross", "concat")
+HEADS = ("dot_product", "cosine", "bilinear", *MLPS)
+CASES = {
+    name: form
+    for head in HEADS
+    for name, form in (
+        (head, by_name(head, **({"units": UNITS} if head in MLPS else {}))),
+        (f"plain_{head}", plain(head)),
+    )
+}
+
+
+def measure(name, shape, args):
+    """Times of a head and of `Dense`, or the memory of the head, in this process."""
+    import numpy as np
+    import tensorflow as tf
+
+    batch, n, width = shape
+    rng = np.random.default_rng(0)
+    encodings = tf.constant(rng.normal(size=(batch, width)), tf.float32)
+    upstream = tf.constant(rng.normal(size=(batch, n)), tf.float32)
+
+    def compiled(make, jit_compile):
+        score, variables = make(n, width)
+
+        @tf.function(jit_compile=jit_compile)
+        def step(encodings):
+            with tf.GradientTape() as tape:
+                tape.watch(encodings)
+                scores = score(encodings)
+            gradients = tape.gradient(scores, [encodings, *variables], output_gradients=upstream)
+            return scores, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+        concrete = step.get_concrete_function(encodings)
+        return lambda: concrete(encodings)[0].numpy()
+
+    result = {}
+    for mode, jit_compile in (("graph", False), ("xla", True)):
+        try:
+            call = compiled(CASES[name], jit_compile)
+            if args.child == "memory":
+                result[f"{mode}_memory"] = benchmark_losses.memory_of(call)
+                continue
+            calls = [call, compiled(dense, jit_compile)]
+            if name.startswith("plain_"):
+                calls.append(compiled(CASES[name.removeprefix("plain_")], jit_compile))
+            times = benchmark_losses.best_times(calls, args.seconds)
+            result |= zip((mode, f"{mode}_dense", f"{mode}_own"), times, strict=False)
+        except (MemoryError, tf.errors.ResourceExhaustedError):
+            result[mode] = "out of memory"
+    return result
+
+
+def run(name, shape, args):
+    """Measures one head: time and memory, each in a process of its own."""
+    result = run_child("time", name, shape, args)
+    return result if "error" in result else result | run_child("memory", name, shape, args)
+
+
+def run_child(what, name, shape, args):
+    """Measures the time or the memory of one head in a new process."""
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **(benchmark_losses.RETURN_MEMORY if what == "memory" else {}),
+    }
+    command = [sys.executable, __file__, "--child", what, "--heads", name]
+    command += ["--shapes", "x".join(map(str, shape)), "--seconds", str(args.seconds)]
+    command += ["--memory-limit", str(args.memory_limit)]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=args.time_limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"over {args.time_limit:g} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        if done.returncode < 0 or "MemoryError" in last or "bad_alloc" in done.stderr:
+            return {"error": "out of memory"}
+        return {"error": f"fails: {last[:80]}"}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def number(value, factor=1.0, digits=1):
+    """A figure as text, or what stands in its place."""
+    return f"{factor * value:.{digits}f}" if isinstance(value, float) else value or ""
+
+
+def quotient(result, above, below):
+    """How many times as long one took as the other in one process, as text."""
+    values = result.get(above), result.get(below)
+    return f"{values[0] / values[1]:.2f}" if all(isinstance(x, float) for x in values) else ""
+
+
+def table(shape, results):
+    """The Markdown table of one shape."""
+    batch, n, width = shape
+    head = ["head", "graph ms", "XLA ms", "graph ÷ Dense", "XLA ÷ Dense", "graph MB", "XLA MB"]
+    head += ["ours faster, graph", "XLA"]
+    lines = [f"### {batch} × {n}, d = {width}", "", f"| {' | '.join(head)} |", "|---" * 9 + "|"]
+    modes = ("graph", "xla")
+    for name, result in results.items():
+        cells = [result.get("error") or number(result.get(mode), 1000) for mode in modes]
+        cells += [quotient(result, mode, f"{mode}_dense") for mode in modes]
+        cells += [number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
+        cells += [quotient(result, mode, f"{mode}_own") for mode in modes]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def parse_shape(text):
+    """`"64x1000x2048"` -> `(64, 1000, 2048)`."""
+    batch, n, width = text.lower().split("x")
+    return int(batch), int(n), int(width)
+
+
+def parse_args(argv=None):
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--heads", nargs="+", choices=sorted(CASES), default=list(CASES))
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        type=parse_shape,
+        default=[(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)],
+        help="batch x n x d",
+    )
+    parser.add_argument("--seconds", type=float, default=2.0, help="time per head and mode")
+    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds per process")
+    parser.add_argument("--memory-limit", type=float, default=16.0, help="GB per process")
+    parser.add_argument("--out", type=pathlib.Path, help="a file for the tables")
+    parser.add_argument("--child", choices=["time", "memory"], help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Prints the tables."""
+    args = parse_args(argv)
+    if args.child:
+        limit = int(args.memory_limit * 1e9)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        print(json.dumps(measure(args.heads[0], args.shapes[0], args)))
+        return
+    tables = []
+    for shape in args.shapes:
+        tables.append(table(shape, {name: run(name, shape, args) for name in args.heads}))
+        print(tables[-1], flush=True)
+        if args.out:
+            args.out.write_text("\n".join(tables))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Kinds of classes: rows, added classes, tables of them, and the heads over them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, layers
+from tests.contract.head_table import ARRAY, WORDS, words_encoder
+
+KINDS = {
+    "table": lambda: layers.ClassTable(5, 4),
+    "table_with_biases": lambda: layers.ClassTable(5, 4, use_bias=True, initializer="ones"),
+    "array": lambda: layers.EncodedClasses(ARRAY, keras.layers.Dense(4)),
+    "strings": lambda: layers.EncodedClasses(WORDS, words_encoder()),
+    "tuple": lambda: layers.EncodedClasses((ARRAY, ARRAY[:, :1]), keras.layers.Concatenate()),
+    "attention": lambda: layers.ClassAttention(layers.ClassTable(5, 4), num_heads=2),
+}
+ADDED = {
+    "table": [[1.0, 2.0, 3.0, 4.0]],
+    "table_with_biases": [[1.0, 2.0, 3.0, 4.0]],
+    "array": [[1, 2, 3]],  # Integers, to features that are floats.
+    "strings": ["green sea"],
+    "tuple": ([[1.0, 2.0, 3.0]], [[5.0]]),
+    "attention": [[1.0, 2.0, 3.0, 4.0]],
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def classes(kind):
+    made = KINDS[kind]()
+    made.build((None, 4))
+    return made
+
+
+def test_rows_of_some_are_among_those_of_all(classes):
+    rows = classes.rows().numpy()
+    assert rows.shape == (5, 4) == (classes.num_classes, classes.width)
+    for ids in ([3, 0, 3], [[1, 2], [4, 4]], np.zeros([0], int)):
+        of_ids = classes.rows(tf.constant(ids))
+        assert of_ids.shape == (*np.shape(ids), 4)
+        np.testing.assert_allclose(of_ids, rows[np.array(ids)], rtol=1e-5, atol=1e-6)
+
+
+def test_added_classes_are_scored_at_once(kind, classes, rng, tmp_path):
+    encodings = rng.normal(size=(3, 4)).astype(np.float32)
+    model = keras.Sequential([keras.layers.Input((4,)), layers.DotProductHead(classes)])
+    before = model.predict(encodings, verbose=0)
+    classes.add(ADDED[kind])
+    after = model(encodings).numpy()
+    assert after.shape == (3, 6) and classes.num_classes == 6
+    if kind != "attention":  # There, the new one is seen by the others.
+        np.testing.assert_allclose(after[:, :5], before, rtol=1e-5, atol=1e-6)
+    own = classes.rows([5]).numpy()
+    if kind.startswith("table"):
+        np.testing.assert_array_equal(own, ADDED[kind])
+    if kind == "array":
+        dense = keras.layers.Dense(4)
+        dense.build((None, 3))
+        dense.set_weights(classes.encoder.get_weights())
+        np.testing.assert_allclose(own, dense(np.array([[1.0, 2.0, 3.0]])), rtol=1e-6)
+    np.testing.assert_allclose(after[:, 5:], encodings @ own.T, rtol=1e-4, atol=1e-5)
+
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    np.testing.assert_allclose(model.predict(encodings, verbose=0), after, rtol=1e-5, atol=1e-6)
+    expected = after
+    if kind != "tuple":  # Its encoder has no weights.
+        model.fit(encodings, np.ones([3, 6]), verbose=0)  # They learn, too.
+        expected = model.predict(encodings, verbose=0)
+        assert np.abs(expected - after)[:, 5].max() > 0
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(encodings, verbose=0), expected, rtol=1e-5)
+
+
+def test_a_table_of_them_scores_the_same(classes, rng):
+    encodings = rng.normal(size=(3, 4)).astype(np.float32)
+    head = layers.LatentCrossHead(classes, units=(6,))
+    expected = head(encodings)
+    other = head.with_classes(classes.to_table(block_size=2))
+    np.testing.assert_allclose(other(encodings), expected, rtol=1e-4, atol=1e-5)
+    assert isinstance(other.classes, layers.ClassTable)
+    assert other.interaction is head.interaction
+
+
+def test_biases_of_added_classes(rng):
+    classes = layers.ClassTable(2, 3, use_bias=True)
+    classes.build((None, 3))
+    classes.bias.assign([1.0, 2.0])
+    classes.add(rng.normal(size=(2, 3)), biases=[3.0, 4.0])
+    classes.add(rng.normal(size=(1, 3)))
+    np.testing.assert_array_equal(classes.biases(), [1, 2, 3, 4, 0])
+    np.testing.assert_array_equal(classes.biases([3, 0]), [4, 1])
+
+
+def test_classes_learn_from_others(rng):
+    """Zero-shot: a class that training has not seen, told by features that others share."""
+    pairs = np.array([[i, j] for i in range(4) for j in range(4)])
+    features = np.concatenate([np.eye(4)[pairs[:, 0]], np.eye(4)[pairs[:, 1]]], axis=1)
+    features = features.astype(np.float32)
+    seen, unseen = np.arange(15), 15
+    mixing = rng.normal(size=(8, 8)).astype(np.float32)
+
+    def examples(ids):
+        noise = rng.normal(size=(len(ids), 8)) * 0.1
+        return ((features[ids] + noise) @ mixing).astype(np.float32)
+
+    classes = layers.EncodedClasses(features[seen], keras.layers.Dense(16))
+    head = layers.DotProductHead(classes)
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(16), head])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.03), loss=loss)
+    labels = rng.choice(seen, 600)
+    model.fit(examples(labels), labels, epochs=12, verbose=0)
+    classes.add(features[[unseen]])
+    scores = model(examples(np.full(50, unseen))).numpy()
+    assert (scores.argmax(axis=1) == unseen).mean() > 0.8  # Chance is 1/16.
+
+
+def test_attention_is_equivariant_to_the_order_of_classes(rng):
+    rows = rng.normal(size=(5, 4)).astype(np.float32)
+    order = rng.permutation(5)
+    table = layers.ClassTable.from_rows(rows)
+    classes = layers.ClassAttention(table, num_heads=2)
+    classes.build((None, 4))
+    expected = classes.rows().numpy()
+    assert np.abs(expected - rows).max() > 1e-3
+    table.embeddings.assign(rows[order])
+    np.testing.assert_allclose(classes.rows(), expected[order], rtol=1e-5, atol=1e-5)
+
+
+def test_an_encoder_that_examples_and_classes_share(rng, tmp_path):
+    encoder = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+    head = layers.DotProductHead(layers.EncodedClasses(ARRAY, encoder))
+    model = keras.Sequential([keras.layers.Input((3,)), encoder, head])
+    assert len(model.trainable_variables) == 2
+    features = rng.normal(size=(6, 3)).astype(np.float32)
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    model.fit(features, np.ones([6, 5]), verbose=0)
+    expected = model.predict(features, verbose=0)
+    model.save(tmp_path / "model.keras")
+    if not _keras.KERAS_3:  # It makes two layers of one that is shared, and says so.
+        with pytest.raises(ValueError, match="received 0 variables during loading"):
+            keras.models.load_model(tmp_path / "model.keras")
+        return
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(features, verbose=0), expected, rtol=1e-6)
+
+
+def test_a_frozen_encoder_stays(rng):
+    encoder = keras.layers.Dense(4)
+    encoder.trainable = False
+    head = layers.BilinearHead(layers.EncodedClasses(ARRAY, encoder))
+    model = keras.Sequential([keras.layers.Input((4,)), head])
+    assert len(model.trainable_variables) == 1
+    before = encoder.get_weights()
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    model.fit(rng.normal(size=(6, 4)).astype(np.float32), np.ones([6, 5]), verbose=0)
+    for old, new in zip(before, encoder.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_only_sampled_classes_are_encoded(rng):
+    """A step over many classes, whose encoder counts the rows it is given."""
+
+    @keras.utils.register_keras_serializable(package="tests")
+    class Counting(keras.layers.Dense):
+        seen = []
+
+        def call(self, inputs):
+            self.seen.append(inputs.shape[0])
+            return super().call(inputs)
+
+    features = rng.normal(size=(5000, 3)).astype(np.float32)
+    head = layers.SampledScores(layers.EncodedClasses(features, Counting(4)), 20, seed=1)
+    scores = head(np.ones([2, 4], np.float32), class_ids=[7, 8], num_mined=3, training=True)
+    assert scores.shape == (2, 4) and np.isfinite(scores).all()
+    assert max(Counting.seen) <= 20
+    values, ids = head.top_k(tf.ones([2, 4]), 3)
+    rows = head.classes.rows().numpy()
+    cosines = rows.sum(axis=1) / np.linalg.norm(rows, axis=1) / 2
+    np.testing.assert_array_equal(ids[0], np.argsort(-cosines)[:3])
+    np.testing.assert_allclose(values[0], -np.sort(-cosines)[:3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_encoded_classes_learn_from_samples(shared, rng):
+    classes = layers.EncodedClasses(ARRAY, keras.layers.Dense(4))
+    head = layers.SampledScores(classes, 2, shared_negatives=shared, seed=1)
+    x = tf.constant(rng.normal(size=(3, 4)), tf.float32)
+    head.build((None, 4))
+    with tf.GradientTape() as tape:
+        scores = head(x, class_ids=[1, 2, 3], num_mined=1, training=True)
+        total = tf.reduce_sum(scores[:, 0])
+    gradients = tape.gradient(total, head.trainable_variables)
+    with tf.GradientTape() as tape:
+        rows = tf.math.l2_normalize(classes.rows([1, 2, 3]), axis=1)
+        total = tf.reduce_sum(rows * tf.math.l2_normalize(x, axis=1))
+    expected = tape.gradient(total, head.trainable_variables)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_biases_count_in_sampled_scores(rng):
+    rows = rng.normal(size=(6, 4)).astype(np.float32)
+    classes = layers.ClassTable.from_rows(rows, np.arange(6.0))
+    head = layers.SampledScores(classes, 3, normalize=False, seed=1)
+    x = rng.normal(size=(2, 4)).astype(np.float32)
+    expected = x @ rows.T + np.arange(6)
+    np.testing.assert_allclose(head(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(head(x, class_ids=[3, 5])[:, 0], expected[[0, 1], [3, 5]], rtol=1e-5)
+    with pytest.raises(ValueError, match="`classes` must have no biases"):
+        head.export_embeddings("unused")
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="`features` must have a row for each class"):
+        layers.EncodedClasses((ARRAY, ARRAY[:3]), keras.layers.Dense(4))
+    with pytest.raises(ValueError, match="`encoder` must map features of m classes"):
+        layers.EncodedClasses(ARRAY, keras.layers.Reshape((3, 1))).build((None, 4))
+    with pytest.raises(ValueError, match=r"`rows` must have the shape \[m, 4\]"):
+        table = layers.ClassTable(5, 4)
+        table.build((None, 4))
+        table.add([[1.0, 2.0]])
+    with pytest.raises(ValueError, match="`num_heads` must be a positive integer"):
+        layers.ClassAttention(5, num_heads=0)
+    with pytest.raises(ValueError, match="`width` must be a positive integer"):
+        layers.ClassTable(5, width=0)
