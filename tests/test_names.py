@@ -10,6 +10,7 @@ BASES = {
     "GumbelNoise",
     "Head",
     "MetricLoss",
+    "OrderedLoss",
     "RandomRankingLoss",
     "RankingLoss",
     "RankingMetric",

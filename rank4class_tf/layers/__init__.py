@@ -5,6 +5,7 @@ from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._sorter import Sorter
 from rank4class_tf.layers.bilinear_head import BilinearHead
 from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
+from rank4class_tf.layers.companion import Companion
 from rank4class_tf.layers.concat_head import ConcatHead
 from rank4class_tf.layers.cosine_head import CosineHead
 from rank4class_tf.layers.dot_product_head import DotProductHead
@@ -31,6 +32,7 @@ __all__ = [
     "ClassAttention",
     "ClassTable",
     "Classes",
+    "Companion",
     "ConcatHead",
     "ConcatInteraction",
     "CosineHead",

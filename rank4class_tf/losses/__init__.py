@@ -3,6 +3,7 @@
 from rank4class_tf import _registry
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._metric_loss import GumbelNoise, MetricLoss
+from rank4class_tf.losses._ordered import OrderedLoss
 from rank4class_tf.losses._random import RandomRankingLoss
 from rank4class_tf.losses._sorter_loss import SorterLoss
 from rank4class_tf.losses.alignment_schedule import AlignmentSchedule
@@ -47,6 +48,7 @@ __all__ = [
     "MeanSquaredLoss",
     "MetricLoss",
     "NDCGLambdaWeights",
+    "OrderedLoss",
     "OrderedWeightedLoss",
     "PairwiseHingeLoss",
     "PairwiseLogisticLoss",

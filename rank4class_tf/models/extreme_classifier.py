@@ -243,9 +243,16 @@ class ExtremeClassifier(keras.Model):
         for metric in metrics:
             if not isinstance(metric, RankingMetric):
                 raise ValueError(f"Metrics must be of this package. Received: {metric!r}.")
-            metric.label_format = "ids"  # Shapes need not tell: there are no other labels here.
         labels, scores = self._shortlist(y_pred, y, metrics)
-        return super().compute_metrics(x, labels, scores, sample_weight)
+        # Shapes need not tell: there are no other labels here.
+        formats = [metric.label_format for metric in metrics]
+        try:
+            for metric in metrics:
+                metric.label_format = "ids"
+            return super().compute_metrics(x, labels, scores, sample_weight)
+        finally:
+            for metric, label_format in zip(metrics, formats, strict=True):
+                metric.label_format = label_format
 
     def get_config(self):
         """Returns the constructor arguments."""

@@ -3,6 +3,7 @@
 from tensorflow import keras
 
 from rank4class_tf import _checks
+from rank4class_tf.losses import OrderedLoss
 
 
 class SamplingSchedule(keras.callbacks.Callback):
@@ -15,9 +16,9 @@ class SamplingSchedule(keras.callbacks.Callback):
     section 6, as future work.
 
     Args:
-        stages: a dict, the first epoch of a stage -> a pair of `num_sampled` and the `weights` of
-            the loss, such as `{0: (1024, TopKWeights(64)), 5: (4096, TopKWeights(1))}`. None as
-            `weights` leaves the loss as it is.
+        stages: a dict, the first epoch of a stage -> a pair of `num_sampled` and the `rank_weights`
+            of the loss, such as `{0: (1024, TopKWeights(64)), 5: (4096, TopKWeights(1))}`. None as
+            the second leaves the loss as it is.
 
     Raises:
         ValueError: if there is no stage 0, or a number is out of range.
@@ -43,13 +44,18 @@ class SamplingSchedule(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """Sets what holds in this epoch, and has Keras trace the step anew if it changed."""
         del logs
-        num_sampled, weights = self.stage(epoch)
-        classes, loss = self.model.scores, self.model.loss
-        weights = weights or getattr(loss, "weights", None)
-        if num_sampled == classes.num_sampled and weights == getattr(loss, "weights", None):
+        num_sampled, rank_weights = self.stage(epoch)
+        scores, loss = self.model.scores, self.model.loss
+        if rank_weights is not None and not isinstance(loss, OrderedLoss):
+            raise ValueError(
+                "`stages` may hold weights only for a loss with `rank_weights`. "
+                f"Received: stages={self.stages!r} and the loss {loss!r}."
+            )
+        same = rank_weights is None or rank_weights == loss.rank_weights
+        if same and num_sampled == scores.num_sampled:
             return
-        classes.num_sampled = num_sampled
-        if weights is not None:
-            loss.weights = weights
+        scores.num_sampled = num_sampled
+        if rank_weights is not None:
+            loss.rank_weights = rank_weights
         self.model.make_train_function(force=True)
         self.model.make_test_function(force=True)

@@ -527,3 +527,39 @@ def test_schedule_needs_a_start():
         models.SamplingSchedule({1: (5, None)})
     with pytest.raises(ValueError, match="`num_sampled` must be a positive integer"):
         models.SamplingSchedule({0: (0, None)})
+
+
+class ListedWeightsLoss(losses.SoftmaxLoss):
+    """A user's loss with an attribute that mining once looked for."""
+
+    weights = [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    "make_loss",
+    [
+        lambda: losses.WARPLoss([1.0, 0.5]),
+        lambda: losses.WARPLoss(ops.TopKWeights(2)),
+        lambda: losses.StochasticNegativeMiningLoss(5, rank_weights=ops.TopKWeights(2), seed=1),
+        ListedWeightsLoss,
+    ],
+)
+def test_only_losses_that_say_so_are_mined(make_loss, rng):
+    """The others get the scores of all sampled classes."""
+    features = rng.normal(size=(16, FEATURES)).astype(np.float32)
+    class_ids = rng.integers(0, NUM_CLASSES, 16)
+    model = make()
+    loss, again = make_loss(), make_loss()
+    model.compile(optimizers.RowwiseSGD(0.1), loss=loss)
+    scores = model.scores(model(features), class_ids=class_ids, training=False)
+    value = model.compute_loss(features, class_ids, model(features), training=False)
+    np.testing.assert_allclose(value, again(np.zeros(16, int), scores), rtol=1e-5)
+
+
+def test_metrics_keep_their_label_format(data):
+    features, class_ids = data
+    model = make()
+    metric = metrics.PrecisionAtK(1)
+    model.compile(optimizers.RowwiseSGD(0.1), loss=losses.SoftmaxLoss(), metrics=[metric])
+    model.evaluate(features, class_ids, verbose=0)
+    assert metric.label_format is None
