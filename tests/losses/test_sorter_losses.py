@@ -161,7 +161,7 @@ def test_training_orders_what_mse_does_not(sorter, rng):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: losses.SpearmanLoss(3), "`sorter` must be None or a sorter"),
+        (lambda: losses.SpearmanLoss(3), "`sorter` must be None or a sorter"),  # type: ignore[arg-type]
         (lambda: losses.SpearmanLoss(axis="rows"), "`axis` must be one of"),
         (lambda: losses.SpearmanLoss(alignment=-1), "`alignment` must be a finite number >= 0"),
         (lambda: losses.RankTripletLoss(margin=0), "`margin` must be a finite number > 0"),
