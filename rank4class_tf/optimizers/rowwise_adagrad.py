@@ -21,7 +21,11 @@ class RowwiseAdagrad(_rows.Rowwise, keras.optimizers.Adagrad):
 
     Args:
         *args: as in `keras.optimizers.Adagrad`.
+        row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
         **kwargs: as in `keras.optimizers.Adagrad`: `learning_rate`, ...
+
+    Raises:
+        ValueError: if `row_multiplier` is not a positive number.
 
     Example:
         >>> float(RowwiseAdagrad(learning_rate=0.5).learning_rate)
