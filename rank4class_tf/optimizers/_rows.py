@@ -39,7 +39,8 @@ class Rowwise:
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        return {**super().get_config(), "row_multiplier": self.row_multiplier}
+        config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
+        return {**config, "row_multiplier": self.row_multiplier}
 
     def update_rows(self, ids, gradients, variable, learning_rate):
         """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
