@@ -139,8 +139,8 @@ def _parse(fields, gloss, part):
     if not number.isdigit() or len(pointers) != 4 * count:
         raise ValueError
     parents = tuple(
-        f"{part}{number}"
-        for symbol, number, part in zip(*(pointers[i::4] for i in range(3)), strict=True)
+        f"{part_of_parent}{parent}"
+        for symbol, parent, part_of_parent in zip(*(pointers[i::4] for i in range(3)), strict=True)
         if symbol in _HYPERNYM
     )
     words = tuple(re.findall("[a-z]+", gloss.lower()))
