@@ -300,25 +300,25 @@ def summary(name, rates, runs, frequency, args):
             quotients.append([method, *row])
     row = [f"{frequency[metric]:.3f}" for metric in METRICS]
     figures.append(["the most frequent classes", "", "", *row])
-    return [
-        f"### {name}",
-        "",
-        f"Ratios to {BASELINE} of the same seed, test part, mean ± standard deviation of seeds "
-        f"{args.seeds}:",
-        "",
-        *experiments.table(["method", *head[3:]], quotients),
-        "",
-        "The figures themselves:",
-        "",
-        *experiments.table(head, figures),
-        "",
-    ]
+    lines = [f"### {name}", ""]
+    if of_metric:
+        lines += [
+            f"Ratios to {BASELINE} of the same seed, test part, mean ± standard deviation of seeds "
+            f"{args.seeds}:",
+            "",
+            *experiments.table(["method", *head[3:]], quotients),
+            "",
+        ]
+    return [*lines, "The figures themselves:", "", *experiments.table(head, figures), ""]
 
 
 def draw(results, path):
     """The ratios of each task, with a bar for each seed's deviation."""
     from matplotlib.figure import Figure
 
+    results = {name: result for name, result in results.items() if BASELINE in result[1]}
+    if not results:
+        return  # There is nothing to compare with.
     figure = Figure(figsize=(4.5 * len(results), 3.5), layout="constrained")
     for axes, (name, (_, runs, _)) in zip(
         figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True
@@ -334,7 +334,7 @@ def draw(results, path):
                 label=title(metric),
             )
         axes.axhline(1, color="gray", linewidth=1)
-        axes.set_xticks(range(len(mined)), mined)
+        axes.set_xticks(range(len(mined)), mined, rotation=45, ha="right")
         axes.set_ylabel(f"ratio to {BASELINE}")
         axes.set_title(name)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")

@@ -117,6 +117,17 @@ def test_a_grid_goes_on_where_its_end_is_the_best(tmp_path, monkeypatch):
     assert {run[1] for run in made if run[0] == "Top-1"} == {3, 10, 30, 100, 300}
 
 
+def test_without_the_baseline_there_are_figures_and_no_ratios(tmp_path, monkeypatch):
+    (chosen, runs, _), _ = fake_runs(tmp_path, monkeypatch, {"Top-1": (10, 1000)})
+    frequency = dict.fromkeys(script.METRICS, 0.5)
+    args = script.parse_args(ARGUMENTS.split())
+    lines = script.summary("planted", chosen, runs, frequency, args)
+    assert not any("Ratios" in line for line in lines)
+    assert any(line.startswith("| Top-1 | 10 | 1000 | -") for line in lines)
+    script.draw({"planted": (chosen, runs, frequency)}, tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
 def test_a_run_depends_on_its_seed_alone(tmp_path):
     words = f"{ARGUMENTS} --num-sampled 20 --out {tmp_path}".replace("400", "200")
     args = script.parse_args(words.split())
