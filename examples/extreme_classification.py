@@ -149,7 +149,7 @@ def main(argv=None):
         task = load(args, folder)
         model = build(
             task,
-            losses.OrderedWeightedLoss("binary", weights=ops.TopKWeights(args.mined)),
+            losses.OrderedWeightedLoss("binary", rank_weights=ops.TopKWeights(args.mined)),
             get_optimizer(args.learning_rate, args.row_multiplier, args.momentum),
             args.width,
             args.num_sampled,

@@ -85,8 +85,7 @@ def make_loss(method, num_sampled):
         weights = ops.StaircaseWeights([(1, weight)], tail=weight)
     phi = (phis or ["logistic" if name == WORD2VEC else "hinge"])[0]
     if numbers:
-        unscaled, scale = ops.get_phi(phi), numbers[0]
-        phi = lambda margins: unscaled(scale * margins)  # noqa: E731
+        phi = ops.Scaled(phi, numbers[0])
     return losses.OrderedWeightedLoss((kinds or ["binary"])[0], phi, weights)
 
 
