@@ -196,6 +196,16 @@ def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
             np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
+def test_adagrad_moves_rows_of_small_gradients_from_the_first_step():
+    """As those of class embeddings of length 1, of which one example in 256 has the gradient."""
+    weight, gradient = variable(np.zeros([2, 4])), np.full([1, 4], 1 / 256 / 2)
+    row = tf.IndexedSlices(tf.constant(gradient), tf.constant([1]), tf.constant([2, 4]))
+    optimizer = optimizers.RowwiseAdagrad(0.25)
+    moved = steps(optimizer, weight, [row])
+    np.testing.assert_allclose(moved[1], -0.25 * gradient[0] / np.sqrt(gradient[0] ** 2 + 1.1e-7))
+    assert (moved[1] < -0.2).all() and not moved[0].any()
+
+
 def test_a_schedule_holds_for_both_rates():
     table, weight = variable(np.zeros([1, 1])), variable(np.zeros([1]))
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.25])
