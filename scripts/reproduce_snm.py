@@ -1,26 +1,34 @@
 """Stochastic negative mining against negative sampling: Table 2 of its paper.
 
-    python scripts/reproduce_snm.py --data-dir data --out out/snm
+    python scripts/reproduce_snm.py --tasks wordnet --out out/snm
 
-Tasks: `planted`, artificial points of one to three labels with a long tail of labels, and `words`,
-a word held out of a comment of GoEmotions, in the dataset's own split. Protocol: the model is that
-of examples/extreme_classification.py, trained with the binary ordered weighted loss, hinge, on B
+Tasks: `planted`, artificial points of one to three labels with a long tail of labels; `words`, a
+word held out of a comment of GoEmotions, in the dataset's own split; and `wordnet`, the concepts
+above a concept, from the words that explain it. Protocol: the model is that of
+examples/extreme_classification.py, trained with the binary ordered weighted loss, hinge, on B
 classes sampled for each batch. Negative sampling takes the mean over all B, Top-k mining that over
-the k highest; all else is alike, also the number of epochs at most. Of each method every learning
-rate is tried with `--tuning-seed`, which is none of the seeds reported; the one with the best
-Recall@5 on the validation part is used with each seed, and the epoch is chosen by the same figure.
-The test part is looked at once per seed, with the weights of the best epoch. A seed decides on the
-first weights, the samples and, for words, the order and the words held out in training.
+the k highest; `word2vec` is the other negative sampling: dot products of free length, the logistic
+loss, and negatives that weigh 15 times as much as the positive in all. Softmax has the temperature
+0.1.
+
+All methods have the same grid of rates, of rows times that of rows over dense weights. Each pair is
+tried for `--search-epochs` with `--tuning-seed`, which is none of the seeds reported; a grid whose
+best rate is at an end goes on there. The best `--finalists` are tried in full, where there are
+several, and the one with the best Recall@5 on the validation part is used with each seed. The epoch
+is chosen by the same figure. The test part is looked at once per seed, with the weights of the best
+epoch. A seed decides on the first weights, the samples, the order of the batches and, for words,
+the words held out in training.
 
 Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
-with others puts its runs in their place. The results are
-`results.md`, `results.json` and, with matplotlib, `ratios.png`.
+with others puts its runs in their place. The results are `results.md`, `results.json` and, with
+matplotlib, `ratios.png`.
 """
 
 import argparse
 import dataclasses
 import functools
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -30,39 +38,78 @@ from tensorflow import keras
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from examples import extreme_classification as example
-from rank4class_tf import _files, metrics, ops
+from rank4class_tf import _files, losses, metrics, ops, optimizers
 from scripts import experiments
 
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
 SELECT_BY = "recall_at_5"
 BASELINE = "negative sampling"
+FULL_SOFTMAX = "full softmax"
+WORD2VEC = "word2vec"
+METHODS = (
+    BASELINE,
+    WORD2VEC,
+    *(f"Top-{k}" for k in (256, 64, 16, 1)),
+    "sampled softmax",
+    FULL_SOFTMAX,
+)
+
+# word2vec draws 5 to 20 negatives for each example.
+_WORD2VEC_NEGATIVES = 15
+
+# A grid is made wider so often at each end.
+_MOST_WIDENINGS = 3
 
 
-def weights(method, num_sampled):
-    """Of the sampled negatives, from the highest on."""
-    if method != BASELINE:
-        return ops.TopKWeights(int(method.removeprefix("Top-")))
-    # A mean: all weights are equal, which asks for no order.
-    return ops.StaircaseWeights([(1, 1 / num_sampled)], tail=1 / num_sampled)
+def make_loss(method, num_sampled):
+    """The loss that a method stands for.
+
+    Args:
+        method: one of `METHODS`; the name may be followed by a margin function, a factor of the
+            scores and the kind of loss, in any order: "Top-16:logistic:10:pairwise". Defaults are
+            those of the paper: hinge, 1, binary.
+        num_sampled: number of sampled classes.
+    """
+    name, *options = method.split(":")
+    numbers = [float(option) for option in options if option[0].isdigit()]
+    names = [option for option in options if not option[0].isdigit()]
+    kinds = [option for option in names if option in ("binary", "pairwise")]
+    phis = [option for option in names if option not in kinds]
+    if name in ("sampled softmax", FULL_SOFTMAX):
+        return losses.SoftmaxLoss(temperature=1 / (numbers or [10])[0])
+    if name.startswith("Top-"):
+        weights = ops.TopKWeights(int(name.removeprefix("Top-")))
+    else:
+        # All weights are equal, which asks for no order: a mean, or as if of fewer negatives.
+        weight = (_WORD2VEC_NEGATIVES if name == WORD2VEC else 1) / num_sampled
+        weights = ops.StaircaseWeights([(1, weight)], tail=weight)
+    phi = (phis or ["logistic" if name == WORD2VEC else "hinge"])[0]
+    if numbers:
+        phi = ops.Scaled(phi, numbers[0])
+    return losses.OrderedWeightedLoss((kinds or ["binary"])[0], phi, weights)
+
+
+def in_random_order(task):
+    """A function of a seed: the task with the batches of the training part in an order of it."""
+    parts = {part: getattr(task, part).cache() for part in ("train", "validation", "test")}
+    counts = {part: sum(1 for _ in batches) for part, batches in parts.items()}  # Reads them once.
+
+    def in_order_of(seed):
+        train = parts["train"].shuffle(counts["train"], seed=seed)
+        return dataclasses.replace(task, **parts | {"train": train})
+
+    return in_order_of
 
 
 def planted(args):
     """The artificial points, the same for each seed."""
-
-    @functools.cache
-    def task():
-        sizes = (args.planted_points, *[max(1, args.planted_points // 10)] * 2)
-        with tempfile.TemporaryDirectory() as folder:
-            task = example.planted(
+    sizes = (args.planted_points, *[max(1, args.planted_points // 10)] * 2)
+    with tempfile.TemporaryDirectory() as folder:
+        return in_random_order(
+            example.planted(
                 folder, args.batch_size, sizes, args.planted_classes, args.planted_classes
             )
-            # They are read once, not anew in each epoch.
-            parts = {part: getattr(task, part).cache() for part in ("train", "validation", "test")}
-            for batches in parts.values():
-                sum(1 for _ in batches)
-        return dataclasses.replace(task, **parts)
-
-    return lambda seed: task()
+        )
 
 
 def words(args):
@@ -70,38 +117,69 @@ def words(args):
     return lambda seed: example.words(args.data_dir, args.batch_size, seed)
 
 
-TASKS = {"planted": planted, "words": words}
+def wordnet(args):
+    """WordNet's concepts, the same for each seed."""
+    return in_random_order(example.wordnet(args.wordnet_dir, args.batch_size, seed=0))
 
 
-def run(task, method, learning_rate, seed, args, test):
-    """Trains one model; returns its history and its figures at the best epoch."""
-    keras.utils.set_random_seed(seed)
-    model = example.build(
-        task,
-        weights(method, args.num_sampled),
-        example.get_optimizer(args.optimizer, learning_rate, args.momentum),
-        args.width,
-        args.num_sampled,
-        seed,
+TASKS = {"planted": planted, "words": words, "wordnet": wordnet}
+
+
+def get_optimizer(row_multiplier, args):
+    """The paper's optimizer, or Adagrad; the rate comes later."""
+    if args.optimizer == "sgd":
+        return example.get_optimizer(1.0, row_multiplier, args.momentum)
+    return optimizers.RowwiseAdagrad(
+        initial_accumulator_value=args.accumulator, row_multiplier=row_multiplier
     )
 
-    def evaluate(part):
-        results = model.evaluate(part, return_dict=True, verbose=0)
-        return {metric: float(results[metric]) for metric in METRICS}
 
-    history, best = experiments.train_to_best(
-        model,
-        args.epochs,
-        args.evaluate_every,
-        train=lambda _: model.fit(task.train, shuffle=False, verbose=0),
-        evaluate=lambda: evaluate(task.validation),
-        metric=SELECT_BY,
-        patience=args.patience,
-    )
-    result = {"validation": best, "history": history}
-    if test:
-        result["test"] = evaluate(task.test)
-    return result
+class Trainer:
+    """The model of a method, which starts from the same weights at each rate."""
+
+    def __init__(self, task, method, num_sampled, row_multiplier, seed, args):
+        self.task, self.seed = task, seed
+        task = task(seed)
+        keras.utils.set_random_seed(seed)
+        self.model = example.build(
+            task,
+            make_loss(method, num_sampled),
+            get_optimizer(row_multiplier, args),
+            args.width,
+            None if method.startswith(FULL_SOFTMAX) else num_sampled,
+            seed,
+            normalize=not method.startswith(WORD2VEC),
+        )
+        self.model.optimizer.build(self.model.trainable_variables)
+        self.state = [*self.model.variables, *self.model.optimizer.variables]
+        self.start = [np.array(variable) for variable in self.state]
+        self.row_multiplier = row_multiplier
+
+    def run(self, learning_rate, epochs, evaluate_every, patience, test):
+        """Trains the model; returns its history and its figures at the best epoch."""
+        for variable, value in zip(self.state, self.start, strict=True):
+            variable.assign(value)
+        self.model.optimizer.learning_rate = learning_rate / self.row_multiplier
+        task = self.task(self.seed)
+
+        def evaluate(part):
+            results = self.model.evaluate(part, return_dict=True, verbose=0)
+            # A model that diverged finds nothing.
+            return {metric: float(np.nan_to_num(results[metric])) for metric in METRICS}
+
+        history, best = experiments.train_to_best(
+            self.model,
+            epochs,
+            evaluate_every,
+            train=lambda _: self.model.fit(task.train, shuffle=False, verbose=0),
+            evaluate=lambda: evaluate(task.validation),
+            metric=SELECT_BY,
+            patience=patience,
+        )
+        result = {"validation": best, "history": history}
+        if test:
+            result["test"] = evaluate(task.test)
+        return result
 
 
 def most_frequent(task):
@@ -118,35 +196,79 @@ def most_frequent(task):
     return {"test": {name: float(figures[name]) for name in METRICS}}
 
 
-def experiment(name, args):
-    """The learning rate of each method, its runs with each seed, and what frequency alone gives."""
-    task = TASKS[name](args)  # Only a run that is not at hand asks for the data.
+def experiment(name, num_sampled, args):
+    """The rates of each method, its runs with each seed, and what frequency alone gives."""
+    task = functools.cache(lambda: TASKS[name](args))  # Only a run that is not at hand asks for it.
     common = {"task": name, "batch_size": args.batch_size}
     if name == "planted":
         common |= {"points": args.planted_points, "classes": args.planted_classes}
-    options = ("num_sampled", "width", "epochs", "evaluate_every", "patience")
-    options += ("optimizer", "momentum")
+    options = {option: getattr(args, option) for option in ("width", "optimizer", "momentum")}
+    if args.optimizer == "adagrad":
+        options["accumulator"] = args.accumulator
 
-    def cached_run(method, rate, seed, test):
-        stem = f"{name}-{method.replace(' ', '_')}-{rate:g}-{seed}"
-        settings = {"method": method, "learning_rate": rate, "seed": seed}
+    @functools.lru_cache(maxsize=1)
+    def trainer(method, ratio, seed):
+        return Trainer(lambda seed: task()(seed), method, num_sampled, ratio, seed, args)
+
+    def cached_run(method, ratio, rate, seed, search=False, test=False):
+        length = {
+            "epochs": args.search_epochs if search else args.epochs,
+            "evaluate_every": args.search_epochs if search else args.evaluate_every,
+            "patience": args.patience,
+        }
+        settings = {"method": method, "num_sampled": num_sampled, "learning_rate": rate}
+        settings |= {"row_multiplier": ratio, "seed": seed} | length
+        stem = f"{name}-{num_sampled}-{method}-{rate:g}-{ratio:g}-{seed}"
+        stem += "-search" if search else ""
         return experiments.cached(
-            args.out / f"{stem}.json",
-            common | settings | {option: getattr(args, option) for option in options},
-            lambda: run(task(seed), method, rate, seed, args, test),
+            args.out / f"{re.sub('[ :]', '_', stem)}.json",
+            common | options | settings,
+            lambda: trainer(method, ratio, seed).run(rate, **length, test=test),
             needs=("test",) if test else (),
         )
 
-    rates, runs = {}, {}
-    for method in (BASELINE, *(f"Top-{k}" for k in args.mined)):
-        tuning = [cached_run(method, rate, args.tuning_seed, False) for rate in args.learning_rates]
-        best = max(tuning, key=lambda result: result["validation"][SELECT_BY])
-        rates[method] = best["learning_rate"]
-        runs[method] = [cached_run(method, rates[method], seed, True) for seed in args.seeds]
+    def quality(result):
+        return result["validation"][SELECT_BY]
+
+    chosen, runs = {}, {}
+    for method in args.methods:
+        tried, searched = sorted(args.learning_rates), []
+        new = list(tried)
+        for _ in range(1 + 2 * _MOST_WIDENINGS):
+            for ratio in args.row_multipliers:
+                searched += [
+                    cached_run(method, ratio, rate, args.tuning_seed, search=True) for rate in new
+                ]
+            new = beyond(tried, max(searched, key=quality)["learning_rate"])
+            if not new:
+                break
+            tried = sorted([*tried, *new])
+        finalists = sorted(searched, key=quality, reverse=True)[: args.finalists]
+        if len(finalists) > 1:
+            finalists = [
+                cached_run(
+                    method, result["row_multiplier"], result["learning_rate"], args.tuning_seed
+                )
+                for result in finalists
+            ]
+        best = max(finalists, key=quality)
+        chosen[method] = best["learning_rate"], best["row_multiplier"]
+        print(f"{name}, {num_sampled}, {method}: {chosen[method]}, {quality(best):.4f}", flush=True)
+        runs[method] = [
+            cached_run(method, best["row_multiplier"], best["learning_rate"], seed, test=True)
+            for seed in args.seeds
+        ]
     frequency = experiments.cached(
-        args.out / f"{name}-most_frequent.json", common, lambda: most_frequent(task(0))
+        args.out / f"{name}-most_frequent.json", common, lambda: most_frequent(task()(0))
     )
-    return rates, runs, frequency["test"]
+    return chosen, runs, frequency["test"]
+
+
+def beyond(rates, best):
+    """The next rate of a grid by halves of decades, where the best one is at an end; or none."""
+    if len(rates) < 2 or best not in (rates[0], rates[-1]):
+        return []
+    return [float(f"{rates[1] / 10:.1g}" if best == rates[0] else f"{rates[-2] * 10:.1g}")]
 
 
 def ratios(runs, metric):
@@ -165,36 +287,37 @@ def title(metric):
 
 def summary(name, rates, runs, frequency, args):
     """The Markdown of a task."""
-    head = ["method", "learning rate", *map(title, METRICS)]
+    head = ["method", "rate of rows", "over dense", *map(title, METRICS)]
     figures, quotients = [], []
-    of_metric = {metric: ratios(runs, metric) for metric in METRICS}
+    of_metric = {metric: ratios(runs, metric) for metric in METRICS if BASELINE in runs}
     for method, results in runs.items():
         values = [[result["test"][metric] for result in results] for metric in METRICS]
-        figures.append([method, f"{rates[method]:g}", *map(experiments.plus_minus, values)])
-        if method != BASELINE:
+        chosen = [f"{number:g}" for number in rates[method]]
+        figures.append([method, *chosen, *map(experiments.plus_minus, values)])
+        if method != BASELINE and of_metric:
             row = [experiments.plus_minus(of_metric[metric][method]) for metric in METRICS]
             quotients.append([method, *row])
     row = [f"{frequency[metric]:.3f}" for metric in METRICS]
-    figures.append(["the most frequent classes", "", *row])
-    return [
-        f"### {name}",
-        "",
-        f"Ratios to {BASELINE} of the same seed, test part, mean ± standard deviation of seeds "
-        f"{args.seeds}:",
-        "",
-        *experiments.table(["method", *head[2:]], quotients),
-        "",
-        "The figures themselves:",
-        "",
-        *experiments.table(head, figures),
-        "",
-    ]
+    figures.append(["the most frequent classes", "", "", *row])
+    lines = [f"### {name}", ""]
+    if of_metric:
+        lines += [
+            f"Ratios to {BASELINE} of the same seed, test part, mean ± standard deviation of seeds "
+            f"{args.seeds}:",
+            "",
+            *experiments.table(["method", *head[3:]], quotients),
+            "",
+        ]
+    return [*lines, "The figures themselves:", "", *experiments.table(head, figures), ""]
 
 
 def draw(results, path):
     """The ratios of each task, with a bar for each seed's deviation."""
     from matplotlib.figure import Figure
 
+    results = {name: result for name, result in results.items() if BASELINE in result[1]}
+    if not results:
+        return  # There is nothing to compare with.
     figure = Figure(figsize=(4.5 * len(results), 3.5), layout="constrained")
     for axes, (name, (_, runs, _)) in zip(
         figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True
@@ -210,7 +333,7 @@ def draw(results, path):
                 label=title(metric),
             )
         axes.axhline(1, color="gray", linewidth=1)
-        axes.set_xticks(range(len(mined)), mined)
+        axes.set_xticks(range(len(mined)), mined, rotation=45, ha="right")
         axes.set_ylabel(f"ratio to {BASELINE}")
         axes.set_title(name)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
@@ -225,19 +348,47 @@ def parse_args(argv=None):
     )
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
+    parser.add_argument(
+        "--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict, for wordnet"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/snm"))
-    parser.add_argument("--mined", nargs="+", type=int, default=[1, 16, 64, 256])
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=list(METHODS),
+        help="with options after colons, such as Top-16:logistic:10:pairwise",
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=int, default=100)
-    parser.add_argument("--learning-rates", nargs="+", type=float, default=[0.03, 0.1, 0.3])
-    parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="adagrad")
-    parser.add_argument("--momentum", type=float, default=0.0, help="of the linear layer, for sgd")
-    parser.add_argument("--num-sampled", type=int, default=1024, help="classes sampled, B")
+    parser.add_argument(
+        "--learning-rates",
+        nargs="+",
+        type=float,
+        default=[0.3, 1, 3, 10, 30, 100, 300],
+        help="of rows, by halves of decades; wider where the best one is at an end",
+    )
+    parser.add_argument(
+        "--row-multipliers",
+        nargs="+",
+        type=float,
+        default=[300, 3000],
+        help="the rate of rows over that of dense weights",
+    )
+    parser.add_argument("--search-epochs", type=int, default=2, help="with each pair of rates")
+    parser.add_argument("--finalists", type=int, default=2, help="pairs of rates tried in full")
+    parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="sgd")
+    parser.add_argument("--momentum", type=float, default=0.9, help="of dense weights, for sgd")
+    parser.add_argument(
+        "--accumulator", type=float, default=1e-8, help="its value at the start, for adagrad"
+    )
+    parser.add_argument(
+        "--num-sampled", nargs="+", type=int, default=[1024], help="classes sampled, B"
+    )
     parser.add_argument("--width", type=int, default=64, help="of encodings and embeddings")
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--evaluate-every", type=int, default=3, help="epochs")
-    parser.add_argument("--patience", type=int, default=6, help="epochs without a better Recall@5")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
+    parser.add_argument("--patience", type=int, default=4, help="epochs without a better Recall@5")
     parser.add_argument("--planted-points", type=int, default=40_000, help="to learn from")
     parser.add_argument("--planted-classes", type=int, default=10_000, help="and features")
     return parser.parse_args(argv)
@@ -248,7 +399,11 @@ def main(argv=None):
     args = parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     print(__doc__)
-    results = {name: experiment(name, args) for name in args.tasks}
+    results = {
+        f"{name}, B = {num_sampled:,}": experiment(name, num_sampled, args)
+        for name in args.tasks
+        for num_sampled in args.num_sampled
+    }
     lines = [line for name, result in results.items() for line in summary(name, *result, args)]
     runs = {name: runs for name, (_, runs, _) in results.items()}
     experiments.report(

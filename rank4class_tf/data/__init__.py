@@ -17,6 +17,7 @@ from rank4class_tf.data._movielens import movielens
 from rank4class_tf.data._planted import planted_points
 from rank4class_tf.data._splits import Splits
 from rank4class_tf.data._user_items import UserItems, from_pairs
+from rank4class_tf.data._wordnet import wordnet
 
 __all__ = [
     "Splits",
@@ -31,5 +32,6 @@ __all__ = [
     "planted_points",
     "read_header",
     "read_split",
+    "wordnet",
     "write_extreme_classification",
 ]

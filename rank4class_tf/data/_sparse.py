@@ -32,6 +32,35 @@ def batches(points, num_features, batch_size, num_points=None, one_label=False):
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
+def batches_in_memory(points, num_features, batch_size, seed=None):
+    """The batches of `batches` from a list of points, which TensorFlow holds and hands out.
+
+    It is several times as fast as the batches of a function. With a seed, the order of the points
+    is a new one each epoch.
+    """
+    class_ids, ids, values = (
+        tf.RaggedTensor.from_row_lengths(
+            np.concatenate(column).astype(dtype), [len(row) for row in column]
+        )
+        for column, dtype in zip(
+            zip(*points, strict=True), (np.int64, np.int64, np.float32), strict=True
+        )
+    )
+
+    def batch(rows):
+        columns = tf.gather(ids, rows)
+        indices = tf.stack([columns.value_rowids(), columns.values], axis=1)
+        shape = tf.stack([tf.size(rows, tf.int64), num_features])
+        features = tf.SparseTensor(indices, tf.gather(values, rows).values, shape)
+        labels = tf.gather(class_ids, rows).to_tensor(-1)
+        return features, labels
+
+    dataset = tf.data.Dataset.range(len(points))
+    if seed is not None:
+        dataset = dataset.shuffle(len(points), seed=seed)
+    return dataset.batch(batch_size).map(batch).prefetch(tf.data.AUTOTUNE)
+
+
 def _arrays(batch, num_features, one_label):
     """A batch as a sparse tensor and padded labels."""
     rows, columns, values = [], [], []

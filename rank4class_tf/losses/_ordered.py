@@ -10,6 +10,7 @@ for _cls in (
     ops.ListedWeights,
     ops.PowerLawWeights,
     ops.Ramp,
+    ops.Scaled,
     ops.StaircaseWeights,
     ops.TopKWeights,
     ops.UniformWeights,

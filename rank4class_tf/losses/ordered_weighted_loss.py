@@ -25,7 +25,8 @@ class OrderedWeightedLoss(OrderedLoss):
     Args:
         kind: `"pairwise"` or `"binary"`.
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
-            `ops.Ramp(width)`, or an elementwise function of a tensor of margins.
+            `ops.Ramp(width)`, `ops.Scaled(phi, scale)`, or an elementwise function of a tensor of
+            margins.
         rank_weights: $\theta$: `TopKWeights(k)`, `UniformWeights()`, `PowerLawWeights(exponent)`,
             `StaircaseWeights(steps)` or a list of numbers, 0 after its end. None means
             `TopKWeights(1)`.

@@ -30,7 +30,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             which that holds for every list are no sampling, of which a warning tells.
         kind: `"pairwise"` or `"binary"`.
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
-            `ops.Ramp(width)`, or an elementwise function of a tensor of margins.
+            `ops.Ramp(width)`, `ops.Scaled(phi, scale)`, or an elementwise function of a tensor of
+            margins.
         rank_weights: $\theta$ of the ordered sample: `TopKWeights(k)`, `UniformWeights()` (plain
             negative sampling), `PowerLawWeights(exponent)`, `StaircaseWeights(steps)` or a list of
             numbers. None means `TopKWeights(1)`, the best in the paper.

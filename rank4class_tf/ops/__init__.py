@@ -20,6 +20,7 @@ from rank4class_tf.ops.losses.metric_losses import (
 from rank4class_tf.ops.losses.owl.ordered_weighted import KINDS, ordered_weighted_loss
 from rank4class_tf.ops.losses.owl.phi import (
     Ramp,
+    Scaled,
     exponential,
     get_phi,
     hinge,
@@ -96,6 +97,7 @@ __all__ = [
     "NDCGLambdaWeights",
     "PowerLawWeights",
     "Ramp",
+    "Scaled",
     "RankWeights",
     "Ranks",
     "Regularizer",

@@ -1,16 +1,46 @@
 """What the row-wise optimizers share."""
 
+import math
+import numbers
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _keras
 
 
 class Rowwise:
-    """Mixin before a Keras optimizer: its rule, on the touched rows alone.
+    r"""Mixin before a Keras optimizer: its rule, on the touched rows alone, at a rate of their own.
 
     Keras 3's own optimizers write to the whole variable, and take a row that stands twice in a
     gradient as two steps; Keras 2 adds such rows up, but its Adam writes to the whole variable.
+
+    A row gets a gradient from few examples of a batch whose loss is a mean, a dense weight from
+    all. So SGD needs a rate for rows hundreds of times that of dense weights. What changes
+    `learning_rate` in training, a schedule or a callback, changes both.
+
+    Args:
+        *args: those of the Keras optimizer.
+        row_multiplier: the rate of rows over `learning_rate`, which is that of dense weights; > 0.
+        **kwargs: those of the Keras optimizer.
+
+    Raises:
+        ValueError: if `row_multiplier` is not a positive number.
     """
+
+    def __init__(self, *args: Any, row_multiplier: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        number = isinstance(row_multiplier, numbers.Real) and not isinstance(row_multiplier, bool)
+        if not (number and 0 < row_multiplier < math.inf):
+            raise ValueError(
+                f"`row_multiplier` must be a positive number. Received: {row_multiplier!r}."
+            )
+        self.row_multiplier = float(row_multiplier)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
+        return {**config, "row_multiplier": self.row_multiplier}
 
     def update_rows(self, ids, gradients, variable, learning_rate):
         """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
@@ -24,7 +54,7 @@ class Rowwise:
         if not isinstance(gradient, tf.IndexedSlices):
             return super().update_step(gradient, variable, *learning_rate)
         (learning_rate,) = learning_rate or (self.learning_rate,)
-        learning_rate = tf.cast(learning_rate, variable.dtype)
+        learning_rate = tf.cast(learning_rate, variable.dtype) * self.row_multiplier
         values = tf.cast(gradient.values, variable.dtype)
         return self.update_slices(gradient.indices, values, variable, learning_rate)
 

@@ -24,10 +24,12 @@ class RowwiseAdam(_rows.Rowwise, keras.optimizers.Adam):
 
     Args:
         *args: as in `keras.optimizers.Adam`.
+        row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
         **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, `beta_2`, ...
 
     Raises:
-        ValueError: with `amsgrad=True`, which it does not have.
+        ValueError: with `amsgrad=True`, which it does not have, or if `row_multiplier` is not a
+            positive number.
 
     Example:
         >>> float(RowwiseAdam(learning_rate=0.5).learning_rate)

@@ -17,17 +17,25 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
 
     and all else as `keras.optimizers.SGD`. The momentum of a row decays when the row is touched: a
     rare row takes up a step of long ago. `momentum_of_rows=False` leaves rows without momentum, as
-    "Stochastic Negative Mining" trains its embeddings, section 5.
+    "Stochastic Negative Mining" trains its embeddings, section 5, with a large rate for rows.
 
     Args:
         *args: as in `keras.optimizers.SGD`.
         momentum_of_rows: whether rows have momentum too, or only what is updated as a whole.
+        row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
         **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
             With momentum 0, the default, nothing but the weights is kept.
 
+    Raises:
+        ValueError: if `row_multiplier` is not a positive number.
+
     Example:
-        >>> float(RowwiseSGD(learning_rate=0.5).learning_rate)
-        0.5
+        >>> table, weights = tf.Variable(tf.zeros([3, 1])), tf.Variable([0.0])
+        >>> optimizer = RowwiseSGD(learning_rate=0.5, row_multiplier=10.0)
+        >>> of_row = tf.IndexedSlices([[1.0]], [2], [3, 1])
+        >>> _ = optimizer.apply_gradients([(of_row, table), (tf.constant([1.0]), weights)])
+        >>> table[2].numpy(), weights.numpy()
+        (array([-5.], dtype=float32), array([-0.5], dtype=float32))
     """
 
     def __init__(self, *args, momentum_of_rows=True, **kwargs):

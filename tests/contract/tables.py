@@ -105,6 +105,7 @@ LOSSES = [
     ordered_weighted("exponential", [3.0, 1.0], extreme=80.0),
     ordered_weighted("hinge", r4c.losses.TopKWeights(2), "binary"),
     ordered_weighted("exponential", r4c.losses.UniformWeights(), "binary", extreme=80.0),
+    ordered_weighted(r4c.ops.Scaled("hinge", 3.0), r4c.losses.TopKWeights(1)),
     ordered_weighted(
         r4c.ops.Ramp(4.0), r4c.losses.StaircaseWeights([(1, 1.0), (3, 0.5)], tail=0.2), "binary"
     ),

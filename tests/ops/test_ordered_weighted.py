@@ -292,6 +292,8 @@ def test_exponential_goes_on_as_its_tangent():
         (lambda: ops.get_rank_weights([[1.0]]), "`rank_weights` must be a list"),
         (lambda: ops.get_rank_weights([1.0, -1.0]), "`rank_weights` must hold finite numbers >= 0"),
         (lambda: ops.Ramp(0.0), "`width` must be a finite number > 0"),
+        (lambda: ops.Scaled("hinge", 0.0), "`scale` must be a finite number > 0"),
+        (lambda: ops.Scaled("cosine", 1.0), "`phi` must be one of .*Received: phi='cosine'"),
         (lambda: ops.get_phi("cosine"), "`phi` must be one of .*Received: 'cosine'"),
         (lambda: value([0.0, 1.0], [0], kind="both", rank_weights=[1.0]), "`kind` must be one of"),
         (lambda: ops.snm_expected_weights([1.0], 4, 3), r"`num_sampled` must be in"),

@@ -145,10 +145,94 @@ def test_dense_gradients_are_those_of_keras(make, kwargs, rule, rng):
 
 
 @cases
+def test_rows_and_dense_weights_have_rates_of_their_own(make, kwargs, rule, rng):
+    """With a multiplier, rows move as at the multiplied rate, dense weights as at the plain one."""
+    gradient, _ = sparse(rng, [1, 0, 1], (2, 3))
+    dense = tf.constant(rng.normal(size=(4,)))
+    start, of_dense = rng.normal(size=(2, 3)), rng.normal(size=(4,))
+
+    def train(learning_rate, row_multiplier):
+        optimizer = make(learning_rate=learning_rate, row_multiplier=row_multiplier, **kwargs)
+        table, weight = variable(start), variable(of_dense)
+        optimizer.build([table, weight])
+        for _ in range(3):
+            optimizer.apply_gradients([(gradient, table), (dense, weight)])
+        return np.array(table), np.array(weight)
+
+    table, weight = train(LEARNING_RATE, 8.0)
+    np.testing.assert_array_equal(table, train(8 * LEARNING_RATE, 1.0)[0])
+    np.testing.assert_array_equal(weight, train(LEARNING_RATE, 1.0)[1])
+    assert (table != train(LEARNING_RATE, 1.0)[0]).all()
+
+
+@cases
+def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
+    """Both rates, also one that changed on the way, by a saved model and by a checkpoint."""
+    ids, target = rng.integers(0, 5, [8, 2]), rng.normal(size=(8, 3)).astype(np.float32)
+
+    def new():
+        model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Embedding(5, 4)])
+        model.add(keras.layers.Flatten())
+        model.add(keras.layers.Dense(3))
+        optimizer = make(learning_rate=LEARNING_RATE, row_multiplier=4.0, **kwargs)
+        model.compile(optimizer, "mse")
+        return model
+
+    def fit(model):
+        model.fit(ids, target, batch_size=4, epochs=2, verbose=0, shuffle=False)
+        return [np.array(weight) for weight in model.trainable_variables]
+
+    model = new()
+    fit(model)
+    model.optimizer.learning_rate = LEARNING_RATE / 2
+    model.save(tmp_path / "model.keras")
+    checkpoint = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
+    expected = fit(model)
+    restored = new()
+    tf.train.Checkpoint(model=restored).restore(checkpoint)
+    for resumed in (keras.models.load_model(tmp_path / "model.keras"), restored):
+        assert resumed.optimizer.row_multiplier == 4
+        for ours, theirs in zip(fit(resumed), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_adagrad_moves_rows_of_small_gradients_from_the_first_step():
+    """As those of class embeddings of length 1, of which one example in 256 has the gradient."""
+    weight, gradient = variable(np.zeros([2, 4])), np.full([1, 4], 1 / 256 / 2)
+    row = tf.IndexedSlices(tf.constant(gradient), tf.constant([1]), tf.constant([2, 4]))
+    optimizer = optimizers.RowwiseAdagrad(0.25)
+    moved = steps(optimizer, weight, [row])
+    np.testing.assert_allclose(moved[1], -0.25 * gradient[0] / np.sqrt(gradient[0] ** 2 + 1.1e-7))
+    assert (moved[1] < -0.2).all() and not moved[0].any()
+
+
+def test_a_schedule_holds_for_both_rates():
+    table, weight = variable(np.zeros([1, 1])), variable(np.zeros([1]))
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.25])
+    optimizer = optimizers.RowwiseSGD(schedule, row_multiplier=8)
+    optimizer.build([table, weight])
+    row = tf.IndexedSlices(tf.ones([1, 1], tf.float64), tf.constant([0]), tf.constant([1, 1]))
+    for rate in (0.5, 0.25):
+        before = np.array(table), np.array(weight)
+        optimizer.apply_gradients([(row, table), (tf.ones([1], tf.float64), weight)])
+        assert np.array(table) == before[0] - 8 * rate and np.array(weight) == before[1] - rate
+
+
+@cases
 def test_round_trip_of_config(make, kwargs, rule):
-    optimizer = make(learning_rate=LEARNING_RATE, **kwargs)
+    optimizer = make(learning_rate=LEARNING_RATE, row_multiplier=3.0, **kwargs)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(copy) is make and copy.get_config() == optimizer.get_config()
+    assert copy.row_multiplier == 3
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), True, "3"])
+@pytest.mark.parametrize(
+    "make", [optimizers.RowwiseSGD, optimizers.RowwiseAdagrad, optimizers.RowwiseAdam]
+)
+def test_a_bad_multiplier_raises(make, value):
+    with pytest.raises(ValueError, match="`row_multiplier` must be a positive number"):
+        make(row_multiplier=value)
 
 
 def test_sgd_without_momentum_keeps_nothing_but_the_weights(tmp_path):

@@ -5,68 +5,152 @@ import json
 import numpy as np
 import pytest
 
-from rank4class_tf import losses
 from scripts import experiments
 from scripts import reproduce_snm as script
 
 ARGUMENTS = (
-    "--tasks planted --mined 1 --seeds 0 --learning-rates 0.3 --epochs 2 --evaluate-every 1 "
-    "--width 8 --num-sampled 20 --planted-points 400 --planted-classes 100 --batch-size 40"
+    "--tasks planted --seeds 0 --learning-rates 30 --row-multipliers 1000 --search-epochs 1 "
+    "--finalists 1 --epochs 2 --evaluate-every 1 --width 8 --num-sampled 20 --planted-points 400 "
+    "--planted-classes 100 --batch-size 40"
 )
+
+
+METHODS = ["negative sampling", "Top-1", "full softmax"]
 
 
 @pytest.mark.slow
 def test_small_run(tmp_path, monkeypatch):
-    arguments = [*ARGUMENTS.split(), "--out", str(tmp_path)]
+    arguments = [*ARGUMENTS.split(), "--out", str(tmp_path), "--methods", *METHODS]
     script.main(arguments)
     assert (tmp_path / "ratios.png").read_bytes().startswith(b"\x89PNG")
-    runs = json.loads((tmp_path / "results.json").read_text())["planted"]
-    assert list(runs) == ["negative sampling", "Top-1"]
-    tuning = json.loads((tmp_path / "planted-Top-1-0.3-100.json").read_text())
-    assert "test" not in tuning and [point["epoch"] for point in tuning["history"]] == [1, 2]
+    runs = json.loads((tmp_path / "results.json").read_text())["planted, B = 20"]
+    assert list(runs) == METHODS
+    tuning = json.loads((tmp_path / "planted-20-Top-1-30-1000-100-search.json").read_text())
+    assert "test" not in tuning and [point["epoch"] for point in tuning["history"]] == [1]
+    assert [point["epoch"] for point in runs["Top-1"][0]["history"]] == [1, 2]
     # The table's ratios are those of the figures in the files.
     text = (tmp_path / "results.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| Top-1 | "))
-    (top,), (plain,) = runs["Top-1"], runs["negative sampling"]
+    plain, top, _ = (results[0] for results in runs.values())
     ratio = top["test"]["precision_at_1"] / plain["test"]["precision_at_1"]
     assert row.split(" | ")[1] == f"{ratio:.3f} ± 0.000"
     # Nothing is trained again.
-    monkeypatch.setattr(script, "run", None)
+    monkeypatch.setattr(script, "Trainer", None)
     script.main(arguments)
     assert (tmp_path / "results.md").read_text() == text
 
 
+def wanted(name, scores):
+    """The loss of one positive, the first score, and five sampled negatives, in NumPy."""
+    negatives = np.sort(scores[1:])[::-1]
+    if name == "negative sampling":
+        return 1 - scores[0] + np.mean(1 + negatives)
+    if name == "word2vec":
+        return np.logaddexp(0, -scores[0]) + 15 * np.mean(np.logaddexp(0, negatives))
+    if name == "Top-2":
+        return 1 - scores[0] + np.mean(1 + negatives[:2])
+    if name == "Top-2:pairwise:logistic:10":
+        return np.mean(np.logaddexp(0, -10 * (scores[0] - negatives[:2])))
+    if name == "Top-1:hinge:4":
+        return max(1 - 4 * scores[0], 0) + max(1 + 4 * negatives[0], 0)
+    scale = 20 if name.endswith(":20") else 10
+    return np.log(np.sum(np.exp(scale * (scores - scores[0]))))
+
+
 @pytest.mark.parametrize(
-    ("method", "num_weighed"), [("Top-2", 2), (script.BASELINE, 5)], ids=["top_2", "baseline"]
+    "method",
+    ["negative sampling", "word2vec", "Top-2", "Top-2:pairwise:logistic:10", "Top-1:hinge:4"]
+    + ["sampled softmax", "full softmax:20"],
 )
-def test_methods_are_means_over_negatives(method, num_weighed, rng):
-    scores = rng.normal(size=(3, 6)) / 4
-    loss = losses.OrderedWeightedLoss("binary", weights=script.weights(method, num_sampled=5))
-    highest = np.sort(scores[:, 1:], axis=1)[:, -num_weighed:]
-    expected = 1 - scores[:, 0] + np.mean(np.maximum(1 + highest, 0), axis=1)
-    assert float(loss(np.zeros(3, int), scores)) == pytest.approx(expected.mean(), rel=1e-6)
+def test_losses_of_methods(method, rng):
+    scores = rng.uniform(-1, 1, size=(3, 6))
+    loss = float(script.make_loss(method, num_sampled=5)(np.zeros(3, int), scores))
+    if "logistic" in method or method == "word2vec":
+        loss *= np.log(2)  # The package's logistic is in bits.
+    assert loss == pytest.approx(np.mean([wanted(method, row) for row in scores]), rel=1e-5)
 
 
-def test_learning_rate_is_chosen_on_validation(tmp_path, monkeypatch):
-    best = {"negative sampling": 0.1, "Top-1": 0.3}
+def fake_runs(tmp_path, monkeypatch, best, options=""):
+    """Runs that give the better figures the closer their rates are to the best ones."""
+    runs = []
 
-    def run(task, method, rate, seed, args, test):
-        value = 1 - abs(rate - best[method])
-        figures = {metric: -value for metric in script.METRICS}
-        return {"validation": {"recall_at_5": value}, "history": []} | (
-            {"test": figures} if test else {}
-        )
+    class Trainer:
+        def __init__(self, task, method, num_sampled, row_multiplier, seed, args):
+            self.method, self.ratio, self.seed = method, row_multiplier, seed
 
-    monkeypatch.setattr(script, "run", run)
+        def run(self, learning_rate, epochs, evaluate_every, patience, test):
+            runs.append((self.method, learning_rate, self.ratio, self.seed, epochs))
+            rate, ratio = best[self.method]
+            value = 1 - abs(np.log(learning_rate / rate)) - abs(np.log(self.ratio / ratio))
+            figures = {metric: -value for metric in script.METRICS}
+            validation = {"recall_at_5": value + (epochs == 1 and learning_rate == 10)}
+            return {"validation": validation, "history": []} | ({"test": figures} if test else {})
+
+    monkeypatch.setattr(script, "Trainer", Trainer)
     monkeypatch.setattr(script, "most_frequent", lambda task: {"test": {}})
     monkeypatch.setitem(script.TASKS, "planted", lambda args: lambda seed: None)
-    args = script.parse_args(
-        f"{ARGUMENTS} --seeds 0 1 --learning-rates 0.1 0.2 0.3 --out {tmp_path}".split()
-    )
-    rates, runs, _ = script.experiment("planted", args)
-    assert rates == best
+    words = f"{ARGUMENTS} --seeds 0 1 --learning-rates 3 10 30 --out {tmp_path} {options}"
+    args = script.parse_args([*words.split(), "--methods", *best])
+    return script.experiment("planted", 20, args), runs
+
+
+def test_rates_are_chosen_on_validation(tmp_path, monkeypatch):
+    best = {"negative sampling": (10, 300), "Top-1": (30, 3000)}
+    options = "--row-multipliers 300 3000 --finalists 2"
+    (chosen, runs, _), made = fake_runs(tmp_path, monkeypatch, best, options)
+    assert chosen == best
     assert [result["seed"] for result in runs["Top-1"]] == [0, 1]
-    assert not list(tmp_path.glob("*-0.2-0.json"))
+    # A short run may mislead, as here that of Top-1 at 10; the finalists run in full.
+    assert {run for run in made if run[0] == "Top-1" and run[3] != 100} == {
+        ("Top-1", 30, 3000, seed, 2) for seed in (0, 1)
+    }
+    assert ("Top-1", 10, 3000, 100, 2) in made and ("Top-1", 3, 3000, 100, 2) not in made
+    assert all("test" not in json.loads(p.read_text()) for p in tmp_path.glob("*-100*.json"))
+
+
+def test_a_grid_goes_on_where_its_end_is_the_best(tmp_path, monkeypatch):
+    best = {"negative sampling": (0.3, 1000), "Top-1": (100, 1000)}
+    (chosen, _, _), made = fake_runs(tmp_path, monkeypatch, best)
+    assert chosen == best
+    tried = {run[1] for run in made if run[0] == "negative sampling"}
+    assert tried == {0.1, 0.3, 1, 3, 10, 30}
+    assert {run[1] for run in made if run[0] == "Top-1"} == {3, 10, 30, 100, 300}
+
+
+def test_without_the_baseline_there_are_figures_and_no_ratios(tmp_path, monkeypatch):
+    (chosen, runs, _), _ = fake_runs(tmp_path, monkeypatch, {"Top-1": (10, 1000)})
+    frequency = dict.fromkeys(script.METRICS, 0.5)
+    args = script.parse_args(ARGUMENTS.split())
+    lines = script.summary("planted", chosen, runs, frequency, args)
+    assert not any("Ratios" in line for line in lines)
+    assert any(line.startswith("| Top-1 | 10 | 1000 | -") for line in lines)
+    script.draw({"planted": (chosen, runs, frequency)}, tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_a_run_depends_on_its_seed_alone(tmp_path):
+    words = f"{ARGUMENTS} --num-sampled 20 --out {tmp_path}".replace("400", "200")
+    args = script.parse_args(words.split())
+    task = script.planted(args)
+    trainer = script.Trainer(task, "Top-1", 20, 1000.0, 0, args)
+    length = {"epochs": 2, "evaluate_every": 1, "patience": 2, "test": True}
+    first, other, again = (trainer.run(rate, **length) for rate in (30, 3, 30))
+    fresh = script.Trainer(task, "Top-1", 20, 1000.0, 0, args).run(30, **length)
+    other_seed = script.Trainer(task, "Top-1", 20, 1000.0, 1, args).run(30, **length)
+    figures = [run["test"] for run in (first, other, again, fresh, other_seed)]
+    assert figures[0] == figures[2] == figures[3]
+    assert figures[0] != figures[1] and figures[0] != figures[4]
+
+
+def test_batches_come_in_an_order_of_the_seed(tmp_path):
+    args = script.parse_args(f"{ARGUMENTS} --out {tmp_path}".split())
+    task = script.planted(args)
+
+    def order(seed):
+        return [tuple(y.numpy().ravel()) for _, y in task(seed).train]
+
+    assert order(0) == order(0) != order(1)
+    assert sorted(order(0)) == sorted(order(1))
 
 
 def test_runs_of_other_settings_are_not_reused(tmp_path):

@@ -102,8 +102,8 @@ def unit_rows(rows: tf.Tensor) -> tf.Tensor:
         along = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
         # A row near zero has no direction. Its gradient, times the cap, would outweigh those of
         # all others: one example without features would turn all encodings one way.
-        capped = of_rows >= _MOST_INVERSE_NORM
-        return tf.where(capped, 0.0, (upstream - along * unit) * of_rows)
+        factors = tf.where(of_rows >= _MOST_INVERSE_NORM, 0.0, of_rows)
+        return (upstream - along * unit) * factors
 
     return unit, gradient
 

@@ -79,6 +79,37 @@ class Ramp(_config.Configured):
         return 1 - tf.clip_by_value(margins / self.width, 0, 1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Scaled(_config.Configured):
+    r"""A margin function of scaled margins, $\varphi(s u)$.
+
+    Scores of unit vectors lie in [-1, 1], where a binary hinge never acts, and a pairwise one only
+    beyond a difference of 1; at the scale s they act at 1 / s.
+
+    Args:
+        phi: the name of $\varphi$; see `get_phi`.
+        scale: s > 0.
+
+    Raises:
+        ValueError: if `phi` is not a name of a function or `scale` not a finite number > 0.
+
+    Example:
+        >>> Scaled("hinge", 4.0)(tf.constant([-0.5, 0.125, 0.25])).numpy()
+        array([3. , 0.5, 0. ], dtype=float32)
+    """
+
+    phi: str
+    scale: float
+
+    def __post_init__(self):
+        _checks.one_of("phi", self.phi, tuple(_BY_NAME))
+        object.__setattr__(self, "scale", _checks.positive_float("scale", self.scale))
+
+    def __call__(self, margins: tf.Tensor) -> tf.Tensor:
+        """Applies the function to margins of any shape."""
+        return _BY_NAME[self.phi](self.scale * margins)
+
+
 _BY_NAME: dict[str, Callable] = {
     "hinge": hinge,
     "squared_hinge": squared_hinge,
@@ -93,8 +124,9 @@ def get_phi(phi: str | Callable) -> Callable:
 
     Args:
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"` (of width 1), a
-            `Ramp`, or any elementwise function of a tensor of margins. The bounds of the paper
-            hold for a function that is non-increasing and at least 1 where the margin is <= 0.
+            `Ramp`, a `Scaled`, or any elementwise function of a tensor of margins. The bounds of
+            the paper hold for a function that is non-increasing and at least 1 where the margin is
+            <= 0.
 
     Returns:
         A function of a tensor of margins that is 0 at the margin of a masked item.
@@ -108,7 +140,7 @@ def get_phi(phi: str | Callable) -> Callable:
     """
     if isinstance(phi, str) and phi in _BY_NAME:
         return _BY_NAME[phi]
-    if isinstance(phi, Ramp):
+    if isinstance(phi, Ramp | Scaled):
         return phi
     if callable(phi):
         return _without_masked(phi)
