@@ -37,7 +37,9 @@ def test_form(load, shape, classes):
 
 
 def read(splits):
-    return [np.concatenate(arrays) for arrays in zip(*splits.train.as_numpy_iterator(), strict=True)]
+    return [
+        np.concatenate(arrays) for arrays in zip(*splits.train.as_numpy_iterator(), strict=True)
+    ]
 
 
 @pytest.mark.usefixtures("mocked")
