@@ -123,8 +123,12 @@ def through(model: Any, examples: Examples, batch_size: int = 128) -> Examples:
 
     Outputs of `[batch, length, ...]` keep the lengths and half precision; others are float32.
     """
-    run = tf.function(lambda batch: model(batch, training=False))
-    outputs = [run(values).numpy() for values, _ in examples.batches(batch_size)]
+    batches = examples.batches(batch_size)
+    # The signature has no lengths, so that one graph serves all of them.
+    run = tf.function(
+        lambda batch: model(batch, training=False), input_signature=batches.element_spec[:1]
+    )
+    outputs = [run(values).numpy() for values, _ in batches]
     order = np.concatenate(list(examples._order(batch_size, None)))
     class_ids, lengths = examples.class_ids[order], examples.lengths
     if lengths is None or outputs[0].ndim == 2:
