@@ -18,7 +18,7 @@ def import_hub() -> Any:
     if not _keras.KERAS_3:
         raise ImportError(
             "Pretrained encoders need keras-hub, which works with Keras 3 alone: TensorFlow >= "
-            f"2.16 without TF_USE_LEGACY_KERAS. Received: Keras {keras.__version__}."
+            "2.16 without TF_USE_LEGACY_KERAS. Received: Keras 2."
         )
     try:
         return importlib.import_module("keras_hub")
@@ -82,5 +82,6 @@ class PretrainedEncoder:
 
 def load_backbone(preset, **kwargs):
     """Loads a backbone in the precision of Keras's policy."""
+    hub = import_hub()
     policy = keras.mixed_precision.dtype_policy()
-    return import_hub().models.Backbone.from_preset(preset, dtype=policy, **kwargs)
+    return hub.models.Backbone.from_preset(preset, dtype=policy, **kwargs)

@@ -10,6 +10,8 @@ from tensorflow import keras
 from rank4class_tf import encoders, layers, losses
 from tests.encoders import presets
 
+pytestmark = presets.needs_hub
+
 TEXTS = ["The good world", "a film", "terrible , terrible day !", "nothing known"]
 
 

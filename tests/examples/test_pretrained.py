@@ -37,6 +37,7 @@ def arguments(text, out, more):
 
 
 @pytest.mark.slow
+@presets.needs_hub
 def test_text(text, tmp_path):
     text_classification.main(arguments(text, tmp_path, "--frozen 2 --pooling mean"))
     results = json.loads((tmp_path / "results.json").read_text())
@@ -51,6 +52,7 @@ def test_text(text, tmp_path):
 
 
 @pytest.mark.slow
+@presets.needs_hub
 def test_resume_trains_nothing_anew(text, tmp_path, monkeypatch):
     call = arguments(text, tmp_path, "--frozen all --resume")
     text_classification.main(call)
@@ -61,6 +63,7 @@ def test_resume_trains_nothing_anew(text, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@presets.needs_hub
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_images(tmp_path, frozen):
     presets.save_images(tmp_path / "vgg", "VGG", scale=0.01)
