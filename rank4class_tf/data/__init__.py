@@ -12,6 +12,7 @@ from rank4class_tf.data._extreme import (
     write_extreme_classification,
 )
 from rank4class_tf.data._goemotions import goemotions
+from rank4class_tf.data._goemotions_definitions import goemotions_definitions
 from rank4class_tf.data._goemotions_words import goemotions_words
 from rank4class_tf.data._images import cifar10, imagenet2012
 from rank4class_tf.data._mind import mind
@@ -29,6 +30,7 @@ __all__ = [
     "extreme_classification",
     "from_pairs",
     "goemotions",
+    "goemotions_definitions",
     "goemotions_words",
     "imagenet2012",
     "mind",

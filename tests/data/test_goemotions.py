@@ -67,6 +67,7 @@ def test_form(splits):
     assert (class_ids.shape.as_list(), class_ids.dtype) == ([None], "int64")
     assert splits.num_classes == 28
     assert (splits.class_names[0], splits.class_names[-1]) == ("admiration", "neutral")
+    assert tuple(data.goemotions_definitions()) == splits.class_names
 
 
 @pytest.mark.slow
