@@ -22,7 +22,7 @@ import dataclasses
 import pathlib
 import statistics
 
-from rank4class_tf import experiments
+from rank4class_tf import _files, experiments
 from rank4class_tf.experiments import METRICS, SELECT_BY, train
 
 LOSSES = {
@@ -207,7 +207,7 @@ def main(argv=None):
                     for metric, value in test.items():
                         cells.setdefault((metric, head, loss), []).append(value)
             texts[name] = table(cells, rates, args.seeds[: index + 1], args, title)
-            (args.out / "tables.md").write_text("\n".join(texts.values()))
+            _files.write_text(args.out / "tables.md", "\n".join(texts.values()))
     print("\n".join(texts.values()))
 
 

@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rank4class_tf import _files
 from rank4class_tf.experiments import _report, _runs
 from rank4class_tf.experiments._training import Problem, Settings, train
 
@@ -162,8 +163,8 @@ def compare(
     table_path, results_path, plot_path = (
         args.out / name for name in ("table.md", "results.json", "metrics.png")
     )
-    table_path.write_text(table)
-    results_path.write_text(json.dumps({**described, "rows": rows}, indent=2) + "\n")
+    _files.write_text(table_path, table)
+    _files.write_text(results_path, json.dumps({**described, "rows": rows}, indent=2) + "\n")
     _report.plot(rows, plot_path)
     print(f"\nTest split of {described['dataset']}, seed {settings.seed}:\n\n{table}")
     print(f"table:   {table_path}\nnumbers: {results_path}\nplot:    {plot_path}")

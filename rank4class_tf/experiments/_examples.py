@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import data
+from rank4class_tf import _files, data
 
 # So many batches are sorted by length together: little is padded, and the order stays random.
 _SORTED_TOGETHER = 50
@@ -160,8 +160,9 @@ def kept(
         arrays: dict[str, Any] = {"values": examples.values, "class_ids": examples.class_ids}
         if examples.lengths is not None:
             arrays["lengths"] = examples.lengths
-        np.savez(folder / f"{name}.npz", **arrays)
-    described.write_text(json.dumps(settings))
+        with _files.replacing(folder / f"{name}.npz") as path:
+            np.savez(path, **arrays)
+    _files.write_text(described, json.dumps(settings))
     return parts
 
 

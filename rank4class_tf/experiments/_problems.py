@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tensorflow import keras
 
-from rank4class_tf import _checks, data, encoders
+from rank4class_tf import _checks, _files, data, encoders
 from rank4class_tf.experiments import _examples
 from rank4class_tf.experiments._training import Problem, Settings
 
@@ -205,7 +205,7 @@ def _kept_problem(description, make, layers, settings, cache):
         def made():
             examples, class_names = make()
             folder.mkdir(parents=True, exist_ok=True)
-            names.write_text(json.dumps(class_names))
+            _files.write_text(names, json.dumps(class_names))
             return examples
 
         if not read:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+from rank4class_tf import _files
+
 
 def cached(
     path: pathlib.Path,
@@ -32,6 +34,6 @@ def cached(
     result = {**settings, **make()}
     result["cpu_seconds"] = time.process_time() - start
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result))
+    _files.write_text(path, json.dumps(result))
     print(f"{path.stem}: {result['cpu_seconds']:.0f} CPU s", flush=True)
     return result

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, layers, losses, metrics
+from rank4class_tf import _files, data, layers, losses, metrics
 from rank4class_tf.experiments._report import METRICS, SELECT_BY
 
 
@@ -125,9 +125,7 @@ class _Progress(keras.callbacks.Callback):
         self._checkpoint(self.model).write(str(folder / "state"))
         np.savez(folder / "best.npz", *self._best_weights)
         state = {"history": self.history, "best_epoch": self.best_epoch}
-        new = self._folder / "progress.new"
-        new.write_text(json.dumps(state))
-        new.replace(self._folder / "progress.json")
+        _files.write_text(self._folder / "progress.json", json.dumps(state))
         shutil.rmtree(self._folder / str(self.epochs - 1), ignore_errors=True)
 
     def read(self):
