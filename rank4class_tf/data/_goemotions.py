@@ -1,5 +1,8 @@
 """Emotions in comments on Reddit."""
 
+import os
+from collections.abc import Iterable
+
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
@@ -18,14 +21,14 @@ _UNKNOWN = 1
 
 
 def goemotions(
-    data_dir=None,
-    batch_size=256,
-    max_tokens=20_000,
-    sequence_length=32,
-    seed=0,
-    text=False,
-    multi_label=False,
-):
+    data_dir: str | os.PathLike | None = None,
+    batch_size: int = 256,
+    max_tokens: int = 20_000,
+    sequence_length: int = 32,
+    seed: int = 0,
+    text: bool = False,
+    multi_label: bool = False,
+) -> _splits.Splits:
     """Returns the GoEmotions comments, by default those that carry exactly one of the 28 labels.
 
     These are 36,308 comments for training, 4,548 for validation and 4,590 for testing, in the
@@ -70,7 +73,7 @@ def goemotions(
     seed = _splits.check_seed(seed)
     parts, class_names = read(data_dir)
     parts = [_all_labels(*part) if multi_label else _single_label(*part) for part in parts]
-    vocabulary = ()
+    vocabulary: Iterable[str] = ()
     if not text:
         vectorize = keras.layers.TextVectorization(
             max_tokens=max_tokens, output_sequence_length=sequence_length

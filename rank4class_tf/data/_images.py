@@ -1,5 +1,7 @@
 """Photographs in classes."""
 
+import os
+
 import tensorflow as tf
 
 from rank4class_tf import _checks
@@ -14,7 +16,12 @@ _PADDING = 4  # of CIFAR-10's images, on each side, before they are cropped
 _CENTRE = 224, 256  # how much of the shorter side of ImageNet's images is used, and of what
 
 
-def cifar10(data_dir=None, batch_size=64, augment=True, seed=0):
+def cifar10(
+    data_dir: str | os.PathLike | None = None,
+    batch_size: int = 64,
+    augment: bool = True,
+    seed: int = 0,
+) -> _splits.Splits:
     """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
 
     Features are float32 `[batch, 32, 32, 3]` in [0, 255], class ids int64 `[batch]`. CIFAR-10 has
@@ -64,7 +71,13 @@ def cifar10(data_dir=None, batch_size=64, augment=True, seed=0):
     )
 
 
-def imagenet2012(data_dir=None, batch_size=64, image_size=224, augment=True, seed=0):
+def imagenet2012(
+    data_dir: str | os.PathLike | None = None,
+    batch_size: int = 64,
+    image_size: int = 224,
+    augment: bool = True,
+    seed: int = 0,
+) -> _splits.Splits:
     """Returns ImageNet (ILSVRC 2012): 1.28 million photographs in 1,000 classes.
 
     Features are float32 `[batch, image_size, image_size, 3]` in [0, 255], class ids int64

@@ -13,7 +13,7 @@ _SEPARATOR = " [SEP] "
 _SOURCE = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
 
 
-def mind(path, batch_size=32, seed=0):
+def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> _splits.Splits:
     """Returns the news articles of MIND as text, with their categories as classes.
 
     Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or the
@@ -42,7 +42,7 @@ def mind(path, batch_size=32, seed=0):
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     seed = _splits.check_seed(seed)
-    articles = {}
+    articles: dict[str, tuple[str, str]] = {}
     for file in _files(pathlib.Path(path)):
         articles |= _read(file)
     if not articles:
