@@ -106,7 +106,8 @@ def test_without_tensorflow_datasets(monkeypatch):
 def raw_pairs(split, multi_label):
     """The text and the sorted labels of each comment of a raw file."""
     with open(RAW / FILES[split], encoding="utf-8", newline="") as lines:
-        rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        # TensorFlow Datasets takes quotation marks around a whole comment for CSV's own.
+        rows = csv.reader(lines, delimiter="\t")
         pairs = [(text, sorted(map(int, labels.split(",")))) for text, labels, _ in rows]
     return [pair for pair in pairs if multi_label or len(pair[1]) == 1]
 
