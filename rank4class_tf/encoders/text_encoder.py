@@ -25,8 +25,9 @@ class TextEncoder(PretrainedEncoder):
     Args:
         preset: a preset of keras-hub, such as `"bert_base_en_uncased"` and
             `"electra_base_discriminator_uncased_en"`, which is downloaded on first use; or a folder
-            with one, as `save_to_preset` writes it, or with a model of Hugging Face (config.json,
-            model.safetensors, and vocab.txt or tokenizer.json).
+            with one, as `save_to_preset` writes it, or with a model of Hugging Face that keras-hub
+            converts, such as BERT (config.json, model.safetensors, and vocab.txt or
+            tokenizer.json).
         sequence_length: tokens per text at most, with the two special ones, >= 3.
         frozen: how many transformer layers stay as they are, from the first on and with the
             embeddings below them; 0 for none, `"all"` for all.

@@ -105,9 +105,9 @@ def _skip(splits, orders):
 
 @dataclasses.dataclass(frozen=True)
 class _Dataset:
-    """A dataset of texts or images; `load` is a function of the data directory."""
+    """A dataset of texts or images; `load` is a function of the data directory and of more."""
 
-    load: Callable[[str | None], data.Splits]
+    load: Callable[..., data.Splits]
     settings: Settings
     sequence_length: int = 0
     image_shape: tuple[int, int, int] = (0, 0, 0)
@@ -158,7 +158,8 @@ def text_problem(
         sequence_length: tokens per text at most; None for the paper's.
         frozen: how many layers stay as they are, or `"all"`; what they give is computed once.
         pooling: of `encoders.TextEncoder`.
-        cache: the folder where tokens and features are kept.
+        cache: the folder where tokens and features are kept, by the name of the preset: for other
+            weights in the same folder it must be another.
     """
     known = TEXT_DATASETS[_checks.one_of("dataset", dataset, tuple(TEXT_DATASETS))]
     length = sequence_length or known.sequence_length
