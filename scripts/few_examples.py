@@ -81,10 +81,13 @@ def encode(args):
 
 
 def standardized(parts, definitions):
-    """All encodings less the mean of the training comments, over their deviation on the whole."""
+    """All encodings less the mean of the training comments, on one scale.
+
+    It is the scale on which the dot product of two of d numbers has about the deviation 1.
+    """
     features = parts["train"][0]
     mean = features.mean(0)
-    deviation = (features - mean).std()
+    deviation = (features - mean).std() * features.shape[1] ** 0.25
     scaled = {name: ((x - mean) / deviation, ids) for name, (x, ids) in parts.items()}
     return scaled, (definitions - mean) / deviation
 
@@ -101,13 +104,7 @@ def fit(method, features, class_ids, classes, rate, args, seed):
     else:
         of_classes = len(classes)
     options = {} if head == "dot_product" else {"units": args.units}
-    # The scale of a dot product of d standardised numbers is sqrt(d).
-    model = keras.Sequential(
-        [
-            keras.layers.Rescaling(width**-0.5),
-            layers.get_head(head, classes=of_classes, **options),
-        ]
-    )
+    model = keras.Sequential([layers.get_head(head, classes=of_classes, **options)])
     schedule = keras.optimizers.schedules.PolynomialDecay(rate, args.steps, 0.0)
     model.compile(keras.optimizers.Adam(schedule), losses.SoftmaxLoss())
     order = np.random.default_rng(seed)
