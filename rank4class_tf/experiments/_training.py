@@ -190,7 +190,7 @@ def train(
         model = keras.Sequential(
             [
                 *problem.layers(splits),
-                layers.get_head(head, num_classes=splits.num_classes, **head_arguments),
+                layers.get_head(head, classes=splits.num_classes, **head_arguments),
             ]
         )
         rate: Any = settings.learning_rate
