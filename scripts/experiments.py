@@ -6,27 +6,9 @@ import time
 import numpy as np
 
 from rank4class_tf import _files
+from rank4class_tf.experiments import cached
 
-
-def cached(path, settings, make, needs=()):
-    """A run from its file, or made now and put there.
-
-    Args:
-        path: the file.
-        settings: a dict of what the run depends on; a file with others is not used.
-        make: a function that does the run and returns a dict.
-        needs: keys that the run must have.
-    """
-    if path.exists():
-        result = json.loads(path.read_text())
-        if settings.items() <= result.items() and set(needs) <= result.keys():
-            return result
-    start = time.process_time()
-    result = {**settings, **make()}
-    result["cpu_seconds"] = time.process_time() - start
-    _files.write_text(path, json.dumps(result))
-    print(f"{path.stem}: {result['cpu_seconds']:.0f} CPU s", flush=True)
-    return result
+__all__ = ["cached", "plus_minus", "report", "table", "train_to_best"]
 
 
 def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patience):

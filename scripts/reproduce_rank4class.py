@@ -1,36 +1,29 @@
-"""Five losses by three heads, several seeds: the comparison of Rank4Class, Tables 7 to 12.
+"""Losses by heads, several seeds: the comparison of Rank4Class, Tables 7 to 12.
 
-    python scripts/reproduce_rank4class.py --dataset goemotions --data-dir data --out out/rank4class
+    python scripts/reproduce_rank4class.py --tables paper --data-dir data --out out/rank4class
+    python scripts/reproduce_rank4class.py --tables goemotions:max_pooling digits:convolution
+
+A table is DATASET:ENCODER. The encoder is a small one, which learns with the rest, or a preset of
+keras-hub or a local folder with one, which is fine-tuned (--frozen N: above its first N layers;
+--frozen all: the head alone). `paper` stands for the paper's six.
 
 Protocol: for each loss the learning rate is the one with the best NDCG@5 on the validation split,
 with the first head and the first seed. With it the loss is trained under every head and seed. Of
-each run the weights of the epoch with the best validation NDCG@5 are tested once. The encoders are
-small and learn with the rest; the paper fine-tunes BERT and ELECTRA.
+each run the weights of the epoch with the best validation NDCG@5 are tested once.
 
-Every finished run is a file in the folder that --out names; a second call with the same settings
-goes on from there, one with others puts its runs in their place. table.md holds the mean over the
-seeds, with the standard deviation from two seeds on; the best of a metric is bold, the second and
-third best are in italics.
+Every finished run is a file in the folder that --out names, and an unfinished one goes on from its
+last epoch; a second call with the same settings goes on from there, one with others puts its runs
+in their place. tables.md holds the mean over the seeds, with the standard deviation from two seeds
+on; the best of a metric is bold, the second and third best are in italics.
 """
 
 import argparse
+import dataclasses
 import pathlib
 import statistics
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from examples.classify_as_ranking import (
-    ENCODER_HELP,
-    METRICS,
-    SELECT_BY,
-    TASKS,
-    positive,
-    train,
-    with_encoder,
-)
-from rank4class_tf import _files
-from scripts import experiments
+from rank4class_tf import _files, experiments
+from rank4class_tf.experiments import METRICS, SELECT_BY, train
 
 LOSSES = {
     "softmax_loss": "SoftmaxCE",
@@ -38,8 +31,34 @@ LOSSES = {
     "approx_ndcg_loss": "ApproxNDCG",
     "gumbel_approx_ndcg_loss": "Gumbel-ApproxNDCG",
     "mean_squared_loss": "MSE",
+    "rankmax_loss": "Rankmax",
 }
 HEADS = {"dot_product": "dot product", "latent_cross": "LC+MLP", "concat": "Concat+MLP"}
+PAPER = (
+    "goemotions:bert_base_en_uncased",
+    "goemotions:electra_base_discriminator_uncased_en",
+    "mind:bert_base_en_uncased",
+    "mind:electra_base_discriminator_uncased_en",
+    "imagenet2012:resnet_50_imagenet",
+    "cifar10:vgg_16_imagenet",
+)
+DATASETS = {
+    *experiments.SMALL_ENCODERS,
+    *experiments.TEXT_DATASETS,
+    *experiments.IMAGE_DATASETS,
+}
+
+
+def table_name(text):
+    """Reads DATASET:ENCODER."""
+    dataset, _, encoder = text.partition(":")
+    if text == "paper":
+        return text
+    if dataset not in DATASETS or not encoder:
+        raise argparse.ArgumentTypeError(
+            f"must be paper or DATASET:ENCODER with a dataset of {sorted(DATASETS)}, not {text!r}"
+        )
+    return text
 
 
 def parse_args(argv=None):
@@ -47,48 +66,82 @@ def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dataset", choices=TASKS, default="goemotions")
-    parser.add_argument("--encoder", help=ENCODER_HELP)
+    parser.add_argument("--tables", nargs="+", type=table_name, default=["goemotions:max_pooling"])
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument(
-        "--learning-rates", nargs="+", type=positive(float), default=[3e-4, 1e-3, 3e-3]
+        "--learning-rates",
+        nargs="+",
+        type=experiments.positive(float),
+        help="to choose from; default: 0.3, 1 and 3 times the dataset's",
     )
-    parser.add_argument("--units", nargs="+", type=positive(int), default=[64, 64], help="of MLPs")
-    parser.add_argument("--epochs", type=positive(int), help="at most; default: by dataset")
-    parser.add_argument("--batch-size", type=positive(int), help="default: by dataset")
-    parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
+    parser.add_argument(
+        "--units", nargs="+", type=experiments.positive(int), default=[64, 64], help="of MLPs"
+    )
+    parser.add_argument(
+        "--frozen", type=experiments.frozen, default=0, help="layers of a preset, or all"
+    )
+    parser.add_argument(
+        "--pooling", choices=("first", "mean"), default="first", help="of a transformer"
+    )
+    experiments.add_settings(parser)
+    parser.add_argument("--data-dir", help="where the data is")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rank4class"))
-    return with_encoder(parser, parser.parse_args(argv))
+    args = parser.parse_args(argv)
+    args.tables = list(
+        dict.fromkeys(
+            name for table in args.tables for name in (PAPER if table == "paper" else (table,))
+        )
+    )
+    return args
+
+
+def problem_of(table, args):
+    """The problem of a table."""
+    dataset, _, encoder = table.partition(":")
+    if encoder in experiments.SMALL_ENCODERS.get(dataset, ()):
+        return experiments.small_problem(dataset, encoder, args.data_dir)
+    cache = args.out / "features"
+    if dataset in experiments.IMAGE_DATASETS:
+        return experiments.image_problem(dataset, encoder, args.data_dir, args.frozen, cache)
+    if dataset not in experiments.TEXT_DATASETS:
+        known = ", ".join(experiments.SMALL_ENCODERS[dataset])
+        raise SystemExit(f"The encoder of {dataset} must be one of {known}, not {encoder!r}")
+    return experiments.text_problem(
+        dataset, encoder, args.data_dir, None, args.frozen, args.pooling, cache
+    )
 
 
 class Runs:
-    """The runs of an experiment, each made once and kept in a file."""
+    """The runs of a table, each made once and kept in a file."""
 
-    def __init__(self, args):
-        self._args = args
-        args.out.mkdir(parents=True, exist_ok=True)
+    def __init__(self, problem, args):
+        self._problem, self._args = problem, args
+        self._settings = experiments.with_settings(problem, args)
+
+    @property
+    def learning_rates(self):
+        """Those to choose from."""
+        rate = self._settings.learning_rate
+        return self._args.learning_rates or [float(f"{x * rate:.1g}") for x in (0.3, 1, 3)]
 
     def get(self, loss, head, learning_rate, seed):
         """The results of a run, made now if it is new."""
-        args = self._args
-        settings = {
-            "dataset": args.dataset,
-            "encoder": args.encoder,
-            "learning_rate": learning_rate,
-            "seed": seed,
-            "units": args.units if head != "dot_product" else None,
-            "epochs": args.epochs,
-            "batch_size": args.batch_size,
-        }
-        of_head = {} if settings["units"] is None else {"units": settings["units"]}
-        of_run = argparse.Namespace(data_dir=args.data_dir, **settings)
-        names = (args.dataset, args.encoder, loss, head, f"{learning_rate:g}", str(seed))
+        settings = dataclasses.replace(self._settings, learning_rate=learning_rate, seed=seed)
+        of_head = {} if head == "dot_product" else {"units": self._args.units}
+        described = self._problem.description
+        names = [described["dataset"], pathlib.Path(described["encoder"]).name]
+        if described.get("frozen"):
+            names.append(f"frozen_{described['frozen']}")
+        names += [loss, head, f"{learning_rate:g}", str(seed)]
+        path = self._args.out / f"{'-'.join(names)}.json"
         return experiments.cached(
-            args.out / f"{'-'.join(names)}.json",
-            {"loss": loss, "head": head, **settings},
-            lambda: train(TASKS[args.dataset], of_run, loss, head, **of_head),
+            path,
+            {"loss": loss, "head": head, **described, **dataclasses.asdict(settings), **of_head},
+            lambda: train(
+                self._problem, settings, loss, head, self._args.out / "state" / path.stem, **of_head
+            ),
         )
 
 
@@ -100,12 +153,12 @@ def tuned_learning_rates(runs, args):
         return max(run["validation"][SELECT_BY])
 
     return {
-        loss: max(args.learning_rates, key=lambda rate, loss=loss: validation(loss, rate))
+        loss: max(runs.learning_rates, key=lambda rate, loss=loss: validation(loss, rate))
         for loss in args.losses
     }
 
 
-def table(cells, rates, seeds, args):
+def table(cells, rates, seeds, args, title):
     """The Markdown table; `cells` maps metric, head and loss to the values over the seeds."""
     lines = [
         "| Metric | Interaction | " + " | ".join(LOSSES[loss] for loss in args.losses) + " |",
@@ -125,28 +178,37 @@ def table(cells, rates, seeds, args):
                 row.append(f"{mark}{text}{mark}")
             lines.append(f"| {metric} | {HEADS[head]} | " + " | ".join(row) + " |")
     chosen = ", ".join(f"{LOSSES[loss]} {rate:g}" for loss, rate in rates.items())
-    lines += [
-        "",
-        f"{args.dataset}, encoder {args.encoder}, seeds {seeds}, learning rates: {chosen}.",
-    ]
+    lines += ["", f"{title}, seeds {seeds}, learning rates: {chosen}."]
     return "\n".join(lines) + "\n"
 
 
+def described_in_words(description):
+    """What a table is about."""
+    text = f"{description['dataset']}, encoder {pathlib.Path(description['encoder']).name}"
+    frozen = description.get("frozen", 0)
+    return text if frozen == 0 else f"{text} with {frozen} of its layers frozen"
+
+
 def main(argv=None):
-    """Trains what is missing and writes the table."""
+    """Trains what is missing and writes the tables."""
     args = parse_args(argv)
-    runs = Runs(args)
-    rates = tuned_learning_rates(runs, args)
-    cells = {}
-    for index, seed in enumerate(args.seeds):
-        for head in args.heads:
-            for loss in args.losses:
-                test = runs.get(loss, head, rates[loss], seed)["test"]
-                for metric, value in test.items():
-                    cells.setdefault((metric, head, loss), []).append(value)
-        text = table(cells, rates, args.seeds[: index + 1], args)
-        _files.write_text(args.out / "table.md", text)
-    print(text)
+    args.out.mkdir(parents=True, exist_ok=True)
+    texts = {}
+    for name in args.tables:
+        problem = problem_of(name, args)
+        runs = Runs(problem, args)
+        rates = tuned_learning_rates(runs, args)
+        title = described_in_words(problem.description)
+        cells = {}
+        for index, seed in enumerate(args.seeds):
+            for head in args.heads:
+                for loss in args.losses:
+                    test = runs.get(loss, head, rates[loss], seed)["test"]
+                    for metric, value in test.items():
+                        cells.setdefault((metric, head, loss), []).append(value)
+            texts[name] = table(cells, rates, args.seeds[: index + 1], args, title)
+            _files.write_text(args.out / "tables.md", "\n".join(texts.values()))
+    print("\n".join(texts.values()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,10 @@ from rank4class_tf.data._extreme import (
     write_extreme_classification,
 )
 from rank4class_tf.data._goemotions import goemotions
+from rank4class_tf.data._goemotions_definitions import goemotions_definitions
 from rank4class_tf.data._goemotions_words import goemotions_words
+from rank4class_tf.data._images import cifar10, imagenet2012
+from rank4class_tf.data._mind import mind
 from rank4class_tf.data._movielens import movielens
 from rank4class_tf.data._planted import planted_points
 from rank4class_tf.data._splits import Splits
@@ -22,12 +25,16 @@ from rank4class_tf.data._wordnet import wordnet
 __all__ = [
     "Splits",
     "UserItems",
+    "cifar10",
     "digits",
     "elwc",
     "extreme_classification",
     "from_pairs",
     "goemotions",
+    "goemotions_definitions",
     "goemotions_words",
+    "imagenet2012",
+    "mind",
     "movielens",
     "planted_points",
     "read_header",

@@ -1,25 +1,41 @@
 """Emotions in comments on Reddit."""
 
+import os
+from collections.abc import Iterable
+
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks
-from rank4class_tf.data import _splits
+from rank4class_tf.data import _splits, _tfds
 
 _TEXT = "comment_text"
+_SOURCE = (
+    "train.tsv, dev.tsv and test.tsv of "
+    "https://github.com/google-research/google-research/tree/master/goemotions/data"
+)
 # Examples are read in batches: one by one, TFDS takes several times longer.
 READ_BATCH = 1024
 _UNKNOWN = 1
 
 
-def goemotions(data_dir=None, batch_size=256, max_tokens=20_000, sequence_length=32, seed=0):
-    """Returns the GoEmotions comments that carry exactly one of the 28 labels.
+def goemotions(
+    data_dir: str | os.PathLike | None = None,
+    batch_size: int = 256,
+    max_tokens: int = 20_000,
+    sequence_length: int = 32,
+    seed: int = 0,
+    text: bool = False,
+    multi_label: bool = False,
+) -> _splits.Splits:
+    """Returns the GoEmotions comments, by default those that carry exactly one of the 28 labels.
 
     These are 36,308 comments for training, 4,548 for validation and 4,590 for testing, in the
-    dataset's own split. Features are the int64 numbers of the words `[batch, sequence_length]`: 0
-    fills up short comments, 1 is a word outside the vocabulary, longer comments are cut, and a
-    comment without a word, such as "!!", counts as one unknown word. Class ids are int64 `[batch]`.
+    dataset's own split; all comments are 43,410, 5,426 and 5,427. Features are the int64 numbers of
+    the words `[batch, sequence_length]`: 0 fills up short comments, 1 is a word outside the
+    vocabulary, longer comments are cut, and a comment without a word, such as "!!", counts as one
+    unknown word. Class ids are int64 `[batch]`.
 
     The vocabulary is that of the training comments alone; `vocabulary` of the result turns new text
     into features with `keras.layers.TextVectorization(vocabulary=...)`.
@@ -33,12 +49,17 @@ def goemotions(data_dir=None, batch_size=256, max_tokens=20_000, sequence_length
         max_tokens: size of the vocabulary, with the two special numbers, >= 3.
         sequence_length: words per comment, >= 1.
         seed: of the training order, in [0, 2**32).
+        text: whether features are the comments themselves, strings `[batch]`; there is no
+            vocabulary then.
+        multi_label: whether comments with several labels are among them; class ids are then
+            `[batch, P]`, filled up with -1.
 
     Returns:
         `Splits`, with `vocabulary`.
 
     Raises:
         ImportError: without tensorflow-datasets.
+        FileNotFoundError: if the comments are not there and cannot be downloaded.
         ValueError: if a number is out of range.
 
     Example:
@@ -51,24 +72,29 @@ def goemotions(data_dir=None, batch_size=256, max_tokens=20_000, sequence_length
         raise ValueError(f"`max_tokens` must be at least 3. Received: max_tokens={max_tokens}.")
     seed = _splits.check_seed(seed)
     parts, class_names = read(data_dir)
-    train, validation, test = (_single_label(*part) for part in parts)
-    vectorize = keras.layers.TextVectorization(
-        max_tokens=max_tokens, output_sequence_length=sequence_length
-    )
-    vectorize.adapt(tf.data.Dataset.from_tensor_slices(train[0]).batch(READ_BATCH))
+    parts = [_all_labels(*part) if multi_label else _single_label(*part) for part in parts]
+    vocabulary: Iterable[str] = ()
+    if not text:
+        vectorize = keras.layers.TextVectorization(
+            max_tokens=max_tokens, output_sequence_length=sequence_length
+        )
+        vectorize.adapt(tf.data.Dataset.from_tensor_slices(parts[0][0]).batch(READ_BATCH))
+        parts = [(_features(vectorize, texts), class_ids) for texts, class_ids in parts]
+        vocabulary = (str(token) for token in vectorize.get_vocabulary())
     return _splits.from_arrays(
-        *((_features(vectorize, texts), ids) for texts, ids in (train, validation, test)),
+        *parts,
         batch_size=batch_size,
         seed=seed,
         class_names=class_names,
-        vocabulary=(str(token) for token in vectorize.get_vocabulary()),
+        vocabulary=vocabulary,
     )
 
 
 def read(data_dir):
     """Returns texts and label matrix of train, validation and test, and the labels' names."""
-    tfds = _splits.import_extra("tensorflow_datasets")
-    parts, info = tfds.load("goemotions", data_dir=data_dir, batch_size=READ_BATCH, with_info=True)
+    parts, info = _tfds.load(
+        "goemotions", data_dir=data_dir, source=_SOURCE, batch_size=READ_BATCH, with_info=True
+    )
     class_names = [name for name in info.features if name != _TEXT]
 
     def arrays(part):
@@ -90,3 +116,11 @@ def _single_label(texts, label_matrix):
     """Returns the texts and the class ids of the comments with one label."""
     single = label_matrix.sum(axis=-1) == 1
     return tf.constant(texts[single]), label_matrix[single].argmax(axis=-1)
+
+
+def _all_labels(texts, label_matrix):
+    """Returns the texts and the class ids of all comments, filled up with -1."""
+    # A stable sort of "has it not" brings the labels that are there to the front, in their order.
+    order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]
+    class_ids = np.where(np.take_along_axis(label_matrix, order, axis=-1), order, -1)
+    return tf.constant(texts), class_ids

@@ -1,11 +1,12 @@
 import collections
+import csv
 import sys
 
 import numpy as np
 import pytest
 
 from rank4class_tf import data
-from tests.data.goemotions_files import raw_comments
+from tests.data.goemotions_files import FILES, RAW, raw_comments
 
 MAX_TOKENS, LENGTH = 4000, 12
 
@@ -66,6 +67,7 @@ def test_form(splits):
     assert (class_ids.shape.as_list(), class_ids.dtype) == ([None], "int64")
     assert splits.num_classes == 28
     assert (splits.class_names[0], splits.class_names[-1]) == ("admiration", "neutral")
+    assert tuple(data.goemotions_definitions()) == splits.class_names
 
 
 @pytest.mark.slow
@@ -99,3 +101,29 @@ def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install 'rank4class_tf\[d"):
         data.goemotions()
+
+
+def raw_pairs(split, multi_label):
+    """The text and the sorted labels of each comment of a raw file."""
+    with open(RAW / FILES[split], encoding="utf-8", newline="") as lines:
+        # TensorFlow Datasets takes quotation marks around a whole comment for CSV's own.
+        rows = csv.reader(lines, delimiter="\t")
+        pairs = [(text, sorted(map(int, labels.split(",")))) for text, labels, _ in rows]
+    return [pair for pair in pairs if multi_label or len(pair[1]) == 1]
+
+
+@pytest.mark.slow
+@pytest.mark.once
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_text_and_several_labels(data_dir, multi_label):
+    splits = data.goemotions(data_dir, batch_size=1000, text=True, multi_label=multi_label)
+    assert splits.vocabulary == ()
+    for part in ("validation", "test"):
+        got = []
+        for texts, ids in getattr(splits, part).as_numpy_iterator():
+            ids = ids.reshape(len(texts), -1)
+            for text, row in zip(texts, ids, strict=True):
+                here = row[row >= 0].tolist()
+                assert row.tolist() == here + [-1] * (len(row) - len(here))
+                got.append((text.decode(), here))
+        assert sorted(got) == sorted(raw_pairs(part, multi_label))

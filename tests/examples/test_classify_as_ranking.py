@@ -3,6 +3,7 @@ import json
 import pytest
 
 from examples import classify_as_ranking as example
+from rank4class_tf import experiments
 
 BASELINE = ("softmax_loss", "dot_product")
 
@@ -32,6 +33,10 @@ def test_results(results):
         "epochs": 2,
         "batch_size": 100,
         "learning_rate": 0.002,
+        "warmup": 0.0,
+        "clip": None,
+        "precision": "float32",
+        "patience": 5,
         "rows": rows,
     }
     assert [(row["loss"], row["head"]) for row in rows] == [
@@ -79,7 +84,7 @@ def test_row_does_not_depend_on_the_rows_before_it(tmp_path, results):
 
 
 def test_all_pairs_begin_with_the_baseline():
-    pairs = example.rows_to_train(["all"], ["all"])
+    pairs = experiments.rows_to_train(["all"], ["all"], example.LOSSES)
     assert pairs[0] == BASELINE
     assert len(pairs) == len(set(pairs)) == 4 * 3
 

@@ -7,8 +7,8 @@ import pytest
 from scripts import reproduce_rank4class as script
 
 ARGUMENTS = (
-    "--dataset digits --losses softmax_loss gumbel_approx_ndcg_loss --heads dot_product "
-    "--encoder convolution --seeds 0 1 --learning-rates 0.003 --epochs 1 --batch-size 100"
+    "--tables digits:convolution --losses softmax_loss gumbel_approx_ndcg_loss "
+    "--heads dot_product --seeds 0 1 --learning-rates 0.003 --epochs 1 --batch-size 100"
 )
 
 
@@ -23,7 +23,7 @@ def test_small_run(tmp_path, monkeypatch):
         top_1 = [run["test"]["Top-1"] for run in runs if run["loss"] == loss]
         assert len(top_1) == 2 and min(top_1) > 0.2  # Chance is 0.1.
         means[loss] = sum(top_1) / 2
-    table = (tmp_path / "table.md").read_text()
+    table = (tmp_path / "tables.md").read_text()
     title, _, first, *_ = table.splitlines()
     assert title == "| Metric | Interaction | SoftmaxCE | Gumbel-ApproxNDCG |"
     cells = [cell.strip() for cell in first.strip("|").split("|")]
@@ -34,11 +34,13 @@ def test_small_run(tmp_path, monkeypatch):
     # Nothing is trained again.
     monkeypatch.setattr(script, "train", None)
     script.main(arguments)
-    assert (tmp_path / "table.md").read_text() == table
+    assert (tmp_path / "tables.md").read_text() == table
 
 
 def test_learning_rate_is_chosen_on_validation():
     class Runs:
+        learning_rates = (0.1, 0.2, 0.3)
+
         def get(self, loss, head, learning_rate, seed):
             assert (head, seed) == ("latent_cross", 7)
             best = {"softmax_loss": 0.1, "mean_squared_loss": 0.3}[loss]
@@ -46,8 +48,7 @@ def test_learning_rate_is_chosen_on_validation():
             return {"validation": {"NDCG@5": [0.0, score, 0.2]}, "test": {"NDCG@5": -score}}
 
     args = script.parse_args(
-        "--losses softmax_loss mean_squared_loss --heads latent_cross concat --seeds 7 8 "
-        "--learning-rates 0.1 0.2 0.3".split()
+        "--losses softmax_loss mean_squared_loss --heads latent_cross concat --seeds 7 8".split()
     )
     rates = script.tuned_learning_rates(Runs(), args)
     assert rates == {"softmax_loss": 0.1, "mean_squared_loss": 0.3}
@@ -64,6 +65,35 @@ def test_table_marks_the_best_three():
         for head, pair in values.items()
         for index, loss in enumerate(args.losses)
     }
-    rows = script.table(cells, {"softmax_loss": 0.1}, [0, 1], args).splitlines()
+    rows = script.table(cells, {"softmax_loss": 0.1}, [0, 1], args, "digits").splitlines()
     assert rows[2] == "| Top-1 | dot product | **0.6000 ± 0.1414** | *0.4000 ± 0.0000* |"
     assert rows[3] == "| Top-1 | Concat+MLP | *0.3000 ± 0.0000* | 0.1000 ± 0.0000 |"
+
+
+def test_paper_names_its_six_tables():
+    args = script.parse_args("--tables digits:convolution paper digits:convolution".split())
+    assert args.tables == ["digits:convolution", *script.PAPER]
+    assert len(script.PAPER) == 6
+
+
+def test_rates_are_around_the_datasets_own():
+    args = script.parse_args(["--tables", "goemotions:bert_base_en_uncased"])
+    problem = script.problem_of(args.tables[0], args)
+    assert script.Runs(problem, args).learning_rates == [3e-6, 1e-5, 3e-5]
+    args = script.parse_args("--learning-rates 0.1 0.2".split())
+    assert script.Runs(problem, args).learning_rates == [0.1, 0.2]
+
+
+@pytest.mark.parametrize("name", ["mnist:vgg", "digits", "digits:"])
+def test_unknown_table(name, capsys):
+    with pytest.raises(SystemExit):
+        script.parse_args(["--tables", name])
+    assert "must be paper or DATASET:ENCODER with a dataset of" in capsys.readouterr().err
+
+
+def test_encoder_that_does_not_fit():
+    args = script.parse_args(["--tables", "digits:gru"])
+    with pytest.raises(
+        SystemExit, match="digits must be one of dense_layers, convolution, not 'gr"
+    ):
+        script.problem_of(args.tables[0], args)

@@ -1,0 +1,212 @@
+"""Photographs in classes."""
+
+import os
+
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf.data import _splits, _tfds
+
+_CIFAR_10 = "cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
+_IMAGENET = (
+    "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org (which asks for "
+    "a registration)"
+)
+_PADDING = 4  # of CIFAR-10's images, on each side, before they are cropped
+_CENTRE = 224, 256  # how much of the shorter side of ImageNet's images is used, and of what
+
+
+def cifar10(
+    data_dir: str | os.PathLike | None = None,
+    batch_size: int = 64,
+    augment: bool = True,
+    seed: int = 0,
+) -> _splits.Splits:
+    """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
+
+    Features are float32 `[batch, 32, 32, 3]` in [0, 255], class ids int64 `[batch]`. CIFAR-10 has
+    no validation part, so the last tenth of its training images is it: 45,000 images for training,
+    5,000 for validation and 10,000 for testing.
+
+    Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, by
+    TensorFlow Datasets, which downloads it on first use.
+
+    Args:
+        data_dir: where TensorFlow Datasets keeps its data; None for its default.
+        batch_size: images per batch, >= 1.
+        augment: whether a training image is, anew each epoch, padded by 4 pixels on each side, cut
+            to its size at random and mirrored in half of the cases.
+        seed: of the training order and of the augmentation, in [0, 2**32).
+
+    Returns:
+        `Splits`.
+
+    Raises:
+        ImportError: without tensorflow-datasets.
+        FileNotFoundError: if the images are not there and cannot be downloaded.
+        ValueError: if `batch_size` or `seed` is out of range.
+
+    Example:
+        >>> splits = cifar10(data_dir="data")  # doctest: +SKIP
+        >>> images, class_ids = next(iter(splits.train))  # doctest: +SKIP
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    seed = _splits.check_seed(seed)
+    parts, info = _tfds.load(
+        "cifar10",
+        data_dir=data_dir,
+        source=_CIFAR_10,
+        split=["train[:90%]", "train[90%:]", "test"],
+        with_info=True,
+        as_supervised=True,
+    )
+    return _splits_of_images(
+        parts,
+        info,
+        batch_size,
+        seed,
+        shuffled=50_000,
+        train=_crop_and_mirror if augment else _as_it_is,
+        evaluate=_as_it_is,
+    )
+
+
+def imagenet2012(
+    data_dir: str | os.PathLike | None = None,
+    batch_size: int = 64,
+    image_size: int = 224,
+    augment: bool = True,
+    seed: int = 0,
+) -> _splits.Splits:
+    """Returns ImageNet (ILSVRC 2012): 1.28 million photographs in 1,000 classes.
+
+    Features are float32 `[batch, image_size, image_size, 3]` in [0, 255], class ids int64
+    `[batch]`. The labels of ImageNet's own test part are not public, so its 50,000 validation
+    images are `test`, as is usual, and the last hundredth of its training images is `validation`.
+
+    Of validation and test images the centre is cut out, a square of 224/256 of the shorter side.
+
+    Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015,
+    by TensorFlow Datasets. The files must be fetched from image-net.org by hand.
+
+    Args:
+        data_dir: where TensorFlow Datasets keeps its data; None for its default.
+        batch_size: images per batch, >= 1.
+        image_size: height and width in pixels, >= 1.
+        augment: whether a training image is, anew each epoch, cut to a random part (8 to 100 % of
+            its area, 3:4 to 4:3) and mirrored in half of the cases; else it is cut as the
+            validation images are.
+        seed: of the training order and of the augmentation, in [0, 2**32).
+
+    Returns:
+        `Splits`.
+
+    Raises:
+        ImportError: without tensorflow-datasets.
+        FileNotFoundError: if the files are missing.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> splits = imagenet2012(data_dir="data")  # doctest: +SKIP
+        >>> images, class_ids = next(iter(splits.train))  # doctest: +SKIP
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    size = _checks.positive_int("image_size", image_size)
+    seed = _splits.check_seed(seed)
+    tfds = _splits.import_extra("tensorflow_datasets")
+    parts, info = _tfds.load(
+        "imagenet2012",
+        data_dir=data_dir,
+        source=_IMAGENET,
+        split=["train[:99%]", "train[99%:]", "validation"],
+        with_info=True,
+        as_supervised=True,
+        # Decoded after the shuffle, whose buffer then holds small files, and only where it is cut.
+        decoders={"image": tfds.decode.SkipDecoding()},
+    )
+
+    def train(image, seed):
+        return _random_part(image, seed, size)
+
+    def evaluate(image, seed):
+        del seed
+        return _centre(image, size)
+
+    return _splits_of_images(
+        parts,
+        info,
+        batch_size,
+        seed,
+        shuffled=16_384,
+        train=train if augment else evaluate,
+        evaluate=evaluate,
+    )
+
+
+def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):
+    """Builds `Splits` from three datasets of `(image, class_id)`.
+
+    `train` and `evaluate` are functions of an image and of two random numbers; `shuffled` is how
+    many images the shuffle holds.
+    """
+
+    def batches(dataset, function):
+        # The numbers are other ones each time the dataset is read.
+        numbers = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
+        pairs = tf.data.Dataset.zip((dataset, numbers))
+        return (
+            pairs.map(
+                lambda example, pair: (function(example[0], pair), example[1]),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
+            .batch(batch_size)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    first, *rest = parts
+    return _splits.Splits(
+        batches(first.shuffle(shuffled, seed=seed), train),
+        *(batches(part, evaluate) for part in rest),
+        class_names=tuple(info.features["label"].names),
+    )
+
+
+def _as_it_is(image, seed):
+    del seed
+    return tf.cast(image, tf.float32)
+
+
+def _crop_and_mirror(image, seed):
+    """An image of the same size from the padded one, mirrored in half of the cases."""
+    padded = tf.pad(image, [[_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
+    cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
+    return tf.cast(tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32)
+
+
+def _random_part(encoded, seed, size):
+    """A part of a JPEG, mirrored in half of the cases; only that part is decoded."""
+    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.io.extract_jpeg_shape(encoded),
+        bounding_boxes=tf.zeros((1, 0, 4)),
+        seed=seed,
+        area_range=(0.08, 1.0),
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        max_attempts=100,
+        use_image_if_no_bounding_boxes=True,
+    )
+    window = tf.concat([begin[:2], extent[:2]], axis=0)
+    part = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+    part = tf.image.stateless_random_flip_left_right(part, seed[::-1])
+    return _resize(part, [size, size])
+
+
+def _centre(encoded, size):
+    """The central square of a JPEG; the same pixels as if it were resized first and then cut."""
+    height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
+    side = tf.maximum(tf.minimum(height, width) * _CENTRE[0] // _CENTRE[1], 1)
+    window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+    return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), [size, size])
+
+
+def _resize(image, shape):
+    return tf.ensure_shape(tf.image.resize(image, shape), [*shape, 3])

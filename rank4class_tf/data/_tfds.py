@@ -1,0 +1,28 @@
+"""TensorFlow Datasets, with errors that say where the files come from."""
+
+from rank4class_tf.data import _splits
+
+
+def load(name, *, data_dir, source, **kwargs):
+    """Returns what `tfds.load` returns.
+
+    Args:
+        name: a dataset of TensorFlow Datasets.
+        data_dir: where it keeps its data; None for its default.
+        source: what to get, and where, if the dataset is neither there nor can be downloaded.
+        **kwargs: other arguments of `tfds.load`.
+
+    Raises:
+        ImportError: without tensorflow-datasets.
+        FileNotFoundError: if the dataset is not there and cannot be downloaded.
+    """
+    tfds = _splits.import_extra("tensorflow_datasets")
+    try:
+        return tfds.load(name, data_dir=data_dir, **kwargs)
+    # AssertionError: files that one must bring oneself are missing. OSError: no connection.
+    except (AssertionError, OSError, tfds.download.DownloadError) as error:
+        raise FileNotFoundError(
+            f"`{name}` is not in data_dir={data_dir!r}, and TensorFlow Datasets cannot make it: "
+            f"put {source} into the folder `downloads/manual` of the data directory. "
+            f"Received: {error}"
+        ) from error

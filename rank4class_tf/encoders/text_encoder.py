@@ -1,0 +1,154 @@
+"""A pretrained transformer with its tokenizer."""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks
+from rank4class_tf.encoders._base import PretrainedEncoder, import_hub, load_backbone
+
+
+class TextEncoder(PretrainedEncoder):
+    r"""A pretrained transformer of keras-hub: BERT, ELECTRA and others of their kind.
+
+    Texts become tokens by `tokenize`, outside of the model, so that each text is cut and looked up
+    once. With frozen blocks, tokens become features by `lower`, once as well; `upper` is what
+    stands below the head and is trained.
+
+    Features are `[batch, length, d]` and padded with zeros; if all blocks are frozen, `[batch, d]`.
+
+    Args:
+        preset: a preset of keras-hub, such as `"bert_base_en_uncased"` and
+            `"electra_base_discriminator_uncased_en"`, which is downloaded on first use; or a folder
+            with one, as `save_to_preset` writes it, or with a model of Hugging Face that keras-hub
+            converts, such as BERT (config.json, model.safetensors, and vocab.txt or
+            tokenizer.json).
+        sequence_length: tokens per text at most, with the two special ones, >= 3.
+        frozen: how many transformer layers stay as they are, from the first on and with the
+            embeddings below them; 0 for none, `"all"` for all.
+        pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`, the mean
+            over the tokens.
+
+    Raises:
+        ImportError: without keras-hub or under Keras 2.
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> encoder = TextEncoder("bert_base_en_uncased", frozen=10)  # doctest: +SKIP
+        >>> features = encoder.lower(encoder.tokenize(["a text"]).to_tensor())  # doctest: +SKIP
+        >>> model = keras.Sequential([encoder.upper, DotProductHead(28)])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        preset: str | os.PathLike,
+        sequence_length: int = 128,
+        frozen: int | str = 0,
+        pooling: str = "first",
+    ):
+        if _checks.positive_int("sequence_length", sequence_length) < 3:
+            raise ValueError(
+                "`sequence_length` must be at least 3: a text needs two special tokens. Received: "
+                f"sequence_length={sequence_length}."
+            )
+        self._sequence_length = sequence_length
+        self._pooling = _checks.one_of("pooling", pooling, ("first", "mean"))
+        preset = os.fspath(preset)
+        backbone = load_backbone(preset)
+        if not isinstance(backbone.input, dict) or "padding_mask" not in backbone.input:
+            raise ValueError(
+                "`preset` must be a transformer encoder of keras-hub. Received: "
+                f"preset={preset!r}, a {type(backbone).__name__}."
+            )
+        self._tokenizer = _tokenizer(preset, type(backbone))
+        self._build(backbone, preset, frozen)
+
+    def tokenize(self, texts: Iterable[str | bytes]) -> tf.RaggedTensor:
+        """Cuts texts into tokens.
+
+        Args:
+            texts: n >= 1 strings, in UTF-8 if they are bytes. `"[SEP]"` in them is the token of
+                that name.
+
+        Returns:
+            int32 `[n, (length)]`, with the special tokens at both ends. `to_tensor()` pads them
+            with 0, which `lower` and `upper` leave out.
+        """
+        tokenizer, longest = self._tokenizer, self._sequence_length - 2
+        texts = [text.decode() if isinstance(text, bytes) else text for text in texts]
+        rows = [
+            # Numbers from 1 on, so that 0 is free for what `to_tensor` fills up, in any vocabulary.
+            [1 + token for token in (tokenizer.start_token_id, *row, tokenizer.end_token_id)]
+            for row in (row[:longest] for row in tokenizer(texts))
+        ]
+        return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
+
+    def _inputs(self):
+        return keras.Input((None,), dtype="int32", name="tokens")
+
+    def _output(self, backbone):
+        """What is pooled, or is so already."""
+        outputs = backbone.output
+        if not isinstance(outputs, dict):
+            return outputs[:, 0] if self._pooling == "first" else outputs
+        return outputs["pooled_output" if self._pooling == "first" else "sequence_output"]
+
+    def _run(self, model, tokens, above=True):
+        """Runs the backbone, or its lower part, on tokens."""
+        ops = keras.ops
+        mask = ops.cast(ops.not_equal(tokens, 0), "int32")
+        known = {
+            "token_ids": ops.maximum(tokens - 1, 0),
+            "segment_ids": ops.zeros_like(tokens),
+            "padding_mask": mask,
+        }
+        hidden = model({name: known[name] for name in model.input})
+        if above:
+            return hidden
+        # What is padded is zero, as it is after the features were kept without padding.
+        return hidden * ops.cast(mask, hidden.dtype)[..., None]
+
+    def _run_above(self, backbone, cut, output, hidden):
+        """Runs the upper part of the backbone on what the lower part gave."""
+        upper = keras.Model([cut, backbone.input["padding_mask"]], output)
+        return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
+
+    def _pool(self, hidden, below, kept=False):
+        """The encoding of a text in float32."""
+        ops = keras.ops
+        hidden = ops.cast(hidden, "float32")
+        if self._pooling == "first":
+            return hidden
+        mask = _is_token(below) if kept else ops.not_equal(below, 0)
+        weights = ops.cast(mask, "float32")[..., None]
+        return ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
+def _is_token(hidden):
+    """Which rows are no padding. A transformer layer ends in a normalisation: no row of it is 0."""
+    return keras.ops.any(keras.ops.not_equal(hidden, 0), axis=-1)
+
+
+def _tokenizer(preset, backbone_class):
+    """The tokenizer of a preset."""
+    models = import_hub().models
+    options = {"special_tokens_in_strings": True}
+    folder = pathlib.Path(preset)
+    described: dict[str, Any] = {}
+    # keras-hub has a tokenizer.json of its own. Of Hugging Face's folders it reads vocab.txt alone,
+    # which newer ones do not have.
+    if (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
+        described = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    model = described.get("model", {})
+    if model.get("type") != "WordPiece":
+        return models.Tokenizer.from_preset(preset, **options)
+    return getattr(models, backbone_class.__name__.replace("Backbone", "Tokenizer"))(
+        vocabulary=sorted(model["vocab"], key=model["vocab"].get),
+        lowercase=bool((described.get("normalizer") or {}).get("lowercase", False)),
+        **options,
+    )

@@ -1,0 +1,48 @@
+"""Comparisons of losses and heads on one encoder: what the examples and the reproductions share."""
+
+from rank4class_tf.experiments._command import (
+    add_arguments,
+    add_settings,
+    compare,
+    frozen,
+    positive,
+    rows_to_train,
+    with_settings,
+)
+from rank4class_tf.experiments._examples import Examples
+from rank4class_tf.experiments._problems import (
+    IMAGE_DATASETS,
+    SMALL_ENCODERS,
+    TEXT_DATASETS,
+    image_problem,
+    small_problem,
+    text_problem,
+)
+from rank4class_tf.experiments._report import METRICS, SELECT_BY, markdown, plot
+from rank4class_tf.experiments._runs import cached
+from rank4class_tf.experiments._training import Problem, Settings, train
+
+__all__ = [
+    "IMAGE_DATASETS",
+    "METRICS",
+    "SELECT_BY",
+    "SMALL_ENCODERS",
+    "TEXT_DATASETS",
+    "Examples",
+    "Problem",
+    "Settings",
+    "add_arguments",
+    "add_settings",
+    "cached",
+    "compare",
+    "frozen",
+    "image_problem",
+    "markdown",
+    "plot",
+    "positive",
+    "rows_to_train",
+    "small_problem",
+    "text_problem",
+    "train",
+    "with_settings",
+]

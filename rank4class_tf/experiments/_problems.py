@@ -1,0 +1,280 @@
+"""The problems of the Rank4Class paper, and small ones."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tensorflow import keras
+
+from rank4class_tf import _checks, _files, data, encoders
+from rank4class_tf.experiments import _examples
+from rank4class_tf.experiments._training import Problem, Settings
+
+# After BERT's own pooling.
+_DROPOUT = 0.1
+
+
+def _dense_layers(splits):
+    """Two dense layers over the pixels."""
+    del splits
+    return [keras.layers.Dense(64, "relu"), keras.layers.Dense(64, "relu")]
+
+
+def _convolution(splits):
+    """A convolution of the image and a dense layer."""
+    del splits
+    return [
+        keras.layers.Reshape((8, 8, 1)),
+        keras.layers.Conv2D(32, 3, activation="relu"),
+        keras.layers.Flatten(),
+        keras.layers.Dense(64, "relu"),
+    ]
+
+
+def _max_pooling(splits):
+    """The maximum over the comment of word embeddings, which are learned with the rest."""
+    return [
+        keras.layers.Embedding(len(splits.vocabulary), 128),
+        keras.layers.Dropout(0.3),
+        keras.layers.GlobalMaxPooling1D(),
+        keras.layers.LayerNormalization(),
+        keras.layers.Dropout(0.5),
+        keras.layers.Dense(128, "relu"),
+    ]
+
+
+def _gru(splits):
+    """A recurrent layer that reads the comment both ways."""
+    return [
+        keras.layers.Embedding(len(splits.vocabulary), 128),
+        keras.layers.Dropout(0.3),
+        keras.layers.Bidirectional(keras.layers.GRU(64, return_sequences=True)),
+        keras.layers.GlobalMaxPooling1D(),
+        keras.layers.Dropout(0.5),
+    ]
+
+
+# Small encoders that learn with the rest, by dataset.
+SMALL_ENCODERS = {
+    "digits": {"dense_layers": _dense_layers, "convolution": _convolution},
+    "goemotions": {"max_pooling": _max_pooling, "gru": _gru},
+}
+_SMALL_SETTINGS = {
+    "digits": Settings(epochs=40, batch_size=32, learning_rate=1e-3),
+    "goemotions": Settings(epochs=20, batch_size=256, learning_rate=1e-3),
+}
+
+
+def small_problem(dataset: str, encoder: str, data_dir: str | None = None) -> Problem:
+    """A dataset with a small encoder that learns with the rest.
+
+    Args:
+        dataset: a key of `SMALL_ENCODERS`.
+        encoder: a key of `SMALL_ENCODERS[dataset]`.
+        data_dir: where TensorFlow Datasets keeps its data; None for its default.
+    """
+    _checks.one_of("dataset", dataset, tuple(SMALL_ENCODERS))
+    _checks.one_of("encoder", encoder, tuple(SMALL_ENCODERS[dataset]))
+
+    def load(batch_size, seed, skipped):
+        if dataset == "digits":
+            splits = data.digits(batch_size=batch_size, seed=seed)
+        else:
+            splits = data.goemotions(data_dir, batch_size=batch_size, seed=seed)
+        return _skip(splits, skipped)
+
+    return Problem(
+        description={"dataset": dataset, "encoder": encoder},
+        load=load,
+        layers=SMALL_ENCODERS[dataset][encoder],
+        settings=_SMALL_SETTINGS[dataset],
+    )
+
+
+def _skip(splits, orders):
+    """Leaves out some orders of the training examples: reading anew begins the next one."""
+    for _ in range(orders):
+        next(iter(splits.train))
+    return splits
+
+
+@dataclasses.dataclass(frozen=True)
+class _Dataset:
+    """A dataset of texts or images; `load` is a function of the data directory and of more."""
+
+    load: Callable[..., data.Splits]
+    settings: Settings
+    sequence_length: int = 0
+    image_shape: tuple[int, int, int] = (0, 0, 0)
+
+
+def _need_folder(data_dir):
+    if data_dir is None:
+        raise ValueError("`data_dir` must be the folder of MIND's files. Received: None.")
+    return data_dir
+
+
+# The paper's: Adam, batches of 32 and 100,000 steps, which are so many epochs. Warm-up and clipping
+# are those of BERT's authors, whose settings the paper keeps.
+_FINE_TUNING = Settings(epochs=88, batch_size=32, learning_rate=1e-5, warmup=0.1, clip=1.0)
+TEXT_DATASETS = {
+    "goemotions": _Dataset(
+        lambda data_dir: data.goemotions(data_dir, text=True), _FINE_TUNING, sequence_length=32
+    ),
+    "goemotions_multilabel": _Dataset(
+        lambda data_dir: data.goemotions(data_dir, text=True, multi_label=True),
+        dataclasses.replace(_FINE_TUNING, epochs=74),
+        sequence_length=32,
+    ),
+    "mind": _Dataset(
+        lambda data_dir: data.mind(_need_folder(data_dir)),
+        dataclasses.replace(_FINE_TUNING, epochs=41),
+        sequence_length=128,
+    ),
+}
+
+
+def text_problem(
+    dataset: str,
+    preset: str | os.PathLike,
+    data_dir: str | None = None,
+    sequence_length: int | None = None,
+    frozen: int | str = 0,
+    pooling: str = "first",
+    cache: str | os.PathLike = "out/features",
+) -> Problem:
+    """A dataset of texts with a pretrained transformer.
+
+    Args:
+        dataset: a key of `TEXT_DATASETS`.
+        preset: of `encoders.TextEncoder`.
+        data_dir: where TensorFlow Datasets keeps its data, None for its default; or the folder with
+            MIND's files.
+        sequence_length: tokens per text at most; None for the paper's.
+        frozen: how many layers stay as they are, or `"all"`; what they give is computed once.
+        pooling: of `encoders.TextEncoder`.
+        cache: the folder where tokens and features are kept, by the name of the preset: for other
+            weights in the same folder it must be another.
+    """
+    known = TEXT_DATASETS[_checks.one_of("dataset", dataset, tuple(TEXT_DATASETS))]
+    length = sequence_length or known.sequence_length
+
+    def encoder():
+        return encoders.TextEncoder(preset, length, frozen, pooling)
+
+    def make():
+        tokenizer = encoder()
+        splits = known.load(data_dir)
+        parts = {}
+        for name, (texts, class_ids) in _examples.from_datasets(splits).items():
+            tokens = tokenizer.tokenize(texts)
+            lengths = tokens.row_lengths().numpy()
+            part = _examples.Examples(tokens.flat_values.numpy(), class_ids, lengths)
+            if tokenizer.lower is not None:
+                part = _examples.through(tokenizer.lower, part)
+            parts[name] = part
+        return parts, splits.class_names
+
+    def layers():
+        trained = [] if frozen == "all" else [encoder().upper]
+        return [*trained, keras.layers.Dropout(_DROPOUT)]
+
+    description = {
+        "dataset": dataset,
+        "encoder": os.fspath(preset),
+        "sequence_length": length,
+        "frozen": frozen,
+        "pooling": pooling,
+    }
+    return _kept_problem(description, make, layers, known.settings, pathlib.Path(cache))
+
+
+def _kept_problem(description, make, layers, settings, cache):
+    """A problem whose examples are made once and then read from files."""
+    name = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:12]
+    folder = cache / f"{description['dataset']}-{name}"
+    read: dict[str, Any] = {}
+
+    def parts():
+        names = folder / "class_names.json"
+
+        def made():
+            examples, class_names = make()
+            folder.mkdir(parents=True, exist_ok=True)
+            _files.write_text(names, json.dumps(class_names))
+            return examples
+
+        if not read:
+            read["parts"] = _examples.kept(folder, description, made)
+            read["class_names"] = tuple(json.loads(names.read_text()))
+        return read["parts"], read["class_names"]
+
+    def load(batch_size, seed, skipped):
+        return _examples.to_splits(*parts(), batch_size, seed, skipped)
+
+    return Problem(description, load, lambda splits: layers(), settings)
+
+
+# The paper's: batches of 64 and 50 epochs.
+_IMAGE_SETTINGS = Settings(epochs=50, batch_size=64, learning_rate=1e-5)
+IMAGE_DATASETS = {
+    "cifar10": _Dataset(data.cifar10, _IMAGE_SETTINGS, image_shape=(32, 32, 3)),
+    "imagenet2012": _Dataset(data.imagenet2012, _IMAGE_SETTINGS, image_shape=(224, 224, 3)),
+}
+
+
+def image_problem(
+    dataset: str,
+    preset: str | os.PathLike,
+    data_dir: str | None = None,
+    frozen: int | str = 0,
+    cache: str | os.PathLike = "out/features",
+) -> Problem:
+    """A dataset of images with a pretrained convolutional network.
+
+    Training images are augmented, unless a part of the network is frozen: what it gives is then
+    computed once.
+
+    Args:
+        dataset: a key of `IMAGE_DATASETS`.
+        preset: of `encoders.ImageEncoder`.
+        data_dir: where TensorFlow Datasets keeps its data; None for its default.
+        frozen: how many blocks stay as they are, or `"all"`.
+        cache: the folder where features are kept.
+    """
+    known = IMAGE_DATASETS[_checks.one_of("dataset", dataset, tuple(IMAGE_DATASETS))]
+    description = {"dataset": dataset, "encoder": os.fspath(preset), "frozen": frozen}
+
+    def encoder():
+        return encoders.ImageEncoder(preset, known.image_shape, frozen)
+
+    def layers():
+        return [] if frozen == "all" else [encoder().upper]
+
+    def make():
+        splits = known.load(data_dir, augment=False)
+        lower = encoder().lower
+        parts = {
+            name: _features(lower, getattr(splits, name))
+            for name in ("train", "validation", "test")
+        }
+        return parts, splits.class_names
+
+    def load(batch_size, seed, skipped):
+        return _skip(known.load(data_dir, batch_size=batch_size, seed=seed), skipped)
+
+    if frozen != 0:
+        return _kept_problem(description, make, layers, known.settings, pathlib.Path(cache))
+    return Problem(description, load, lambda splits: layers(), known.settings)
+
+
+def _features(lower, dataset):
+    """What the frozen part of a network gives for a dataset of images, read batch by batch."""
+    pairs = [(lower.predict_on_batch(images), class_ids) for images, class_ids in dataset]
+    features, class_ids = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
+    return _examples.Examples(features, class_ids)

@@ -1,0 +1,226 @@
+"""One run: an encoder, a head and a loss, trained to the best epoch and tested."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _files, data, layers, losses, metrics
+from rank4class_tf.experiments._report import METRICS, SELECT_BY
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a model is trained: with Adam, to the epoch with the best NDCG@5 on validation.
+
+    Attributes:
+        epochs: how many, at most.
+        batch_size: examples per batch.
+        learning_rate: the highest one.
+        warmup: the share of all steps, in [0, 1), over which the rate rises from 0 in a line; then
+            it falls to 0 in a line. 0 for a constant rate.
+        clip: the highest norm of the gradient; None for any.
+        precision: a policy of Keras's mixed precision.
+        seed: of data order and weights.
+        patience: a run ends so many epochs after its best one.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    warmup: float = 0.0
+    clip: float | None = None
+    precision: str = "float32"
+    seed: int = 0
+    patience: int = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is learned: a dataset, and the layers that encode its features.
+
+    Attributes:
+        description: what it is, as the results say it; values that JSON knows.
+        load: a function of batch size, seed and how many orders of the training examples to leave
+            out, which returns `data.Splits`.
+        layers: a function of these splits that returns new layers, in which to train.
+        settings: how to train if nothing else is said.
+    """
+
+    description: dict[str, Any]
+    load: Callable[[int, int, int], data.Splits]
+    layers: Callable[[data.Splits], list]
+    settings: Settings
+
+
+class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that rises in a line and then falls in a line."""
+
+    def __init__(self, highest, rising, steps):
+        self._highest, self._rising, self._steps = highest, rising, steps
+
+    def __call__(self, step):
+        step = tf.cast(step, tf.float32)
+        rise = (step + 1) / (self._rising + 1)
+        fall = (self._steps - step) / (self._steps - self._rising)
+        return self._highest * tf.clip_by_value(tf.minimum(rise, fall), 0.0, 1.0)
+
+
+class _Progress(keras.callbacks.Callback):
+    """Keeps the best epoch's weights, ends the run, and lets it go on after an interruption.
+
+    With a folder, each epoch's state is written there. What goes on from it sees the same data as
+    without the interruption; the random numbers of dropout start anew.
+    """
+
+    def __init__(self, monitor, patience, folder):
+        super().__init__()
+        self._monitor, self._patience, self._folder = monitor, patience, folder
+        self.history: dict[str, list[float]] = {}
+        self.best_epoch = -1
+        self._best_weights: list[np.ndarray] = []
+
+    @property
+    def epochs(self):
+        """How many epochs are done."""
+        return len(self.history.get(self._monitor, ()))
+
+    @property
+    def finished(self):
+        """Whether the best epoch is long enough ago."""
+        return 0 <= self.best_epoch <= self.epochs - 1 - self._patience
+
+    def on_epoch_end(self, epoch, logs=None):
+        for name, value in logs.items():
+            self.history.setdefault(name, []).append(float(value))
+        scores = self.history[self._monitor]
+        if self.best_epoch < 0 or scores[epoch] > scores[self.best_epoch]:
+            self.best_epoch = epoch
+            self._best_weights = self.model.get_weights()
+        if self._folder is not None:
+            self._save()
+        if self.finished:
+            self.model.stop_training = True
+
+    def keep_best(self, model):
+        """Gives the model the weights of the best epoch and removes the state on disk."""
+        model.set_weights(self._best_weights)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _checkpoint(self, model):
+        return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+
+    def _save(self):
+        """Writes this epoch's state, then the file that points at it, then removes the last one."""
+        folder = self._folder / str(self.epochs)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._checkpoint(self.model).write(str(folder / "state"))
+        np.savez(folder / "best.npz", *self._best_weights)
+        state = {"history": self.history, "best_epoch": self.best_epoch}
+        _files.write_text(self._folder / "progress.json", json.dumps(state))
+        shutil.rmtree(self._folder / str(self.epochs - 1), ignore_errors=True)
+
+    def read(self):
+        """Reads how far an earlier run came."""
+        if self._folder is None or not (self._folder / "progress.json").exists():
+            return
+        state = json.loads((self._folder / "progress.json").read_text())
+        self.history, self.best_epoch = state["history"], state["best_epoch"]
+        with np.load(self._folder / str(self.epochs) / "best.npz") as weights:
+            self._best_weights = list(weights.values())
+
+    def restore(self, model, features):
+        """Gives the model and its optimizer the state that an earlier run left."""
+        if self.epochs:
+            model(features, training=False)
+            model.optimizer.build(model.trainable_variables)
+            path = self._folder / str(self.epochs) / "state"
+            self._checkpoint(model).read(str(path)).assert_existing_objects_matched()
+
+
+@contextlib.contextmanager
+def _precision(policy):
+    before = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_global_policy(before)
+
+
+def train(
+    problem: Problem,
+    settings: Settings,
+    loss: str,
+    head: str,
+    folder: pathlib.Path | None = None,
+    **head_arguments: Any,
+) -> dict[str, Any]:
+    """Trains one model and tests it once, at its best epoch.
+
+    Args:
+        problem: what to learn.
+        settings: how to train.
+        loss: the name of a loss.
+        head: the name of a head.
+        folder: where to keep the state after each epoch, to go on from it; None for nowhere. It
+            must be the run's own.
+        **head_arguments: other arguments of the head.
+
+    Returns:
+        `loss`, `head`, `best_epoch` (1-based), the metrics on `test`, and on `validation` after
+        each epoch.
+    """
+    # Each run starts anew, so that it does not depend on the runs before it.
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(settings.seed)
+    columns = {column: metrics.get(name) for column, name in METRICS.items()}
+    progress = _Progress(f"val_{columns[SELECT_BY].name}", settings.patience, folder)
+    progress.read()
+    splits = problem.load(settings.batch_size, settings.seed, progress.epochs)
+    with _precision(settings.precision):
+        model = keras.Sequential(
+            [
+                *problem.layers(splits),
+                layers.get_head(head, classes=splits.num_classes, **head_arguments),
+            ]
+        )
+        rate: Any = settings.learning_rate
+        if settings.warmup:
+            steps = settings.epochs * len(splits.train)
+            rate = _Schedule(rate, int(settings.warmup * steps), steps)
+        model.compile(
+            keras.optimizers.Adam(rate, global_clipnorm=settings.clip),
+            loss=losses.get(loss),
+            metrics=list(columns.values()),
+        )
+        progress.restore(model, next(iter(splits.validation))[0])
+        if not progress.finished:
+            model.fit(
+                splits.train,
+                validation_data=splits.validation,
+                initial_epoch=progress.epochs,
+                epochs=settings.epochs,
+                callbacks=[progress],
+                shuffle=False,  # the dataset shuffles itself
+                verbose=2,
+            )
+        progress.keep_best(model)
+        test = model.evaluate(splits.test, return_dict=True, verbose=0)
+    return {
+        "loss": loss,
+        "head": head,
+        "best_epoch": progress.best_epoch + 1,
+        "test": {column: float(test[metric.name]) for column, metric in columns.items()},
+        "validation": {
+            column: progress.history[f"val_{metric.name}"] for column, metric in columns.items()
+        },
+    }

@@ -1,0 +1,122 @@
+"""Small backbones with random weights, in folders as keras-hub and Hugging Face have them."""
+
+import json
+
+import pytest
+
+try:
+    import keras_hub as hub
+except ImportError:
+    hub = None
+
+needs_hub = pytest.mark.skipif(hub is None, reason="keras-hub is not installed")
+
+WORDS = "the a news of wor ##ld good bad great terrible day film , !".split()
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+LAYERS = 3
+SIZES = {
+    "vocabulary_size": len(VOCABULARY),
+    "num_layers": LAYERS,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 16,
+    "max_sequence_length": 32,
+}
+
+
+def save_text(folder, kind="Bert"):
+    """Writes a BERT or an ELECTRA with its tokenizer, as keras-hub does; returns the backbone."""
+    sizes = dict(SIZES)
+    if kind == "Electra":
+        sizes |= {"vocab_size": sizes.pop("vocabulary_size"), "embedding_dim": 4}
+    backbone = getattr(hub.models, f"{kind}Backbone")(**sizes)
+    backbone.save_to_preset(str(folder))
+    tokenizer = getattr(hub.models, f"{kind}Tokenizer")(VOCABULARY, lowercase=True)
+    tokenizer.save_to_preset(str(folder))
+    return backbone
+
+
+def save_hugging_face(folder, described_by="tokenizer.json"):
+    """Writes a BERT as Hugging Face does; returns a keras-hub backbone with the same weights."""
+    backbone = hub.models.BertBackbone(**SIZES)
+    write_hugging_face(backbone, folder)
+    if described_by == "tokenizer.json":
+        vocabulary = {word: number for number, word in enumerate(VOCABULARY)}
+        described = {
+            # Out of order: what counts are the numbers.
+            "model": {"type": "WordPiece", "vocab": dict(sorted(vocabulary.items()))},
+            "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        }
+        (folder / "tokenizer.json").write_text(json.dumps(described))
+    else:
+        (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+        (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    return backbone
+
+
+def write_hugging_face(backbone, folder):
+    """Writes config.json and model.safetensors of a BERT."""
+    numpy = pytest.importorskip("safetensors.numpy")
+    folder.mkdir(exist_ok=True)
+    config = {
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        "vocab_size": len(VOCABULARY),
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 2,
+        "hidden_size": 8,
+        "intermediate_size": 16,
+        "hidden_dropout_prob": 0.1,
+        "max_position_embeddings": 32,
+        "type_vocab_size": 2,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+
+    def norm(name, layer):
+        gamma, beta = (weight.numpy() for weight in layer.weights)
+        return {f"{name}.weight": gamma, f"{name}.bias": beta}
+
+    def dense(name, layer):
+        kernel, bias = (weight.numpy() for weight in layer.weights)
+        kernel = kernel.reshape(8, -1) if kernel.shape[0] == 8 else kernel.reshape(-1, 8)
+        return {f"{name}.weight": kernel.T.copy(), f"{name}.bias": bias.reshape(-1)}
+
+    def table(name, layer):
+        return {f"{name}.weight": layer.weights[0].numpy()}
+
+    tensors = {
+        **table("embeddings.word_embeddings", backbone.get_layer("token_embedding")),
+        **table("embeddings.position_embeddings", backbone.get_layer("position_embedding")),
+        **table("embeddings.token_type_embeddings", backbone.get_layer("segment_embedding")),
+        **norm("embeddings.LayerNorm", backbone.get_layer("embeddings_layer_norm")),
+        **dense("pooler.dense", backbone.get_layer("pooled_dense")),
+    }
+    for index in range(LAYERS):
+        layer, name = backbone.get_layer(f"transformer_layer_{index}"), f"encoder.layer.{index}"
+        attention = layer._self_attention_layer
+        tensors |= {
+            **dense(f"{name}.attention.self.query", attention._query_dense),
+            **dense(f"{name}.attention.self.key", attention._key_dense),
+            **dense(f"{name}.attention.self.value", attention._value_dense),
+            **dense(f"{name}.attention.output.dense", attention._output_dense),
+            **norm(f"{name}.attention.output.LayerNorm", layer._self_attention_layer_norm),
+            **dense(f"{name}.intermediate.dense", layer._feedforward_intermediate_dense),
+            **dense(f"{name}.output.dense", layer._feedforward_output_dense),
+            **norm(f"{name}.output.LayerNorm", layer._feedforward_layer_norm),
+        }
+    numpy.save_file(tensors, folder / "model.safetensors")
+
+
+def save_images(folder, kind="ResNet", scale=None):
+    """Writes a ResNet or a VGG, with a scaling of the pixels if one is given."""
+    if kind == "ResNet":
+        backbone = hub.models.ResNetBackbone(
+            [64], [3], [64, 64], [1, 1], [1, 2], "basic_block", image_shape=(None, None, 3)
+        )
+    else:
+        backbone = hub.models.VGGBackbone([1, 2], [8, 8], (None, None, 3))
+    backbone.save_to_preset(str(folder))
+    if scale is not None:
+        converter = getattr(hub.layers, f"{kind}ImageConverter")
+        converter(scale=scale, offset=[0.1, 0.2, 0.3]).save_to_preset(str(folder))
+    return backbone

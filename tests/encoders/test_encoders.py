@@ -1,0 +1,205 @@
+"""Encoders against the backbones of keras-hub that they are made of."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import encoders, layers, losses
+from tests.encoders import presets
+
+pytestmark = presets.needs_hub
+
+TEXTS = ["The good world", "a film", "terrible , terrible day !", "nothing known"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A folder with a BERT, and its backbone."""
+    folder = tmp_path_factory.mktemp("bert")
+    return folder, presets.save_text(folder)
+
+
+def ids(words):
+    return [presets.VOCABULARY.index(word) for word in words.split()]
+
+
+EXPECTED_TOKENS = [
+    ids("[CLS] the good wor ##ld [SEP]"),
+    ids("[CLS] a film [SEP]"),
+    ids("[CLS] terrible , terrible day ! [SEP]"),
+    ids("[CLS] [UNK] [UNK] [SEP]"),
+]
+
+
+def test_tokens(text):
+    tokens = encoders.TextEncoder(text[0]).tokenize(TEXTS)
+    assert (tokens - 1).to_list() == EXPECTED_TOKENS
+    assert tokens.dtype == tf.int32
+    # Bytes, as TensorFlow has texts; the special token between title and abstract; the longest.
+    encoder = encoders.TextEncoder(text[0], sequence_length=5)
+    tokens = encoder.tokenize([b"Day [SEP] a", b"the world of a great film"])
+    assert (tokens - 1).to_list() == [
+        ids("[CLS] day [SEP] a [SEP]"),
+        ids("[CLS] the wor ##ld [SEP]"),
+    ]
+
+
+def reference(backbone, pooling):
+    """The encodings of the backbone, each text by itself and without padding."""
+    encodings = []
+    for row in EXPECTED_TOKENS:
+        outputs = backbone(
+            {
+                "token_ids": tf.constant([row]),
+                "segment_ids": tf.zeros((1, len(row)), tf.int32),
+                "padding_mask": tf.ones((1, len(row)), tf.int32),
+            }
+        )
+        first, hidden = outputs["pooled_output"][0], outputs["sequence_output"][0]
+        encodings.append(first if pooling == "first" else np.mean(hidden, axis=0))
+    return np.array(encodings)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "pooling"),
+    [
+        (0, "first"),
+        (0, "mean"),
+        (1, "mean"),
+        (2, "first"),
+        (presets.LAYERS, "mean"),
+        ("all", "first"),
+    ],
+)
+def test_halves_are_the_backbone(text, frozen, pooling):
+    check_halves(*text, frozen, pooling)
+
+
+def test_electra(tmp_path):
+    check_halves(tmp_path, presets.save_text(tmp_path, "Electra"), 1, "first")
+
+
+def check_halves(folder, backbone, frozen, pooling):
+    """Raises unless the halves together give what the backbone gives."""
+    encoder = encoders.TextEncoder(folder, frozen=frozen, pooling=pooling)
+    tokens = encoder.tokenize(TEXTS)
+    assert (tokens - 1).to_list() == EXPECTED_TOKENS
+    features = tokens.to_tensor()
+    if encoder.lower is not None:
+        features = encoder.lower(features)
+        assert encoder.lower.trainable_weights == []
+    np.testing.assert_allclose(
+        encoder.upper(features), reference(backbone, pooling), rtol=1e-4, atol=1e-5
+    )
+    # Each transformer layer has 16 weights; embeddings and pooling have more.
+    trained = 0 if frozen in ("all", presets.LAYERS) else 16 * (presets.LAYERS - frozen)
+    extra = len(encoder.upper.trainable_weights) - trained
+    assert extra >= 5 if frozen == 0 else extra == (2 if trained and pooling == "first" else 0)
+
+
+def test_features_need_no_padding(text):
+    """What was kept without padding and is padded anew gives the same."""
+    encoder = encoders.TextEncoder(text[0], frozen=2, pooling="mean")
+    tokens = encoder.tokenize(TEXTS)
+    features = encoder.lower(tokens.to_tensor())
+    expected = encoder.upper(features)
+    longer = tf.pad(features, [[0, 0], [0, 5], [0, 0]])
+    np.testing.assert_allclose(encoder.upper(longer), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("described_by", ["tokenizer.json", "vocab.txt"])
+def test_folder_of_hugging_face(tmp_path, described_by):
+    backbone = presets.save_hugging_face(tmp_path / "hf", described_by)
+    encoder = encoders.TextEncoder(tmp_path / "hf", pooling="mean")
+    tokens = encoder.tokenize(TEXTS)
+    assert (tokens - 1).to_list() == EXPECTED_TOKENS
+    np.testing.assert_allclose(
+        encoder.upper(tokens.to_tensor()), reference(backbone, "mean"), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_training_saving_and_what_is_frozen(text, tmp_path):
+    encoder = encoders.TextEncoder(text[0], frozen=2)
+    model = keras.Sequential([encoder.upper, layers.DotProductHead(4)])
+    model.compile("adam", losses.SoftmaxLoss())
+    tokens = encoder.tokenize(TEXTS).to_tensor()
+    features = encoder.lower(tokens)
+    before = [weight.numpy() for weight in encoder.upper.weights]
+    model.fit(features, np.arange(4), verbose=0)
+    changed = [not np.array_equal(a, b) for a, b in zip(before, encoder.upper.weights, strict=True)]
+    # The bias of the keys moves all scores of a query alike, so that its gradient is 0 but for
+    # rounding.
+    assert sum(changed) >= len(changed) - 1
+    np.testing.assert_array_equal(encoder.lower(tokens), features)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again(features), model(features), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("mixed_precision")
+def test_mixed_precision(text):
+    folder, backbone = text
+    encoder = encoders.TextEncoder(folder, frozen=1, pooling="mean")
+    features = encoder.lower(encoder.tokenize(TEXTS).to_tensor())
+    assert features.dtype == "bfloat16"
+    encodings = encoder.upper(tf.cast(features, tf.float32))
+    assert encodings.dtype == "float32"
+    np.testing.assert_allclose(encodings, reference(backbone, "mean"), atol=0.1)
+
+
+@pytest.fixture(scope="module", params=["ResNet", "VGG"])
+def image(request, tmp_path_factory):
+    """A folder with a convolutional network and its scaling, and the backbone."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return folder, presets.save_images(folder, request.param, scale=0.01)
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2, "all"])
+def test_image_halves_are_the_backbone(image, frozen, rng):
+    folder, backbone = image
+    images = rng.uniform(0, 255, (2, 16, 20, 3)).astype("float32")
+    encoder = encoders.ImageEncoder(folder, (16, 20, 3), frozen)
+    features = encoder.lower(images) if encoder.lower else images
+    expected = backbone(images * np.float32(0.01) + np.array([0.1, 0.2, 0.3], "float32"))
+    np.testing.assert_allclose(
+        encoder.upper(features), np.mean(expected, axis=(1, 2)), rtol=1e-4, atol=1e-6
+    )
+    assert bool(encoder.upper.trainable_weights) == (frozen in (0, 1))
+    assert encoder.lower is None or encoder.lower.trainable_weights == []
+
+
+def test_images_without_a_scaling(tmp_path, rng):
+    backbone = presets.save_images(tmp_path, "VGG")
+    images = rng.uniform(0, 255, (2, 8, 8, 3)).astype("float32")
+    got = encoders.ImageEncoder(tmp_path, (8, 8, 3)).upper(images)
+    np.testing.assert_allclose(got, np.mean(backbone(images / 255), axis=(1, 2)), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"frozen": -1}, "`frozen` must be an integer >= 0. Received: frozen=-1"),
+        ({"frozen": 4}, "`frozen` must be 'all' or at most 3, the number of blocks.*frozen=4"),
+        ({"pooling": "max"}, "`pooling` must be one of .*'mean'.*Received: pooling='max'"),
+        ({"sequence_length": 2}, "`sequence_length` must be at least 3.*sequence_length=2"),
+    ],
+)
+def test_bad_arguments(text, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        encoders.TextEncoder(text[0], **arguments)
+
+
+def test_backbone_of_another_kind(tmp_path, image):
+    with pytest.raises(ValueError, match="`preset` must be a transformer encoder of keras-hub"):
+        encoders.TextEncoder(image[0])
+
+
+def test_without_keras_hub(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_hub", None)
+    with pytest.raises(
+        ImportError, match=r"need keras-hub: pip install 'rank4class_tf\[encoders\]"
+    ):
+        encoders.TextEncoder("bert_base_en_uncased")

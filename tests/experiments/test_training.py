@@ -1,0 +1,119 @@
+"""One run: its rate, its precision, and how it goes on after an interruption."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import experiments
+from rank4class_tf.experiments import _examples, _training
+
+SETTINGS = experiments.Settings(epochs=4, batch_size=8, learning_rate=0.01, patience=2)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Points around three centres, which a dense layer tells apart."""
+    rng = np.random.default_rng(0)
+    class_ids = rng.integers(0, 3, 60)
+    values = (rng.normal(size=(60, 4)) + 2 * np.eye(4)[class_ids]).astype("float32")
+    parts = {
+        name: experiments.Examples(values[part], class_ids[part])
+        for name, part in (
+            ("train", slice(0, 40)),
+            ("validation", slice(40, 50)),
+            ("test", slice(50, 60)),
+        )
+    }
+    return experiments.Problem(
+        {"dataset": "points", "encoder": "dense"},
+        lambda *how: _examples.to_splits(parts, ("a", "b", "c"), *how),
+        lambda splits: [keras.layers.Dense(5, "tanh")],
+        SETTINGS,
+    )
+
+
+class Interrupted(Exception):
+    """What ends a run before its time."""
+
+
+@pytest.mark.slow
+def test_interrupted_run_ends_as_the_whole_one(problem, tmp_path, monkeypatch):
+    settings = dataclasses.replace(SETTINGS, warmup=0.2, clip=0.5, seed=3)
+    arguments = problem, settings, "rankmax_loss", "dot_product"
+    whole = experiments.train(*arguments)
+    save = _training._Progress._save
+
+    def save_and_fail(self):
+        save(self)
+        if self.epochs == 2:
+            raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_training._Progress, "_save", save_and_fail)
+        with pytest.raises(Interrupted):
+            experiments.train(*arguments, folder=tmp_path / "state")
+    assert (tmp_path / "state" / "progress.json").exists()
+    resumed = experiments.train(*arguments, folder=tmp_path / "state")
+    assert len(resumed["validation"]["NDCG@5"]) == len(whole["validation"]["NDCG@5"])
+    assert resumed["best_epoch"] == whole["best_epoch"]
+    for name in ("Top-1", "Top-5", "NDCG@5"):
+        np.testing.assert_allclose(
+            resumed["validation"][name], whole["validation"][name], rtol=1e-5
+        )
+        assert resumed["test"][name] == pytest.approx(whole["test"][name], rel=1e-5)
+    assert not (tmp_path / "state").exists()
+
+
+def test_run_ends_after_its_patience(problem, monkeypatch):
+    scores = iter([0.3, 0.5, 0.4, 0.5, 0.6])
+
+    def fit(self, *args, callbacks, epochs, **kwargs):
+        self.build((None, 4))
+        callbacks[0].set_model(self)
+        for epoch in range(epochs):
+            callbacks[0].on_epoch_end(
+                epoch,
+                {
+                    f"val_{name}": value
+                    for name, value in zip(
+                        ("ndcg_at_5", "top_1_accuracy", "top_5_accuracy"),
+                        [next(scores)] * 3,
+                        strict=True,
+                    )
+                },
+            )
+            if self.stop_training:
+                break
+
+    monkeypatch.setattr(keras.Sequential, "fit", fit)
+    settings = dataclasses.replace(SETTINGS, epochs=5)
+    row = experiments.train(problem, settings, "softmax_loss", "dot_product")
+    # The second of two equal epochs is no better one: two epochs after the first the run ends.
+    assert row["best_epoch"] == 2
+    assert row["validation"]["NDCG@5"] == [0.3, 0.5, 0.4, 0.5]
+
+
+def test_rate_rises_and_falls():
+    schedule = _training._Schedule(0.1, rising=4, steps=20)
+    rates = [float(schedule(tf.constant(step, tf.int64))) for step in range(21)]
+    np.testing.assert_allclose(rates[:5], [0.02, 0.04, 0.06, 0.08, 0.1], rtol=1e-6)
+    np.testing.assert_allclose(rates[4:], 0.1 * np.arange(16, -1, -1) / 16, rtol=1e-6, atol=1e-9)
+
+
+def test_precision_is_that_of_the_layers_and_is_put_back(problem):
+    seen = []
+
+    def layers(splits):
+        seen.append(keras.layers.Dense(5, "tanh"))
+        return [seen[-1]]
+
+    settings = dataclasses.replace(SETTINGS, epochs=1, precision="mixed_float16")
+    row = experiments.train(
+        dataclasses.replace(problem, layers=layers), settings, "softmax_loss", "latent_cross"
+    )
+    assert seen[0].compute_dtype == "float16"
+    assert keras.layers.Dense(1).compute_dtype == "float32"
+    assert 0 <= row["test"]["NDCG@5"] <= 1
