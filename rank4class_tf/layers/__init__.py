@@ -1,26 +1,34 @@
 """Keras layers: heads that score classes, what goes around them, and differentiable sorters."""
 
+from typing import Any
+
 from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._sorter import Sorter
 from rank4class_tf.layers.concat_head import ConcatHead
+from rank4class_tf.layers.convolutional_sorter import ConvolutionalSorter
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
 from rank4class_tf.layers.laplace_sorter import LaplaceSorter
 from rank4class_tf.layers.latent_cross_head import LatentCrossHead
+from rank4class_tf.layers.recurrent_sorter import RecurrentSorter
 from rank4class_tf.layers.sampled_scores import SampledScores
+from rank4class_tf.layers.set_sorter import SetSorter
 from rank4class_tf.layers.sigmoid_sorter import SigmoidSorter
 from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
 from rank4class_tf.layers.sparse_dense import SparseDense
 
 __all__ = [
     "ConcatHead",
+    "ConvolutionalSorter",
     "DotProductHead",
     "ExcludeItems",
     "Head",
     "LaplaceSorter",
     "LatentCrossHead",
+    "RecurrentSorter",
     "SampledScores",
+    "SetSorter",
     "SigmoidSorter",
     "SoftRankSorter",
     "Sorter",
@@ -32,7 +40,13 @@ __all__ = [
 _HEADS = _registry.by_snake_case(
     [ConcatHead, DotProductHead, LatentCrossHead, SampledScores], suffix="Head"
 )
-_SORTERS = _registry.by_snake_case(_registry.among(globals(), __all__, Sorter), suffix="Sorter")
+_SORTERS: dict[str, Any] = {
+    **_registry.by_snake_case(_registry.among(globals(), __all__, Sorter), suffix="Sorter"),
+    # With random weights they rank nothing.
+    "convolutional": ConvolutionalSorter.pretrained,
+    "recurrent": RecurrentSorter.pretrained,
+    "set": SetSorter.pretrained,
+}
 
 
 def get_head(identifier, **kwargs):

@@ -1,0 +1,69 @@
+"""RecurrentSorter."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _keras
+from rank4class_tf.layers._learned_sorter import LearnedSorter, count
+from rank4class_tf.ops.lstm import LSTMWeights, bidirectional_lstm
+
+
+@_keras.register
+class RecurrentSorter(LearnedSorter):
+    r"""A bidirectional LSTM that has learned to rank.
+
+    $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{MLP}\left([(A x_i) \odot h_i; x_i]\right), \qquad
+    h = \mathrm{BiLSTM}(x_1, \dots, x_d)$$
+
+    with $x_i$ the sines and cosines of the standardised score. Time is O(d), but one item after
+    the other.
+
+    Source: SoDeep (Engilberge et al. 2019), section 3.1.1; its LSTM is larger, reads the scores as
+    they are, and has a linear projection on top.
+
+    Args:
+        frequencies: how many sines, and how many cosines, are made from a score, >= 1.
+        units: width of the LSTM in each direction, >= 1.
+        trainable: whether the weights are trained with the model that the sorter serves.
+        **kwargs: Keras's own, such as `name`.
+
+    Input: scores `[batch, d]`, and `mask`, booleans `[batch, d]` or None. Output: ranks
+    `[batch, d]`; see `Sorter`. Ranks depend a little on the order in which the items stand.
+
+    Raises:
+        ValueError: if `frequencies` or `units` is not a positive integer.
+
+    Example:
+        >>> sorter = RecurrentSorter.pretrained()
+        >>> sorter(tf.constant([[0.3, 0.1, 0.9, 0.5]])).numpy().round().astype(int)
+        array([[3, 4, 1, 2]])
+    """
+
+    def __init__(
+        self, frequencies: int = 32, units: int = 64, trainable: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(frequencies, units, trainable, **kwargs)
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of each weight."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for direction in ("forward", "backward"):
+            shapes[f"{direction}_kernel"] = (self.num_features, 4 * self.units)
+            shapes[f"{direction}_recurrent_kernel"] = (self.units, 4 * self.units)
+            shapes[f"{direction}_bias"] = (4 * self.units,)
+        return {**shapes, **self.decoder_shapes(2 * self.units, self.num_features)}
+
+    def network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """The formula."""
+        features = self.features(standardized, mask)
+        forward, backward = (
+            LSTMWeights(
+                self.weight(f"{direction}_kernel"),
+                self.weight(f"{direction}_recurrent_kernel"),
+                self.weight(f"{direction}_bias"),
+            )
+            for direction in ("forward", "backward")
+        )
+        states = bidirectional_lstm(features, forward, backward, mask)
+        return 0.5 + count(standardized, mask) * (0.5 + self.decode(features, states))
