@@ -48,7 +48,7 @@ class LearnedSorter(Sorter):
         self.trained = False
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape of each weight; a vector is a bias and starts at zero."""
+        """Name -> shape of each weight."""
         raise NotImplementedError
 
     def network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
@@ -100,12 +100,16 @@ class LearnedSorter(Sorter):
             name: self.add_weight(
                 name=name,
                 shape=shape,
-                initializer="zeros" if len(shape) == 1 else "glorot_uniform",
+                initializer=self.initializer(name),
                 dtype="float32",
             )
             for name, shape in self.weight_shapes().items()
         }
         self.built = True
+
+    def initializer(self, name: str) -> Any:
+        """How a weight starts, as Keras's `add_weight` takes it."""
+        return "zeros" if name.endswith("_bias") else "glorot_uniform"
 
     def weight(self, name: str) -> tf.Tensor:
         """The value of a weight."""
@@ -120,7 +124,7 @@ class LearnedSorter(Sorter):
         return {
             **dense_shapes("gate", num_features, width),
             **dense_shapes("hidden", width + num_features, self.units),
-            **dense_shapes("output", self.units, 1),
+            **dense_shapes("output", self.units + width + num_features, 1),
         }
 
     def decode(self, features: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
@@ -136,7 +140,8 @@ class LearnedSorter(Sorter):
             `[batch, d]`.
         """
         both = tf.concat([self.dense("gate", features) * context, features], axis=2)
-        return self.dense("output", tf.nn.relu(self.dense("hidden", both)))[:, :, 0]
+        hidden = tf.nn.relu(self.dense("hidden", both))
+        return self.dense("output", tf.concat([hidden, both], axis=2))[:, :, 0]
 
     @classmethod
     def pretrained(
