@@ -94,8 +94,9 @@ def training_batch(rng, items, longest, fixed):
     if kind < 0.6:
         length = padded = min(sorting.TEST_LENGTH, longest)
     else:
-        padded = SHORT if kind < 0.8 else longest
-        length = int(rng.integers(2 if padded == SHORT else SHORT + 1, padded + 1))
+        short = kind < 0.8 or longest <= SHORT
+        shortest, padded = (2, min(SHORT, longest)) if short else (SHORT + 1, longest)
+        length = int(rng.integers(shortest, padded + 1))
     if fixed:
         padded = longest
     before = sorting.draw_lists(rng, max(2, round(items / 2 / padded)), length)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf.layers._learned_sorter import LearnedSorter, count, dense_shapes
@@ -15,9 +16,10 @@ class ConvolutionalSorter(LearnedSorter):
     Convolutions of size and stride 2, each with a ReLU beside the mean of the two, bring the list
     down to one vector c, which is held against each item:
 
-    $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{MLP}\left([(A x_i) \odot c; x_i]\right)$$
+    $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{N}\left([(A x_i) \odot c; x_i]\right)$$
 
-    with $x_i$ the sines and cosines of the standardised score.
+    with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
+    shortcut.
 
     Source: SoDeep (Engilberge et al. 2019), section 3.1.1; its network has 8 convolutions with
     batch normalization, reads the scores as they are, and ends with a channel for each item.
@@ -60,6 +62,12 @@ class ConvolutionalSorter(LearnedSorter):
         for i in range(self._halvings):
             shapes |= dense_shapes(f"convolution_{i}", 2 * self.units, self.units)
         return {**shapes, **self.decoder_shapes(self.units, self.num_features)}
+
+    def initializer(self, name: str) -> Any:
+        """The way down starts near a mean of the list."""
+        if name.startswith("convolution_") and name.endswith("_kernel"):
+            return keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
+        return super().initializer(name)
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula."""

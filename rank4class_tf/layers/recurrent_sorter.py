@@ -15,10 +15,11 @@ from rank4class_tf.ops.lstm import LSTMWeights, bidirectional_lstm
 class RecurrentSorter(LearnedSorter):
     r"""A bidirectional LSTM that has learned to rank.
 
-    $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{MLP}\left([(A x_i) \odot h_i; x_i]\right), \qquad
+    $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{N}\left([(A x_i) \odot h_i; x_i]\right), \qquad
     h = \mathrm{BiLSTM}(x_1, \dots, x_d)$$
 
-    with $x_i$ the sines and cosines of the standardised score. Before training the states are about
+    with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
+    shortcut. Before training the states are about
     means of random features over the items read so far, which learns several times faster than
     gates at random. Time is O(d), but one item after the other.
 

@@ -17,12 +17,13 @@ _TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
 class SetSorter(LearnedSorter):
     r"""A network on sets that has learned to correct soft ranks.
 
-    $$f(s)_i = \pi_{T_2}(i) + \mathrm{MLP}\left([(A x_i) \odot c; x_i]\right), \qquad
+    $$f(s)_i = \pi_{T_2}(i) + \mathrm{N}\left([(A x_i) \odot c; x_i]\right), \qquad
     c = \frac{1}{d} \sum_j \mathrm{MLP}(x_j)$$
 
     with $x_i$ the sines and cosines of the standardised score and the differences of its soft
-    ranks $\pi_T$ by the Laplace distribution at four temperatures (`LaplaceSorter`).
-    Whatever the order of the items, each gets the same rank. Time is O(d log d).
+    ranks $\pi_T$ by the Laplace distribution at four temperatures (`LaplaceSorter`), and N a hidden
+    layer with a linear shortcut. Whatever the order of the items, each gets the same rank. Time is
+    O(d log d).
 
     Source: DeepSets (Zaheer et al. 2017) in place of SoDeep's networks (Engilberge et al. 2019).
 
