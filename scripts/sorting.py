@@ -40,9 +40,9 @@ def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
     place = np.arange(length)
     first = place < rng.integers(1, length + 1, size=count)[:, None]
     start, end = rng.random((2, count, 1))
-    shuffled = rng.random((count, length))
+    keys = rng.random((count, length))
     # Of the mixed kind the first s items are a shuffle of s steps, so these sort before the rest.
-    shuffled = np.argsort(np.where((kinds == 8) & ~first, 2, shuffled), axis=1)
+    shuffled = np.argsort(np.where((kinds == 8) & ~first, 2, keys), axis=1)
     steps = np.where(kinds == 8, first.sum(axis=1, keepdims=True), length)
     spaced = start + (end - start) * np.where((kinds == 5) | (kinds == 8), shuffled, place) / steps
     rising = np.linspace(-1, 1, length)

@@ -210,8 +210,8 @@ class LearnedSorter(Sorter):
         if file.suffix != ".npz":
             raise ValueError(f"`path` must end in .npz. Received: path={os.fspath(path)!r}.")
         description = {"sorter": type(self).__name__, "config": self._network_config()}
-        values = {name: np.asarray(weight) for name, weight in self._of_name.items()}
-        np.savez(file, description=np.array(json.dumps(description)), **values)
+        arrays: dict[str, Any] = {name: x.numpy() for name, x in self._of_name.items()}
+        np.savez(file, description=np.array(json.dumps(description)), **arrays)
         checksum = hashlib.sha256(file.read_bytes()).hexdigest()
         full_card = {**description, "sha256": checksum, **card}
         file.with_suffix(".json").write_text(json.dumps(full_card, indent=2) + "\n")

@@ -63,7 +63,7 @@ class RecurrentSorter(LearnedSorter):
         if name.endswith("ward_kernel"):
             return _kernel_of_running_means
         if name.endswith("ward_recurrent_kernel"):
-            return keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform")
+            return _weak()
         if name.endswith("ward_bias"):
             return _bias_of_running_means
         return super().initializer(name)
@@ -83,18 +83,18 @@ class RecurrentSorter(LearnedSorter):
         return 0.5 + count(standardized, mask) * (0.5 + self.decode(features, states))
 
 
+def _weak():
+    return keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform")
+
+
 def _kernel_of_running_means(shape, dtype=None):
     """Input gates of 1 / (d + 1), by the last feature, the logarithm of d over 5."""
     features, units = shape[0], shape[1] // 4
-    gates = keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform")
-    contents = keras.initializers.RandomNormal(stddev=math.sqrt(2 / features))
     of_log_count = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
-    input_gates = gates((features, units), "float32") * (1 - tf.abs(of_log_count) / 5)
-    parts = [
-        input_gates + of_log_count,
-        gates((features, 2 * units), "float32"),
-        contents((features, units), "float32"),
-    ]
+    input_gates = _weak()((features, units), "float32") * (1 + of_log_count / 5) + of_log_count
+    other_gates = _weak()((features, 2 * units), "float32")
+    contents = keras.initializers.RandomNormal(stddev=math.sqrt(2 / features))
+    parts = [input_gates, other_gates, contents((features, units), "float32")]
     return tf.cast(tf.concat(parts, axis=1), dtype or tf.float32)
 
 
