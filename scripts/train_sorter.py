@@ -29,7 +29,7 @@ from tensorflow import keras
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from rank4class_tf import _keras, layers
+from rank4class_tf import _files, _keras, layers
 from scripts import sorting
 
 SORTERS = {
@@ -184,9 +184,8 @@ class Trainer:
     def save(self, path, settings):
         """Writes all of the state; an interruption leaves the file that was there."""
         arrays = {f"variable_{i}": x.numpy() for i, x in enumerate(self.variables)}
-        new = path.with_suffix(".new.npz")
-        np.savez(new, settings=json.dumps(settings), elapsed=self.elapsed, **arrays)
-        new.replace(path)
+        with _files.replacing(path) as temporary:
+            np.savez(temporary, settings=json.dumps(settings), elapsed=self.elapsed, **arrays)
 
     def restore(self, path, settings):
         """Takes the state from a file of `save` that had the same settings."""

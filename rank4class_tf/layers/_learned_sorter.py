@@ -10,10 +10,12 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _registry
+from rank4class_tf import _checks, _files, _registry
 from rank4class_tf.layers._sorter import Sorter
-from rank4class_tf.ops.standardize import standardize
+from rank4class_tf.ops.ranking.standardize import standardize
 
+# Stands for the file that comes with the package, wherever that is.
+_SHIPPED_NAME = "shipped"
 _SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "weights"
 
 
@@ -45,7 +47,8 @@ class LearnedSorter(Sorter):
         super().__init__(trainable=trainable, **kwargs)
         self.frequencies = _checks.positive_int("frequencies", frequencies)
         self.units = _checks.positive_int("units", units)
-        self.trained = False
+        self._trained = False
+        self._weights_file: str | None = None
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of each weight."""
@@ -83,7 +86,7 @@ class LearnedSorter(Sorter):
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula."""
-        if not (self.trained or self.trainable):
+        if not (self._trained or self.trainable):
             name = type(self).__name__
             warnings.warn(
                 f"{name} has random weights, so its ranks mean nothing. Take {name}.pretrained(), "
@@ -163,11 +166,8 @@ class LearnedSorter(Sorter):
             ValueError: if the file is of another kind of sorter or is not the one that its card
                 describes.
         """
-        file = (
-            _SHIPPED / f"{_registry.snake_case(cls.__name__)}.npz"
-            if path is None
-            else pathlib.Path(path)
-        )
+        shipped = _SHIPPED / f"{_registry.snake_case(cls.__name__)}.npz"
+        file = shipped if path is None else pathlib.Path(path)
         content = file.read_bytes()
         card = file.with_suffix(".json")
         if card.exists():
@@ -190,7 +190,8 @@ class LearnedSorter(Sorter):
         sorter.build((None, None))
         for name, weight in sorter._of_name.items():
             weight.assign(values[name])
-        sorter.trained = True
+        sorter._trained = True
+        sorter._weights_file = _SHIPPED_NAME if path is None else os.fspath(path)
         return sorter
 
     def save_pretrained(self, path: str | os.PathLike, **card: Any) -> None:
@@ -211,27 +212,46 @@ class LearnedSorter(Sorter):
             raise ValueError(f"`path` must end in .npz. Received: path={os.fspath(path)!r}.")
         description = {"sorter": type(self).__name__, "config": self._network_config()}
         arrays: dict[str, Any] = {name: x.numpy() for name, x in self._of_name.items()}
-        np.savez(file, description=np.array(json.dumps(description)), **arrays)
+        card_file = file.with_suffix(".json")
+        card_file.unlink(missing_ok=True)  # It describes the file that is replaced.
+        with _files.replacing(file) as temporary:
+            np.savez(temporary, description=np.array(json.dumps(description)), **arrays)
         checksum = hashlib.sha256(file.read_bytes()).hexdigest()
         full_card = {**description, "sha256": checksum, **card}
-        file.with_suffix(".json").write_text(json.dumps(full_card, indent=2) + "\n")
+        _files.write_text(card_file, json.dumps(full_card, indent=2) + "\n")
 
     def _network_config(self):
-        keras_own = {"name", "trainable", "dtype", "trained"}
+        keras_own = {"name", "trainable", "dtype", "weights_file"}
         return {name: x for name, x in self.get_config().items() if name not in keras_own}
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments, and whether the weights are trained ones."""
-        return {**super().get_config(), "trained": self.trained or self.trainable}
+        """Returns the constructor arguments, and the file that the weights came from."""
+        return {**super().get_config(), "weights_file": self._weights_file}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The sorter that `get_config` describes, with weights yet to be loaded."""
+        """The sorter that `get_config` describes, with the weights of its file if that exists.
+
+        A loss that is saved with a model saves configurations alone.
+        """
         config = dict(config)
-        trained = config.pop("trained")
-        sorter = cls(**config)
-        sorter.trained = trained
-        return sorter
+        file = config.pop("weights_file")
+        if file is None or not (file == _SHIPPED_NAME or os.path.exists(file)):
+            sorter = cls(**config)
+            sorter._weights_file = file
+            return sorter
+        own = {name: config[name] for name in ("name", "trainable", "dtype") if name in config}
+        return cls.pretrained(None if file == _SHIPPED_NAME else file, **own)
+
+    def set_weights(self, weights: Any) -> None:
+        """Keras's own; the sorter counts as trained."""
+        super().set_weights(weights)
+        self._trained = True
+
+    def load_own_variables(self, store: Any) -> None:
+        """Keras's own; the sorter counts as trained."""
+        super().load_own_variables(store)
+        self._trained = True
 
 
 def dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:

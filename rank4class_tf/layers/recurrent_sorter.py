@@ -8,7 +8,7 @@ from tensorflow import keras
 
 from rank4class_tf import _keras
 from rank4class_tf.layers._learned_sorter import LearnedSorter, count
-from rank4class_tf.ops.lstm import LSTMWeights, bidirectional_lstm
+from rank4class_tf.ops.ranking.lstm import LSTMWeights, bidirectional_lstm
 
 
 @_keras.register

@@ -53,20 +53,6 @@ def ranks_and_gradient(sorter, scores, mask=None, **kwargs):
     return np.asarray(ranks), np.asarray(tf.cast(gradient, tf.float32))
 
 
-@pytest.mark.parametrize("cls", [layers.RecurrentSorter, layers.SetSorter])
-def test_masked_items_are_as_if_left_out(cls, rng):
-    sorter = small(cls)
-    scores = rng.standard_normal((5, LENGTH)).astype(np.float32)
-    mask = rng.random((5, LENGTH)) < 0.6
-    mask[:, 1] = True
-    filled = np.where(mask, scores, rng.choice([np.nan, np.inf, -1e15, 0], scores.shape))
-    found, _ = ranks_and_gradient(sorter, filled.astype(np.float32), tf.constant(mask))
-    assert (found[~mask] == 0).all()
-    for row, here in enumerate(mask):
-        shorter = sorter(tf.constant(scores[row : row + 1, here]))[0]
-        np.testing.assert_allclose(found[row, here], shorter, atol=1e-4)
-
-
 @every_sorter
 def test_place_and_value_of_masked_items_change_nothing(cls, rng):
     sorter = small(cls)
@@ -92,66 +78,15 @@ def test_location_and_scale_change_nothing(cls, rng):
     np.testing.assert_allclose(8 * of_others, gradient, atol=1e-3)
 
 
-@every_sorter
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_extremes(cls, dtype):
-    dtype = tf.as_dtype(dtype)
-    rows = [
-        [0, 0, 0, 0, 0, 0],
-        [3, 3, 3, 3, 3, 3],
-        [1, 1, 1, 1, 1, 2],
-        [6e4, -6e4, 0, 0, 1, 2],
-        [float("inf"), float("-inf"), 0, 0, 1, 2],
-    ]
-    if dtype != tf.float16:
-        rows += [[1e15, -1e15, 0, 0, 1, 2], [1e15] * 6, [1e-30, -1e-30, 0, 0, 0, 0]]
-    mask = np.ones((len(rows), LENGTH), bool)
-    mask[0] = False
-    for m in (None, tf.constant(mask)):
-        ranks, gradient = ranks_and_gradient(small(cls), tf.constant(rows, dtype), m)
-        assert ranks.dtype == (np.float64 if dtype == tf.float64 else np.float32)
-        assert np.isfinite(ranks).all() and np.isfinite(gradient).all()
-
-
-@pytest.mark.parametrize("cls", [layers.RecurrentSorter, layers.SetSorter])
-def test_one_item(cls):
-    ranks, gradient = ranks_and_gradient(small(cls), tf.constant([[7.0], [1e15]]))
-    assert np.isfinite(ranks).all() and gradient.tolist() == [[0], [0]]
-
-
-@every_sorter
-def test_nan_stays_in_its_list(cls):
-    scores = np.arange(12, dtype=np.float32).reshape(2, LENGTH)
-    scores[0, 2] = np.nan
-    ranks, _ = ranks_and_gradient(small(cls), scores)
-    assert np.isnan(ranks[0]).all() and np.isfinite(ranks[1]).all()
-
-
-def test_order_changes_nothing_for_sets(rng):
-    sorter = small(layers.SetSorter)
+def test_lstm_compiled_without_the_batch_size(rng):
+    """As Keras's `fit` with `jit_compile=True` traces a loss."""
+    sorter = small(layers.RecurrentSorter)
     scores = rng.standard_normal((3, LENGTH)).astype(np.float32)
-    order = rng.permutation(LENGTH)
-    np.testing.assert_allclose(
-        sorter(scores[:, order]), sorter(scores).numpy()[:, order], atol=1e-5
-    )
-
-
-@every_sorter
-def test_compiled(cls, rng):
-    sorter = small(cls)
-    scores = rng.standard_normal((3, LENGTH)).astype(np.float32)
-    some = tf.constant(rng.random((3, LENGTH)) < 0.7)
-    unknown_batch = [tf.TensorSpec([None, LENGTH])]
-    unknown_length = [tf.TensorSpec([None, None])]
-    for mask, kwargs in (
-        (None, {"input_signature": unknown_batch, "jit_compile": True}),
-        (some, {"jit_compile": True}),
-        (some, {"input_signature": unknown_length}),
-    ):
-        expected = ranks_and_gradient(sorter, scores, mask)
-        ranks, gradient = ranks_and_gradient(sorter, scores, mask, **kwargs)
-        np.testing.assert_allclose(ranks, expected[0], rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(gradient, expected[1], rtol=1e-4, atol=1e-4)
+    signature = [tf.TensorSpec([None, LENGTH])]
+    expected = ranks_and_gradient(sorter, scores)
+    found = ranks_and_gradient(sorter, scores, input_signature=signature, jit_compile=True)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-4)
 
 
 def test_convolutions_against_keras(rng):
@@ -237,6 +172,26 @@ def test_fine_tuning_in_a_saved_model(cls, tmp_path, rng):
             loaded = keras.models.load_model(tmp_path / "model.keras")
         assert bool(loaded.layers[-1].trainable_weights) == trainable
         np.testing.assert_allclose(loaded(scores), model(scores), rtol=1e-6)
+
+
+@every_sorter
+def test_configuration_leads_to_the_weights(cls, tmp_path, rng):
+    """A saved loss has nothing but the configuration of its sorter."""
+    path = tmp_path / "mine.npz"
+    small(cls).save_pretrained(path)
+    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    mine = cls.pretrained(path, name="mine")
+    copy = cls.from_config(mine.get_config())
+    assert copy.get_config() == mine.get_config()
+    np.testing.assert_array_equal(copy(scores), mine(scores))
+    path.unlink()
+    with pytest.warns(UserWarning, match="random weights"):
+        cls.from_config(mine.get_config())(scores)
+    config = cls.pretrained().get_config()
+    assert config["weights_file"] == "shipped"
+    shipped = cls.from_config(config)
+    for found, expected in zip(shipped.get_weights(), cls.pretrained().get_weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @every_sorter

@@ -59,7 +59,7 @@ def bidirectional_lstm(
         written = of_front.write(t, first[0]), of_end.write(t, second[0])
         return t + 1, (first[0], second[0]), (first[1], second[1]), written
 
-    zeros = tf.zeros_like(from_front[0, :, :units])
+    zeros = tf.zeros_like(tf.reduce_sum(inputs, axis=1)[:, :1] * forward.bias[:units])
     arrays = tuple(
         tf.TensorArray(inputs.dtype, length, element_shape=zeros.shape) for _ in range(2)
     )
