@@ -14,6 +14,8 @@ from rank4class_tf import _checks, _files, _registry
 from rank4class_tf.layers._sorter import Sorter
 from rank4class_tf.ops.ranking.standardize import standardize
 
+# The sharper, the less it changes, and the smaller the slope beyond the ends.
+_BEND = 5.0
 # Stands for the file that comes with the package, wherever that is.
 _SHIPPED_NAME = "shipped"
 _SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "weights"
@@ -24,7 +26,7 @@ class LearnedSorter(Sorter):
 
     They see the scores of a list without location and scale, and sines and cosines of them. So the
     ranks of $a s + b$ are those of s for all a > 0; two items, of which then only the order is
-    left, have no gradient.
+    left, have no gradient. Ranks lie between 1/2 and d + 1/2: what a loss divides by is not 0.
 
     A sorter has random weights until they are loaded or trained, and warns if it is used with
     them. It is frozen unless `trainable` is asked for. There is no dropout and no batch
@@ -94,7 +96,8 @@ class LearnedSorter(Sorter):
                 stacklevel=2,
             )
         standardized = tf.cast(standardize(scores, mask), tf.float32)
-        return tf.cast(self.network(standardized, mask), scores.dtype)
+        ranks = _within_half_a_rank(self.network(standardized, mask), count(standardized, mask))
+        return tf.cast(ranks, scores.dtype)
 
     def build(self, input_shape: Any) -> None:
         """Makes the weights."""
@@ -263,3 +266,9 @@ def count(standardized, mask):
     """How many items count, float32 `[batch, 1]`, at least 1."""
     present = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
     return tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
+
+
+def _within_half_a_rank(ranks, num_items):
+    """Bends what goes beyond 1 and d; what lies between stays but for a hundredth of a rank."""
+    ranks = 0.5 + tf.math.softplus(_BEND * (ranks - 0.5)) / _BEND
+    return num_items + 0.5 - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND
