@@ -1,5 +1,7 @@
 """Keras layers: heads that score classes, what goes around them, and differentiable sorters."""
 
+from typing import Any
+
 from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._sorter import Sorter
@@ -7,7 +9,11 @@ from rank4class_tf.layers.bilinear_head import BilinearHead
 from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
 from rank4class_tf.layers.companion import Companion
 from rank4class_tf.layers.concat_head import ConcatHead
+<<<<<<< HEAD
 from rank4class_tf.layers.cosine_head import CosineHead
+=======
+from rank4class_tf.layers.convolutional_sorter import ConvolutionalSorter
+>>>>>>> sorters-learned
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
 from rank4class_tf.layers.interactions import (
@@ -21,7 +27,9 @@ from rank4class_tf.layers.interactions import (
 )
 from rank4class_tf.layers.laplace_sorter import LaplaceSorter
 from rank4class_tf.layers.latent_cross_head import LatentCrossHead
+from rank4class_tf.layers.recurrent_sorter import RecurrentSorter
 from rank4class_tf.layers.sampled_scores import SampledScores
+from rank4class_tf.layers.set_sorter import SetSorter
 from rank4class_tf.layers.sigmoid_sorter import SigmoidSorter
 from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
 from rank4class_tf.layers.sparse_dense import SparseDense
@@ -34,9 +42,13 @@ __all__ = [
     "Classes",
     "Companion",
     "ConcatHead",
+<<<<<<< HEAD
     "ConcatInteraction",
     "CosineHead",
     "CosineInteraction",
+=======
+    "ConvolutionalSorter",
+>>>>>>> sorters-learned
     "DotProductHead",
     "DotProductInteraction",
     "EncodedClasses",
@@ -45,8 +57,13 @@ __all__ = [
     "LaplaceSorter",
     "Interaction",
     "LatentCrossHead",
+<<<<<<< HEAD
     "LatentCrossInteraction",
+=======
+    "RecurrentSorter",
+>>>>>>> sorters-learned
     "SampledScores",
+    "SetSorter",
     "SigmoidSorter",
     "SoftRankSorter",
     "Sorter",
@@ -60,7 +77,13 @@ _HEADS = _registry.by_snake_case(
     [BilinearHead, ConcatHead, CosineHead, DotProductHead, LatentCrossHead, SampledScores],
     suffix="Head",
 )
-_SORTERS = _registry.by_snake_case(_registry.among(globals(), __all__, Sorter), suffix="Sorter")
+_SORTERS: dict[str, Any] = {
+    **_registry.by_snake_case(_registry.among(globals(), __all__, Sorter), suffix="Sorter"),
+    # With random weights they rank nothing.
+    "convolutional": ConvolutionalSorter.pretrained,
+    "recurrent": RecurrentSorter.pretrained,
+    "set": SetSorter.pretrained,
+}
 
 
 def get_head(identifier, **kwargs):

@@ -175,6 +175,15 @@ SORTERS = [
     SorterCase("laplace", lambda **kw: r4c.layers.LaplaceSorter(0.3, **kw)),
     SorterCase("sigmoid", lambda **kw: r4c.layers.SigmoidSorter(0.2, **kw)),
     SorterCase("soft_rank", lambda **kw: r4c.layers.SoftRankSorter(0.5, **kw)),
+    SorterCase("set", r4c.layers.SetSorter.pretrained, exact=False),
+    SorterCase("recurrent", r4c.layers.RecurrentSorter.pretrained, exact=False, equivariant=False),
+    SorterCase(
+        "convolutional",
+        r4c.layers.ConvolutionalSorter.pretrained,
+        exact=False,
+        equivariant=False,
+        length=100,
+    ),
 ]
 
 

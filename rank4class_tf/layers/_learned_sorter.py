@@ -1,0 +1,274 @@
+"""What the learned sorters share: features of scores, weights, files of weights and warnings."""
+
+import hashlib
+import json
+import os
+import pathlib
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _files, _registry
+from rank4class_tf.layers._sorter import Sorter
+from rank4class_tf.ops.ranking.standardize import standardize
+
+# The sharper, the less it changes, and the smaller the slope beyond the ends.
+_BEND = 5.0
+# Stands for the file that comes with the package, wherever that is.
+_SHIPPED_NAME = "shipped"
+_SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "weights"
+
+
+class LearnedSorter(Sorter):
+    """Base of the sorters that are trained on lists and their exact ranks.
+
+    They see the scores of a list without location and scale, and sines and cosines of them. So the
+    ranks of $a s + b$ are those of s for all a > 0; two items, of which then only the order is
+    left, have no gradient. Ranks lie between 1/2 and d + 1/2: what a loss divides by is not 0.
+
+    A sorter has random weights until they are loaded or trained, and warns if it is used with
+    them. It is frozen unless `trainable` is asked for. There is no dropout and no batch
+    normalization: training and inference mode are the same.
+
+    A subclass names its weights in `weight_shapes` and is its formula, `network`.
+    """
+
+    def __init__(
+        self, frequencies: int, units: int, trainable: bool = False, **kwargs: Any
+    ) -> None:
+        """Args shared by all learned sorters.
+
+        Args:
+            frequencies: how many sines, and how many cosines, are made from a score, >= 1.
+            units: width of the network, >= 1.
+            trainable: whether the sorter's weights are trained.
+            **kwargs: Keras's own, such as `name`.
+        """
+        super().__init__(trainable=trainable, **kwargs)
+        self.frequencies = _checks.positive_int("frequencies", frequencies)
+        self.units = _checks.positive_int("units", units)
+        self._trained = False
+        self._weights_file: str | None = None
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of each weight."""
+        raise NotImplementedError
+
+    def network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """The formula.
+
+        Args:
+            standardized: scores without location and scale, float32 `[batch, d]`, 0 where masked.
+            mask: booleans `[batch, d]` or None.
+
+        Returns:
+            Ranks, float32 `[batch, d]`, anything finite where masked.
+        """
+        raise NotImplementedError
+
+    @property
+    def num_features(self) -> int:
+        """Features of an item: its score, sines and cosines of it, and the length of the list."""
+        return 2 * self.frequencies + 2
+
+    def features(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """What the network sees of each item, `[batch, d, num_features]`."""
+        angles = standardized[:, :, None] * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
+        log_count = tf.math.log(count(standardized, mask)) / 5  # About 1 for 100 items.
+        parts = [
+            standardized[:, :, None],
+            tf.sin(angles),
+            tf.cos(angles),
+            (log_count * tf.ones_like(standardized))[:, :, None],
+        ]
+        features = tf.concat(parts, axis=2)
+        return features if mask is None else features * tf.cast(mask, tf.float32)[:, :, None]
+
+    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """The formula."""
+        if not (self._trained or self.trainable):
+            name = type(self).__name__
+            warnings.warn(
+                f"{name} has random weights, so its ranks mean nothing. Take {name}.pretrained(), "
+                "or train one with scripts/train_sorter.py.",
+                stacklevel=2,
+            )
+        standardized = tf.cast(standardize(scores, mask), tf.float32)
+        ranks = _within_half_a_rank(self.network(standardized, mask), count(standardized, mask))
+        return tf.cast(ranks, scores.dtype)
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the weights."""
+        del input_shape
+        self._of_name = {
+            name: self.add_weight(
+                name=name,
+                shape=shape,
+                initializer=self.initializer(name),
+                dtype="float32",
+            )
+            for name, shape in self.weight_shapes().items()
+        }
+        self.built = True
+
+    def initializer(self, name: str) -> Any:
+        """How a weight starts, as Keras's `add_weight` takes it."""
+        return "zeros" if name.endswith("_bias") else "glorot_uniform"
+
+    def weight(self, name: str) -> tf.Tensor:
+        """The value of a weight."""
+        return tf.convert_to_tensor(self._of_name[name])
+
+    def dense(self, name: str, inputs: tf.Tensor) -> tf.Tensor:
+        """Inputs times the weight `<name>_kernel`, plus `<name>_bias`."""
+        return inputs @ self.weight(f"{name}_kernel") + self.weight(f"{name}_bias")
+
+    def decoder_shapes(self, width: int, num_features: int) -> dict[str, tuple[int, ...]]:
+        """The weights that `decode` takes for a context of that width."""
+        return {
+            **dense_shapes("gate", num_features, width),
+            **dense_shapes("hidden", width + num_features, self.units),
+            **dense_shapes("output", self.units + width + num_features, 1),
+        }
+
+    def decode(self, features: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+        """A number for each item from what is known of the list and of the item.
+
+        The product of both is what a series of the list's distribution, taken at an item, needs.
+
+        Args:
+            features: of the items, `[batch, d, number of features]`.
+            context: of the list, `[batch, d or 1, width]`.
+
+        Returns:
+            `[batch, d]`.
+        """
+        both = tf.concat([self.dense("gate", features) * context, features], axis=2)
+        hidden = tf.nn.relu(self.dense("hidden", both))
+        return self.dense("output", tf.concat([hidden, both], axis=2))[:, :, 0]
+
+    @classmethod
+    def pretrained(
+        cls, path: str | os.PathLike | None = None, trainable: bool = False, **kwargs: Any
+    ) -> Self:
+        """A sorter with trained weights.
+
+        Args:
+            path: a file that `save_pretrained` or scripts/train_sorter.py wrote; None means the one
+                that comes with the package.
+            trainable: whether the weights are trained further; frozen if not.
+            **kwargs: Keras's own, such as `name`.
+
+        Returns:
+            The sorter.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if the file is of another kind of sorter or is not the one that its card
+                describes.
+        """
+        shipped = _SHIPPED / f"{_registry.snake_case(cls.__name__)}.npz"
+        file = shipped if path is None else pathlib.Path(path)
+        content = file.read_bytes()
+        card = file.with_suffix(".json")
+        if card.exists():
+            expected = json.loads(card.read_text())["sha256"]
+            found = hashlib.sha256(content).hexdigest()
+            if found != expected:
+                raise ValueError(
+                    f"`path` must be the file that {card.name} describes, with the SHA-256 "
+                    f"{expected}. Received: path={os.fspath(file)!r} with {found}."
+                )
+        with np.load(file, allow_pickle=False) as arrays:
+            description = json.loads(str(arrays["description"]))
+            values = {name: arrays[name] for name in arrays.files if name != "description"}
+        if description["sorter"] != cls.__name__:
+            raise ValueError(
+                f"`path` must be a file of a {cls.__name__}. "
+                f"Received: one of a {description['sorter']}."
+            )
+        sorter = cls(**description["config"], trainable=trainable, **kwargs)
+        sorter.build((None, None))
+        for name, weight in sorter._of_name.items():
+            weight.assign(values[name])
+        sorter._trained = True
+        sorter._weights_file = _SHIPPED_NAME if path is None else os.fspath(path)
+        return sorter
+
+    def save_pretrained(self, path: str | os.PathLike, **card: Any) -> None:
+        """Writes the weights to a file that `pretrained` reads, and a card beside it.
+
+        The file is NumPy's .npz, the same for Keras 2 and Keras 3. The card has its name, with the
+        ending .json.
+
+        Args:
+            path: the file, which ends in .npz.
+            **card: what the card says besides the sorter's configuration and the checksum.
+
+        Raises:
+            ValueError: if `path` does not end in .npz.
+        """
+        file = pathlib.Path(path)
+        if file.suffix != ".npz":
+            raise ValueError(f"`path` must end in .npz. Received: path={os.fspath(path)!r}.")
+        description = {"sorter": type(self).__name__, "config": self._network_config()}
+        arrays: dict[str, Any] = {name: x.numpy() for name, x in self._of_name.items()}
+        card_file = file.with_suffix(".json")
+        card_file.unlink(missing_ok=True)  # It describes the file that is replaced.
+        with _files.replacing(file) as temporary:
+            np.savez(temporary, description=np.array(json.dumps(description)), **arrays)
+        checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+        full_card = {**description, "sha256": checksum, **card}
+        _files.write_text(card_file, json.dumps(full_card, indent=2) + "\n")
+
+    def _network_config(self):
+        keras_own = {"name", "trainable", "dtype", "weights_file"}
+        return {name: x for name, x in self.get_config().items() if name not in keras_own}
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments, and the file that the weights came from."""
+        return {**super().get_config(), "weights_file": self._weights_file}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The sorter that `get_config` describes, with the weights of its file if that exists.
+
+        A loss that is saved with a model saves configurations alone.
+        """
+        config = dict(config)
+        file = config.pop("weights_file")
+        if file is None or not (file == _SHIPPED_NAME or os.path.exists(file)):
+            sorter = cls(**config)
+            sorter._weights_file = file
+            return sorter
+        own = {name: config[name] for name in ("name", "trainable", "dtype") if name in config}
+        return cls.pretrained(None if file == _SHIPPED_NAME else file, **own)
+
+    def set_weights(self, weights: Any) -> None:
+        """Keras's own; the sorter counts as trained."""
+        super().set_weights(weights)
+        self._trained = True
+
+    def load_own_variables(self, store: Any) -> None:
+        """Keras's own; the sorter counts as trained."""
+        super().load_own_variables(store)
+        self._trained = True
+
+
+def dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    """The weights that `LearnedSorter.dense` takes."""
+    return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
+
+
+def count(standardized, mask):
+    """How many items count, float32 `[batch, 1]`, at least 1."""
+    present = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
+    return tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
+
+
+def _within_half_a_rank(ranks, num_items):
+    """Bends what goes beyond 1 and d; what lies between stays but for a hundredth of a rank."""
+    ranks = 0.5 + tf.math.softplus(_BEND * (ranks - 0.5)) / _BEND
+    return num_items + 0.5 - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND

@@ -1,0 +1,71 @@
+"""A bidirectional LSTM that passes over masked items."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class LSTMWeights(NamedTuple):
+    """Weights of one direction: `[features, 4 units]`, `[units, 4 units]` and `[4 units]`."""
+
+    kernel: tf.Tensor
+    recurrent_kernel: tf.Tensor
+    bias: tf.Tensor
+
+
+def bidirectional_lstm(
+    inputs: tf.Tensor, forward: LSTMWeights, backward: LSTMWeights, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    r"""States of two LSTMs, one that reads from the front and one that reads from the end.
+
+    $$c_t = \sigma(f_t + 1) c_{t-1} + \sigma(i_t) \tanh(g_t), \qquad
+    h_t = \sigma(o_t) \tanh(c_t), \qquad [i, f, o, g]_t = W x_t + U h_{t-1} + b$$
+
+    A masked item leaves the state as it was, so that the others get what they get without it.
+    Keras's layer asks for masked items at the end, and for other kernels on a GPU.
+
+    Source: Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias
+    starts at 1 (Jozefowicz et al. 2015).
+
+    Args:
+        inputs: `[batch, d, features]`, finite also where masked.
+        forward: the weights of the direction from the front.
+        backward: those of the other one.
+        mask: booleans `[batch, d]`; None means that all items count.
+
+    Returns:
+        `[batch, d, 2 units]`.
+    """
+    length = inputs.shape[1] or tf.shape(inputs)[1]
+    units = forward.recurrent_kernel.shape[0]
+    # One product for all items; only that with the state needs its turn.
+    from_front = tf.transpose(inputs @ forward.kernel + forward.bias, [1, 0, 2])
+    from_end = tf.transpose(inputs @ backward.kernel + backward.bias, [1, 0, 2])[::-1]
+    present = None if mask is None else tf.transpose(mask)[:, :, None]
+
+    def step(gates, recurrent_kernel, state, cell, present):
+        i, f, o, g = tf.split(gates + state @ recurrent_kernel, 4, axis=1)
+        new_cell = tf.sigmoid(f + 1) * cell + tf.sigmoid(i) * tf.tanh(g)
+        new_state = tf.sigmoid(o) * tf.tanh(new_cell)
+        if present is None:
+            return new_state, new_cell
+        return tf.where(present, new_state, state), tf.where(present, new_cell, cell)
+
+    def body(t, states, cells, states_so_far):
+        here = (None, None) if present is None else (present[t], present[length - 1 - t])
+        first = step(from_front[t], forward.recurrent_kernel, states[0], cells[0], here[0])
+        second = step(from_end[t], backward.recurrent_kernel, states[1], cells[1], here[1])
+        of_front, of_end = states_so_far
+        written = of_front.write(t, first[0]), of_end.write(t, second[0])
+        return t + 1, (first[0], second[0]), (first[1], second[1]), written
+
+    zeros = tf.zeros_like(tf.reduce_sum(inputs, axis=1)[:, :1] * forward.bias[:units])
+    arrays = tuple(
+        tf.TensorArray(inputs.dtype, length, element_shape=zeros.shape) for _ in range(2)
+    )
+    start = (0, (zeros, zeros), (zeros, zeros), arrays)
+    *_, (of_front, of_end) = tf.while_loop(
+        lambda t, *_: t < length, body, start, maximum_iterations=length
+    )
+    both = [of_front.stack(), of_end.stack()[::-1]]
+    return tf.transpose(tf.concat(both, axis=2), [1, 0, 2])

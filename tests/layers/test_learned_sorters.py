@@ -1,0 +1,225 @@
+"""The learned sorters: networks with random weights, files of weights, and the shipped weights."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers
+from scripts import sorting
+
+LENGTH = 6
+SMALL = {
+    layers.RecurrentSorter: {"frequencies": 2, "units": 3},
+    layers.ConvolutionalSorter: {"length": LENGTH, "frequencies": 2, "units": 3},
+    layers.SetSorter: {"frequencies": 2, "units": 3},
+}
+# Mean error over d that the shipped weights keep on every part of the test lists, by length.
+ERRORS = {
+    layers.RecurrentSorter: {10: 0.02, 100: 0.008, 300: 0.015},
+    layers.ConvolutionalSorter: {100: 0.014},
+    layers.SetSorter: {10: 0.01, 100: 0.0025, 300: 0.005},
+}
+
+every_sorter = pytest.mark.parametrize("cls", SMALL, ids=lambda cls: cls.__name__)
+
+
+def small(cls, **kwargs):
+    """A sorter with random weights, biases too."""
+    sorter = cls(**SMALL[cls], **{"trainable": True, **kwargs})
+    sorter.build((None, LENGTH))
+    rng = np.random.default_rng(1)
+    sorter.set_weights([rng.normal(0, 0.5, x.shape) for x in sorter.get_weights()])
+    return sorter
+
+
+def ranks_and_gradient(sorter, scores, mask=None, **kwargs):
+    """Ranks, and the gradient of a sum of them in which no two weigh the same."""
+
+    def run(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            ranks = sorter(scores, mask=mask)
+            weights = tf.range(1.0, tf.shape(scores)[1] + 1)
+            value = tf.reduce_sum(tf.cast(ranks, tf.float32) * weights)
+        return ranks, tape.gradient(value, scores)
+
+    if kwargs:
+        run = tf.function(run, **kwargs)
+    ranks, gradient = run(tf.convert_to_tensor(scores))
+    return np.asarray(ranks), np.asarray(tf.cast(gradient, tf.float32))
+
+
+@every_sorter
+def test_place_and_value_of_masked_items_change_nothing(cls, rng):
+    sorter = small(cls)
+    valid = rng.standard_normal(4).astype(np.float32)
+    mask = np.array([[1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1], [1, 0, 0, 1, 1, 1]], bool)
+    scores = np.full(mask.shape, np.nan, np.float32)
+    scores[mask] = np.tile(valid, 3)
+    ranks, gradient = ranks_and_gradient(sorter, scores, tf.constant(mask))
+    of_valid = ranks[mask].reshape(3, 4)
+    np.testing.assert_allclose(of_valid, np.tile(of_valid[:1], (3, 1)), atol=1e-4)
+    assert np.ptp(of_valid[0]) > 0.1
+    assert (ranks[~mask] == 0).all() and (gradient[~mask] == 0).all()
+    assert np.isfinite(gradient).all() and (gradient[mask] != 0).all()
+
+
+@every_sorter
+def test_location_and_scale_change_nothing(cls, rng):
+    sorter = small(cls)
+    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    ranks, gradient = ranks_and_gradient(sorter, scores)
+    others, of_others = ranks_and_gradient(sorter, 8 * scores - 3)
+    np.testing.assert_allclose(others, ranks, rtol=1e-4)
+    np.testing.assert_allclose(8 * of_others, gradient, atol=1e-3)
+
+
+def test_lstm_compiled_without_the_batch_size(rng):
+    """As Keras's `fit` with `jit_compile=True` traces a loss."""
+    sorter = small(layers.RecurrentSorter)
+    scores = rng.standard_normal((3, LENGTH)).astype(np.float32)
+    signature = [tf.TensorSpec([None, LENGTH])]
+    expected = ranks_and_gradient(sorter, scores)
+    found = ranks_and_gradient(sorter, scores, input_signature=signature, jit_compile=True)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-4)
+
+
+def test_convolutions_against_keras(rng):
+    """The way down to one vector, as convolutions of Keras."""
+    sorter = small(layers.ConvolutionalSorter)
+    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    values = {x.name.split("/")[-1].split(":")[0]: x.numpy() for x in sorter.weights}
+
+    def dense(name, inputs):
+        return inputs @ values[f"{name}_kernel"] + values[f"{name}_bias"]
+
+    z = (scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True)
+    angles = [z / 2, z]
+    count = np.full_like(z, np.log(LENGTH) / 5)
+    features = np.stack([z, *map(np.sin, angles), *map(np.cos, angles), count], axis=2)
+    lists = np.pad(np.maximum(dense("items", features), 0), [(0, 0), (0, 2), (0, 0)]) * 8 / LENGTH
+    for i in range(3):
+        layer = keras.layers.Conv1D(3, 2, 2, activation="relu")
+        layer.build(lists.shape)
+        kernel = values[f"convolution_{i}_kernel"].reshape(2, 3, 3)
+        layer.set_weights([kernel, values[f"convolution_{i}_bias"]])
+        lists = layer(lists).numpy() + keras.layers.AveragePooling1D(2)(lists).numpy()
+    both = np.concatenate([dense("gate", features) * lists, features], axis=2)
+    hidden = np.maximum(dense("hidden", both), 0)
+    shares = 0.5 + dense("output", np.concatenate([hidden, both], axis=2))[:, :, 0]
+    np.testing.assert_allclose(sorter(scores), 0.5 + LENGTH * shares, rtol=1e-4, atol=1e-4)
+
+
+def test_fixed_length():
+    sorter = small(layers.ConvolutionalSorter)
+    with pytest.raises(ValueError, match=r"`length` = 6 items; pad shorter ones and mask"):
+        sorter(tf.zeros((1, 5)))
+
+
+@every_sorter
+def test_random_weights_warn_and_are_frozen(cls):
+    sorter = cls(**SMALL[cls])
+    with pytest.warns(UserWarning, match=rf"random weights.*{cls.__name__}.pretrained"):
+        sorter(tf.zeros((1, LENGTH)))
+    assert sorter.weights and not sorter.trainable_weights
+
+
+@every_sorter
+def test_file_of_weights(cls, tmp_path, rng):
+    sorter = small(cls)
+    path = tmp_path / "mine.npz"
+    sorter.save_pretrained(path, seed=3)
+    card = json.loads((tmp_path / "mine.json").read_text())
+    assert card["seed"] == 3 and card["config"] == SMALL[cls]
+    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    loaded = cls.pretrained(path, name="mine")
+    assert loaded.name == "mine" and not loaded.trainable_weights
+    np.testing.assert_array_equal(loaded(scores), sorter(scores))
+    assert cls.pretrained(str(path), trainable=True).trainable_weights
+    other = next(x for x in SMALL if x is not cls)
+    with pytest.raises(ValueError, match=f"must be a file of a {other.__name__}. Received: one of"):
+        other.pretrained(path)
+    small(cls).save_pretrained(tmp_path / "other.npz")
+    (tmp_path / "other.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"`path` must be the file that other.json describes"):
+        cls.pretrained(tmp_path / "other.npz")
+    with pytest.raises(ValueError, match=r"`path` must end in .npz"):
+        sorter.save_pretrained(tmp_path / "mine")
+
+
+@every_sorter
+def test_fine_tuning_in_a_saved_model(cls, tmp_path, rng):
+    """Trained with a model, saved and loaded with it, frozen as well as not."""
+    scores = rng.standard_normal((8, 4)).astype(np.float32)
+    small(cls).save_pretrained(tmp_path / "weights.npz")
+    for trainable in (False, True):
+        sorter = cls.pretrained(tmp_path / "weights.npz", trainable=trainable)
+        before = sorter.get_weights()
+        inputs = keras.Input((4,))
+        model = keras.Model(inputs, sorter(keras.layers.Dense(LENGTH)(inputs)))
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        model.fit(scores, np.tile(np.arange(1.0, 7), (8, 1)), verbose=0)
+        changed = [(x != y).any() for x, y in zip(before, sorter.get_weights(), strict=True)]
+        assert any(changed) == trainable
+        model.save(tmp_path / "model.keras")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loaded = keras.models.load_model(tmp_path / "model.keras")
+        assert bool(loaded.layers[-1].trainable_weights) == trainable
+        np.testing.assert_allclose(loaded(scores), model(scores), rtol=1e-6)
+
+
+@every_sorter
+def test_configuration_leads_to_the_weights(cls, tmp_path, rng):
+    """A saved loss has nothing but the configuration of its sorter."""
+    path = tmp_path / "mine.npz"
+    small(cls).save_pretrained(path)
+    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    mine = cls.pretrained(path, name="mine")
+    copy = cls.from_config(mine.get_config())
+    assert copy.get_config() == mine.get_config()
+    np.testing.assert_array_equal(copy(scores), mine(scores))
+    path.unlink()
+    with pytest.warns(UserWarning, match="random weights"):
+        cls.from_config(mine.get_config())(scores)
+    config = cls.pretrained().get_config()
+    assert config["weights_file"] == "shipped"
+    shipped = cls.from_config(config)
+    for found, expected in zip(shipped.get_weights(), cls.pretrained().get_weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@every_sorter
+@pytest.mark.parametrize("name", ["frequencies", "units"])
+def test_wrong_arguments(cls, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
+        cls(**{name: 0})
+
+
+@every_sorter
+def test_shipped_weights(cls):
+    """Errors and slopes are those promised, on a part of the test lists."""
+    sorter = cls.pretrained()
+    for length, bound in ERRORS[cls].items():
+        scores = sorting.test_lists(300, length)
+        assert sorting.mean_rank_error(sorter, scores) < bound
+        ranks = sorter(scores).numpy()
+        np.testing.assert_allclose(ranks.mean(axis=1), (length + 1) / 2, rtol=0.05)
+    shares = sorting.slope_shares(sorting.own_slopes(sorter, 500))
+    assert shares["vanishing_slopes"] < 0.04 and shares["wrong_slopes"] < 0.02
+
+
+@every_sorter
+def test_shipped_weights_on_masks_and_nothing_else_than_numbers(cls):
+    """A masked list of the promised length is ranked as well as a full one."""
+    scores = sorting.test_lists(200, 50)
+    padded = np.pad(scores, [(0, 0), (0, 50)])
+    mask = np.arange(100) < np.full((200, 1), 50)
+    ranks = cls.pretrained()(padded, mask=tf.constant(mask)).numpy()
+    error = np.abs(ranks[:, :50] - sorting.exact_ranks(scores)).mean() / 50
+    assert error < 2.5 * ERRORS[cls][100] and (ranks[:, 50:] == 0).all()
