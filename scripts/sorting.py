@@ -41,11 +41,7 @@ def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
     first = place < rng.integers(1, length + 1, size=count)[:, None]
     start, end = rng.random((2, count, 1))
     keys = rng.random((count, length))
-<<<<<<< HEAD
     # In the last but one kind the first s items are a shuffle of s steps: these sort first.
-=======
-    # Of the mixed kind the first s items are a shuffle of s steps, so these sort before the rest.
->>>>>>> sorters-learned
     shuffled = np.argsort(np.where((kinds == 8) & ~first, 2, keys), axis=1)
     steps = np.where(kinds == 8, first.sum(axis=1, keepdims=True), length)
     spaced = start + (end - start) * np.where((kinds == 5) | (kinds == 8), shuffled, place) / steps

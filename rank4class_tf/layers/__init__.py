@@ -9,11 +9,8 @@ from rank4class_tf.layers.bilinear_head import BilinearHead
 from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
 from rank4class_tf.layers.companion import Companion
 from rank4class_tf.layers.concat_head import ConcatHead
-<<<<<<< HEAD
 from rank4class_tf.layers.cosine_head import CosineHead
-=======
 from rank4class_tf.layers.convolutional_sorter import ConvolutionalSorter
->>>>>>> sorters-learned
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
 from rank4class_tf.layers.interactions import (
@@ -42,13 +39,10 @@ __all__ = [
     "Classes",
     "Companion",
     "ConcatHead",
-<<<<<<< HEAD
     "ConcatInteraction",
     "CosineHead",
     "CosineInteraction",
-=======
     "ConvolutionalSorter",
->>>>>>> sorters-learned
     "DotProductHead",
     "DotProductInteraction",
     "EncodedClasses",
@@ -57,11 +51,8 @@ __all__ = [
     "LaplaceSorter",
     "Interaction",
     "LatentCrossHead",
-<<<<<<< HEAD
     "LatentCrossInteraction",
-=======
     "RecurrentSorter",
->>>>>>> sorters-learned
     "SampledScores",
     "SetSorter",
     "SigmoidSorter",
