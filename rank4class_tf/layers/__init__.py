@@ -9,8 +9,8 @@ from rank4class_tf.layers.bilinear_head import BilinearHead
 from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
 from rank4class_tf.layers.companion import Companion
 from rank4class_tf.layers.concat_head import ConcatHead
-from rank4class_tf.layers.cosine_head import CosineHead
 from rank4class_tf.layers.convolutional_sorter import ConvolutionalSorter
+from rank4class_tf.layers.cosine_head import CosineHead
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
 from rank4class_tf.layers.interactions import (
