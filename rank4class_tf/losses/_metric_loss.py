@@ -6,10 +6,11 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, ops
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._layers_apart import LayerApart
 from rank4class_tf.losses._random import RandomRankingLoss
 
 
-class MetricLoss(RankingLoss):
+class MetricLoss(LayerApart, RankingLoss):
     r"""Base of the losses that are a metric of soft ranks, negated; a subclass is its metric.
 
     $$\ell(s, y) = -\mathrm{metric}(\pi(s), y), \qquad

@@ -402,7 +402,7 @@ def test_schedule_changes_sample_and_mining(data):
     class Watch(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             loss = self.model.loss
-            seen.append((self.model.scores.num_sampled, loss.weights, logs["loss"]))
+            seen.append((self.model.scores.num_sampled, loss.rank_weights, logs["loss"]))
 
     stages = {0: (6, ops.TopKWeights(4)), 2: (20, ops.TopKWeights(1)), 3: (30, None)}
     model.fit(
