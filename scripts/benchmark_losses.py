@@ -60,6 +60,17 @@ def weights(name, *args):
     return make
 
 
+def sorter(name, *args):
+    """A sorter, for losses of soft ranks."""
+
+    def make():
+        from rank4class_tf import layers
+
+        return getattr(layers, name)(*args)
+
+    return make
+
+
 def keras_hinge():
     """Keras's own form of the loss of Crammer and Singer."""
     from tensorflow import keras
@@ -155,6 +166,7 @@ CASES = {
     "pairwise_logistic": Case(ours("pairwise_logistic_loss")),
     "pairwise_hinge": Case(ours("pairwise_hinge_loss")),
     "approx_ndcg": Case(ours("approx_ndcg_loss")),
+    "approx_ndcg_laplace": Case(ours("approx_ndcg_loss", ranker=sorter("LaplaceSorter", 0.1))),
     "approx_mrr": Case(ours("approx_mrr_loss")),
     "gumbel_approx_ndcg": Case(ours("gumbel_approx_ndcg_loss", num_samples=8), samples=8),
     "list_mle": Case(ours("list_mle_loss")),
