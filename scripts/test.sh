@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up and runs all checks: lint, types, then the tests and the doctests under Keras 3 and under
-# Keras 2. Arguments go to pytest: scripts/test.sh -m "not slow"
+# Keras 2. Arguments go to pytest: scripts/test.sh -k rankmax. What is marked slow, such as short
+# forms of the reproductions, is left out unless asked for: scripts/test.sh -m ""
 # What VENV, PYTHON and EXTRAS do stands in scripts/setup_env.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
@@ -26,7 +27,7 @@ run_half() {
     status=0
     # shellcheck disable=SC2086  # The tests are several arguments.
     TF_USE_LEGACY_KERAS="$((3 - keras))" python -m pytest -o "cache_dir=.pytest_cache/keras$keras" \
-      --doctest-modules $tests "${@:2}" < /dev/null || status=$?
+      -m "not slow" --doctest-modules $tests "${@:2}" < /dev/null || status=$?
     # 5: the arguments choose tests of other parts alone.
     case "$status" in 0 | 5) ;; *) echo "Keras $keras: $tests" >> "$results/failed" ;; esac
   done <<< "$1"

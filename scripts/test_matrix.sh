@@ -7,7 +7,7 @@
 #   scripts/test_matrix.sh                          all of them
 #   scripts/test_matrix.sh 3.12 tf2.15              some
 #   scripts/test_matrix.sh 3.12=/opt/bin/python     with an interpreter that is not on PATH
-#   scripts/test_matrix.sh -- -m "not slow"         arguments for pytest
+#   scripts/test_matrix.sh -- -k rankmax            arguments for pytest
 #
 # Otherwise the interpreters are python3.11, python3.12 and python3.13 on PATH.
 set -euo pipefail

@@ -40,6 +40,12 @@ class Companion(keras.layers.Layer):
             raise ValueError(f"`layer` must be a Keras layer. Received: layer={layer!r}.")
         self.layer = layer
 
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of the layer, if it has none yet."""
+        if not self.layer.built:
+            self.layer.build((None, None))
+        self.built = True
+
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the input."""
         return tf.nest.map_structure(tf.identity, inputs)

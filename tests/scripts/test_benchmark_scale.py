@@ -19,6 +19,7 @@ def cells(line):
 @pytest.mark.skipif(
     not pathlib.Path("/proc/self/status").exists(), reason="memory is read off Linux's /proc"
 )
+@pytest.mark.slow
 def test_prints_times_ratios_and_memory(tmp_path, monkeypatch):
     rows = [
         FEW | {"mined": [1, 2], "peers": ["sampled_softmax", "full_softmax"]},

@@ -128,6 +128,7 @@ def test_without_the_baseline_there_are_figures_and_no_ratios(tmp_path, monkeypa
     assert not (tmp_path / "none.png").exists()
 
 
+@pytest.mark.slow
 def test_a_run_depends_on_its_seed_alone(tmp_path):
     words = f"{ARGUMENTS} --num-sampled 20 --out {tmp_path}".replace("400", "200")
     args = script.parse_args(words.split())
