@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _files, _registry
+from rank4class_tf import _checks, _files, _keras, _registry
 from rank4class_tf.layers._sorter import Sorter
 from rank4class_tf.ops.ranking.standardize import standardize
 
@@ -103,12 +103,7 @@ class LearnedSorter(Sorter):
         """Makes the weights."""
         del input_shape
         self._of_name = {
-            name: self.add_weight(
-                name=name,
-                shape=shape,
-                initializer=self.initializer(name),
-                dtype="float32",
-            )
+            name: _keras.add_table(self, name, shape, self.initializer(name))
             for name, shape in self.weight_shapes().items()
         }
         self.built = True
