@@ -12,18 +12,12 @@ holds the gradients but not the weights.
 A new head is a row of `CASES`.
 """
 
-import argparse
-import json
-import os
 import pathlib
-import resource
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from scripts import benchmark_losses  # noqa: E402
+from scripts import benchmarking
 
 UNITS = (256, 256)
 
@@ -111,7 +105,6 @@ def measure(name, shape, args):
     def compiled(make, jit_compile):
         score, variables = make(n, width)
 
-        @tf.function(jit_compile=jit_compile)
         def step(encodings):
             with tf.GradientTape() as tape:
                 tape.watch(encodings)
@@ -119,20 +112,19 @@ def measure(name, shape, args):
             gradients = tape.gradient(scores, [encodings, *variables], output_gradients=upstream)
             return scores, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-        concrete = step.get_concrete_function(encodings)
-        return lambda: concrete(encodings)[0].numpy()
+        return benchmarking.compiled(step, encodings, jit_compile=jit_compile)
 
     result = {}
-    for mode, jit_compile in (("graph", False), ("xla", True)):
+    for mode, jit_compile in benchmarking.MODES.items():
         try:
             call = compiled(CASES[name], jit_compile)
             if args.child == "memory":
-                result[f"{mode}_memory"] = benchmark_losses.memory_of(call)
+                result[f"{mode}_memory"] = benchmarking.memory_of(call)
                 continue
             calls = [call, compiled(dense, jit_compile)]
             if name.startswith("plain_"):
                 calls.append(compiled(CASES[name.removeprefix("plain_")], jit_compile))
-            times = benchmark_losses.best_times(calls, args.seconds)
+            times = benchmarking.best_times(calls, args.seconds)
             result |= zip((mode, f"{mode}_dense", f"{mode}_own"), times, strict=False)
         except (MemoryError, tf.errors.ResourceExhaustedError):
             result[mode] = "out of memory"
@@ -141,32 +133,9 @@ def measure(name, shape, args):
 
 def run(name, shape, args):
     """Measures one head: time and memory, each in a process of its own."""
-    result = run_child("time", name, shape, args)
-    return result if "error" in result else result | run_child("memory", name, shape, args)
-
-
-def run_child(what, name, shape, args):
-    """Measures the time or the memory of one head in a new process."""
-    environment = {
-        **os.environ,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        **(benchmark_losses.RETURN_MEMORY if what == "memory" else {}),
-    }
-    command = [sys.executable, __file__, "--child", what, "--heads", name]
-    command += ["--shapes", "x".join(map(str, shape)), "--seconds", str(args.seconds)]
-    command += ["--memory-limit", str(args.memory_limit)]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=args.time_limit
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"over {args.time_limit:g} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        if done.returncode < 0 or "MemoryError" in last or "bad_alloc" in done.stderr:
-            return {"error": "out of memory"}
-        return {"error": f"fails: {last[:80]}"}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    arguments = ["--heads", name, "--shapes", benchmarking.shape_text(shape)]
+    arguments += benchmarking.options(args, "seconds", "memory_limit")
+    return benchmarking.time_and_memory(__file__, arguments, time_limit=args.time_limit)
 
 
 def number(value, factor=1.0, digits=1):
@@ -185,41 +154,28 @@ def table(shape, results):
     batch, n, width = shape
     head = ["head", "graph ms", "XLA ms", "graph ÷ Dense", "XLA ÷ Dense", "graph MB", "XLA MB"]
     head += ["ours faster, graph", "XLA"]
-    lines = [f"### {batch} × {n}, d = {width}", "", f"| {' | '.join(head)} |", "|---" * 9 + "|"]
-    modes = ("graph", "xla")
+    modes = benchmarking.MODES
+    rows = []
     for name, result in results.items():
         cells = [result.get("error") or number(result.get(mode), 1000) for mode in modes]
         cells += [quotient(result, mode, f"{mode}_dense") for mode in modes]
         cells += [number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
         cells += [quotient(result, mode, f"{mode}_own") for mode in modes]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def parse_shape(text):
-    """`"64x1000x2048"` -> `(64, 1000, 2048)`."""
-    batch, n, width = text.lower().split("x")
-    return int(batch), int(n), int(width)
+        rows.append([name, *cells])
+    return benchmarking.table(head, rows, f"{batch} × {n}, d = {width}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--heads", nargs="+", choices=sorted(CASES), default=list(CASES))
+    parser = benchmarking.parser(__doc__)
+    benchmarking.add_cases(parser, "--heads", "head", CASES, ["time", "memory"], 300.0, 16.0)
     parser.add_argument(
         "--shapes",
         nargs="+",
-        type=parse_shape,
+        type=benchmarking.shape_of(3),
         default=[(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)],
         help="batch x n x d",
     )
-    parser.add_argument("--seconds", type=float, default=2.0, help="time per head and mode")
-    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds per process")
-    parser.add_argument("--memory-limit", type=float, default=16.0, help="GB per process")
-    parser.add_argument("--out", type=pathlib.Path, help="a file for the tables")
-    parser.add_argument("--child", choices=["time", "memory"], help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
@@ -227,16 +183,13 @@ def main(argv=None):
     """Prints the tables."""
     args = parse_args(argv)
     if args.child:
-        limit = int(args.memory_limit * 1e9)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-        print(json.dumps(measure(args.heads[0], args.shapes[0], args)))
+        name, shape = args.heads[0], args.shapes[0]
+        benchmarking.answer(lambda: measure(name, shape, args), args.memory_limit)
         return
-    tables = []
-    for shape in args.shapes:
-        tables.append(table(shape, {name: run(name, shape, args) for name in args.heads}))
-        print(tables[-1], flush=True)
-        if args.out:
-            args.out.write_text("\n".join(tables))
+    tables = (
+        table(shape, {name: run(name, shape, args) for name in args.heads}) for shape in args.shapes
+    )
+    benchmarking.show(tables, args.out)
 
 
 if __name__ == "__main__":

@@ -12,18 +12,15 @@ gradient itself is part of it, the scores are not. A peer that exceeds `--memory
 A new loss is a row of `CASES`.
 """
 
-import argparse
 import dataclasses
-import json
 import os
 import pathlib
-import resource
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from scripts import benchmarking
 
 
 def ours(identifier, **kwargs):
@@ -232,19 +229,16 @@ def measure(case, batch, n, args):
         return tf.reduce_mean(losses)
 
     def compiled(function, labels, jit_compile):
-        @tf.function(jit_compile=jit_compile)
         def step(labels, scores):
             with tf.GradientTape() as tape:
                 tape.watch(scores)
                 value = function(labels, scores)
             return value, tape.gradient(value, scores)
 
-        # Without what a call from Python adds, since a training step has the loss within a graph.
-        concrete = step.get_concrete_function(labels, scores)
-        return lambda: concrete(labels, scores)[0].numpy()  # Waits for the result, on a CPU.
+        return benchmarking.compiled(step, labels, scores, jit_compile=jit_compile)
 
     result = {}
-    for mode, jit_compile in (("graph", False), ("xla", True)):
+    for mode, jit_compile in benchmarking.MODES.items():
         try:
             if case.is_step and jit_compile:
                 continue
@@ -253,10 +247,11 @@ def measure(case, batch, n, args):
             else:
                 call = compiled(loss, labels, jit_compile)
             if args.child == "memory":
-                result[f"{mode}_memory"] = memory_of(call)
+                result[f"{mode}_memory"] = benchmarking.memory_of(call)
                 continue
             reference = compiled(softmax, first_ids, jit_compile)
-            result[mode], result[f"{mode}_softmax"] = best_times([call, reference], args.seconds)
+            times = benchmarking.best_times([call, reference], args.seconds)
+            result[mode], result[f"{mode}_softmax"] = times
         except (MemoryError, tf.errors.ResourceExhaustedError):
             result[mode] = "out of memory"
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, ValueError) as error:
@@ -265,86 +260,14 @@ def measure(case, batch, n, args):
     return result
 
 
-def best_times(calls, seconds):
-    """The best time of each of `calls`, which take turns."""
-    best = [float("inf")] * len(calls)
-    end = time.perf_counter() + seconds
-    turns = 0
-    while turns < 3 or time.perf_counter() < end:
-        for index, call in enumerate(calls):
-            start = time.perf_counter()
-            call()
-            best[index] = min(best[index], time.perf_counter() - start)
-        turns += 1
-    return best
-
-
-def memory_of(call):
-    """Growth of the resident set in the second call, in MB; None where Linux's /proc is missing."""
-    call()
-    try:
-        before = memory_status("VmRSS")
-        pathlib.Path("/proc/self/clear_refs").write_text("5")  # Resets VmHWM.
-    except OSError:
-        return None
-    call()
-    return (memory_status("VmHWM") - before) / 1e6
-
-
-def memory_status(key):
-    """A figure of /proc/self/status in bytes."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {key}")
-
-
-# Freed tensors go back to the system at once: glibc's thresholds, and without oneDNN TensorFlow
-# has no pool of its own.
-RETURN_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": "65536",
-    "MALLOC_TRIM_THRESHOLD_": "0",
-    "TF_ENABLE_ONEDNN_OPTS": "0",
-}
-
-
-def run(name, batch, n, args):
+def run(name, shape, args):
     """Measures one case: time and memory, each in a process of its own."""
-    result = run_child("time", name, batch, n, args)
-    return result if "error" in result else result | run_child("memory", name, batch, n, args)
-
-
-def run_child(what, name, batch, n, args):
-    """Measures the time or the memory of one case in a new process."""
-    environment = {
-        **os.environ,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        **(RETURN_MEMORY if what == "memory" else {}),
-    }
-    if CASES[name].keras_2:
-        environment["TF_USE_LEGACY_KERAS"] = "1"
-    command = [sys.executable, __file__, "--child", what, "--losses", name]
-    command += ["--shapes", f"{batch}x{n}"]
-    command += ["--positives", str(args.positives), "--seconds", str(args.seconds)]
-    command += ["--labels", args.labels]
-    if args.max_positives:
-        command += ["--max-positives", str(args.max_positives)]
-    command += ["--memory-limit", str(args.memory_limit)]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=args.time_limit
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"over {args.time_limit:g} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        if "ImportError" in last or "ModuleNotFoundError" in last:
-            return {"error": "not installed"}
-        if done.returncode < 0 or "MemoryError" in last or "bad_alloc" in done.stderr:
-            return {"error": "out of memory"}
-        return {"error": f"fails: {last[:80]}"}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    arguments = ["--losses", name, "--shapes", benchmarking.shape_text(shape)]
+    arguments += benchmarking.options(
+        args, "positives", "labels", "max_positives", "seconds", "memory_limit"
+    )
+    environment = {"TF_USE_LEGACY_KERAS": "1"} if CASES[name].keras_2 else {}
+    return benchmarking.time_and_memory(__file__, arguments, environment, args.time_limit)
 
 
 def ratio(result, mode, samples):
@@ -374,40 +297,29 @@ def speed_up(own, peer, mode):
 
 def table(batch, n, results):
     """The Markdown table of one shape."""
-    lines = [
-        f"### {batch} × {n}",
-        "",
-        "| loss | graph ÷ softmax | XLA ÷ softmax | graph MB | XLA MB | ours faster, graph | XLA |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = ["loss", "graph ÷ softmax", "XLA ÷ softmax", "graph MB", "XLA MB"]
+    head += ["ours faster, graph", "XLA"]
+    rows = []
     for name, result in results.items():
         case = CASES[name]
-        cells = [cell(result, mode, case.samples) for mode in ("graph", "xla")]
-        cells += [memory_cell(result, mode) for mode in ("graph", "xla")]
-        own = results.get(case.peer_of, {})
-        for mode in ("graph", "xla"):
-            cells.append(speed_up(own, result, mode) if case.peer_of else "")
         label = name if case.samples == 1 else f"{name} (per sample of {case.samples})"
-        lines.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def parse_shape(text):
-    """`"64x1000"` -> `(64, 1000)`."""
-    batch, n = text.lower().split("x")
-    return int(batch), int(n)
+        cells = [cell(result, mode, case.samples) for mode in benchmarking.MODES]
+        cells += [memory_cell(result, mode) for mode in benchmarking.MODES]
+        own = results.get(case.peer_of, {})
+        for mode in benchmarking.MODES:
+            cells.append(speed_up(own, result, mode) if case.peer_of else "")
+        rows.append([label, *cells])
+    return benchmarking.table(head, rows, f"{batch} × {n}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--losses", nargs="+", choices=sorted(CASES), default=list(CASES))
+    parser = benchmarking.parser(__doc__)
+    benchmarking.add_cases(parser, "--losses", "loss", CASES, ["time", "memory"])
     parser.add_argument(
         "--shapes",
         nargs="+",
-        type=parse_shape,
+        type=benchmarking.shape_of(2),
         default=[(32, 28), (64, 1000), (256, 10_000), (32, 100_000)],
         help="batch x n",
     )
@@ -419,11 +331,6 @@ def parse_args(argv=None):
         help="labels of ours: class ids, or relevance of all items",
     )
     parser.add_argument("--max-positives", type=int, help="what ours are told of relevance labels")
-    parser.add_argument("--seconds", type=float, default=2.0, help="time per loss and mode")
-    parser.add_argument("--time-limit", type=float, default=120.0, help="seconds per process")
-    parser.add_argument("--memory-limit", type=float, default=8.0, help="GB per process")
-    parser.add_argument("--out", type=pathlib.Path, help="a file for the tables")
-    parser.add_argument("--child", choices=["time", "memory"], help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
@@ -431,20 +338,14 @@ def main(argv=None):
     """Prints the tables."""
     args = parse_args(argv)
     if args.child:
-        limit = int(args.memory_limit * 1e9)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-        batch, n = args.shapes[0]
-        case = CASES[args.losses[0]]
-        print(json.dumps(measure(case, batch, n, args)))
+        case, shape = CASES[args.losses[0]], args.shapes[0]
+        benchmarking.answer(lambda: measure(case, *shape, args), args.memory_limit)
         return
-    tables = []
-    for batch, n in args.shapes:
-        tables.append(table(batch, n, {name: run(name, batch, n, args) for name in args.losses}))
-        print(tables[-1], flush=True)
-        if args.out:
-            from rank4class_tf import _files  # Whose import of TensorFlow children do not need.
-
-            _files.write_text(args.out, "\n".join(tables))
+    tables = (
+        table(*shape, {name: run(name, shape, args) for name in args.losses})
+        for shape in args.shapes
+    )
+    benchmarking.show(tables, args.out)
 
 
 if __name__ == "__main__":

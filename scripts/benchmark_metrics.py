@@ -13,16 +13,18 @@ is. Each is taken at its best, so that what else the machine does hits none.
 """
 
 import argparse
+import functools
 import importlib.metadata
 import importlib.util
 import json
 import os
 import pathlib
-import subprocess
 import sys
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from scripts import benchmarking
+
 BASELINE = "Keras SparseTopKCategoricalAccuracy(5)"
 OURS = "NDCG(5)"
 OURS_OF_ALL_ITEMS = "NDCG(5), labels of all items"
@@ -78,19 +80,8 @@ def cases():
     }
 
 
-def best_time(update, arguments, seconds):
-    """Seconds of the fastest call, over calls of `seconds` altogether, at least three."""
-    update(*arguments)
-    times = []
-    while len(times) < 3 or sum(times) < seconds:
-        start = time.perf_counter()
-        update(*arguments)
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def measure(shapes, seconds, peers_up_to):
-    """Yields shape, kind of labels, name and seconds."""
+    """Yields shape, kind of labels, name and seconds, or why it is left out."""
     import numpy as np
     import tensorflow as tf
 
@@ -115,25 +106,25 @@ def measure(shapes, seconds, peers_up_to):
                 try:
                     update = build()
                 except ImportError as error:
-                    print(f"{name} left out: {error}", file=sys.stderr)
+                    yield f"{batch}x{n}", kind, name, str(error)
                     continue
-                taken = best_time(update, (labels, of_items, scores), seconds)
+                call = functools.partial(update, labels, of_items, scores)
+                (taken,) = benchmarking.best_times([call], seconds)
                 yield f"{batch}x{n}", kind, name, taken
 
 
 def in_process(args, legacy_keras):
     """Rows measured in a process of its own."""
-    command = [sys.executable, __file__, "--worker", "--seconds", str(args.seconds)]
-    command += ["--peers-up-to", str(args.peers_up_to), "--shapes", *args.shapes]
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "TF_USE_LEGACY_KERAS": str(int(legacy_keras)),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
-    return [json.loads(line) for line in output.decode().splitlines() if line.startswith("[")]
+    arguments = ["--worker", *benchmarking.options(args, "seconds", "peers_up_to")]
+    arguments += ["--shapes", *args.shapes]
+    environment = {"TF_USE_LEGACY_KERAS": str(int(legacy_keras))}
+    rows = benchmarking.in_process(__file__, arguments, environment)
+    if "error" in rows:
+        sys.exit(rows["error"])
+    for _, _, name, taken in rows:
+        if isinstance(taken, str):
+            print(f"{name} left out: {taken}", file=sys.stderr)
+    return [row for row in rows if not isinstance(row[-1], str)]
 
 
 def parse_arguments(argv):
@@ -153,19 +144,18 @@ def main(argv=None):
     args = parse_arguments(argv)
     if args.worker:
         shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
-        for row in measure(shapes, args.seconds, args.peers_up_to):
-            print(json.dumps(row), flush=True)
+        print(json.dumps(list(measure(shapes, args.seconds, args.peers_up_to))))
         return
+    head = ["scores", "labels", "metric", "ms", "over Keras's top-k", "over our NDCG(5)"]
     for package in filter(importlib.util.find_spec, ("keras", "tf_keras")):
-        rows = in_process(args, legacy_keras=package == "tf_keras")
-        print(f"\n{package} {importlib.metadata.version(package)}\n")
-        print("| scores | labels | metric | ms | over Keras's top-k | over our NDCG(5) |")
-        print("|---|---|---|---:|---:|---:|")
-        times = {(shape, kind, name): taken for shape, kind, name, taken in rows}
+        measured = in_process(args, legacy_keras=package == "tf_keras")
+        times = {(shape, kind, name): taken for shape, kind, name, taken in measured}
+        rows = []
         for (shape, kind, name), taken in times.items():
             ratios = [taken / times[shape, kind, other] for other in (BASELINE, OURS)]
-            cells = (shape, kind, name, f"{taken * 1e3:.2f}", *(f"{r:.2f}" for r in ratios))
-            print("| " + " | ".join(cells) + " |")
+            rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *(f"{r:.2f}" for r in ratios)])
+        print(f"\n{package} {importlib.metadata.version(package)}\n")
+        print(benchmarking.table(head, rows, numbers_to_the_right=3), end="")
 
 
 if __name__ == "__main__":

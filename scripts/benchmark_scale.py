@@ -21,13 +21,13 @@ and the same row-wise optimizer:
 
 import argparse
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from scripts import benchmarking
 
 CLASSES = {"AmazonCat": 13_330, "WikiLSHTC": 325_056, "Amazon670K": 670_091, "Amazon3M": 2_812_281}
 FEATURES = 64
@@ -149,8 +149,7 @@ def measure(row, batch, steps, turns, steps_per_execution):
 
 def evaluation(model, batches):
     """Time of a batch and memory above that of the model before."""
-    before = memory("VmRSS")
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # Resets VmHWM.
+    before = benchmarking.reset_peak() / 1e9
     model.evaluate(batches, verbose=0)
     start = time.perf_counter()
     model.evaluate(batches, verbose=0)
@@ -160,33 +159,16 @@ def evaluation(model, batches):
 
 def memory(key):
     """A figure of /proc/self/status in GB."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key):
-            return int(line.split()[1]) * 1024 / 1e9
-    raise OSError(f"/proc/self/status has no {key}")
+    return benchmarking.memory_status(key) / 1e9
 
 
 def run(row, args):
     """Measures one row in a new process."""
-    environment = {
-        **os.environ,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    }
-    if args.threads:
-        environment |= {
-            "TF_NUM_INTRAOP_THREADS": str(args.threads),
-            "TF_NUM_INTEROP_THREADS": str(args.threads),
-        }
-    command = [sys.executable, __file__, "--child", json.dumps(row)]
-    command += ["--batch", str(args.batch), "--steps", str(args.steps)]
-    command += ["--turns", str(args.turns)]
-    command += ["--steps-per-execution", str(args.steps_per_execution)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["killed"])[-1]
-        return row | {"error": last[:80]}
-    return row | json.loads(done.stdout.strip().splitlines()[-1])
+    threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    environment = dict.fromkeys(threads, str(args.threads)) if args.threads else {}
+    arguments = ["--child", json.dumps(row)]
+    arguments += benchmarking.options(args, "batch", "steps", "turns", "steps_per_execution")
+    return row | benchmarking.in_process(__file__, arguments, environment)
 
 
 def table(results):
@@ -195,7 +177,7 @@ def table(results):
     peers = [n for n in names if n.startswith("top_")]
     head = ["dataset", "K", "d", "B", *(f"{n}, ms" for n in names)]
     head += [f"{n} ÷ sampled softmax" for n in peers] + ["peak GB", "GB above the table"]
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    rows = []
     for r in results:
         cells = [r["name"], f"{r['classes']:,}", str(r["width"]), f"{r['sampled']:,}"]
         seconds = r.get("seconds", {})
@@ -203,15 +185,13 @@ def table(results):
         softmax = seconds.get("sampled_softmax")
         cells += [f"{seconds[n] / softmax:.2f}" if softmax and n in seconds else "" for n in peers]
         cells += [f"{r[key]:.1f}" if key in r else "" for key in ("peak_gb", "above_table_gb")]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(cells)
+    return benchmarking.table(head, rows, numbers_to_the_right=len(head) - 1)
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = benchmarking.parser(__doc__)
     suites = ["classes", "samples", "memory", "evaluation"]
     parser.add_argument("--suite", nargs="+", choices=suites, default=suites)
     parser.add_argument("--max-classes", type=int, help="leave out what has more")
@@ -220,7 +200,6 @@ def parse_args(argv=None):
     parser.add_argument("--turns", type=int, default=5, help="fits of each model")
     parser.add_argument("--steps-per-execution", type=int, default=1, help="of Keras's compile")
     parser.add_argument("--threads", type=int, help="of TensorFlow; default: its own")
-    parser.add_argument("--out", type=pathlib.Path, help="a file for the tables")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
@@ -232,15 +211,13 @@ def main(argv=None):
         settings = (args.batch, args.steps, args.turns, args.steps_per_execution)
         print(json.dumps(measure(args.child, *settings)))
         return
-    tables = []
-    for suite in args.suite:
-        chosen = [r for r in rows(suite) if r["classes"] <= (args.max_classes or r["classes"])]
-        tables.append(f"### {suite}\n\n" + table([run(row, args) for row in chosen]))
-        print(tables[-1], flush=True)
-        if args.out:
-            from rank4class_tf import _files  # Whose import of TensorFlow children do not need.
 
-            _files.write_text(args.out, "\n".join(tables))
+    def tables():
+        for suite in args.suite:
+            chosen = [r for r in rows(suite) if r["classes"] <= (args.max_classes or r["classes"])]
+            yield f"### {suite}\n\n" + table([run(row, args) for row in chosen])
+
+    benchmarking.show(tables(), args.out)
 
 
 if __name__ == "__main__":

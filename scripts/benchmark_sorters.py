@@ -13,18 +13,16 @@ Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++), diffsort (sorting
 et al. 2021), both in PyTorch, and NeuralSort (Grover et al. 2019), which is written here.
 """
 
-import argparse
 import dataclasses
 import json
 import os
 import pathlib
-import resource
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from scripts import benchmarking
 
 
 def ours(identifier, **kwargs):
@@ -143,7 +141,7 @@ def as_tensorflow(function):
 
 def accuracy(case, length, count):
     """L1 and slopes, by `sorting.measure`."""
-    import sorting
+    from scripts import sorting
 
     function = case.make(length)
     if case.in_torch:
@@ -176,13 +174,7 @@ def timed(case, batch, length, seconds):
 
         calls = {"graph": (forward, with_gradient)}
     else:
-
-        def compiled(function, jit_compile):
-            step = tf.function(function, jit_compile=jit_compile, autograph=False)
-            # Without what a call from Python adds, since a training step has it within a graph.
-            concrete = step.get_concrete_function(tf.TensorSpec(scores.shape))
-            inputs = tf.constant(scores)
-            return lambda: concrete(inputs).numpy()
+        inputs = tf.constant(scores)
 
         def gradient(scores):
             with tf.GradientTape() as tape:
@@ -192,61 +184,26 @@ def timed(case, batch, length, seconds):
             return tape.gradient(loss, scores)
 
         calls = {
-            mode: (compiled(function, mode == "xla"), compiled(gradient, mode == "xla"))
-            for mode in ("graph", "xla")
+            mode: [
+                benchmarking.compiled(f, inputs, jit_compile=jit_compile)
+                for f in (function, gradient)
+            ]
+            for mode, jit_compile in benchmarking.MODES.items()
         }
-    sort = tf.function(lambda x: tf.sort(x, axis=1)).get_concrete_function(
-        tf.TensorSpec(scores.shape)
+    sort = benchmarking.compiled(
+        lambda x: tf.sort(x, axis=1), tf.constant(scores), jit_compile=False
     )
-    to_sort = tf.constant(scores)
     for mode, of_mode in calls.items():
-        times = best_times([*of_mode, lambda: sort(to_sort).numpy()], seconds)
+        times = benchmarking.best_times([*of_mode, sort], seconds)
         result[mode] = dict(zip(("forward", "gradient", "sort"), times, strict=True))
     return result
 
 
-def best_times(calls, seconds):
-    """The best time of each of `calls`, which take turns."""
-    best = [float("inf")] * len(calls)
-    for call in calls:
-        call()
-    end = time.perf_counter() + seconds
-    turns = 0
-    while turns < 3 or time.perf_counter() < end:
-        for index, call in enumerate(calls):
-            start = time.perf_counter()
-            call()
-            best[index] = min(best[index], time.perf_counter() - start)
-        turns += 1
-    return best
-
-
-def run_child(what, name, shape, args):
+def run(what, name, shape, args):
     """Measures one case in a new process."""
-    path = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": os.pathsep.join(path),
-    }
-    command = [sys.executable, __file__, "--child", what, "--sorters", name]
-    command += ["--shapes", "{}x{}".format(*shape), "--seconds", str(args.seconds)]
-    command += ["--lists", str(args.lists), "--memory-limit", str(args.memory_limit)]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=args.time_limit
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"over {args.time_limit:g} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        if "ImportError" in last or "ModuleNotFoundError" in last:
-            return {"error": "not installed"}
-        memory = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "allocate memory")
-        if done.returncode < 0 or any(word in done.stderr for word in memory):
-            return {"error": "out of memory"}
-        return {"error": f"fails: {last[:80]}"}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    arguments = ["--child", what, "--sorters", name, "--shapes", benchmarking.shape_text(shape)]
+    arguments += benchmarking.options(args, "seconds", "lists", "memory_limit")
+    return benchmarking.in_process(__file__, arguments, time_limit=args.time_limit)
 
 
 def ratio_cell(result, mode, what):
@@ -259,57 +216,33 @@ def ratio_cell(result, mode, what):
 
 def time_table(shape, results):
     """The Markdown table of the times of one shape."""
-    lines = [
-        "### {} × {}".format(*shape),
-        "",
-        "| sorter | graph forward ÷ sort | with gradient | XLA forward ÷ sort | with gradient |",
-        "|---|---|---|---|---|",
-    ]
-    for name, result in results.items():
-        cells = [
-            ratio_cell(result, mode, what)
-            for mode in ("graph", "xla")
-            for what in ("forward", "gradient")
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    head = ["sorter", "graph forward ÷ sort", "with gradient"]
+    head += ["XLA forward ÷ sort", "with gradient"]
+    columns = [(mode, what) for mode in benchmarking.MODES for what in ("forward", "gradient")]
+    rows = [[name, *(ratio_cell(result, *c) for c in columns)] for name, result in results.items()]
+    return benchmarking.table(head, rows, "{} × {}".format(*shape))
 
 
 def accuracy_table(length, results):
     """The Markdown table of the errors and slopes at one length."""
-    lines = [
-        f"### d = {length}",
-        "",
-        "| sorter | L1 | vanishing slopes | wrong slopes | median slope |",
-        "|---|---|---|---|---|",
-    ]
+    head = ["sorter", "L1", "vanishing slopes", "wrong slopes", "median slope"]
+    forms = {f"l1_{length}": ".4f", "vanishing_slopes": ".1%"}
+    forms |= {"wrong_slopes": ".1%", "median_slope": ".3g"}
+    rows = []
     for name, result in results.items():
-        if "error" in result:
-            lines.append(f"| {name} | {result['error']} |  |  |  |")
-            continue
-        lines.append(
-            f"| {name} | {result[f'l1_{length}']:.4f} | {result['vanishing_slopes']:.1%} "
-            f"| {result['wrong_slopes']:.1%} | {result['median_slope']:.3g} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def parse_shape(text):
-    """`"32x100"` -> `(32, 100)`."""
-    batch, length = text.lower().split("x")
-    return int(batch), int(length)
+        cells = [format(result[key], form) for key, form in forms.items() if key in result]
+        rows.append([name, *(cells or [result["error"], "", "", ""])])
+    return benchmarking.table(head, rows, f"d = {length}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--sorters", nargs="+", choices=sorted(CASES), default=list(CASES))
+    parser = benchmarking.parser(__doc__)
+    benchmarking.add_cases(parser, "--sorters", "sorter", CASES, ["time", "accuracy"])
     parser.add_argument(
         "--shapes",
         nargs="*",
-        type=parse_shape,
+        type=benchmarking.shape_of(2),
         default=[(b, d) for b in (32, 512) for d in (10, 100, 1000, 10_000)],
         help="batch x d, for the times",
     )
@@ -317,12 +250,7 @@ def parse_args(argv=None):
         "--lengths", nargs="*", type=int, default=[10, 100, 1000], help="d, for the accuracy"
     )
     parser.add_argument("--lists", type=int, default=10_000, help="lists for the accuracy")
-    parser.add_argument("--seconds", type=float, default=2.0, help="time per sorter and mode")
-    parser.add_argument("--time-limit", type=float, default=120.0, help="seconds per process")
-    parser.add_argument("--memory-limit", type=float, default=8.0, help="GB per process")
-    parser.add_argument("--out", type=pathlib.Path, help="a Markdown file for the tables")
     parser.add_argument("--json", type=pathlib.Path, help="a JSON file for the figures")
-    parser.add_argument("--child", choices=["time", "accuracy"], help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
@@ -330,33 +258,31 @@ def main(argv=None):
     """Prints the tables."""
     args = parse_args(argv)
     if args.child:
-        limit = int(args.memory_limit * 1e9)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         case, (batch, length) = CASES[args.sorters[0]], args.shapes[0]
-        if args.child == "time":
-            print(json.dumps(timed(case, batch, length, args.seconds)))
-        else:
-            print(json.dumps(accuracy(case, length, args.lists)))
+        measures = {
+            "time": lambda: timed(case, batch, length, args.seconds),
+            "accuracy": lambda: accuracy(case, length, args.lists),
+        }
+        benchmarking.answer(measures[args.child], args.memory_limit)
         return
-    tables, figures = [], {"times": {}, "accuracy": {}}
+    figures = {"times": {}, "accuracy": {}}
 
-    def write(text):
-        tables.append(text)
-        print(text, flush=True)
-        if args.out:
-            args.out.write_text("\n".join(tables))
+    def kept(kind, key, results):
+        figures[kind][key] = results
         if args.json:
             args.json.write_text(json.dumps(figures, indent=1))
+        return results
 
-    for length in args.lengths:
-        results = {n: run_child("accuracy", n, (1, length), args) for n in args.sorters}
-        figures["accuracy"][length] = results
-        write(accuracy_table(length, results))
-    for shape in args.shapes:
-        timed_sorters = [n for n in args.sorters if CASES[n].is_timed]
-        results = {n: run_child("time", n, shape, args) for n in timed_sorters}
-        figures["times"]["{}x{}".format(*shape)] = results
-        write(time_table(shape, results))
+    def tables():
+        for length in args.lengths:
+            results = {n: run("accuracy", n, (1, length), args) for n in args.sorters}
+            yield accuracy_table(length, kept("accuracy", length, results))
+        for shape in args.shapes:
+            names = [n for n in args.sorters if CASES[n].is_timed]
+            results = {n: run("time", n, shape, args) for n in names}
+            yield time_table(shape, kept("times", benchmarking.shape_text(shape), results))
+
+    benchmarking.show(tables(), args.out)
 
 
 if __name__ == "__main__":

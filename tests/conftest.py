@@ -31,6 +31,7 @@ if SECOND_RUN:
         "scripts/test_benchmark_losses.py",
         "scripts/test_benchmark_scale.py",
         "scripts/test_benchmark_sorters.py",
+        "scripts/test_benchmarking.py",
         "scripts/test_metrics_scripts.py",
     ]
 

@@ -1,0 +1,177 @@
+"""What the benchmarks share: processes of their own, the best time of turns, memory, and tables.
+
+A benchmark starts itself again for each case, by `in_process`, and that process prints its figures
+by `answer`. The process that starts them does not import TensorFlow.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+
+# Whether a mode is compiled by XLA.
+MODES = {"graph": False, "xla": True}
+
+# Freed tensors go back to the system at once: glibc's thresholds, and without oneDNN TensorFlow
+# has no pool of its own.
+RETURN_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "0",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+}
+OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "allocate memory")
+
+
+def in_process(script, arguments, environment=None, time_limit=None):
+    """What a script prints in its last line, as JSON; or a dict with the reason as `error`."""
+    command = [sys.executable, script, *map(str, arguments)]
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | (environment or {})
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=time_limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"over {time_limit:g} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        if "ImportError" in last or "ModuleNotFoundError" in last:
+            return {"error": "not installed"}
+        if done.returncode < 0 or any(word in done.stderr for word in OUT_OF_MEMORY):
+            return {"error": "out of memory"}
+        return {"error": f"fails: {last[:80]}"}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def time_and_memory(script, arguments, environment=None, time_limit=None):
+    """The figures of `--child time` and `--child memory`, each in a process of its own."""
+    environment, result = environment or {}, {}
+    for what, of_child in (("time", {}), ("memory", RETURN_MEMORY)):
+        child = ["--child", what, *arguments]
+        result |= in_process(script, child, environment | of_child, time_limit)
+        if "error" in result:
+            break
+    return result
+
+
+def answer(measure, memory_limit):
+    """Prints what `measure()` returns, for `in_process`, within so many GB."""
+    limit = int(memory_limit * 1e9)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    print(json.dumps(measure()))
+
+
+def options(args, *names):
+    """The command line that gives a process these options of its parent."""
+    given = {f"--{name.replace('_', '-')}": getattr(args, name) for name in names}
+    return [x for key, value in given.items() if value is not None for x in (key, value)]
+
+
+def compiled(function, *inputs, jit_compile):
+    """A call of the compiled function that waits for its result, on a CPU."""
+    import tensorflow as tf
+
+    # Without what a call from Python adds, since a training step has the function within a graph.
+    step = tf.function(function, jit_compile=jit_compile).get_concrete_function(*inputs)
+    return lambda: tf.nest.flatten(step(*inputs))[0].numpy()
+
+
+def best_times(calls, seconds):
+    """The best time of each of `calls`, which take turns, at least three."""
+    for call in calls:
+        call()
+    best = [float("inf")] * len(calls)
+    end = time.perf_counter() + seconds
+    turns = 0
+    while turns < 3 or time.perf_counter() < end:
+        for index, call in enumerate(calls):
+            start = time.perf_counter()
+            call()
+            best[index] = min(best[index], time.perf_counter() - start)
+        turns += 1
+    return best
+
+
+def memory_of(call):
+    """Growth of the resident set in the second call, in MB; None where Linux's /proc is missing."""
+    call()
+    try:
+        before = reset_peak()
+    except OSError:
+        return None
+    call()
+    return (memory_status("VmHWM") - before) / 1e6
+
+
+def reset_peak():
+    """The resident set in bytes, from which VmHWM counts from now on."""
+    before = memory_status("VmRSS")
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # Resets VmHWM.
+    return before
+
+
+def memory_status(key):
+    """A figure of /proc/self/status in bytes."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {key}")
+
+
+def table(head, rows, title=None, numbers_to_the_right=0):
+    """A Markdown table, of which so many columns at the end are set to the right."""
+    rule = ["---"] * (len(head) - numbers_to_the_right) + ["---:"] * numbers_to_the_right
+    lines = [f"### {title}", ""] if title else []
+    lines += [f"| {' | '.join(head)} |", f"|{'|'.join(rule)}|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def show(tables, out=None):
+    """Prints each table when it is measured; a file `out` has all there are so far."""
+    shown = []
+    for one in tables:
+        shown.append(one)
+        print(one, flush=True)
+        if out:
+            from rank4class_tf import _files  # Whose import of TensorFlow children do not need.
+
+            _files.write_text(out, "\n".join(shown))
+
+
+def parser(description):
+    """A command line that shows its defaults, with a file for the tables."""
+    result = argparse.ArgumentParser(
+        description=description.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    result.add_argument("--out", type=pathlib.Path, help="a file for the tables")
+    return result
+
+
+def add_cases(parser, option, kind, cases, measures, time_limit=120.0, memory_limit=8.0):
+    """Options of a benchmark whose cases have names and processes of their own."""
+    parser.add_argument(option, nargs="+", choices=sorted(cases), default=list(cases))
+    parser.add_argument("--seconds", type=float, default=2.0, help=f"time per {kind} and mode")
+    parser.add_argument("--time-limit", type=float, default=time_limit, help="seconds per process")
+    parser.add_argument("--memory-limit", type=float, default=memory_limit, help="GB per process")
+    parser.add_argument("--child", choices=measures, help=argparse.SUPPRESS)
+
+
+def shape_of(dimensions):
+    """A type of options: `"64x1000"` -> `(64, 1000)`, of so many numbers."""
+
+    def shape(text):
+        numbers = tuple(map(int, text.lower().split("x")))
+        if len(numbers) != dimensions:
+            raise ValueError(text)
+        return numbers
+
+    return shape
+
+
+def shape_text(shape):
+    """`(64, 1000)` -> `"64x1000"`."""
+    return "x".join(map(str, shape))

@@ -1,0 +1,59 @@
+"""What the benchmarks share; `best_times` and memory run with them."""
+
+import argparse
+
+import pytest
+
+from scripts import benchmarking
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("print('first'); print('{\"graph\": 1.5}')", {"graph": 1.5}),
+        ("import no_such_module", {"error": "not installed"}),
+        ("raise MemoryError", {"error": "out of memory"}),
+        ("raise ValueError('k')", {"error": "fails: ValueError: k"}),
+        ("import time; time.sleep(60)", {"error": "over 0.5 s"}),
+    ],
+)
+def test_in_process_gives_figures_or_the_reason(code, expected, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    limit = 0.5 if "sleep" in code else None
+    assert benchmarking.in_process(script, [], time_limit=limit) == expected
+
+
+def test_memory_has_a_process_of_its_own(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "print(json.dumps({sys.argv[2]: os.environ.get('MALLOC_TRIM_THRESHOLD_', sys.argv[3])}))"
+    )
+    assert benchmarking.time_and_memory(script, [7]) == {"time": "7", "memory": "0"}
+
+
+def test_options_leave_out_what_is_not_given():
+    args = argparse.Namespace(max_positives=None, memory_limit=8.0, seed=0)
+    given = benchmarking.options(args, "max_positives", "memory_limit", "seed")
+    assert given == ["--memory-limit", 8.0, "--seed", 0]
+
+
+def test_show_writes_what_there_is_so_far(tmp_path, capsys):
+    out = tmp_path / "tables.md"
+
+    def tables():
+        yield benchmarking.table(["loss", "ms"], [["a", "1"]], "first", numbers_to_the_right=1)
+        assert out.read_text() == "### first\n\n| loss | ms |\n|---|---:|\n| a | 1 |\n"
+        yield "second\n"
+
+    benchmarking.show(tables(), out)
+    assert out.read_text().endswith("| a | 1 |\n\nsecond\n")
+    assert capsys.readouterr().out == out.read_text() + "\n"
+
+
+def test_shapes():
+    assert benchmarking.shape_of(3)("2X8x4") == (2, 8, 4)
+    assert benchmarking.shape_text((2, 8, 4)) == "2x8x4"
+    with pytest.raises(ValueError, match="2x8"):
+        benchmarking.shape_of(3)("2x8")
