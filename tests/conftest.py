@@ -23,6 +23,7 @@ if SECOND_RUN:
         "data/test_goemotions_words.py",
         "data/test_planted.py",
         "data/test_user_items.py",
+        "data/test_wordnet.py",
         "encoders/presets.py",  # keras-hub has Keras 3 alone.
         "encoders/test_encoders.py",
         "examples/test_pretrained.py",
