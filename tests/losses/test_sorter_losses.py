@@ -139,6 +139,17 @@ def test_in_graphs_saved_and_differentiated(name, jit_compile, rng):
     assert losses.get(r4c._registry.snake_case(type(loss).__name__)).name == loss.name
 
 
+def test_a_loaded_model_has_the_loss_of_its_learned_sorter(tmp_path, rng):
+    features = rng.normal(size=(20, 3)).astype(np.float32)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", losses.SpearmanLoss(layers.SetSorter.pretrained()))
+    expected = model.evaluate(features, features[:, :1], verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    found = loaded.evaluate(features, features[:, :1], verbose=0)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("sorter", [layers.LaplaceSorter(), layers.SoftRankSorter(0.1)])
 def test_training_orders_what_mse_does_not(sorter, rng):
     """Labels in which few are huge: their order is a matter of ranks."""
