@@ -177,6 +177,7 @@ def draw_figure5(results, path):
         axes.set_xlabel("score of the item")
     whole.set_ylabel("its rank of 100")
     middle.set_xlim(-0.1, 0.1)
+    middle.set_xticks([-0.1, -0.05, 0, 0.05, 0.1])
     ranks = sorting.exact_ranks(lists)[np.abs(lists[:, 0]) < 0.1, 0]
     middle.set_ylim(ranks.min() - 2, ranks.max() + 2)
     figure.legend(*whole.get_legend_handles_labels(), loc="outside right center")
@@ -261,7 +262,8 @@ class Trainer:
 
 def experiment(name, args):
     """The learning rate of each method of a task, and its runs with each seed."""
-    task = sodeep_tasks.TASKS[name](args.data_dir)
+    options = {"ranks_weight": args.ranks_weight} if name == "goemotions" else {}
+    task = sodeep_tasks.TASKS[name](args.data_dir, **options)
     epochs = args.epochs or task.epochs
     rates, runs = {}, {}
     for method in (*task.baselines, *args.of_part[name]):
@@ -272,7 +274,7 @@ def experiment(name, args):
             return cached(
                 args,
                 f"{name}-{method}-{rate:g}-{seed}",
-                {**settings, "epochs": epochs},
+                {**settings, **options, "epochs": epochs},
                 lambda: trainer().run(rate, seed, epochs, test),
                 sorter=method,
                 needs=("test",) if test else (),
@@ -382,6 +384,9 @@ def parse_args(argv=None):
         "--learning-rates", nargs="+", type=float, default=[0.001, 0.003, 0.01, 0.03]
     )
     parser.add_argument("--epochs", type=int, help="default: by task")
+    parser.add_argument(
+        "--ranks-weight", type=float, default=1.0, help="of the loss on ranks, GoEmotions"
+    )
     parser.add_argument("--lists", type=int, default=sorting.TEST_LISTS, help="of Table 1")
     args = parser.parse_args(argv)
     args.of_part = {part: args.sorters or sorters for part, sorters in PARTS.items()}

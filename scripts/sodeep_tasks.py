@@ -180,7 +180,7 @@ def soft_margin(labels, outputs):
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, outputs))
 
 
-def goemotions(data_dir):
+def goemotions(data_dir, ranks_weight):
     """GoEmotions with all labels: soft margin, alone and with the loss on ranks added."""
     parts = {}
     for part, name in (("train", "train"), ("validation", "dev"), ("test", "test")):
@@ -205,7 +205,11 @@ def goemotions(data_dir):
 
     def with_sorter(sorter):
         of_ranks = losses.MeanAveragePrecisionLoss(sorter)
-        return lambda labels, outputs: soft_margin(labels, outputs) + of_ranks(labels, outputs)
+
+        def both(labels, outputs):
+            return soft_margin(labels, outputs) + ranks_weight * of_ranks(labels, outputs)
+
+        return both
 
     return Task(
         inputs=(np.array(tokens, np.int32),),
