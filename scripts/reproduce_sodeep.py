@@ -385,7 +385,7 @@ def parse_args(argv=None):
     )
     parser.add_argument("--epochs", type=int, help="default: by task")
     parser.add_argument(
-        "--ranks-weight", type=float, default=1.0, help="of the loss on ranks, GoEmotions"
+        "--ranks-weight", type=float, default=0.1, help="of the loss on ranks, GoEmotions"
     )
     parser.add_argument("--lists", type=int, default=sorting.TEST_LISTS, help="of Table 1")
     args = parser.parse_args(argv)

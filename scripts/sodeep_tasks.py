@@ -220,7 +220,7 @@ def goemotions(data_dir, ranks_weight):
         with_sorter=with_sorter,
         evaluate=mean_average_precision,
         metric="mean_average_precision",
-        epochs=4,
+        epochs=8,
     )
 
 
