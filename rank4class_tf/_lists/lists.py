@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import tensorflow as tf
 
@@ -16,6 +15,21 @@ from rank4class_tf._tf.nan import keep_nan
 from rank4class_tf._tf.ties import first_and_last_ranks
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
+
+
+def _cached(function):
+    """A property that is computed once; anew in another graph, which cannot read a tensor of it."""
+    name = f"_{function.__name__}_cache"
+
+    def value(self):
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        known = self.__dict__.get(name)
+        if known is None or known[0] is not graph:
+            known = graph, function(self)
+            self.__dict__[name] = known
+        return known[1]
+
+    return property(value, doc=function.__doc__)
 
 
 class Lists:
@@ -41,6 +55,7 @@ class Lists:
         relevance: tf.Tensor,
         positive_scores: tf.Tensor | None = None,
         masked_as: Lists | None = None,
+        apart: bool = False,
     ):
         """Not for users; `as_lists` and the losses make lists.
 
@@ -52,11 +67,13 @@ class Lists:
             relevance: `[batch, P]`, 0 where padded.
             positive_scores: `[batch, P]`; None means those of `class_ids`.
             masked_as: lists that have the mask, where these scores do not show it.
+            apart: whether the positives are not among the items.
         """
         self._floored = floored
         self._class_ids = class_ids
         self._positive_scores = positive_scores
         self._masked_as = masked_as
+        self._apart = apart
         self.relevance = relevance
         self.num_columns: int | None = relevance.shape[1]
 
@@ -67,7 +84,7 @@ class Lists:
         """That of the scores, float32 or float64."""
         return self._floored.dtype
 
-    @cached_property
+    @_cached
     def mask(self) -> tf.Tensor:
         """`[batch, n]` booleans, False for a masked item."""
         if self._masked_as is not None:
@@ -75,12 +92,12 @@ class Lists:
         # A negated comparison would make a NaN a masked item in a graph.
         return self._floored != _lowest(self.dtype)
 
-    @cached_property
+    @_cached
     def scores(self) -> tf.Tensor:
         """`[batch, n]`, 0 for a masked item."""
         return where(self.mask, self._floored, 0.0)
 
-    @cached_property
+    @_cached
     def positive_scores(self) -> tf.Tensor:
         """`[batch, P]`."""
         if self._positive_scores is not None:
@@ -104,7 +121,7 @@ class Lists:
         """n, the masked items with the others; an int where it is known."""
         return self._floored.shape[1] or tf.shape(self._floored)[1]
 
-    @cached_property
+    @_cached
     def num_visited(self) -> tf.Tensor:
         """How many leading columns hold all positives of the batch, a scalar."""
         return pairs.visited(self.relevance)
@@ -115,6 +132,7 @@ class Lists:
 
     def by_item(self, values: tf.Tensor) -> tf.Tensor:
         """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`."""
+        self._check_positives_are_items()
         if self._class_ids is None:
             return values
         # Padding adds nothing to the item on which it stands.
@@ -122,7 +140,15 @@ class Lists:
 
     def at_positives(self, values: tf.Tensor) -> tf.Tensor:
         """What stands at the positives, `[batch, P]`, of values by item, `[batch, n]`."""
+        self._check_positives_are_items()
         return values if self._class_ids is None else gather(values, self._class_ids)
+
+    def _check_positives_are_items(self):
+        if self._apart:
+            raise ValueError(
+                "The positives of these lists must be among the items. "
+                "Received: lists made by `negatives`, `only`, `without` or `positives_only`."
+            )
 
     # Reductions over the items.
 
@@ -220,7 +246,13 @@ class Lists:
 
     def log_sum_exp(self, temperature: TensorLike = 1.0) -> tf.Tensor:
         """`log sum_j exp(score_j / temperature)`, `[batch]`; exact where the highest score is 0."""
-        return tf.math.log(self.sum(lambda s: tf.exp(s / temperature), vanishes=True))
+        if isinstance(temperature, (int, float)):
+            return tf.math.log(self.sum(lambda s: tf.exp(s / temperature), vanishes=True))
+        # A masked item has the slope 0 in the temperature, times that of its score: keep it finite.
+        far = -(self.dtype.max**0.25)
+        return tf.math.log(
+            self.sum(lambda s: tf.exp(tf.maximum(s, far) / temperature), vanishes=True)
+        )
 
     def top_k(self, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The k highest scores.
@@ -260,20 +292,26 @@ class Lists:
         # The minimum changes nothing. Without it TensorFlow rewrites `a - (b - highest)` in a graph
         # as `(a + highest) - b`.
         positives = tf.minimum(self.positive_scores - highest, 0)
-        return Lists(self._floored - highest, self._class_ids, self.relevance, positives, self)
+        return Lists(
+            self._floored - highest, self._class_ids, self.relevance, positives, self, self._apart
+        )
 
     def relative_to(self, level: tf.Tensor) -> Lists:
         """The same lists with a level `[batch, 1]` subtracted from all scores."""
         positives = self.positive_scores - level
-        return Lists(self._floored - level, self._class_ids, self.relevance, positives, self)
+        return Lists(
+            self._floored - level, self._class_ids, self.relevance, positives, self, self._apart
+        )
 
     def scaled(self, factor: TensorLike) -> Lists:
-        """The same lists with all scores times a factor > 0, a scalar."""
+        """The same lists with all scores times a factor > 0, a scalar or `[batch, 1]`."""
         floored = tf.where(self.mask, self._floored * factor, _lowest(self.dtype))
-        return Lists(floored, self._class_ids, self.relevance, self.positive_scores * factor)
+        positives = self.positive_scores * factor
+        return Lists(floored, self._class_ids, self.relevance, positives, apart=self._apart)
 
     def shifted(self, shift: tf.Tensor) -> Lists:
         """The same lists with a shift of each score, `[batch, n]` or `[batch, 1]`, added."""
+        self._check_positives_are_items()
         floored = tf.where(self.mask, self._floored + shift, _lowest(self.dtype))
         return Lists(floored, self._class_ids, self.relevance)
 
@@ -283,23 +321,23 @@ class Lists:
             floored = tf.where(self.is_positive, _lowest(self.dtype), self._floored)
         else:
             floored = _low_at(self._floored, self._class_ids)
-        return Lists(floored, None, self.relevance, self.positive_scores)
+        return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
 
     def positives_only(self) -> Lists:
         """The same positives, against themselves."""
         floored = where(self.is_positive, self.positive_scores, self.dtype.min / 8)
-        return Lists(floored, None, self.relevance, self.positive_scores)
+        return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
 
     def without(self, columns: tf.Tensor) -> Lists:
         """The same positives, against the items but for those in the columns, `[batch, k]`."""
         floored = _low_at(self._floored, columns)
-        return Lists(floored, None, self.relevance, self.positive_scores)
+        return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
 
     def only(self, columns: tf.Tensor) -> Lists:
         """The same positives, against the items in the columns, `[batch, k]`; -1 means none."""
         floored = gather(self._floored, tf.maximum(columns, 0))
         floored = tf.where(columns >= 0, floored, _lowest(self.dtype))
-        return Lists(floored, None, self.relevance, self.positive_scores)
+        return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
 
     def highest(self, k: TensorLike) -> Lists:
         """The same positives, against the k highest items, in falling order."""
@@ -321,7 +359,7 @@ class Lists:
 
     def on(self, floored: tf.Tensor, positive_scores: tf.Tensor) -> Lists:
         """The same labels on the tensors that `with_ready_gradients` hands out."""
-        return Lists(floored, self._class_ids, self.relevance, positive_scores)
+        return Lists(floored, self._class_ids, self.relevance, positive_scores, apart=self._apart)
 
     def sum_of_positives(self, values: tf.Tensor) -> tf.Tensor:
         """Sum over the positives of values `[batch, P]`, `[batch]`."""
@@ -343,7 +381,7 @@ def as_lists(
     """What every operation on lists does first; `Lists` stay as they are.
 
     Args:
-        scores: floating `[batch, n]`, or `Lists`, which need no other argument.
+        scores: float32 or float64 `[batch, n]`, or `Lists`, which need no other argument.
         class_ids: integers `[batch]` or `[batch, P]`, padded with -1; None for no positives.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item. A score of -inf is masked too.
@@ -379,7 +417,12 @@ def as_lists(
     if relevance is None:
         relevance = tf.ones_like(class_ids, scores.dtype)
     relevance = where(class_ids >= 0, tf.cast(relevance, scores.dtype), 0.0)
-    mask = None if mask is None else tf.convert_to_tensor(mask)
+    if mask is not None:
+        mask = tf.convert_to_tensor(mask)
+        # A positive that is masked is none.
+        present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
+        class_ids = tf.where(present, class_ids, -1)
+        relevance = where(present, relevance, 0.0)
     return of_columns(floor(scores, mask), class_ids, relevance)
 
 

@@ -42,12 +42,6 @@ def top_k(scores, k):
     return values, tf.minimum(columns, n - 1)
 
 
-def without_columns(x, columns):
-    """`x` with -inf at `[b, columns[b, j]]`."""
-    nothing = tf.fill(tf.shape(columns), tf.constant(-float("inf"), x.dtype))
-    return tf.tensor_scatter_nd_update(x, indices(columns), nothing)
-
-
 def add_columns(x, columns, values):
     """`x` with `values[b, j]` added at `[b, columns[b, j]]`; columns may repeat."""
     return tf.tensor_scatter_nd_add(x, indices(columns), values)

@@ -89,17 +89,26 @@ class RankingLoss(keras.losses.Loss):
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         counted = labels.has_positive & ~labels.invalid
         losses = self._losses(labels, floor(labels.scores, labels.mask, counted))
+        if losses.shape.rank not in (None, 1):
+            raise ValueError(
+                f"`compute` must return the losses [batch]. Received: shape {losses.shape}."
+            )
         nan = tf.constant(float("nan"), losses.dtype)
         return tf.where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
 
+    def _prepared_compute(self):
+        """`compute`, with what is the same in all its calls for a batch."""
+        return self.compute
+
     def _losses(self, labels, floored):
         """`compute` on as few columns as hold all positives."""
+        compute = self._prepared_compute()
         few = are_surely_few(labels)
         if not self._searches_positives or few and labels.class_ids is not None:
-            return self.compute(of_columns(floored, labels.class_ids, labels.relevance))
+            return compute(of_columns(floored, labels.class_ids, labels.relevance))
 
         def of_positives(floored, *columns):
-            return self.compute(of_columns(floored, *columns))
+            return compute(of_columns(floored, *columns))
 
         if few:
             return over_positives(functools.partial(of_positives, floored), labels)

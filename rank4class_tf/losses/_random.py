@@ -27,6 +27,7 @@ class RandomRankingLoss(RankingLoss):
         super().__init__(**kwargs)
         self.seed = seed if seed is None else _checks.non_negative_int("seed", seed)
         self._start = random.getrandbits(62) if seed is None else self.seed
+        self._seed: tf.Tensor | None = None
         # Replicas that do not share the variable count for themselves, in step.
         self._calls = tf.Variable(
             0,
@@ -36,8 +37,33 @@ class RandomRankingLoss(RankingLoss):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 
-    def next_seed(self):
-        """A new seed for stateless random operations, two int64."""
+    @property
+    def is_random(self) -> bool:
+        """Whether the loss, as it is configured, draws numbers."""
+        return True
+
+    def next_seed(self) -> tf.Tensor:
+        """The seed of this batch for stateless random operations, two int64.
+
+        It is the same in each call of `compute` for a batch. `ops.fold_in` makes others of it.
+        """
+        return self._draw_seed() if self._seed is None else self._seed
+
+    def _prepared_compute(self):
+        if not self.is_random:
+            return self.compute
+        seed = self._draw_seed()
+
+        def compute(lists):
+            self._seed = seed
+            try:
+                return self.compute(lists)
+            finally:
+                self._seed = None
+
+        return compute
+
+    def _draw_seed(self):
         call = self._calls.assign_add(1, read_value=True)
         seed = ops.fold_in([self._start, 0], call)
         context = tf.distribute.get_replica_context()

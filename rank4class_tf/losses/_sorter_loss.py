@@ -70,7 +70,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         raise NotImplementedError
 
     def ranks(self, outputs: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-        """Soft ranks of each row over its length, `[lists, d]` -> `[lists, d]` in (0, 1]."""
+        """Soft ranks of each row over its length, `[lists, d]` -> `[lists, d]`; 0 if masked."""
         ranks = tf.cast(self.sorter(outputs, mask=mask), outputs.dtype)
         if mask is None:
             return ranks / tf.cast(tf.shape(outputs)[1], ranks.dtype)
@@ -87,14 +87,18 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
         labels = _matrix("y_true", y_true)
         labels = self.checked(labels, outputs)
+        bad = tf.reduce_any(~tf.math.is_finite(tf.cast(labels, outputs.dtype)))
+        if tf.executing_eagerly() and bad:
+            raise ValueError("`y_true` must hold finite numbers. Received: NaN or infinity.")
         losses = self.compute(labels, outputs)
+        losses = tf.where(bad, tf.constant(float("nan"), losses.dtype), losses)
         if isinstance(self.alignment, AlignmentSchedule):
             weight = tf.cast(self.alignment.value, outputs.dtype)
         elif self.alignment:
             weight = as_dtype(self.alignment, outputs.dtype)
         else:
             return losses
-        return losses + weight * tf.reduce_mean(tf.abs(self.aligned(labels, outputs)), axis=1)
+        return losses + weight * self.misalignment(labels, outputs)
 
     def checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The labels in the dtype of the outputs; raises unless the shapes are the same."""
@@ -103,11 +107,11 @@ class SorterLoss(LayerApart, keras.losses.Loss):
                 "`y_true` must have the shape of `y_pred`. "
                 f"Received: {tuple(labels.shape)} and {tuple(outputs.shape)}."
             )
-        return tf.cast(labels, outputs.dtype)
+        return tf.cast(check_shape(labels, tf.shape(outputs)), outputs.dtype)
 
-    def aligned(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """What the alignment brings to 0, `[batch, n]`."""
-        return outputs - labels
+    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """What the alignment brings to 0, `[batch]`."""
+        return tf.reduce_mean(tf.abs(outputs - labels), axis=1)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -117,6 +121,17 @@ class SorterLoss(LayerApart, keras.losses.Loss):
     def from_config(cls, config: dict[str, Any]):
         """Builds the loss that `get_config` describes."""
         return cls(**_config.deserialized(config))
+
+
+def check_shape(labels: tf.Tensor, shape: TensorLike, also: TensorLike = True) -> tf.Tensor:
+    """The labels; running fails where only that tells that they have another shape."""
+    if labels.shape.is_fully_defined() and tf.get_static_value(shape) is not None:
+        return labels
+    right = tf.reduce_all(tf.shape(labels) == shape) & also
+    with tf.control_dependencies(
+        [tf.debugging.Assert(right, ["`y_true` must fit `y_pred`. Received:", tf.shape(labels)])]
+    ):
+        return tf.identity(labels)
 
 
 def _matrix(argument, values):

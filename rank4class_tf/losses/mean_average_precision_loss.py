@@ -58,6 +58,8 @@ class MeanAveragePrecisionLoss(SorterLoss):
         size = tf.cast(tf.shape(parts)[1], outputs.dtype)
         return tf.math.divide_no_nan(size * tf.reduce_sum(parts, axis=0), classes)
 
-    def aligned(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """The outputs of entries that are not masked, less their labels."""
-        return tf.where(labels >= 0, outputs - labels, 0)
+    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """How far the outputs that are not masked are from their labels, `[batch]`."""
+        errors = tf.where(labels >= 0, tf.abs(outputs - labels), 0)
+        count = tf.math.count_nonzero(labels >= 0, axis=1, dtype=outputs.dtype)
+        return tf.math.divide_no_nan(tf.reduce_sum(errors, axis=1), count)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf.layers import Sorter
-from rank4class_tf.losses._sorter_loss import SorterLoss
+from rank4class_tf.losses._sorter_loss import SorterLoss, check_shape
 
 
 @_keras.register
@@ -50,7 +50,8 @@ class RankTripletLoss(SorterLoss):
                 "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair. "
                 f"Received: {tuple(outputs.shape)} and {tuple(labels.shape)}."
             )
-        return labels
+        rows, columns = tf.unstack(tf.shape(outputs))
+        return check_shape(labels, [rows, 1], also=rows == columns)
 
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The formula."""
@@ -61,11 +62,13 @@ class RankTripletLoss(SorterLoss):
         def of_rows(similarities):
             ranks = self.ranks(similarities)
             own = tf.linalg.diag_part(ranks)
-            hardest = tf.reduce_min(tf.where(same, tf.constant(2, ranks.dtype), ranks), axis=1)
-            return tf.nn.relu(margin + own - hardest)
+            # Where all are positives of a row, it has no triplet.
+            others = tf.where(same, tf.constant(ranks.dtype.max, ranks.dtype), ranks)
+            return tf.nn.relu(margin + own - tf.reduce_min(others, axis=1))
 
         return of_rows(outputs) + of_rows(tf.transpose(outputs))
 
-    def aligned(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """The similarities, less 1 for those of equal labels."""
-        return outputs - tf.cast(labels == tf.transpose(labels), outputs.dtype)
+    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """How far similarities are from 1 for equal labels and 0 for others, `[batch]`."""
+        target = tf.cast(labels == tf.transpose(labels), outputs.dtype)
+        return tf.reduce_mean(tf.abs(outputs - target), axis=1)

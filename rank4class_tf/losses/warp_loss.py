@@ -49,6 +49,11 @@ class WARPLoss(RandomRankingLoss):
             num_trials = _checks.positive_int("num_trials", num_trials)
         self.num_trials = num_trials
 
+    @property
+    def is_random(self) -> bool:
+        """Whether the rank is estimated by draws."""
+        return self.num_trials is not None
+
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.warp_loss(

@@ -154,3 +154,77 @@ def test_operations_take_class_ids_of_each_shape(name, rng):
     np.testing.assert_array_equal(function(scores, ids, **kwargs), expected)
     with pytest.raises(ValueError, match="`class_ids` must have the shape"):
         function(scores, ids[:, np.newaxis, np.newaxis], **kwargs)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_a_regularizer_of_ones_own_in_graphs(jit_compile):
+    """It reads the mask within a loop."""
+    half = ops.Regularizer(lambda u: 2 * u, lambda x: x**2 / 4)
+    scores = tf.constant([[1.0, 0.9, -np.inf, 0.0]])
+    project = tf.function(lambda s: ops.simplex_projection(s, half), jit_compile=jit_compile)
+    np.testing.assert_allclose(project(scores), [[0.6, 0.4, 0, 0]], atol=1e-6)
+    loss = r4c.losses.FenchelYoungLoss(half, label_format="relevance")
+    labels = tf.constant([[1.0, 0, -1, 0]])
+    compiled = tf.function(loss, jit_compile=jit_compile)
+    np.testing.assert_allclose(compiled(labels, scores), loss(labels, scores), rtol=1e-6)
+
+
+def test_variables_of_a_random_loss_see_the_same_draws():
+    class Noisy(r4c.losses.RandomRankingLoss):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+            self.dense.build((None, 1))
+
+        def compute(self, lists):
+            noise = tf.random.stateless_uniform(tf.shape(lists.relevance), self.next_seed())
+            return lists.sum_of_positives(self.dense(noise[..., tf.newaxis])[..., 0])
+
+    loss = Noisy(seed=1)
+    kernel = loss.dense.kernel.value if hasattr(keras, "ops") else loss.dense.kernel
+    labels = np.zeros((2, 20), np.float32)
+    labels[:, :2] = 1
+    with tf.GradientTape() as tape:
+        tape.watch(kernel)
+        value = loss(labels, np.zeros((2, 20), np.float32))
+    np.testing.assert_allclose(tape.gradient(value, kernel)[0, 0], value, rtol=1e-6)
+    assert int(loss._calls) == 1
+
+
+def test_temperature_that_learns_has_a_gradient_with_masked_items():
+    temperature = tf.Variable(0.05)
+    with tf.GradientTape() as tape:
+        value = ops.softmax_loss(
+            [[1.0, 0.9, 3.0]], [[0]], mask=[[True, True, False]], temperature=temperature
+        )
+    # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's probability.
+    other = 1 / (1 + np.exp(2.0))
+    np.testing.assert_allclose(value, [-np.log(1 - other)], rtol=1e-5)
+    np.testing.assert_allclose(tape.gradient(value, temperature), 40 * other, rtol=1e-5)
+
+
+def test_a_masked_positive_is_none():
+    mask = [[True, False, True]]
+    for function in (ops.softmax_loss, ops.mean_squared_loss, ops.rankmax_loss):
+        with_it = function([[1.0, 2.0, 0.5]], [[0, 1]], mask=mask)
+        np.testing.assert_array_equal(with_it, function([[1.0, 2.0, 0.5]], [[0, -1]], mask=mask))
+
+
+def test_lists_whose_positives_are_no_items_say_so():
+    negatives = ops.as_lists([[1.0, 2, 3]], [[0, 2, -1]]).negatives()
+    for use in (
+        lambda: negatives.item_relevance(),
+        lambda: negatives.at_positives(tf.ones([1, 3])),
+        lambda: negatives.highest(2).shifted(tf.ones([1, 2])),
+    ):
+        with pytest.raises(ValueError, match="must be among the items"):
+            use()
+
+
+def test_a_formula_of_another_shape_raises():
+    class Column(r4c.losses.RankingLoss):
+        def compute(self, lists):
+            return lists.positive_scores
+
+    with pytest.raises(ValueError, match="`compute` must return the losses"):
+        Column()([1, 0], [[1.0, 2.0], [0.0, 1.0]])

@@ -184,3 +184,32 @@ def test_training_orders_what_mse_does_not(sorter, rng):
 def test_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_row_without_negatives_has_no_loss():
+    loss = losses.RankTripletLoss(layers.LaplaceSorter(0.01), margin=1.5, reduction="none")
+    np.testing.assert_array_equal(loss([0], [[3.0]]), [0.0])
+    np.testing.assert_array_equal(loss([4, 4], np.eye(2)), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("make", [losses.SpearmanLoss, losses.MeanAveragePrecisionLoss])
+def test_labels_that_are_not_finite(make):
+    labels, outputs = [1.0, np.nan, 3.0], [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match="`y_true` must hold finite numbers"):
+        make()(labels, outputs)
+    assert np.isnan(tf.function(make())(tf.constant(labels), tf.constant(outputs)))
+
+
+def test_masked_entries_do_not_count_in_the_alignment():
+    loss = losses.MeanAveragePrecisionLoss(layers.LaplaceSorter(0.01), axis="items", alignment=1.0)
+    expected = loss([[1.0, 0]], [[3.0, 1.0]])
+    np.testing.assert_allclose(loss([[1.0, 0, -1, -1]], [[3.0, 1.0, 7, 7]]), expected, rtol=1e-6)
+
+
+def test_shapes_that_only_running_tells():
+    signature = [tf.TensorSpec([None]), tf.TensorSpec([None, None])]
+    for make in (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss, losses.RankTripletLoss):
+        compiled = tf.function(make(), input_signature=signature)
+        size = 2 if make is losses.RankTripletLoss else 3
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must fit"):
+            compiled(np.arange(size, dtype=np.float32), np.eye(3, dtype=np.float32))

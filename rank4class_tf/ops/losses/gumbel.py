@@ -60,7 +60,10 @@ def mean_over_gumbel_noise(
             [tf.zeros_like(x) for x in tensors],
         )
         _, total, gradients = tf.while_loop(
-            lambda sample, *_: sample < num_samples, add_sample, start
+            lambda sample, *_: sample < num_samples,
+            add_sample,
+            start,
+            maximum_iterations=num_samples,
         )
         return total / num_samples, [g / num_samples for g in gradients]
 

@@ -123,7 +123,7 @@ def _log_total(lists, temperature, with_ties):
     Each sum is relative to scores that are in it, so that no other costs it digits.
 
     Args:
-        lists: `Positives`.
+        lists: `Lists`.
         temperature: > 0.
         with_ties: whether equally relevant items, the positive included, belong to the sum.
 
@@ -132,7 +132,7 @@ def _log_total(lists, temperature, with_ties):
     """
     negatives = lists.negatives()
     highest = tf.stop_gradient(negatives.max())[:, tf.newaxis]
-    # Positives are -inf among the negatives, also where they are all there is.
+    # Where all items are positive the sum is that of masked ones; `relative` makes it vanish.
     total = negatives.sum(lambda s, top: tf.exp((s - top) / temperature), highest, vanishes=True)
     own = tf.where(lists.is_positive, lists.positive_scores, highest)
     # The maximum keeps the sum finite, and the graph from being rewritten.
