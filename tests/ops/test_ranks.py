@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import ops
+from rank4class_tf.ops.ranking.exact import count_greater_and_equal
 
 
 def counts(values, thresholds):
@@ -21,7 +22,7 @@ def test_counts(rng, size, width, static):
     values[rng.random(values.shape) < 0.1] = -np.inf
     thresholds = np.concatenate([values[:, :width], np.full((3, 1), 0.05, np.float32)], axis=1)
     signature = [tf.TensorSpec([3, None])] * 2
-    count = tf.function(ops.count_greater_and_equal, None if static else signature)
+    count = tf.function(count_greater_and_equal, None if static else signature)
     for actual, expected in zip(count(values, thresholds), counts(values, thresholds), strict=True):
         np.testing.assert_array_equal(actual, expected)
 
@@ -35,7 +36,7 @@ def test_depth_leaves_out_only_what_is_below(rng, depth, jit_compile):
     values[0] = np.nan
     values[1, 2:] = np.nan
     values[2] = 1.0
-    count = tf.function(ops.count_greater_and_equal, jit_compile=jit_compile)
+    count = tf.function(count_greater_and_equal, jit_compile=jit_compile)
     greater, equal = (c.numpy() for c in count(values, values, depth))
     expected_greater, expected_equal = counts(values, values)
     counted = equal > 0
