@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from typing import Any
+from typing import Any, Self
 
 from tensorflow import keras
 
@@ -46,6 +46,6 @@ class Configured:
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the object that `get_config` describes."""
         return cls(**config)

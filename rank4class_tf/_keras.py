@@ -5,9 +5,13 @@ when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs be
 """
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
+
+from rank4class_tf._types import TensorLike
 
 try:
     KERAS_3 = hasattr(keras, "ops")  # The import itself is lazy.
@@ -23,12 +27,14 @@ register = keras.utils.register_keras_serializable(package="rank4class_tf")
 class _PerExampleLosses(keras.losses.Loss):
     """Keras's own reduction over losses that are already computed."""
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         del y_true
         return y_pred
 
 
-def call_loss(loss, y_true, y_pred, sample_weight):
+def call_loss(
+    loss: Any, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike
+) -> tf.Tensor:
     """Reduces `loss.call(y_true, y_pred)` as Keras does.
 
     Keras 3 casts `y_true` to float32 before `call`, which changes class ids above 2**24, so there
@@ -43,7 +49,7 @@ def call_loss(loss, y_true, y_pred, sample_weight):
     return reducer(losses, losses, sample_weight)
 
 
-def pass_on_permission(outer, inner):
+def pass_on_permission(outer: Any, inner: Any) -> None:
     """Lets the loss `inner` take means under a strategy exactly where `outer` may.
 
     Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given to `compile`,
@@ -53,7 +59,7 @@ def pass_on_permission(outer, inner):
         inner._allow_sum_over_batch_size = outer._allow_sum_over_batch_size
 
 
-def standardize_reduction(reduction):
+def standardize_reduction(reduction: str | None) -> str | None:
     """Maps `reduction` to a name that this Keras knows; `"auto"` exists in Keras 2 alone."""
     known = ("sum_over_batch_size", "sum", "none", "auto")
     name = "none" if reduction is None else reduction
@@ -62,7 +68,13 @@ def standardize_reduction(reduction):
     return "sum_over_batch_size" if KERAS_3 and name == "auto" else name
 
 
-def add_table(layer, name, shape, initializer, regularizer=None):
+def add_table(
+    layer: keras.layers.Layer,
+    name: str,
+    shape: tuple[int, ...],
+    initializer: Any,
+    regularizer: Any = None,
+) -> Any:
     """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
     cast = {"autocast": False} if KERAS_3 else {"experimental_autocast": False}
     return layer.add_weight(
@@ -76,7 +88,7 @@ def add_table(layer, name, shape, initializer, regularizer=None):
 
 
 @contextlib.contextmanager
-def changing_weights(layer):
+def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
     """Lets a layer that is built delete weights and add others."""
     if KERAS_3:
         layer._tracker.unlock()
@@ -85,7 +97,7 @@ def changing_weights(layer):
         layer._tracker.lock()
 
 
-def add_counter(layer, name):
+def add_counter(layer: keras.layers.Layer, name: str) -> Any:
     """Adds an int64 weight that counts steps, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(
@@ -98,12 +110,14 @@ def add_counter(layer, name):
     )
 
 
-def variable(weight):
+def variable(weight: Any) -> tf.Variable:
     """The `tf.Variable` of a weight; `tf.gather` of it reads the rows, of Keras 3's own, all."""
     return weight.value if KERAS_3 else weight
 
 
-def compiled_metrics(model, y_true, y_pred):
+def compiled_metrics(
+    model: keras.Model, y_true: TensorLike, y_pred: TensorLike
+) -> list[keras.metrics.Metric]:
     """The metrics that a model was compiled with, in one list; Keras 3 has them built here."""
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if container is None:
@@ -114,7 +128,7 @@ def compiled_metrics(model, y_true, y_pred):
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
 
 
-def symbolic_inputs(layer):
+def symbolic_inputs(layer: keras.Model) -> Any:
     """The symbolic inputs of a model, in their structure; None where it has none."""
     if not getattr(layer, "inputs", None):
         return None

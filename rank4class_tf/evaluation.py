@@ -79,7 +79,7 @@ class Evaluation:
             lines.append(f"{name:{width}} {of.value:8.4f} {of.low:8.4f} {of.high:8.4f}")
         return "\n".join([*lines, f"{len(self.ranks)} lists"])
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike) -> None:
         """Writes a row for each list: its rank, and value and weight of each metric.
 
         Args:
@@ -272,7 +272,9 @@ def evaluate_retrieval(
     return figures
 
 
-def compare(first, second, samples=10_000, seed=0):
+def compare(
+    first: Evaluation, second: Evaluation, samples: int = 10_000, seed: int = 0
+) -> dict[str, Comparison]:
     """Compares two models on the same lists, by the paired randomisation test.
 
     If the models are alike, each list might as well have had the two values the other way round:

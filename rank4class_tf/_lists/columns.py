@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,7 +18,7 @@ def are_surely_few(labels: Labels) -> bool:
     return labels.max_positives is not None and labels.max_positives <= FEW
 
 
-def over_positives(function: Callable, labels: Labels, compact: bool = True):
+def over_positives(function: Callable, labels: Labels, compact: bool = True) -> Any:
     """Applies a function to as few columns as hold all positives of a batch.
 
     Labels of n items, most of them 0, then take some passes more than the ids of the others.

@@ -3,13 +3,14 @@
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._types import TensorLike
 
 # The more cells, the fewer thresholds share one, and the more memory they take.
 _CELLS_PER_THRESHOLD = 4
 _MAX_CELLS = 1 << 16
 
 
-def excess(scores, levels, margin):
+def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tensor:
     r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, in O(n log P) time and O(n + P) memory.
 
     The scores are put between the sorted thresholds by binary search, and sums over the P + 1 gaps

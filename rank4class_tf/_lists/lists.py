@@ -56,7 +56,7 @@ class Lists:
         positive_scores: tf.Tensor | None = None,
         masked_as: Lists | None = None,
         apart: bool = False,
-    ):
+    ) -> None:
         """Not for users; `as_lists` and the losses make lists.
 
         Args:

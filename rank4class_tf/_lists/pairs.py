@@ -1,5 +1,8 @@
 """Sums over all items for each positive, without a `[batch, P, n]` tensor."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 # Up to this many positives, a pass over the items for each costs less than sorting.
@@ -9,7 +12,7 @@ FEW = 16
 _BLOCK_ENTRIES = 1024
 
 
-def sum_over_items(function, items, positives, count):
+def sum_over_items(function: Callable, items: Any, positives: Any, count: tf.Tensor) -> Any:
     r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p.
 
     Time is O(P n); memory is O(n), since many positives are taken block by block, in the gradient
@@ -44,7 +47,7 @@ def sum_over_items(function, items, positives, count):
     return blocked(*items, *positives)
 
 
-def visited(relevance):
+def visited(relevance: tf.Tensor) -> tf.Tensor:
     """How many leading columns hold all of a batch's positives, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
     return tf.reduce_max(

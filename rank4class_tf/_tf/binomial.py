@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def log_binomial(n, k):
+def log_binomial(n: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     """`log C(n, k)` of floating tensors; -inf unless 0 <= k <= n."""
     n, k = tf.convert_to_tensor(n), tf.convert_to_tensor(k)
     possible = (k >= 0) & (k <= n)

@@ -2,7 +2,9 @@
 
 import tensorflow as tf
 
+from rank4class_tf._types import TensorLike
 
-def as_dtype(value, dtype):
+
+def as_dtype(value: TensorLike, dtype: tf.DType) -> tf.Tensor:
     """A tensor of a dtype; unlike with `tf.cast`, a Python number does not pass through float32."""
     return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)

@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from rank4class_tf._types import TensorLike
 
-def violation(difference, margin):
+
+def violation(difference: tf.Tensor, margin: TensorLike) -> tf.Tensor:
     """`max(0, difference + margin)`, exact however far from 0 the difference is taken.
 
     TensorFlow rewrites `(score - level) + margin` in a graph as `score + (margin - level)`, which

@@ -6,7 +6,7 @@ import tensorflow as tf
 _FEW = range(17)
 
 
-def gather(values, places):
+def gather(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """`tf.gather(values, places, batch_dims=1)`, whose gradient is scattered.
 
     That takes half as many operations as TensorFlow's, and is right for a batch of no lists, where
@@ -27,7 +27,7 @@ def gather(values, places):
     return gathered(values)
 
 
-def scatter_add(places, values, shape):
+def scatter_add(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
     """Zeros of a shape, with each value added at its place.
 
     Args:
@@ -43,7 +43,7 @@ def scatter_add(places, values, shape):
     return tf.reshape(tf.math.unsorted_segment_sum(values, flat, size), shape)
 
 
-def flat_places(places, shape):
+def flat_places(places: tf.Tensor, shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Places `[batch, P]` among those of all lists of a shape `[batch, n, ...]`, and their number.
 
     In 64 bits, since the numbers are of all lists.
@@ -52,7 +52,7 @@ def flat_places(places, shape):
     return tf.cast(places, tf.int64) + n * tf.range(batch)[:, tf.newaxis], batch * n
 
 
-def indices(places):
+def indices(places: tf.Tensor) -> tf.Tensor:
     """What `tf.scatter_nd` and its kin take for the places `[batch, ...]` of each list."""
     places = tf.convert_to_tensor(places)
     shape = tf.shape(places)
@@ -62,7 +62,7 @@ def indices(places):
     return tf.stack([tf.broadcast_to(rows, shape), places], axis=-1)
 
 
-def inverse(permutations):
+def inverse(permutations: tf.Tensor) -> tf.Tensor:
     """The inverse of each row of `[batch, n]`; under XLA half as dear as to sort it."""
     columns = tf.broadcast_to(tf.range(tf.shape(permutations)[1]), tf.shape(permutations))
     return scatter_add(permutations, columns, tf.shape(permutations))

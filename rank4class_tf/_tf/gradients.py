@@ -1,9 +1,12 @@
 """Functions that make their gradients together with their values."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 
-def with_ready_gradients(function, *inputs):
+def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
     """Computes values whose gradients come along with them, in one go.
 
     Args:
@@ -45,7 +48,7 @@ def with_ready_gradients(function, *inputs):
     return values(*inputs)
 
 
-def value_and_gradients(function, *inputs):
+def value_and_gradients(function: Callable, *inputs: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
     """The values of a function, and a list of their gradients; see `with_ready_gradients`."""
     with tf.GradientTape() as tape:
         tape.watch(inputs)

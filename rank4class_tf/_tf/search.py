@@ -6,7 +6,7 @@ import tensorflow as tf
 _FEW = 16
 
 
-def searchsorted(rising, values, side="left"):
+def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf.Tensor:
     """As `tf.searchsorted`, which under XLA compares each value with all entries at once.
 
     Args:

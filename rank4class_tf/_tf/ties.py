@@ -5,7 +5,7 @@ import tensorflow as tf
 from rank4class_tf._tf.gather import inverse, scatter_add
 
 
-def first_and_last_ranks(values):
+def first_and_last_ranks(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The first and the last rank, from 1 on, that each value has in rising order.
 
     Args:

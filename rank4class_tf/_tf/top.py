@@ -5,12 +5,13 @@ import math
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import gather, indices
+from rank4class_tf._types import TensorLike
 
 # Below this many items per item sought, sorting them all costs less than finding the blocks.
 _MIN_ITEMS_PER_PLACE = 32
 
 
-def top_k(scores, k):
+def top_k(scores: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     """The k largest scores in falling order, and where they stand.
 
     Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all lie in the k
@@ -42,6 +43,6 @@ def top_k(scores, k):
     return values, tf.minimum(columns, n - 1)
 
 
-def add_columns(x, columns, values):
+def add_columns(x: tf.Tensor, columns: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """`x` with `values[b, j]` added at `[b, columns[b, j]]`; columns may repeat."""
     return tf.tensor_scatter_nd_add(x, indices(columns), values)

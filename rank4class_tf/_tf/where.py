@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from rank4class_tf._types import TensorLike
 
-def where(condition, x, other):
+
+def where(condition: tf.Tensor, x: tf.Tensor, other: TensorLike) -> tf.Tensor:
     """`tf.where`, but without broadcasting, which takes as long again, and with a short gradient.
 
     The gradient is one operation. TensorFlow's takes six where the batch size is not known, a large

@@ -7,7 +7,7 @@ from rank4class_tf.data import _splits
 _MAX_PIXEL = 16.0
 
 
-def digits(batch_size=64, seed=0):
+def digits(batch_size: int = 64, seed: int = 0) -> _splits.Splits:
     """Returns 1,797 real images of handwritten digits, 8 x 8 pixels, in 10 classes.
 
     The images come with scikit-learn, so nothing is downloaded. Features are float32 `[batch, 64]`

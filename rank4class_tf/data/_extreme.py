@@ -1,14 +1,24 @@
 """The text format of the Extreme Classification Repository."""
 
 import gzip
+import os
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from rank4class_tf import _checks, _files
 from rank4class_tf.data import _sparse
 
 
-def extreme_classification(path, batch_size=256, one_label=False, rows=None, seed=None):
+def extreme_classification(
+    path: str | os.PathLike,
+    batch_size: int = 256,
+    one_label: bool = False,
+    rows: Any = None,
+    seed: int | None = None,
+) -> tf.data.Dataset:
     r"""Streams a file of the Extreme Classification Repository.
 
     The first line is `points features labels`, each other line `l1,l2 f:v f:v`: the labels and the
@@ -60,7 +70,7 @@ def extreme_classification(path, batch_size=256, one_label=False, rows=None, see
     return _sparse.batches(points, num_features, batch_size, count)
 
 
-def read_header(path):
+def read_header(path: str | os.PathLike) -> tuple[int, ...]:
     """Reads the numbers of points, features and labels off the first line.
 
     Args:
@@ -80,7 +90,7 @@ def read_header(path):
     return header
 
 
-def read_split(path, column=0):
+def read_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
     r"""Reads one split of a split file: the numbers of its points, from 1.
 
     Args:
@@ -110,7 +120,9 @@ def read_split(path, column=0):
     return np.array(numbers, np.int64)
 
 
-def write_extreme_classification(path, points, num_features, num_labels):
+def write_extreme_classification(
+    path: str | os.PathLike, points: Iterable, num_features: int, num_labels: int
+) -> None:
     """Writes points in the format of the Extreme Classification Repository.
 
     Args:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -90,7 +91,7 @@ def goemotions(
     )
 
 
-def read(data_dir):
+def read(data_dir: str | os.PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], Any]:
     """Returns texts and label matrix of train, validation and test, and the labels' names."""
     parts, info = _tfds.load(
         "goemotions", data_dir=data_dir, source=_SOURCE, batch_size=READ_BATCH, with_info=True

@@ -1,6 +1,7 @@
 """Words of comments on Reddit, to be told from the words around them."""
 
 import itertools
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +14,9 @@ from rank4class_tf.data import _goemotions, _sparse, _splits
 _SPECIAL = 2
 
 
-def goemotions_words(data_dir=None, batch_size=256, seed=0):
+def goemotions_words(
+    data_dir: str | os.PathLike | None = None, batch_size: int = 256, seed: int = 0
+) -> _splits.Splits:
     """Returns the GoEmotions comments, one word of each held out: tell which from the others.
 
     The classes are the 29,538 words of the training comments, and so are the features: 1 for each

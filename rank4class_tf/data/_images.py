@@ -164,7 +164,7 @@ def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):
         )
 
     first, *rest = parts
-    return _splits.Splits(
+    return _splits.Splits(  # type: ignore[misc]
         batches(first.shuffle(shuffled, seed=seed), train),
         *(batches(part, evaluate) for part in rest),
         class_names=tuple(info.features["label"].names),

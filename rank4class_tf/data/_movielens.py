@@ -1,5 +1,7 @@
 """Who rated which film."""
 
+import os
+
 from rank4class_tf import _checks
 from rank4class_tf.data import _splits, _user_items
 
@@ -8,7 +10,9 @@ _VERSIONS = ("latest-small", "100k", "1m", "20m", "25m")
 _READ_BATCH = 65_536
 
 
-def movielens(version="latest-small", data_dir=None, seed=0):
+def movielens(
+    version: str = "latest-small", data_dir: str | os.PathLike | None = None, seed: int = 0
+) -> _user_items.UserItems:
     """Returns the MovieLens users with the films that they rated, whatever the rating.
 
     The pairs of a user and a film are split at random: 80 % for training, 10 % for validation and

@@ -9,7 +9,9 @@ _KEPT = 0.6
 _NOISE = 3
 
 
-def planted_points(num_points, num_features, num_labels, seed=0):
+def planted_points(
+    num_points: int, num_features: int, num_labels: int, seed: int = 0
+) -> list[tuple[list[int], list[int], list[float]]]:
     r"""Draws points whose labels can be told from their features, with a long tail of labels.
 
     A label of rank r has a probability proportional to $1 / r$, and eight features of its own,

@@ -1,12 +1,19 @@
 """Batches of sparse features."""
 
 import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 
-def batches(points, num_features, batch_size, num_points=None, one_label=False):
+def batches(
+    points: Callable,
+    num_features: int,
+    batch_size: int,
+    num_points: int | None = None,
+    one_label: bool = False,
+) -> tf.data.Dataset:
     """A `tf.data.Dataset` of the points that the function `points` yields, anew each epoch.
 
     A point is `(labels, feature_ids, feature_values)`. A batch is a float32 `tf.SparseTensor`
@@ -32,7 +39,9 @@ def batches(points, num_features, batch_size, num_points=None, one_label=False):
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def batches_in_memory(points, num_features, batch_size, seed=None):
+def batches_in_memory(
+    points: Sequence, num_features: int, batch_size: int, seed: int | None = None
+) -> tf.data.Dataset:
     """The batches of `batches` from a list of points, which TensorFlow holds and hands out.
 
     It is several times as fast as the batches of a function. With a seed, the order of the points

@@ -3,6 +3,8 @@
 import dataclasses
 import importlib
 import numbers
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -29,12 +31,21 @@ class Splits:
     vocabulary: tuple[str, ...] = ()
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
 
 
-def from_arrays(train, validation, test, *, batch_size, seed, class_names, vocabulary=()):
+def from_arrays(
+    train: Any,
+    validation: Any,
+    test: Any,
+    *,
+    batch_size: int,
+    seed: int,
+    class_names: Iterable[str],
+    vocabulary: Iterable[str] = (),
+) -> Splits:
     """Builds `Splits` from three pairs of arrays `(features, class_ids)`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
 
@@ -53,14 +64,14 @@ def from_arrays(train, validation, test, *, batch_size, seed, class_names, vocab
     )
 
 
-def check_seed(seed):
+def check_seed(seed: Any) -> int:
     """Raises unless `seed` is an integer that NumPy and TensorFlow both take; returns it."""
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:  # type: ignore[operator]
         raise ValueError(f"`seed` must be an integer in [0, 2**32). Received: seed={seed!r}.")
     return int(seed)
 
 
-def import_extra(module):
+def import_extra(module: str) -> Any:
     """Imports a module of the `data` extra."""
     try:
         return importlib.import_module(module)

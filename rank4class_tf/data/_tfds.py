@@ -1,9 +1,12 @@
 """TensorFlow Datasets, with errors that say where the files come from."""
 
+import os
+from typing import Any
+
 from rank4class_tf.data import _splits
 
 
-def load(name, *, data_dir, source, **kwargs):
+def load(name: str, *, data_dir: str | os.PathLike | None, source: str, **kwargs: Any) -> Any:
     """Returns what `tfds.load` returns.
 
     Args:

@@ -1,6 +1,7 @@
 """Lists of items per user, split for training and for two evaluations."""
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -30,16 +31,18 @@ class UserItems:
     user_ids: np.ndarray
 
     @property
-    def num_items(self):
+    def num_items(self) -> int:
         """The number of items."""
         return len(self.item_ids)
 
     @property
-    def num_users(self):
+    def num_users(self) -> int:
         """The number of users."""
         return len(self.user_ids)
 
-    def batches(self, part, batch_size=128, ragged=False, seed=None):
+    def batches(
+        self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
+    ) -> tf.data.Dataset:
         """Returns batches `(features, class_ids)` of the users that have an item in `part`.
 
         Features are a dictionary: `items`, the user's training items, and `exclude`, the items that
@@ -86,7 +89,7 @@ class UserItems:
         return batched.prefetch(1).with_options(options)
 
 
-def from_pairs(batches, seed=0):
+def from_pairs(batches: Iterable, seed: int = 0) -> UserItems:
     """Splits pairs of a user and an item at random into 80, 10 and 10 %.
 
     Only ids are kept, as int32, so that 20 million pairs need some 1.5 GB at most.
@@ -105,7 +108,7 @@ def from_pairs(batches, seed=0):
         (2, 2, array([10, 30], dtype=int32))
     """
     rng = np.random.default_rng(_splits.check_seed(seed))
-    columns = [], []
+    columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     for batch in batches:
         for column, ids in zip(columns, batch, strict=True):
             column.append(np.asarray(ids, np.int32))
@@ -130,7 +133,9 @@ def from_pairs(batches, seed=0):
         lengths = np.bincount(owners, minlength=len(user_ids))
         return tf.RaggedTensor.from_row_lengths(owned[by_user], lengths)
 
-    return UserItems(*(lists(number) for number in range(3)), item_ids, user_ids)
+    return UserItems(  # type: ignore[call-arg]
+        *(lists(number) for number in range(3)), item_ids, user_ids
+    )
 
 
 def _number(chunks):

@@ -170,6 +170,7 @@ def _labelled(synsets):
 
 def _above(key, synsets):
     """All synsets above one, without itself; WordNet has had circles."""
+    found: set[str]
     found, ahead = set(), [key]
     while ahead:
         parents = set(synsets[ahead.pop()].parents) - found - {key}

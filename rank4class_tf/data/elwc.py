@@ -5,6 +5,10 @@ with a label of 1 for the right one. Written with `write(lists(...), path)`, it 
 TF-Ranking pipeline; `read` and `read_classes` bring it back. None of this needs TF-Ranking.
 """
 
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2
@@ -20,7 +24,9 @@ _PACKAGE, _MESSAGE = "rank4class_tf", "ExampleListWithContext"
 _EXAMPLES, _CONTEXT = 1, 2
 
 
-def lists(batches, num_classes, num_negatives=None, seed=0):
+def lists(
+    batches: Iterable, num_classes: int, num_negatives: int | None = None, seed: int = 0
+) -> Iterator[tuple[Any, Any]]:
     """Turns classification examples to lists of classes, one after the other.
 
     Args:
@@ -71,7 +77,7 @@ def lists(batches, num_classes, num_negatives=None, seed=0):
             )
 
 
-def serialize(context, examples):
+def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> bytes:
     r"""Serializes a list to bytes.
 
     Args:
@@ -92,7 +98,7 @@ def serialize(context, examples):
     return b"".join([*fields, _field(_CONTEXT, _example(context))])
 
 
-def write(lists, path, num_shards=1):
+def write(lists: Iterable, path: str | os.PathLike, num_shards: int = 1) -> int:
     """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns.
 
     The files get their names when all are whole. The last list of each carries, in a field that
@@ -114,7 +120,13 @@ def write(lists, path, num_shards=1):
     return _shards.write((serialize(*each) for each in lists), path, num_shards)
 
 
-def read(pattern, context_spec, example_spec, batch_size, list_size=None):
+def read(
+    pattern: str | os.PathLike,
+    context_spec: dict[str, Any],
+    example_spec: dict[str, Any],
+    batch_size: int,
+    list_size: int | None = None,
+) -> tf.data.Dataset:
     """Reads lists as batches of features.
 
     Args:
@@ -171,7 +183,12 @@ def read(pattern, context_spec, example_spec, batch_size, list_size=None):
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def read_classes(pattern, context_spec, batch_size, list_size=None):
+def read_classes(
+    pattern: str | os.PathLike,
+    context_spec: dict[str, Any],
+    batch_size: int,
+    list_size: int | None = None,
+) -> tf.data.Dataset:
     """Reads what `lists` made as classification examples.
 
     Args:

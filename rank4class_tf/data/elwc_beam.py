@@ -1,5 +1,8 @@
 """WriteELWC, for more lists than one process should convert; it needs the `beam` extra."""
 
+import os
+from typing import Any
+
 import apache_beam as beam
 
 from rank4class_tf.data import elwc
@@ -23,12 +26,12 @@ class WriteELWC(beam.PTransform):
         ...     lists | WriteELWC("train", num_shards=8)
     """
 
-    def __init__(self, path, num_shards=0):
+    def __init__(self, path: str | os.PathLike, num_shards: int = 0) -> None:
         super().__init__()
         self.path = str(path)
         self.num_shards = num_shards
 
-    def expand(self, lists):
+    def expand(self, lists: Any) -> Any:
         """Serializes and writes."""
         return (
             lists

@@ -1,6 +1,7 @@
 """What encoders share: a pretrained backbone, cut above the blocks that stay as they are."""
 
 import importlib
+import os
 import re
 from typing import Any
 
@@ -43,6 +44,12 @@ class PretrainedEncoder:
     frozen: int
     lower: keras.Model | None
     upper: keras.Model
+    # The methods of a subclass.
+    _inputs: Any
+    _output: Any
+    _pool: Any
+    _run: Any
+    _run_above: Any
 
     def _build(self, backbone, preset, frozen):
         """Sets the attributes."""
@@ -80,7 +87,7 @@ class PretrainedEncoder:
             self.lower.trainable = False
 
 
-def load_backbone(preset, **kwargs):
+def load_backbone(preset: str | os.PathLike, **kwargs: Any) -> Any:
     """Loads a backbone in the precision of Keras's policy."""
     hub = import_hub()
     policy = keras.mixed_precision.dtype_policy()

@@ -35,7 +35,7 @@ class ImageEncoder(PretrainedEncoder):
         preset: str | os.PathLike,
         image_shape: tuple[int, int, int] = (224, 224, 3),
         frozen: int | str = 0,
-    ):
+    ) -> None:
         preset = os.fspath(preset)
         self._shape = tuple(image_shape)
         self._scaling = _scaling(preset)

@@ -50,7 +50,7 @@ class TextEncoder(PretrainedEncoder):
         sequence_length: int = 128,
         frozen: int | str = 0,
         pooling: str = "first",
-    ):
+    ) -> None:
         if _checks.positive_int("sequence_length", sequence_length) < 3:
             raise ValueError(
                 "`sequence_length` must be at least 3: a text needs two special tokens. Received: "

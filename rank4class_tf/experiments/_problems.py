@@ -215,7 +215,7 @@ def _kept_problem(description, make, layers, settings, cache):
         return read["parts"], read["class_names"]
 
     def load(batch_size, seed, skipped):
-        return _examples.to_splits(*parts(), batch_size, seed, skipped)
+        return _examples.to_splits(*parts(), batch_size, seed, skipped)  # type: ignore[call-arg]
 
     return Problem(description, load, lambda splits: layers(), settings)
 

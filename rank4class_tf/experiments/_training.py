@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _files, data, layers, losses, metrics
+from rank4class_tf._types import TensorLike
 from rank4class_tf.experiments._report import METRICS, SELECT_BY
 
 
@@ -63,10 +64,10 @@ class Problem:
 class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """A rate that rises in a line and then falls in a line."""
 
-    def __init__(self, highest, rising, steps):
+    def __init__(self, highest: float, rising: int, steps: int) -> None:
         self._highest, self._rising, self._steps = highest, rising, steps
 
-    def __call__(self, step):
+    def __call__(self, step: TensorLike) -> tf.Tensor:
         step = tf.cast(step, tf.float32)
         rise = (step + 1) / (self._rising + 1)
         fall = (self._steps - step) / (self._steps - self._rising)
@@ -80,7 +81,7 @@ class _Progress(keras.callbacks.Callback):
     without the interruption; the random numbers of dropout start anew.
     """
 
-    def __init__(self, monitor, patience, folder):
+    def __init__(self, monitor: str, patience: int, folder: Any) -> None:
         super().__init__()
         self._monitor, self._patience, self._folder = monitor, patience, folder
         self.history: dict[str, list[float]] = {}
@@ -88,16 +89,16 @@ class _Progress(keras.callbacks.Callback):
         self._best_weights: list[np.ndarray] = []
 
     @property
-    def epochs(self):
+    def epochs(self) -> int:
         """How many epochs are done."""
         return len(self.history.get(self._monitor, ()))
 
     @property
-    def finished(self):
+    def finished(self) -> bool:
         """Whether the best epoch is long enough ago."""
         return 0 <= self.best_epoch <= self.epochs - 1 - self._patience
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         for name, value in logs.items():
             self.history.setdefault(name, []).append(float(value))
         scores = self.history[self._monitor]
@@ -109,7 +110,7 @@ class _Progress(keras.callbacks.Callback):
         if self.finished:
             self.model.stop_training = True
 
-    def keep_best(self, model):
+    def keep_best(self, model: keras.Model) -> None:
         """Gives the model the weights of the best epoch and removes the state on disk."""
         model.set_weights(self._best_weights)
         if self._folder is not None:
@@ -128,7 +129,7 @@ class _Progress(keras.callbacks.Callback):
         _files.write_text(self._folder / "progress.json", json.dumps(state))
         shutil.rmtree(self._folder / str(self.epochs - 1), ignore_errors=True)
 
-    def read(self):
+    def read(self) -> None:
         """Reads how far an earlier run came."""
         if self._folder is None or not (self._folder / "progress.json").exists():
             return
@@ -137,7 +138,7 @@ class _Progress(keras.callbacks.Callback):
         with np.load(self._folder / str(self.epochs) / "best.npz") as weights:
             self._best_weights = list(weights.values())
 
-    def restore(self, model, features):
+    def restore(self, model: keras.Model, features: Any) -> None:
         """Gives the model and its optimizer the state that an earlier run left."""
         if self.epochs:
             model(features, training=False)

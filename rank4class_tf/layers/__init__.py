@@ -77,7 +77,7 @@ _SORTERS: dict[str, Any] = {
 }
 
 
-def get_head(identifier, **kwargs):
+def get_head(identifier: Any, **kwargs: Any) -> Head:
     """Returns a head by name, such as `"latent_cross"`.
 
     Args:
@@ -94,7 +94,7 @@ def get_head(identifier, **kwargs):
     return _registry.get("head", Head, _HEADS, identifier, **kwargs)
 
 
-def get_sorter(identifier, **kwargs):
+def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
     """Returns a sorter by name, such as `"laplace"`.
 
     Args:

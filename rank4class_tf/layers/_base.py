@@ -1,6 +1,7 @@
 """What all heads share: classes, shapes and configuration."""
 
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,7 +38,7 @@ class Head(keras.layers.Layer):
     # Arguments of the `ClassTable` that a number of classes becomes.
     table_arguments: dict[str, Any] = {}
 
-    def __init__(self, classes, interaction, **kwargs):
+    def __init__(self, classes: Any, interaction: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         dtype = self.dtype_policy
         if isinstance(classes, Classes):
@@ -124,17 +125,17 @@ class MLPHead(Head):
 
     def __init__(
         self,
-        classes,
-        units=(256, 256),
-        activation="relu",
-        dropout=0.0,
-        layer_norm=False,
-        add_dot_product=False,
-        kernel_initializer="glorot_uniform",
-        kernel_regularizer=None,
-        seed=None,
-        **kwargs,
-    ):
+        classes: Any,
+        units: Sequence[int] = (256, 256),
+        activation: str | Callable = "relu",
+        dropout: float = 0.0,
+        layer_norm: bool = False,
+        add_dot_product: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         interaction = self.interaction_class(
             units=units,
             activation=activation,

@@ -1,5 +1,7 @@
 """Scores of some classes for extreme classification: dot products or cosines, in float32."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import ops
@@ -19,16 +21,16 @@ class ClassScores:
         normalize: whether encodings and rows of classes are scaled to length 1.
     """
 
-    def __init__(self, classes, normalize):
+    def __init__(self, classes: Any, normalize: bool) -> None:
         self.classes = classes
         self.normalize = normalize
 
-    def scaled(self, rows):
+    def scaled(self, rows: tf.Tensor) -> tf.Tensor:
         """Encodings or rows of classes as they are multiplied."""
         rows = tf.cast(rows, tf.float32)
         return ops.unit_rows(rows) if self.normalize else rows
 
-    def __call__(self, encodings, ids, gradient=True):
+    def __call__(self, encodings: tf.Tensor, ids: tf.Tensor, gradient: bool = True) -> tf.Tensor:
         """Scores of classes that are shared `[m]`, or of each example's own `[batch, m]`.
 
         Args:

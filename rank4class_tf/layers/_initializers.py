@@ -1,6 +1,7 @@
 """Initial rows of large tables."""
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,15 +25,15 @@ def _uniform(shape, seed, limit):
 class AboutUnitRows(keras.initializers.Initializer):
     """Rows of length 1 or a little less: uniform numbers with a variance of 1 / width."""
 
-    def __init__(self, seed):
+    def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def __call__(self, shape, dtype=None, **kwargs):
+    def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> tf.Tensor:
         """Returns the rows."""
         del kwargs  # Keras 2 has more to say.
         values = _uniform(list(shape), [self.seed, 1], math.sqrt(3 / shape[-1]))
         return tf.ensure_shape(tf.cast(values, dtype or tf.float32), shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {"seed": self.seed}

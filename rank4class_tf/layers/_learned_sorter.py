@@ -257,7 +257,7 @@ def dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, .
     return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
 
 
-def count(standardized, mask):
+def count(standardized: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """How many items count, float32 `[batch, 1]`, at least 1."""
     present = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
     return tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)

@@ -3,13 +3,21 @@
 import tensorflow as tf
 
 from rank4class_tf._tf import top as _top
+from rank4class_tf.layers._class_scores import ClassScores
 
 # Up to so many, where each example has its own negatives, to seek as many more and leave out
 # positives costs less than to mask them first.
 _FEW_POSITIVES = 32
 
 
-def score_negatives(scores_of, encodings, negatives, positives, num_classes, gradient=True):
+def score_negatives(
+    scores_of: ClassScores,
+    encodings: tf.Tensor,
+    negatives: tf.Tensor,
+    positives: tf.Tensor,
+    num_classes: int,
+    gradient: bool = True,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores of negatives, -inf where one is a class of the example, and their class ids.
 
     The order of negatives of each example's own changes.
@@ -42,7 +50,14 @@ def score_negatives(scores_of, encodings, negatives, positives, num_classes, gra
     return scores, negatives
 
 
-def mine(scores_of, encodings, negatives, positives, num_classes, num_mined):
+def mine(
+    scores_of: ClassScores,
+    encodings: tf.Tensor,
+    negatives: tf.Tensor,
+    positives: tf.Tensor,
+    num_classes: int,
+    num_mined: int,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """The highest scores of negatives, -inf where there are no more, and their classes.
 
     Without gradients; the arguments are those of `score_negatives`, and how many are sought.

@@ -1,14 +1,18 @@
 """Retrieval over all classes, block by block, and what other programs need for it."""
 
+import os
+
 import tensorflow as tf
 
 from rank4class_tf import _files, ops
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._types import TensorLike
+from rank4class_tf.layers._class_scores import ClassScores
 
 _ROWS_WRITTEN_AT_ONCE = 65_536
 
 
-def top_k(scores_of, encodings, k):
+def top_k(scores_of: ClassScores, encodings: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores and ids `[batch, k]` of the best classes for encodings `[batch, d]`."""
     num_classes = scores_of.classes.num_classes
     if isinstance(k, int) and not 1 <= k <= num_classes:
@@ -16,7 +20,9 @@ def top_k(scores_of, encodings, k):
     return ops.top_k_by_blocks(_of_block(scores_of, encodings), num_classes, k)
 
 
-def ranks(scores_of, encodings, class_ids):
+def ranks(
+    scores_of: ClassScores, encodings: tf.Tensor, class_ids: TensorLike
+) -> tuple[tf.Tensor, tf.Tensor]:
     """How many classes score higher than given ones `[batch, P]`, and how many the same."""
     num_classes = scores_of.classes.num_classes
     class_ids, _ = _labels.padded_ids(class_ids, num_classes)
@@ -25,7 +31,7 @@ def ranks(scores_of, encodings, class_ids):
     return ops.count_above_and_tied_by_blocks(of_block, num_classes, class_ids, scores)
 
 
-def export_rows(scores_of, path):
+def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
     """Writes the rows `[K, d]` whose inner products are the scores to a NumPy file, by blocks."""
     classes = scores_of.classes
     if classes.biases(tf.constant([0])) is not None:

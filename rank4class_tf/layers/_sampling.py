@@ -3,10 +3,11 @@
 import tensorflow as tf
 
 from rank4class_tf import ops
+from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import _random
 
 
-def draw_own(positives, seed):
+def draw_own(positives: tf.Tensor, seed: TensorLike) -> tf.Tensor:
     """One of the ids `[batch, P]` of each example, uniformly; 0 where there is none."""
     if positives.shape[1] != 1:
         draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
@@ -15,7 +16,7 @@ def draw_own(positives, seed):
     return tf.maximum(positives[:, 0], 0)
 
 
-def draw_negatives(num_classes, size, batch, seed):
+def draw_negatives(num_classes: int, size: int, batch: TensorLike, seed: TensorLike) -> tf.Tensor:
     """Distinct class ids, uniformly.
 
     Args:

@@ -1,5 +1,7 @@
 """BilinearHead."""
 
+from typing import Any
+
 from rank4class_tf import _keras
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers.interactions import BilinearInteraction
@@ -31,8 +33,12 @@ class BilinearHead(Head):
     table_arguments = {"use_bias": True}
 
     def __init__(
-        self, classes, kernel_initializer="glorot_uniform", kernel_regularizer=None, **kwargs
-    ):
+        self,
+        classes: Any,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
         interaction = BilinearInteraction(
             kernel_initializer, kernel_regularizer, dtype=kwargs.get("dtype")
         )

@@ -1,6 +1,6 @@
 """Companion."""
 
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
@@ -55,6 +55,6 @@ class Companion(keras.layers.Layer):
         return {**super().get_config(), **_config.constructor_arguments(self, Companion)}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the layer that `get_config` describes."""
         return cls(**_config.deserialized(config))

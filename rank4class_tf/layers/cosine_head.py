@@ -43,7 +43,9 @@ class CosineHead(Head):
         TensorShape([2, 28])
     """
 
-    def __init__(self, classes, scale=16.0, margin=0.0, **kwargs):
+    def __init__(
+        self, classes: Any, scale: float = 16.0, margin: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs)
         self.margin = _checks.fraction("margin", margin)
 

@@ -1,5 +1,7 @@
 """DotProductHead."""
 
+from typing import Any
+
 from rank4class_tf import _keras
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers.interactions import DotProductInteraction
@@ -31,6 +33,6 @@ class DotProductHead(Head):
 
     table_arguments = {"use_bias": True}
 
-    def __init__(self, classes, **kwargs):
+    def __init__(self, classes: Any, **kwargs: Any) -> None:
         interaction = DotProductInteraction(dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)

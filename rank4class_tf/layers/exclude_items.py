@@ -1,5 +1,7 @@
 """ExcludeItems."""
 
+from typing import Any
+
 import tensorflow as tf
 from tensorflow import keras
 
@@ -22,7 +24,7 @@ class ExcludeItems(keras.layers.Layer):
         array([[-inf,   1.,   2.]], dtype=float32)
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> tf.Tensor:
         """Scores `[batch, n]` and item ids `[batch, E]`, padded with -1 -> scores."""
         scores, exclude = inputs
         mask, invalid = excluded_items(exclude, tf.shape(scores))

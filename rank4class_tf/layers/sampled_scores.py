@@ -72,13 +72,13 @@ class SampledScores(Head):
 
     def __init__(
         self,
-        classes,
-        num_sampled=None,
-        normalize=True,
-        shared_negatives=True,
-        seed=None,
-        **kwargs,
-    ):
+        classes: Any,
+        num_sampled: int | None = None,
+        normalize: bool = True,
+        shared_negatives: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         own_seed = _random.start_seed(seed)
         if not isinstance(classes, (Classes, dict)):
             initializer = AboutUnitRows(own_seed)

@@ -1,5 +1,7 @@
 """SparseDense."""
 
+from typing import Any
+
 import tensorflow as tf
 from tensorflow import keras
 
@@ -27,11 +29,11 @@ class SparseDense(keras.layers.Layer):
         TensorShape([1, 4])
     """
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Creates a row of weights for each feature, and the bias."""
         if len(input_shape) != 2 or input_shape[-1] is None:
             raise ValueError(
@@ -43,7 +45,7 @@ class SparseDense(keras.layers.Layer):
         self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
         self.built = True
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> tf.Tensor:
         """Adds up the rows of the features of each example."""
         features, position = tf.unique(inputs.indices[:, 1])
         rows = tf.gather(_keras.variable(self.kernel), features)
@@ -55,10 +57,10 @@ class SparseDense(keras.layers.Layer):
         )
         return tf.cast(product, self.compute_dtype) + tf.cast(self.bias, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
         """Returns `(batch, units)`."""
         return (input_shape[0], self.units)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {**super().get_config(), **_config.constructor_arguments(self, SparseDense)}

@@ -1,5 +1,7 @@
 """Keras losses that treat classification as ranking."""
 
+from typing import Any
+
 from rank4class_tf import _registry
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._metric_loss import GumbelNoise, MetricLoss
@@ -75,7 +77,9 @@ __all__ = [
 _CLASSES = _registry.by_snake_case(_registry.among(globals(), __all__, (RankingLoss, SorterLoss)))
 
 
-def get(identifier: str | dict | RankingLoss | SorterLoss, /, **kwargs) -> RankingLoss | SorterLoss:
+def get(
+    identifier: str | dict | RankingLoss | SorterLoss, /, **kwargs: Any
+) -> RankingLoss | SorterLoss:
     """Returns a loss by name, such as `"rankmax_loss"`.
 
     Args:

@@ -1,6 +1,7 @@
 """What all losses share: label forms, masks, weights, dtypes, reduction."""
 
 import functools
+from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
@@ -25,11 +26,11 @@ class RankingLoss(keras.losses.Loss):
     def __init__(
         self,
         *,
-        label_format=None,
-        max_positives=None,
-        reduction="sum_over_batch_size",
-        name=None,
-    ):
+        label_format: str | None = None,
+        max_positives: int | None = None,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+    ) -> None:
         """Args shared by all losses.
 
         Args:
@@ -78,7 +79,9 @@ class RankingLoss(keras.losses.Loss):
         """
         raise NotImplementedError
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tf.Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
         if sample_weight is not None:
             sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format)
@@ -125,11 +128,11 @@ class RankingLoss(keras.losses.Loss):
         # where the size of the batch is not known.
         return with_ready_gradients(ready, floored)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return _config.constructor_arguments(self, RankingLoss)
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the loss that `get_config` describes."""
         return cls(**_config.deserialized(config))

@@ -1,6 +1,7 @@
 """What the losses that are metrics of soft ranks share."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -26,7 +27,9 @@ class MetricLoss(LayerApart, RankingLoss):
         True
     """
 
-    def __init__(self, temperature: float = 0.1, ranker: Callable | None = None, **kwargs):
+    def __init__(
+        self, temperature: float = 0.1, ranker: Callable | None = None, **kwargs: Any
+    ) -> None:
         """Args shared by the losses that are metrics of soft ranks.
 
         Args:
@@ -99,7 +102,9 @@ class GumbelNoise(RandomRankingLoss):
         -1.0
     """
 
-    def __init__(self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs):
+    def __init__(
+        self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any
+    ) -> None:
         r"""Args of the noise.
 
         Args:

@@ -1,6 +1,7 @@
 """What the losses over ordered negatives share: their arguments."""
 
 from collections.abc import Callable
+from typing import Any
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._types import TensorLike
@@ -26,8 +27,8 @@ class OrderedLoss(RankingLoss):
         kind: str = "pairwise",
         phi: str | Callable = "hinge",
         rank_weights: ops.RankWeights | TensorLike | None = None,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         """Args shared by the losses over ordered negatives.
 
         Args:

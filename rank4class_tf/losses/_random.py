@@ -1,6 +1,7 @@
 """What random losses share: fresh noise at each call, the same in each run."""
 
 import random
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,7 +17,7 @@ class RandomRankingLoss(RankingLoss):
     loss that is loaded starts anew, so give another `seed` when training resumes.
     """
 
-    def __init__(self, *, seed=None, **kwargs):
+    def __init__(self, *, seed: int | None = None, **kwargs: Any) -> None:
         """Args shared by the random losses.
 
         Args:

@@ -1,6 +1,6 @@
 """What the losses on ranks of outputs share: outputs of any kind, a sorter, the alignment."""
 
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
@@ -39,7 +39,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         alignment: float | AlignmentSchedule = 0.0,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
-    ):
+    ) -> None:
         r"""Args shared by the losses on ranks of outputs.
 
         Args:
@@ -77,7 +77,9 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         size = tf.reduce_sum(tf.cast(mask, ranks.dtype), axis=1, keepdims=True)
         return tf.math.divide_no_nan(ranks, size)
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tf.Tensor:
         """Computes the loss; weights are a scalar or `[batch]`."""
         return _keras.call_loss(self, y_true, y_pred, sample_weight)
 
@@ -118,7 +120,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         return _config.constructor_arguments(self, SorterLoss)
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the loss that `get_config` describes."""
         return cls(**_config.deserialized(config))
 

@@ -1,6 +1,6 @@
 """AlignmentSchedule."""
 
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
@@ -35,7 +35,7 @@ class AlignmentSchedule(keras.callbacks.Callback):
         0.0
     """
 
-    def __init__(self, weight: float, epochs: int):
+    def __init__(self, weight: float, epochs: int) -> None:
         super().__init__()
         self.weight = _checks.non_negative_float("weight", weight)
         self.epochs = _checks.positive_int("epochs", epochs)
@@ -46,7 +46,7 @@ class AlignmentSchedule(keras.callbacks.Callback):
         """Sets the weight of an epoch, counted from 0."""
         self.value.assign(self.weight if epoch < self.epochs else 0.0)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Keras calls this."""
         self.set_epoch(epoch)
 
@@ -55,6 +55,6 @@ class AlignmentSchedule(keras.callbacks.Callback):
         return {"weight": self.weight, "epochs": self.epochs}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the schedule that `get_config` describes."""
         return cls(**config)

@@ -1,6 +1,7 @@
 """ApproxNDCGLoss."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -43,8 +44,8 @@ class ApproxNDCGLoss(MetricLoss):
         ranker: Callable | None = None,
         gain: str | Callable = "exponential",
         discount: str | Callable = "logarithmic",
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(temperature, ranker, **kwargs)
         ops.get_gain(gain)
         ops.get_discount(discount)

@@ -1,5 +1,7 @@
 """FenchelYoungLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -38,7 +40,9 @@ class FenchelYoungLoss(RankingLoss):
         0.6931471...
     """
 
-    def __init__(self, regularizer="euclidean", k=1, alpha=1.0, **kwargs):
+    def __init__(
+        self, regularizer: Any = "euclidean", k: int = 1, alpha: float | str = 1.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         ops.get_regularizer(regularizer)
         self.regularizer = regularizer
@@ -50,7 +54,7 @@ class FenchelYoungLoss(RankingLoss):
                 "`alpha` must be a number unless regularizer='euclidean' and k=1. "
                 f"Received: alpha={alpha!r}, regularizer={regularizer!r}, k={k}."
             )
-        self.alpha = alpha
+        self.alpha: Any = alpha
 
     @property
     def _searches_positives(self):

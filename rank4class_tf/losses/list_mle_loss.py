@@ -1,5 +1,7 @@
 """ListMLELoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -31,7 +33,7 @@ class ListMLELoss(RankingLoss):
         1.7917594...
     """
 
-    def __init__(self, temperature=1.0, **kwargs):
+    def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
 

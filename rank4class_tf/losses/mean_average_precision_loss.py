@@ -1,5 +1,7 @@
 """MeanAveragePrecisionLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
@@ -38,7 +40,7 @@ class MeanAveragePrecisionLoss(SorterLoss):
         1.0
     """
 
-    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs):
+    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any) -> None:
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, AXES)
 

@@ -1,5 +1,7 @@
 """MeanSquaredLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -36,7 +38,9 @@ class MeanSquaredLoss(RankingLoss):
     def _searches_positives(self):
         return False
 
-    def __init__(self, positive_weight=1.0, positive_target=1.0, **kwargs):
+    def __init__(
+        self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.positive_weight = _checks.positive_float("positive_weight", positive_weight)
         self.positive_target = _checks.positive_float("positive_target", positive_target)

@@ -1,5 +1,7 @@
 """OrderedWeightedLoss."""
 
+from typing import Any, Self
+
 import tensorflow as tf
 
 from rank4class_tf import _keras, ops
@@ -51,21 +53,21 @@ class OrderedWeightedLoss(OrderedLoss):
         return ops.ordered_weighted_loss(lists, **self.formula)
 
     @classmethod
-    def crammer_singer(cls, **kwargs):
+    def crammer_singer(cls, **kwargs: Any) -> Self:
         """The multiclass SVM of Crammer and Singer (2001): the highest negative alone."""
         return cls("pairwise", "hinge", ops.TopKWeights(1), **kwargs)
 
     @classmethod
-    def weston_watkins(cls, **kwargs):
+    def weston_watkins(cls, **kwargs: Any) -> Self:
         """The multiclass SVM of Weston and Watkins (1998): all negatives alike."""
         return cls("pairwise", "hinge", ops.UniformWeights(), **kwargs)
 
     @classmethod
-    def lee(cls, **kwargs):
+    def lee(cls, **kwargs: Any) -> Self:
         """The multiclass SVM of Lee, Lin and Wahba (2004): each score against zero."""
         return cls("binary", "hinge", ops.UniformWeights(), **kwargs)
 
     @classmethod
-    def top_k_svm(cls, k, **kwargs):
+    def top_k_svm(cls, k: int, **kwargs: Any) -> Self:
         """The top-k SVM of Lapin, Hein and Schiele (2015): the mean over the k highest."""
         return cls("pairwise", "hinge", ops.TopKWeights(k), **kwargs)

@@ -1,5 +1,7 @@
 """PairwiseHingeLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -29,7 +31,12 @@ class PairwiseHingeLoss(RankingLoss):
         1.5
     """
 
-    def __init__(self, margin=1.0, lambda_weights=None, **kwargs):
+    def __init__(
+        self,
+        margin: float = 1.0,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.margin = _checks.positive_float("margin", margin)
         self.lambda_weights = check_lambda_weights(lambda_weights)

@@ -1,5 +1,7 @@
 """PairwiseLogisticLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -29,7 +31,12 @@ class PairwiseLogisticLoss(RankingLoss):
         1.3862943...
     """
 
-    def __init__(self, temperature=1.0, lambda_weights=None, **kwargs):
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
         self.lambda_weights = check_lambda_weights(lambda_weights)

@@ -1,5 +1,7 @@
 """RankTripletLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
@@ -38,7 +40,9 @@ class RankTripletLoss(SorterLoss):
         0.0
     """
 
-    def __init__(self, sorter: Sorter | None = None, margin: float | None = None, **kwargs):
+    def __init__(
+        self, sorter: Sorter | None = None, margin: float | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(sorter, **kwargs)
         self.margin = None if margin is None else _checks.positive_float("margin", margin)
 

@@ -1,5 +1,7 @@
 """RankmaxLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -35,7 +37,9 @@ class RankmaxLoss(RankingLoss):
         0.40546...
     """
 
-    def __init__(self, k=1, margin=1.0, positive_reduction="sum", **kwargs):
+    def __init__(
+        self, k: int = 1, margin: float = 1.0, positive_reduction: str = "sum", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.k = _checks.positive_int("k", k)
         self.margin = _checks.positive_float("margin", margin)

@@ -1,5 +1,7 @@
 """SoftmaxLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -32,7 +34,7 @@ class SoftmaxLoss(RankingLoss):
     def _searches_positives(self):
         return False
 
-    def __init__(self, temperature: float | TemperatureAnnealing = 1.0, **kwargs):
+    def __init__(self, temperature: float | TemperatureAnnealing = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not isinstance(temperature, TemperatureAnnealing):
             temperature = _checks.positive_float("temperature", temperature)

@@ -1,5 +1,7 @@
 """SpearmanLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -37,7 +39,7 @@ class SpearmanLoss(SorterLoss):
         0.25
     """
 
-    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs):
+    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any) -> None:
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, AXES)
 

@@ -1,8 +1,12 @@
 """StochasticNegativeMiningLoss."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._ordered import OrderedLoss
 from rank4class_tf.losses._random import RandomRankingLoss
 
@@ -51,14 +55,14 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
 
     def __init__(
         self,
-        num_sampled,
-        kind="pairwise",
-        phi="hinge",
-        rank_weights=None,
-        rescale=True,
-        seed=None,
-        **kwargs,
-    ):
+        num_sampled: int,
+        kind: str = "pairwise",
+        phi: str | Callable = "hinge",
+        rank_weights: ops.RankWeights | TensorLike | None = None,
+        rescale: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(kind=kind, phi=phi, rank_weights=rank_weights, seed=seed, **kwargs)
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.rescale = bool(rescale)

@@ -1,5 +1,7 @@
 """TemperatureAnnealing."""
 
+from typing import Any, Self
+
 import tensorflow as tf
 from tensorflow import keras
 
@@ -38,7 +40,7 @@ class TemperatureAnnealing(keras.callbacks.Callback):
         2.0
     """
 
-    def __init__(self, initial, final, epochs):
+    def __init__(self, initial: float, final: float, epochs: int) -> None:
         super().__init__()
         self.initial = _checks.positive_float("initial", initial)
         self.final = _checks.positive_float("final", final)
@@ -46,20 +48,20 @@ class TemperatureAnnealing(keras.callbacks.Callback):
         # A variable, so that a compiled training step sees it change.
         self.value = tf.Variable(self.initial, trainable=False, dtype=tf.float64)
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """Sets the temperature of an epoch, counted from 0."""
         share = min(epoch / self.epochs, 1.0)
         self.value.assign(self.initial * (self.final / self.initial) ** share)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Keras calls this."""
         self.set_epoch(epoch)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {"initial": self.initial, "final": self.final, "epochs": self.epochs}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the schedule that `get_config` describes."""
         return cls(**config)

@@ -1,5 +1,7 @@
 """UniqueSoftmaxLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -28,7 +30,7 @@ class UniqueSoftmaxLoss(RankingLoss):
         1.3862943...
     """
 
-    def __init__(self, temperature=1.0, **kwargs):
+    def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
 

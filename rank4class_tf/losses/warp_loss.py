@@ -1,8 +1,11 @@
 """WARPLoss."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._random import RandomRankingLoss
 
 
@@ -39,7 +42,14 @@ class WARPLoss(RandomRankingLoss):
         0.9375
     """
 
-    def __init__(self, rank_weights=None, margin=1.0, num_trials=None, seed=None, **kwargs):
+    def __init__(
+        self,
+        rank_weights: ops.RankWeights | TensorLike | None = None,
+        margin: float = 1.0,
+        num_trials: int | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(seed=seed, **kwargs)
         self.rank_weights = ops.get_rank_weights(
             ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights

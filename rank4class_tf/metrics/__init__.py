@@ -1,6 +1,7 @@
 """Keras metrics for rankings."""
 
 import re
+from typing import Any
 
 from rank4class_tf import _registry
 from rank4class_tf.metrics._base import RankingMetric
@@ -44,7 +45,7 @@ _CLASSES = _registry.by_snake_case(
 )
 
 
-def get(identifier, **kwargs):
+def get(identifier: Any, **kwargs: Any) -> RankingMetric | DatasetMetric:
     """Returns a metric by name, such as `"ndcg"`, or with a cutoff, `"ndcg@5"`.
 
     Args:

@@ -1,11 +1,15 @@
 """What all metrics share: label forms, masks, weights, cutoffs, accumulation."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _registry, ops
 from rank4class_tf._lists.columns import over_positives
 from rank4class_tf._lists.labels import check_label_format, list_weights, parse
+from rank4class_tf._types import TensorLike
 
 
 class RankingMetric(keras.metrics.Metric):
@@ -35,7 +39,9 @@ class RankingMetric(keras.metrics.Metric):
     # Whether a list without positives counts, with the value 0.
     count_empty: bool = False
 
-    def __init__(self, *, label_format=None, name=None, dtype=None):
+    def __init__(
+        self, *, label_format: str | None = None, name: str | None = None, dtype: Any = None
+    ) -> None:
         """Arguments that all metrics share.
 
         Args:
@@ -63,15 +69,21 @@ class RankingMetric(keras.metrics.Metric):
         return "up" if self.higher_is_better else "down"
 
     @property
-    def result_names(self):
+    def result_names(self) -> Sequence[str]:
         """Names of the `num_results` values that one pass gives."""
         return [self.name]
 
-    def compute(self, ranks):
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The formula: `rank4class_tf.ops.Ranks` -> `[batch]` float64 for each result name."""
         raise NotImplementedError
 
-    def per_list(self, y_true, y_pred, sample_weight=None, exclude=None):
+    def per_list(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Computes the values and the weight of each list.
 
         Args:
@@ -108,36 +120,42 @@ class RankingMetric(keras.metrics.Metric):
             weights *= tf.cast(sample_weight, tf.float64)
         return values, weights
 
-    def update_state(self, y_true, y_pred, sample_weight=None, exclude=None):
+    def update_state(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
         values, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
         self.total.assign_add(tf.reduce_sum(values * weights[:, tf.newaxis], axis=0))
         self.weight.assign_add(tf.reduce_sum(weights))
 
-    def result(self):
+    def result(self) -> Any:
         """Returns the weighted mean, 0 before any list with a positive."""
         total, weight = tf.convert_to_tensor(self.total), tf.convert_to_tensor(self.weight)
         means = tf.unstack(tf.cast(tf.math.divide_no_nan(total, weight), self.dtype))
         names = self.result_names
         return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
 
-    def reset_state(self):
+    def reset_state(self) -> None:
         """Forgets all batches."""
         for variable in self.variables:
             variable.assign(tf.zeros_like(variable))
 
-    def merge_state(self, metrics):
+    def merge_state(self, metrics: Iterable[Self]) -> None:
         """Adds what other metrics of the same configuration have seen."""
         for metric in metrics:
             for mine, other in zip(self.variables, metric.variables, strict=True):
                 mine.assign_add(tf.convert_to_tensor(other))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return _config.constructor_arguments(self, RankingMetric)
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the metric that `get_config` describes."""
         return cls(**_config.deserialized(config))
 
@@ -148,7 +166,14 @@ class CutoffMetric(RankingMetric):
     # Whether the cutoff may be None, for all ranks.
     all_ranks = True
 
-    def __init__(self, k, *, count_empty=False, name=None, **kwargs):
+    def __init__(
+        self,
+        k: Any,
+        *,
+        count_empty: bool = False,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Arguments that all metrics at a cutoff share.
 
         Args:
@@ -175,16 +200,16 @@ class CutoffMetric(RankingMetric):
         super().__init__(name=name or (family if several else self._name_at(family, k)), **kwargs)
 
     @property
-    def result_names(self):
+    def result_names(self) -> Sequence[str]:
         """Names of the values, one for each cutoff."""
         several = isinstance(self.k, tuple)
         return [self._name_at(self.name, k) for k in self.k] if several else [self.name]
 
-    def compute_at(self, ranks, k):
+    def compute_at(self, ranks: ops.Ranks, k: Any) -> tf.Tensor:
         """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]` float64."""
         raise NotImplementedError
 
-    def compute(self, ranks):
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The formula at each cutoff."""
         return [self.compute_at(ranks, k) for k in self.cutoffs]
 

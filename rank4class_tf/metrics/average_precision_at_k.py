@@ -1,5 +1,10 @@
 """AveragePrecisionAtK."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.metrics._base import CutoffMetric
 
@@ -31,10 +36,16 @@ class AveragePrecisionAtK(CutoffMetric):
         0.833333
     """
 
-    def __init__(self, k=None, name=None, over_all_positives=False, **kwargs):
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = None,
+        name: str | None = None,
+        over_all_positives: bool = False,
+        **kwargs: Any,
+    ) -> None:
         self.over_all_positives = bool(over_all_positives)
         super().__init__(k, name=name, **kwargs)
 
-    def compute_at(self, ranks, k):
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
         return ops.average_precision(ranks, k, self.over_all_positives)

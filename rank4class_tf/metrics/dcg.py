@@ -1,5 +1,7 @@
 """DCG."""
 
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.metrics._gain_metric import GainMetric
 
@@ -32,6 +34,6 @@ class DCG(GainMetric):
         3.0
     """
 
-    def compute_at(self, ranks, k):
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
         return ops.dcg(ranks, k, self.gain, self.discount)

@@ -1,10 +1,14 @@
 """MacroAverage."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists.labels import padded_ids, parse
+from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
 
 
@@ -35,7 +39,9 @@ class MacroAverage(RankingMetric):
         0.5
     """
 
-    def __init__(self, metric, num_groups, name=None, dtype=None):
+    def __init__(
+        self, metric: RankingMetric, num_groups: int, name: str | None = None, dtype: Any = None
+    ) -> None:
         if not isinstance(metric, RankingMetric) or not hasattr(metric, "total"):
             raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
         self.num_groups = _checks.positive_int("num_groups", num_groups)
@@ -46,7 +52,7 @@ class MacroAverage(RankingMetric):
         self.metric = metric
 
     @property
-    def result_names(self):
+    def result_names(self) -> Sequence[str]:
         """Names of the values that one pass gives."""
         names = self.metric.result_names
         return [self.name] if names == [self.metric.name] else [f"macro_{name}" for name in names]
@@ -60,11 +66,24 @@ class MacroAverage(RankingMetric):
             )
         )
 
-    def per_list(self, y_true, y_pred, sample_weight=None, exclude=None):
+    def per_list(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """The values and weights of the metric itself."""
         return self.metric.per_list(y_true, y_pred, sample_weight, exclude)
 
-    def update_state(self, y_true, y_pred, sample_weight=None, exclude=None, groups=None):
+    def update_state(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+        groups: TensorLike | None = None,
+    ) -> None:
         """Adds a batch.
 
         Args:
@@ -95,13 +114,13 @@ class MacroAverage(RankingMetric):
         self.total.assign_add(tf.math.unsorted_segment_sum(weighted, groups, self.num_groups))
         self.weight.assign_add(tf.math.unsorted_segment_sum(weights, groups, self.num_groups))
 
-    def group_means(self):
+    def group_means(self) -> tf.Tensor:
         """Returns the mean of each group, `[num_groups, r]` float64; NaN for one without lists."""
         weight = tf.convert_to_tensor(self.weight)[:, tf.newaxis]
         mean = tf.math.divide_no_nan(tf.convert_to_tensor(self.total), weight)
         return tf.where(weight > 0, mean, tf.constant(float("nan"), tf.float64))
 
-    def result(self):
+    def result(self) -> Any:
         """Returns the mean over groups, 0 before any list with a positive."""
         seen = tf.cast(tf.convert_to_tensor(self.weight) > 0, tf.float64)[:, tf.newaxis]
         means = tf.where(seen > 0, self.group_means(), tf.zeros([], tf.float64))
@@ -109,7 +128,7 @@ class MacroAverage(RankingMetric):
         means, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
         return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {
             "metric": keras.utils.serialize_keras_object(self.metric),

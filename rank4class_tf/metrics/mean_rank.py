@@ -1,5 +1,7 @@
 """MeanRank."""
 
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.metrics._base import RankingMetric
 
@@ -26,6 +28,6 @@ class MeanRank(RankingMetric):
 
     higher_is_better = False
 
-    def compute(self, ranks):
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The formula."""
         return [ops.rank_of_best(ranks)]

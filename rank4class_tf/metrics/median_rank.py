@@ -1,9 +1,12 @@
 """MedianRank."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
 
 
@@ -34,7 +37,7 @@ class MedianRank(RankingMetric):
 
     higher_is_better = False
 
-    def __init__(self, max_rank=2**16, **kwargs):
+    def __init__(self, max_rank: int = 2**16, **kwargs: Any) -> None:
         self.max_rank = _checks.positive_int("max_rank", max_rank)
         super().__init__(**kwargs)
 
@@ -43,11 +46,17 @@ class MedianRank(RankingMetric):
             name="histogram", shape=(self.max_rank + 1,), initializer="zeros", dtype="float64"
         )
 
-    def compute(self, ranks):
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The expected rank of each list."""
         return [ops.rank_of_best(ranks)]
 
-    def update_state(self, y_true, y_pred, sample_weight=None, exclude=None):
+    def update_state(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
 
         def best_positive(ranks):
@@ -67,7 +76,7 @@ class MedianRank(RankingMetric):
             ops.rank_histogram(above, tied, positives, weights, self.max_rank)
         )
 
-    def result(self):
+    def result(self) -> tf.Tensor:
         """Returns the median, 0 before any list with a positive."""
         cumulative = tf.cumsum(tf.convert_to_tensor(self.histogram))
         total = cumulative[-1]

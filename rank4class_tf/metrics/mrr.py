@@ -1,5 +1,10 @@
 """MRR."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.metrics._base import CutoffMetric
 
@@ -29,9 +34,11 @@ class MRR(CutoffMetric):
         0.5
     """
 
-    def __init__(self, k=None, name=None, **kwargs):
+    def __init__(
+        self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(k, name=name, **kwargs)
 
-    def compute_at(self, ranks, k):
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
         return ops.reciprocal_rank(ranks, k)

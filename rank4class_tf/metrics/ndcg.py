@@ -1,5 +1,7 @@
 """NDCG."""
 
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.metrics._gain_metric import GainMetric
 
@@ -35,6 +37,6 @@ class NDCG(GainMetric):
         0.5
     """
 
-    def compute_at(self, ranks, k):
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
         return ops.ndcg(ranks, k, self.gain, self.discount)

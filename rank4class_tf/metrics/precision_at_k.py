@@ -1,5 +1,10 @@
 """PrecisionAtK."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.metrics._base import CutoffMetric
 
@@ -31,9 +36,9 @@ class PrecisionAtK(CutoffMetric):
 
     all_ranks = False
 
-    def __init__(self, k, name=None, **kwargs):
+    def __init__(self, k: int | Sequence[int], name: str | None = None, **kwargs: Any) -> None:
         super().__init__(k, name=name, **kwargs)
 
-    def compute_at(self, ranks, k):
+    def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
         """The formula."""
         return ops.precision(ranks, k)

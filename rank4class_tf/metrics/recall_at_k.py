@@ -1,6 +1,12 @@
 """RecallAtK."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
+from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import CutoffMetric
 
 
@@ -36,17 +42,29 @@ class RecallAtK(CutoffMetric):
 
     all_ranks = False
 
-    def __init__(self, k, average="samples", name=None, **kwargs):
+    def __init__(
+        self,
+        k: int | Sequence[int],
+        average: str = "samples",
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         if average not in ("samples", "micro"):
             raise ValueError(f"`average` must be 'samples' or 'micro'. Received: {average!r}.")
         super().__init__(k, name=name, **kwargs)
         self.average = average
 
-    def compute_at(self, ranks, k):
+    def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
         """The formula."""
         return ops.recall(ranks, k)
 
-    def per_list(self, y_true, y_pred, sample_weight=None, exclude=None):
+    def per_list(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """See `RankingMetric`; with `average="micro"` the weight is the number of positives."""
         if self.average == "samples":
             return super().per_list(y_true, y_pred, sample_weight, exclude)

@@ -1,5 +1,10 @@
 """TopKAccuracy."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.metrics._base import CutoffMetric
 
@@ -31,10 +36,10 @@ class TopKAccuracy(CutoffMetric):
 
     all_ranks = False
 
-    def __init__(self, k=1, name=None, **kwargs):
+    def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(k, name=name, **kwargs)
 
-    def compute_at(self, ranks, k):
+    def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
         """The formula."""
         return ops.hit_rate(ranks, k)
 

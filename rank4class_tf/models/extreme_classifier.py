@@ -5,13 +5,14 @@ import os
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores
 from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import RankingMetric
@@ -73,15 +74,15 @@ class ExtremeClassifier(keras.Model):
 
     def __init__(
         self,
-        encoder,
-        classes,
-        embedding_dim,
-        num_sampled=1024,
-        normalize=True,
-        shared_negatives=True,
-        seed=None,
-        **kwargs,
-    ):
+        encoder: Any,
+        classes: Any,
+        embedding_dim: int,
+        num_sampled: int | None = 1024,
+        normalize: bool = True,
+        shared_negatives: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.encoder = encoder
         self.embedding_dim = _checks.positive_int("embedding_dim", embedding_dim)
@@ -101,7 +102,7 @@ class ExtremeClassifier(keras.Model):
         """The layer of classes."""
         return self.scores.classes
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         """Maps features to encodings `[batch, embedding_dim]`."""
         encodings = self.encoder(inputs, training=training)
         if encodings.shape[-1] not in (None, self.embedding_dim):
@@ -111,7 +112,7 @@ class ExtremeClassifier(keras.Model):
             )
         return encodings
 
-    def top_k(self, features, k):
+    def top_k(self, features: Any, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Finds the k classes with the highest scores, in blocks of classes.
 
         Args:
@@ -123,7 +124,7 @@ class ExtremeClassifier(keras.Model):
         """
         return self.scores.top_k(self(features, training=False), k)
 
-    def ranks(self, features, class_ids):
+    def ranks(self, features: Any, class_ids: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
         """Counts the classes above and the classes tied with given ones, in blocks of classes.
 
         Args:
@@ -197,7 +198,7 @@ class ExtremeClassifier(keras.Model):
         with _files.replacing_saved_model(path) as temporary, redirect_stdout(io.StringIO()):
             archive.write_out(temporary)
 
-    def export_classes(self, path):
+    def export_classes(self, path: str | os.PathLike) -> None:
         """Writes the class embeddings `[K, embedding_dim]` to a NumPy file, for approximate search.
 
         The classes with the highest inner products with the encoding that `predict` gives are
@@ -211,7 +212,14 @@ class ExtremeClassifier(keras.Model):
         """
         self.scores.export_embeddings(path)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=None):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: TensorLike | None = None,
+        training: bool | None = None,
+    ) -> tf.Tensor:
         """Applies the compiled loss to the scores of a class of each example and negatives."""
         training = not self._ranks_all_classes if training is None else training
         if training:
@@ -227,7 +235,7 @@ class ExtremeClassifier(keras.Model):
         labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
         return super().compute_loss(x, labels, scores, sample_weight)
 
-    def test_step(self, data):
+    def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluates a batch over all classes."""
         self._ranks_all_classes = True  # for as long as Keras traces the step
         try:
@@ -235,7 +243,9 @@ class ExtremeClassifier(keras.Model):
         finally:
             self._ranks_all_classes = False
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
+    ) -> dict[str, Any]:
         """In evaluation, updates the metrics; in training the loss is all there is."""
         metrics = _keras.compiled_metrics(self, y, y_pred)
         if not self._ranks_all_classes or not metrics:
@@ -254,7 +264,7 @@ class ExtremeClassifier(keras.Model):
             for metric, label_format in zip(metrics, formats, strict=True):
                 metric.label_format = label_format
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         config = self.scores.get_config()
         names = ("classes", "num_sampled", "normalize", "shared_negatives", "seed")
@@ -266,7 +276,9 @@ class ExtremeClassifier(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
         """Builds the model that `get_config` describes."""
         encoder = keras.utils.deserialize_keras_object(
             config["encoder"], custom_objects=custom_objects

@@ -1,5 +1,7 @@
 """SamplingSchedule."""
 
+from typing import Any
+
 from tensorflow import keras
 
 from rank4class_tf import _checks
@@ -29,7 +31,7 @@ class SamplingSchedule(keras.callbacks.Callback):
         (1024, None)
     """
 
-    def __init__(self, stages):
+    def __init__(self, stages: dict[int, tuple[int, Any]]) -> None:
         super().__init__()
         if 0 not in stages:
             raise ValueError(f"`stages` must have a stage 0. Received: stages={stages!r}.")
@@ -37,11 +39,11 @@ class SamplingSchedule(keras.callbacks.Callback):
             _checks.positive_int("num_sampled", num_sampled)
         self.stages = dict(stages)
 
-    def stage(self, epoch):
+    def stage(self, epoch: int) -> tuple[int, Any]:
         """The pair that holds in an epoch."""
         return self.stages[max(first for first in self.stages if first <= epoch)]
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Sets what holds in this epoch, and has Keras trace the step anew if it changed."""
         del logs
         num_sampled, rank_weights = self.stage(epoch)

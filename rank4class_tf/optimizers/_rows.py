@@ -2,11 +2,13 @@
 
 import math
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from rank4class_tf import _keras
+from rank4class_tf._types import TensorLike
 
 
 class Rowwise:
@@ -28,6 +30,11 @@ class Rowwise:
         ValueError: if `row_multiplier` is not a positive number.
     """
 
+    learning_rate: Any
+    _get_variable_index: Callable
+    _index_dict: dict[Any, int]
+    _var_key: Callable
+
     def __init__(self, *args: Any, row_multiplier: float = 1.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         number = isinstance(row_multiplier, numbers.Real) and not isinstance(row_multiplier, bool)
@@ -42,23 +49,27 @@ class Rowwise:
         config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
         return {**config, "row_multiplier": self.row_multiplier}
 
-    def update_rows(self, ids, gradients, variable, learning_rate):
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
 
         An id may stand twice, then with the same gradient: a rule sets rows, never adds to them.
         """
         raise NotImplementedError
 
-    def update_step(self, gradient, variable, *learning_rate):
+    def update_step(self, gradient: Any, variable: Any, *learning_rate: TensorLike) -> None:
         """Updates a variable; Keras 3 passes the learning rate, Keras 2 has it as an attribute."""
         if not isinstance(gradient, tf.IndexedSlices):
-            return super().update_step(gradient, variable, *learning_rate)
+            return super().update_step(gradient, variable, *learning_rate)  # type: ignore[misc]
         (learning_rate,) = learning_rate or (self.learning_rate,)
         learning_rate = tf.cast(learning_rate, variable.dtype) * self.row_multiplier
         values = tf.cast(gradient.values, variable.dtype)
         return self.update_slices(gradient.indices, values, variable, learning_rate)
 
-    def update_slices(self, ids, gradients, variable, learning_rate):
+    def update_slices(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         """The rule for gradients of which several may be of one row."""
         # The distinct rows alone would have a shape that is known only when it runs, which XLA gets
         # wrong.
@@ -66,14 +77,14 @@ class Rowwise:
         sums = tf.math.unsorted_segment_sum(gradients, position, tf.size(ids))
         return self.update_rows(ids, tf.gather(sums, position), variable, learning_rate)
 
-    def slot(self, slots, variable):
+    def slot(self, slots: Any, variable: Any) -> tf.Variable:
         """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
         if _keras.KERAS_3:
             return slots[self._get_variable_index(variable)].value
         return slots[self._index_dict[self._var_key(variable)]]
 
 
-def set_rows(variable, ids, rows):
+def set_rows(variable: Any, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Sets the rows of a variable and returns them."""
     variable.scatter_update(tf.IndexedSlices(rows, ids))
     return rows

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
+from rank4class_tf._types import TensorLike
 from rank4class_tf.optimizers import _rows
 
 
@@ -49,7 +50,9 @@ class RowwiseAdagrad(_rows.Rowwise, keras.optimizers.Adagrad):
             learning_rate, initial_accumulator_value=initial_accumulator_value, **kwargs
         )
 
-    def update_rows(self, ids, gradients, variable, learning_rate):
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         """The rule of the touched rows."""
         accumulators = self.slot(self._accumulators, variable)
         sums = tf.gather(accumulators, ids) + tf.square(gradients)

@@ -1,9 +1,12 @@
 """RowwiseAdam."""
 
+from typing import Any
+
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
+from rank4class_tf._types import TensorLike
 from rank4class_tf.optimizers import _rows
 
 
@@ -36,12 +39,14 @@ class RowwiseAdam(_rows.Rowwise, keras.optimizers.Adam):
         0.5
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.amsgrad:
             raise ValueError("`amsgrad` must be False. Received: amsgrad=True.")
 
-    def update_rows(self, ids, gradients, variable, learning_rate):
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         """The rule of the touched rows."""
         step = tf.cast(self.iterations + 1, variable.dtype)
         correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)

@@ -1,9 +1,12 @@
 """RowwiseSGD."""
 
+from typing import Any
+
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
+from rank4class_tf._types import TensorLike
 from rank4class_tf.optimizers import _rows
 
 
@@ -38,24 +41,28 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
         (array([-5.], dtype=float32), array([-0.5], dtype=float32))
     """
 
-    def __init__(self, *args, momentum_of_rows=True, **kwargs):
+    def __init__(self, *args: Any, momentum_of_rows: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.momentum_of_rows = momentum_of_rows
 
-    def add_variable_from_reference(self, *args, **kwargs):
+    def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
         """Adds a slot; Keras 2 asks for velocities as large as the weights without momentum too."""
         if kwargs.get("variable_name") == "m" and not self.momentum:
             return None
         return super().add_variable_from_reference(*args, **kwargs)
 
-    def update_slices(self, ids, gradients, variable, learning_rate):
+    def update_slices(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         """The rule for gradients of which several may be of one row."""
         if self.momentum and self.momentum_of_rows:
             super().update_slices(ids, gradients, variable, learning_rate)
         else:  # Their steps add up by themselves.
             variable.scatter_add(tf.IndexedSlices(-learning_rate * gradients, ids))
 
-    def update_rows(self, ids, gradients, variable, learning_rate):
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         """The rule of the touched rows."""
         step = -learning_rate * gradients
         velocities = self.slot(self.momentums, variable)
@@ -64,6 +71,6 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
         step = self.momentum * velocity + step if self.nesterov else velocity
         _rows.set_rows(variable, ids, tf.gather(variable, ids) + step)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {**super().get_config(), "momentum_of_rows": self.momentum_of_rows}

@@ -1,6 +1,7 @@
 """A stand-in for `tf.estimator`, which TensorFlow dropped in 2.16 and TF-Ranking still imports."""
 
 import types
+from types import ModuleType
 from typing import NamedTuple
 
 
@@ -41,7 +42,7 @@ class _StandIn(types.ModuleType):
         return dropped
 
 
-def stand_in():
+def stand_in() -> ModuleType:
     """Returns a module with what TF-Ranking's import and its Keras part need."""
     export = _StandIn("tensorflow.estimator.export")
     vars(export)["ServingInputReceiver"] = ServingInputReceiver

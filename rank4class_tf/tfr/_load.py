@@ -4,6 +4,7 @@ import importlib.metadata
 import importlib.util
 import re
 import warnings
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,7 +15,7 @@ _OLDEST, _BEYOND = (0, 5, 3), (0, 6)
 _STAND_IN = _estimator.stand_in()
 
 
-def load():
+def load() -> Any:
     """Imports TF-Ranking on any supported TensorFlow.
 
     TF-Ranking needs Keras 2 and imports `tf.estimator`. On TensorFlow 2.15 both are there. On a

@@ -18,7 +18,7 @@ _KEYS = {
 }
 
 
-def build_loss(spec, reduction):
+def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     """Builds the loss that a pipeline's `loss` describes.
 
     Args:
@@ -38,7 +38,7 @@ def build_loss(spec, reduction):
     return losses[0] if weights == [1.0] else WeightedLosses(losses, weights)
 
 
-def build_metric(spec, prefix):
+def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
     """Builds a metric named `prefix` and then its own name.
 
     Args:

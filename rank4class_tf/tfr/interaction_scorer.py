@@ -54,7 +54,14 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         TensorShape([1, 3])
     """
 
-    def __init__(self, encoder, class_encoder, interaction="latent_cross", tasks=None, **kwargs):
+    def __init__(
+        self,
+        encoder: Any,
+        class_encoder: Any,
+        interaction: Any = "latent_cross",
+        tasks: Any = None,
+        **kwargs: Any,
+    ) -> None:
         if isinstance(interaction, type) and issubclass(interaction, layers.Interaction):
             self._make = lambda: interaction(**kwargs)
         else:
@@ -64,7 +71,9 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         self._class_encoder = class_encoder
         self._tasks = tasks
 
-    def __call__(self, context_features, example_features, mask):
+    def __call__(
+        self, context_features: dict[str, Any], example_features: dict[str, Any], mask: tf.Tensor
+    ) -> Any:
         """Scores all examples."""
         example_features = {
             name: _without_padding(value, mask) for name, value in example_features.items()

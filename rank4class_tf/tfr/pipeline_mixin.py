@@ -20,15 +20,17 @@ class PipelineMixin:
     and behaviour are those of `RankingPipeline`.
     """
 
+    _strategy: Any
+
     def __init__(
         self,
-        model_builder,
-        dataset_builder,
-        hparams,
-        metrics=_DEFAULT_METRICS,
-        weighted_metrics=None,
-        tensorboard=None,
-    ):
+        model_builder: Any,
+        dataset_builder: Any,
+        hparams: Any,
+        metrics: Any = _DEFAULT_METRICS,
+        weighted_metrics: Any = None,
+        tensorboard: bool | None = None,
+    ) -> None:
         has_tensorboard = importlib.util.find_spec("tensorboard") is not None
         if tensorboard and not has_tensorboard:
             raise ImportError("`tensorboard=True` needs TensorBoard: pip install tensorboard")
@@ -39,7 +41,7 @@ class PipelineMixin:
             )
         # TF-Ranking builds optimisers from a name and a number only; this one is replaced.
         plain = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
-        super().__init__(model_builder, dataset_builder, plain)
+        super().__init__(model_builder, dataset_builder, plain)  # type: ignore[call-arg]
         self._hparams = hparams
         self._metrics = metrics
         self._weighted_metrics = metrics if weighted_metrics is None else weighted_metrics
@@ -48,21 +50,21 @@ class PipelineMixin:
         with _tfr.keras.strategy_utils.strategy_scope(self._strategy):
             self._optimizer = _build_optimizer(hparams.optimizer, hparams.learning_rate)
 
-    def build_loss(self):
+    def build_loss(self) -> Any:
         """Builds the loss; for multi-task hparams, one for each task."""
         return self._for_tasks(self._build_task_loss, self._hparams.loss)
 
-    def build_metrics(self):
+    def build_metrics(self) -> Any:
         """Builds the metrics, whose names begin with `metric/` as TF-Ranking's do."""
         return self._for_tasks(_metrics_builder("metric/"), self._metrics)
 
-    def build_weighted_metrics(self):
+    def build_weighted_metrics(self) -> Any:
         """Builds the metrics that take the weights; their names begin with `weighted_metric/`."""
         return self._for_tasks(_metrics_builder("weighted_metric/"), self._weighted_metrics)
 
-    def build_callbacks(self):
+    def build_callbacks(self) -> list[keras.callbacks.Callback]:
         """Builds TF-Ranking's callbacks; they watch the metric that `hparams` names."""
-        callbacks = super().build_callbacks()
+        callbacks = super().build_callbacks()  # type: ignore[misc]
         for callback in callbacks:
             if isinstance(
                 callback, keras.callbacks.ModelCheckpoint | keras.callbacks.EarlyStopping

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tensorflow import keras
+
 from rank4class_tf.tfr import _load
 from rank4class_tf.tfr.serving_signatures import ServingSignatures
 
@@ -14,7 +16,11 @@ class ServingMixin:
     It goes before the builder: `class MyBuilder(ServingMixin, MultiLabelDatasetBuilder)`.
     """
 
-    def build_signatures(self, model):
+    _context_feature_spec: Any
+    _example_feature_spec: Any
+    _mask_feature_name: Any
+
+    def build_signatures(self, model: keras.Model) -> dict[str, Any]:
         """Builds the signatures of the exported model."""
         return ServingSignatures(
             model,

@@ -35,7 +35,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         >>> model.save("export", signatures=signatures)  # doctest: +SKIP
     """
 
-    def __call__(self, serving_default="regress"):
+    def __call__(self, serving_default: str = "regress") -> dict[str, Any]:
         """Returns the signatures by name.
 
         Args:
@@ -44,7 +44,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         signatures = super().__call__(serving_default)
         signatures["top_k"] = self.top_k_tf_function()
         inputs = self._model.input
-        specs = [value.type_spec for value in inputs.values()]
+        specs: Any = [value.type_spec for value in inputs.values()]
         if all(isinstance(spec, tf.TensorSpec) for spec in specs):
             specs = {
                 name: tf.TensorSpec(value.shape, value.dtype, name)
@@ -55,7 +55,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
             signatures["top_k_tensors"] = self._top_k_tensors.get_concrete_function(k=k, **specs)
         return signatures
 
-    def top_k_tf_function(self):
+    def top_k_tf_function(self) -> Any:
         """Makes the function behind `top_k`."""
 
         @tf.function(

@@ -1,9 +1,13 @@
 """WeightedLosses."""
 
+from collections.abc import Sequence
+from typing import Any, Self
+
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
+from rank4class_tf._types import TensorLike
 
 
 @_keras.register
@@ -31,7 +35,12 @@ class WeightedLosses(keras.losses.Loss):
         1.732867...
     """
 
-    def __init__(self, losses, weights, name="weighted_losses"):
+    def __init__(
+        self,
+        losses: Sequence[keras.losses.Loss],
+        weights: Sequence[float],
+        name: str = "weighted_losses",
+    ) -> None:
         losses, weights = list(losses), [float(weight) for weight in weights]
         if not losses or len(losses) != len(weights):
             raise ValueError(
@@ -49,7 +58,9 @@ class WeightedLosses(keras.losses.Loss):
         self.losses = losses
         self.weights = weights
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tf.Tensor:
         """Computes the weighted sum of the losses, each with its own reduction and weights."""
         for loss in self.losses:
             _keras.pass_on_permission(self, loss)
@@ -58,17 +69,17 @@ class WeightedLosses(keras.losses.Loss):
             [weight * value for weight, value in zip(self.weights, values, strict=True)]
         )
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the same without weights of the examples."""
         return self(y_true, y_pred)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         losses = [keras.utils.serialize_keras_object(loss) for loss in self.losses]
         return {"losses": losses, "weights": self.weights, "name": self.name}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the loss that `get_config` describes."""
         losses = [keras.utils.deserialize_keras_object(loss) for loss in config["losses"]]
         return cls(losses, config["weights"], config["name"])

@@ -50,7 +50,7 @@ class Classes(keras.layers.Layer):
         del ids
         return None
 
-    def to_table(self, block_size: int = 1024):
+    def to_table(self, block_size: int = 1024) -> "Classes":
         """Encodes all classes once and returns them as a `ClassTable` of the same rows.
 
         `Head.with_classes` puts it into a head, for inference that need not encode classes again.
@@ -67,7 +67,7 @@ class Classes(keras.layers.Layer):
         return ClassTable.from_rows(rows, self.biases())
 
 
-def as_classes(classes: Any, **kwargs) -> Classes:
+def as_classes(classes: Any, **kwargs: Any) -> Classes:
     """The layer of classes that a head was given, by their number too.
 
     Args:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +14,7 @@ class Features:
     It hides the structure from Keras, which would wrap it.
     """
 
-    def __init__(self, structure):
+    def __init__(self, structure: Any) -> None:
         self.tensors = _tensors(structure)
         sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
         if len(set(sizes)) != 1 or not sizes[0]:
@@ -23,13 +24,13 @@ class Features:
             )
         self.num_classes = sizes[0]
 
-    def rows(self, ids=None):
+    def rows(self, ids: tf.Tensor | None = None) -> Any:
         """The features of some classes `[m]` or of all."""
         if ids is None:
             return self.tensors
         return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
 
-    def added(self, structure):
+    def added(self, structure: Any) -> "Features":
         """These and those of more classes."""
         more = Features(structure).tensors
         return Features(
@@ -50,7 +51,7 @@ def _tensors(structure):
     return tf.convert_to_tensor(structure)
 
 
-def to_config(structure):
+def to_config(structure: Any) -> Any:
     """What `from_config` makes the structure of, in JSON's types."""
     if isinstance(structure, dict):
         return {"dict": {key: to_config(value) for key, value in structure.items()}}
@@ -63,7 +64,7 @@ def to_config(structure):
     return {"npy": base64.b64encode(file.getvalue()).decode("ascii")}
 
 
-def from_config(config):
+def from_config(config: Any) -> Any:
     """The structure that `to_config` described."""
     ((kind, value),) = config.items()
     if kind == "dict":

@@ -38,7 +38,14 @@ class ClassAttention(Classes):
         TensorShape([28, 16])
     """
 
-    def __init__(self, classes, num_heads=4, key_dim=None, dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        classes: Any,
+        num_heads: int = 4,
+        key_dim: int | None = None,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.classes = as_classes(classes)
         self.num_heads = _checks.positive_int("num_heads", num_heads)

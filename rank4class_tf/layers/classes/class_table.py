@@ -34,13 +34,13 @@ class ClassTable(Classes):
 
     def __init__(
         self,
-        num_classes,
-        width=None,
-        use_bias=False,
-        initializer="glorot_uniform",
-        regularizer=None,
-        **kwargs,
-    ):
+        num_classes: int,
+        width: int | None = None,
+        use_bias: bool = False,
+        initializer: Any = "glorot_uniform",
+        regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._num_classes = _checks.positive_int("num_classes", num_classes)
         self._width = width if width is None else _checks.positive_int("width", width)
@@ -56,10 +56,10 @@ class ClassTable(Classes):
     @property
     def width(self) -> int:
         """How many numbers encode one, once built."""
-        return self._width
+        return self._width  # type: ignore[return-value]
 
     @classmethod
-    def from_rows(cls, rows: Any, biases: Any = None, **kwargs) -> "ClassTable":
+    def from_rows(cls, rows: Any, biases: Any = None, **kwargs: Any) -> "ClassTable":
         """A table with these rows.
 
         Args:
@@ -76,7 +76,7 @@ class ClassTable(Classes):
         return table
 
     @classmethod
-    def from_dense(cls, layer: Any, **kwargs) -> "ClassTable":
+    def from_dense(cls, layer: Any, **kwargs: Any) -> "ClassTable":
         """The classes that the weights of a `keras.layers.Dense` are.
 
         Args:

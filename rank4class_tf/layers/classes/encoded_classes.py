@@ -44,7 +44,7 @@ class EncodedClasses(Classes):
         (4, TensorShape([4, 8]))
     """
 
-    def __init__(self, features, encoder, **kwargs):
+    def __init__(self, features: Any, encoder: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._features = _features.Features(features)
         if isinstance(encoder, dict):

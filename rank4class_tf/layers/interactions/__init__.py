@@ -1,5 +1,7 @@
 """Interactions: how an encoding and the encodings of classes meet in a score."""
 
+from typing import Any
+
 from rank4class_tf import _registry
 from rank4class_tf.layers.interactions._base import Interaction
 from rank4class_tf.layers.interactions.bilinear_interaction import BilinearInteraction
@@ -30,7 +32,7 @@ _INTERACTIONS = _registry.by_snake_case(
 )
 
 
-def get_interaction(identifier, **kwargs):
+def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
     """Returns an interaction by name, such as `"latent_cross"`.
 
     Args:

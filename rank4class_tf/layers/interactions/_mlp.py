@@ -1,5 +1,8 @@
 """Base of the interactions that end in an MLP."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -15,18 +18,21 @@ class MLPInteraction(Interaction):
     again in the backward pass.
     """
 
+    scales: list[Any]
+    offsets: list[Any]
+
     def __init__(
         self,
-        units=(256, 256),
-        activation="relu",
-        dropout=0.0,
-        layer_norm=False,
-        add_dot_product=False,
-        kernel_initializer="glorot_uniform",
-        kernel_regularizer=None,
-        seed=None,
-        **kwargs,
-    ):
+        units: Sequence[int] = (256, 256),
+        activation: str | Callable = "relu",
+        dropout: float = 0.0,
+        layer_norm: bool = False,
+        add_dot_product: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Args shared by the interactions with an MLP.
 
         Args:
@@ -55,7 +61,7 @@ class MLPInteraction(Interaction):
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.seed = _random.start_seed(seed)
 
-    def build_for(self, width, class_width):
+    def build_for(self, width: int, class_width: int) -> None:
         """Creates the MLP."""
         if self.add_dot_product:
             check_same_width(width, class_width)
@@ -77,15 +83,17 @@ class MLPInteraction(Interaction):
         if self.dropout:
             self.steps = _keras.add_counter(self, "steps")
 
-    def build_first(self, width, class_width):
+    def build_first(self, width: int, class_width: int) -> list[Any]:
         """Creates the kernels of the first layer and returns them in a list."""
         raise NotImplementedError
 
-    def first_layer(self, encodings, candidates, kernels):
+    def first_layer(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
         """The first layer without bias and activation: `[batch, n, units[0]]`."""
         raise NotImplementedError
 
-    def add_kernel(self, name, shape):
+    def add_kernel(self, name: str, shape: tuple[int, ...]) -> Any:
         """Adds a kernel of this shape."""
         # The same initializer gives the same numbers again.
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
@@ -96,7 +104,9 @@ class MLPInteraction(Interaction):
             name=name, shape=shape, initializer=initializer, regularizer=regularizer
         )
 
-    def score_candidates(self, encodings, candidates, training=None):
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
         """Returns the scores, `[batch, n]`."""
         drops = self.dropout > 0 and training
         if drops:
@@ -132,13 +142,13 @@ class MLPInteraction(Interaction):
             scores += dot_products(encodings, candidates)
         return scores
 
-    def start_as_dot_product(self):
+    def start_as_dot_product(self) -> None:
         """Lets the MLP score 0 at first."""
         if not self.add_dot_product:
             raise ValueError("`add_dot_product` must be True. Received: add_dot_product=False.")
         self.kernels[-1].assign(tf.zeros_like(self.kernels[-1]))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {
             **super().get_config(),

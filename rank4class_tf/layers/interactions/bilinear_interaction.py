@@ -1,5 +1,7 @@
 """BilinearInteraction."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _keras
@@ -24,12 +26,17 @@ class BilinearInteraction(Interaction):
         array([[24.]], dtype=float32)
     """
 
-    def __init__(self, kernel_initializer="glorot_uniform", kernel_regularizer=None, **kwargs):
+    def __init__(
+        self,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
 
-    def build_for(self, width, class_width):
+    def build_for(self, width: int, class_width: int) -> None:
         """Creates W."""
         self.kernel = self.add_weight(
             name="kernel",
@@ -38,16 +45,18 @@ class BilinearInteraction(Interaction):
             regularizer=self.kernel_regularizer,
         )
 
-    def score_candidates(self, encodings, candidates, training=None):
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
         """Returns the scores, `[batch, n]`."""
         return dot_products(tf.matmul(encodings, self.kernel), candidates)
 
-    def start_as_dot_product(self):
+    def start_as_dot_product(self) -> None:
         """Sets W to the identity."""
         check_same_width(*self.kernel.shape)
         self.kernel.assign(tf.eye(self.kernel.shape[0], dtype=self.kernel.dtype))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {
             **super().get_config(),

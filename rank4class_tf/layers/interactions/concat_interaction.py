@@ -1,5 +1,8 @@
 """ConcatInteraction."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _keras
@@ -33,12 +36,14 @@ class ConcatInteraction(MLPInteraction):
         TensorShape([2, 5])
     """
 
-    def build_first(self, width, class_width):
+    def build_first(self, width: int, class_width: int) -> list[Any]:
         """Creates the kernels of the first layer, for encodings and for candidates."""
         names = {"first_of_encodings": width, "first_of_candidates": class_width}
         return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
 
-    def first_layer(self, encodings, candidates, kernels):
+    def first_layer(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
         """The first layer without bias and activation: `[batch, n, units[0]]`."""
         of_encodings, of_candidates = kernels
         each = tf.matmul(encodings, of_encodings)[:, tf.newaxis]

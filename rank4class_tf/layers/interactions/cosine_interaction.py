@@ -1,5 +1,7 @@
 """CosineInteraction."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
@@ -25,15 +27,17 @@ class CosineInteraction(Interaction):
         array([[6.]], dtype=float32)
     """
 
-    def __init__(self, scale=16.0, **kwargs):
+    def __init__(self, scale: float = 16.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.scale = _checks.positive_float("scale", scale)
 
-    def build_for(self, width, class_width):
+    def build_for(self, width: int, class_width: int) -> None:
         """Checks the widths."""
         check_same_width(width, class_width)
 
-    def score_candidates(self, encodings, candidates, training=None):
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
         """Returns the scores, `[batch, n]`."""
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.

@@ -1,5 +1,7 @@
 """DotProductInteraction."""
 
+import tensorflow as tf
+
 from rank4class_tf import _keras
 from rank4class_tf.layers.interactions._base import Interaction, check_same_width, dot_products
 
@@ -18,13 +20,15 @@ class DotProductInteraction(Interaction):
         array([[7.]], dtype=float32)
     """
 
-    def build_for(self, width, class_width):
+    def build_for(self, width: int, class_width: int) -> None:
         """Checks the widths."""
         check_same_width(width, class_width)
 
-    def score_candidates(self, encodings, candidates, training=None):
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
         """Returns the scores, `[batch, n]`."""
         return dot_products(encodings, candidates)
 
-    def start_as_dot_product(self):
+    def start_as_dot_product(self) -> None:
         """It is one."""

@@ -1,5 +1,10 @@
 """LatentCrossInteraction."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
 from rank4class_tf import _keras, ops
 from rank4class_tf.layers.interactions._base import check_same_width
 from rank4class_tf.layers.interactions._mlp import MLPInteraction
@@ -31,11 +36,13 @@ class LatentCrossInteraction(MLPInteraction):
         TensorShape([2, 5])
     """
 
-    def build_first(self, width, class_width):
+    def build_first(self, width: int, class_width: int) -> list[Any]:
         """Creates the kernel of the first layer."""
         check_same_width(width, class_width)
         return [self.add_kernel("first", (width, self.units[0]))]
 
-    def first_layer(self, encodings, candidates, kernels):
+    def first_layer(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
         """The first layer without bias and activation: `[batch, n, units[0]]`."""
         return ops.latent_cross(encodings, candidates, *kernels)

@@ -63,7 +63,7 @@ def score_by_recomputed_blocks(
                     output_gradients=columns[block],
                     unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
-                sums = [a + b for a, b in zip(sums, of_shared, strict=True)]
+                sums = [a + b for a, b in zip(sums, of_shared, strict=True)]  # type: ignore[assignment]
                 return block + 1, of_blocks.write(block, of_rows), *sums
 
             of_blocks = tf.TensorArray(candidates.dtype, num_blocks, element_shape=blocks.shape[1:])

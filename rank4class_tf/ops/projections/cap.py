@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from rank4class_tf._types import TensorLike
 
-def cap(top, tail, k):
+
+def cap(top: tf.Tensor, tail: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     r"""The width w for which $\sum_i \min(1, d_i / w) = k$.
 
     With $P_t$ the sum of the t largest $d_i$ and D the sum of all,

@@ -35,7 +35,7 @@ class Regularizer:
     # Whether `project` and `conjugate` tend to 0 as the score falls.
     vanishes = False
 
-    def __init__(self, inverse_derivative: Callable, value: Callable | None = None):
+    def __init__(self, inverse_derivative: Callable, value: Callable | None = None) -> None:
         self._inverse_derivative = inverse_derivative
         self._value = value
 
@@ -116,13 +116,13 @@ class _Euclidean(Regularizer):
 
     vanishes = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(lambda u: u, lambda x: x * x / 2)
 
-    def project(self, scores, threshold):
+    def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
         return tf.clip_by_value(scores - threshold, 0, 1)
 
-    def threshold(self, lists, top, selected):
+    def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
         n, k = lists.num_columns_of_items, top.shape[1]
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
         tried = k + _TRIED
@@ -141,17 +141,17 @@ class _Entropy(Regularizer):
 
     vanishes = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(lambda u: tf.exp(u - 1), lambda x: tf.math.xlogy(x, x))
 
-    def project(self, scores, threshold):
+    def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
         return tf.exp(tf.minimum(scores - threshold - 1, 0))
 
-    def conjugate(self, scores, threshold):
+    def conjugate(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
         u = scores - threshold - 1
         return tf.exp(tf.minimum(u, 0)) + tf.nn.relu(u)
 
-    def threshold(self, lists, top, selected):
+    def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
         n = tf.cast(lists.num_columns_of_items, lists.dtype)
         # Any item above n + 1 times the k-th is cut; how far above does not matter.
         ceiling = tf.math.log(2 * n + 2)

@@ -53,7 +53,7 @@ class Ranks(NamedTuple):
     max_items: tf.Tensor
 
     @property
-    def num_positives(self):
+    def num_positives(self) -> tf.Tensor:
         """`[batch]` float64."""
         return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=tf.float64)
 
