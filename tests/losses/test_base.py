@@ -113,6 +113,8 @@ def test_relevance_above_what_a_gain_can_hold(rng):
     ):
         value = loss(labels, scores)
         np.testing.assert_allclose(value, loss(small, scores), rtol=1e-5)
+    with pytest.raises(ValueError, match="`relevance` must have a gain"):
+        r4c.losses.UniqueSoftmaxLoss()(labels, scores)
 
 
 def test_alpha_keeps_its_digits():

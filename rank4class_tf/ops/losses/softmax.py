@@ -68,15 +68,25 @@ def unique_softmax_loss(
         temperature: > 0.
 
     Returns:
-        `[batch]`, >= 0.
+        `[batch]`, >= 0. Infinite or NaN where the gain of a label is too large for the dtype: from
+        128 on in float32.
+
+    Raises:
+        ValueError: in eager mode, if a gain is too large for the dtype.
 
     Example:
         >>> unique_softmax_loss([[0.0, 0.0, 0.0]], [[0, 1]]).numpy()  # 2 log(2)
         array([1.3862944], dtype=float32)
     """
     lists = as_lists(scores, class_ids, relevance, mask)
+    gains = exponential_gain(lists.relevance)
+    if tf.executing_eagerly() and not bool(tf.reduce_all(tf.math.is_finite(gains))):
+        raise ValueError(
+            f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds. "
+            f"Received: {float(tf.reduce_max(lists.relevance))}."
+        )
     losses = tf.nn.softplus(_log_total(lists, temperature, with_ties=False))
-    return lists.sum_of_positives(exponential_gain(lists.relevance) * losses)
+    return lists.sum_of_positives(gains * losses)
 
 
 def list_mle_loss(
