@@ -48,7 +48,7 @@ def _many(scores, levels, margin):
     scores, thresholds = scores - highest, tf.minimum(levels - highest, 0) - margin
     unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
 
-    # Of equal thresholds the first stands for all.
+    # The first of equal thresholds stands for all.
     rank = _count_below(thresholds, unsorted)
     gap = _count_below(thresholds, scores)
     nearest = _take(thresholds, tf.maximum(gap - 1, 0))
@@ -112,7 +112,7 @@ def _count_below(thresholds, scores):
     def halve(step, position):
         probe = position + step
         inside = probe <= end
-        # Of a probe outside, the answer is not used.
+        # The answer for a probe outside is not used.
         below = tf.gather(flat, tf.minimum(probe, end) - 1) < scores
         return step // 2, tf.where(inside & below, probe, position)
 

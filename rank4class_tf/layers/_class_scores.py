@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from rank4class_tf import ops
 
-# Of wider rows it costs less to scale their scores, which are fewer.
+# For wider rows it costs less to scale their scores, which are fewer.
 _WIDE = 256
 
-# Of fewer classes for each example, products of all numbers and sums take less time than einsum.
+# For fewer classes an example, products of all numbers and sums take less time than einsum.
 _FEW = 4
 
 

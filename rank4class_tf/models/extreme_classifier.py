@@ -18,7 +18,7 @@ from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.optimizers import Rowwise
 
-# Of ties at a cutoff, so many classes are told apart.
+# So many classes that tie at a cutoff are told apart.
 _TIES = 10
 
 

@@ -22,7 +22,7 @@ class InteractionScorer(_tfr.keras.model.Scorer):
 
     Source: Rank4Class, sections 3.2 and 4.2, where the examples are the classes.
 
-    An example that is not there changes nothing: its features are replaced by zeros before they
+    A masked example changes nothing: its features are replaced by zeros before they
     are encoded, and its score is the lowest finite number of the scores' type.
 
     Args:

@@ -78,7 +78,7 @@ def check_same_width(width: int, class_width: int) -> None:
 
 
 def dot_products(encodings: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
-    """Of each encoding with its candidates, `[batch, n]`."""
+    """The scores of each encoding with its candidates, `[batch, n]`."""
     if candidates.shape.rank == 2:
         return tf.matmul(encodings, candidates, transpose_b=True)
     return tf.linalg.matvec(candidates, encodings)
