@@ -2,23 +2,33 @@
 
 import math
 import numbers
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 
 def positive_int(name: str, value: Any) -> int:
     """Raises unless `value` is an integer >= 1; returns it as an int."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
-    return int(value)
+    return int(_number(name, value, numbers.Integral, lambda v: v >= 1, "a positive integer"))
+
+
+def non_negative_int(name: str, value: Any) -> int:
+    """Raises unless `value` is an integer >= 0; returns it as an int."""
+    return int(_number(name, value, numbers.Integral, lambda v: v >= 0, "an integer >= 0"))
 
 
 def positive_float(name: str, value: Any) -> float:
     """Raises unless `value` is a finite number > 0; returns it as a float."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value <= 0:
-        raise ValueError(f"`{name}` must be a finite number > 0. Received: {name}={value!r}.")
-    return float(value)
+    return float(_number(name, value, numbers.Real, lambda v: v > 0, "a finite number > 0"))
+
+
+def non_negative_float(name: str, value: Any) -> float:
+    """Raises unless `value` is a finite number >= 0; returns it as a float."""
+    return float(_number(name, value, numbers.Real, lambda v: v >= 0, "a finite number >= 0"))
+
+
+def fraction(name: str, value: Any) -> float:
+    """Raises unless `value` is a number in [0, 1]; returns it as a float."""
+    return float(_number(name, value, numbers.Real, lambda v: 0 <= v <= 1, "a number in [0, 1]"))
 
 
 def one_of(name: str, value: Any, known: Collection) -> Any:
@@ -28,24 +38,9 @@ def one_of(name: str, value: Any, known: Collection) -> Any:
     return value
 
 
-def non_negative_int(name: str, value: Any) -> int:
-    """Raises unless `value` is an integer >= 0; returns it as an int."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
-        raise ValueError(f"`{name}` must be an integer >= 0. Received: {name}={value!r}.")
-    return int(value)
-
-
-def fraction(name: str, value: Any) -> float:
-    """Raises unless `value` is a number in [0, 1]; returns it as a float."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:
-        raise ValueError(f"`{name}` must be a number in [0, 1]. Received: {name}={value!r}.")
-    return float(value)
-
-
-def non_negative_float(name: str, value: Any) -> float:
-    """Raises unless `value` is a finite number >= 0; returns it as a float."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
-        raise ValueError(f"`{name}` must be a finite number >= 0. Received: {name}={value!r}.")
-    return float(value)
+def _number(name: str, value: Any, kind: Any, is_right: Callable, rule: str) -> Any:
+    """Raises unless `value` is a finite number of a kind, and no bool, that keeps a rule."""
+    number = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not is_right(value):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+    return value
