@@ -12,12 +12,13 @@ from rank4class_tf import (
     optimizers,
     tfr,
 )
-from rank4class_tf.evaluation import compare, evaluate, evaluate_retrieval
+from rank4class_tf.evaluation import average, compare, evaluate, evaluate_retrieval
 
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
 
 __all__ = [
+    "average",
     "compare",
     "data",
     "encoders",

@@ -39,10 +39,14 @@ class Comparison:
 
     Attributes:
         difference: mean of the first less that of the second.
+        low: lower end of its confidence interval.
+        high: upper end of the interval.
         p_value: how likely a difference at least as large is if the models are alike.
     """
 
     difference: float
+    low: float
+    high: float
     p_value: float
 
 
@@ -160,8 +164,7 @@ def evaluate(
         mrr              0.8333   0.5504   1.1162
         4 lists
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must lie in (0, 1). Received: {confidence!r}.")
+    _check_confidence(confidence)
     if method not in ("normal", "bootstrap"):
         raise ValueError(f"`method` must be 'normal' or 'bootstrap'. Received: {method!r}.")
     _checks.positive_int("samples", samples)
@@ -272,13 +275,54 @@ def evaluate_retrieval(
     return figures
 
 
+def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
+    """The mean evaluation of several models on the same lists, such as those of several seeds.
+
+    Each list has the mean of its values. The intervals, those of `evaluate` for the method
+    `"normal"`, are for other lists and the same models.
+
+    Args:
+        evaluations: at least one, of the same metrics and lists in the same order.
+        confidence: the probability that an interval covers the mean, in (0, 1).
+
+    Returns:
+        `Evaluation`.
+
+    Raises:
+        ValueError: if there is none, if metrics or lists differ, or if `confidence` is out of
+            range.
+
+    Example:
+        >>> class_ids = [0, 0, 0, 1]
+        >>> one = evaluate(lambda x: x, ([[3.0, 1.0, 2.0]] * 4, class_ids), ["mrr"])
+        >>> other = evaluate(lambda x: x, ([[1.0, 3.0, 2.0]] * 4, class_ids), ["mrr"])
+        >>> round(average([one, other])["mrr"].value, 4)  # of 5/6 and 1/2
+        0.6667
+    """
+    _check_confidence(confidence)
+    if not evaluations:
+        raise ValueError("`evaluations` must have at least one. Received: none.")
+    first, *others = evaluations
+    for other in others:
+        _check_same_lists(first, other)
+    values = {name: np.mean([e.values[name] for e in evaluations], axis=0) for name in first.values}
+    estimates = {name: _normal(values[name], first.weights[name], confidence) for name in values}
+    ranks = np.mean([e.ranks for e in evaluations], axis=0)
+    return Evaluation(estimates, values, first.weights, ranks)
+
+
 def compare(
-    first: Evaluation, second: Evaluation, samples: int = 10_000, seed: int = 0
+    first: Evaluation,
+    second: Evaluation,
+    samples: int = 10_000,
+    seed: int = 0,
+    confidence: float = 0.95,
 ) -> dict[str, Comparison]:
     """Compares two models on the same lists, by the paired randomisation test.
 
     If the models are alike, each list might as well have had the two values the other way round:
-    the p-value is the share of random swaps that give a difference at least as large.
+    the p-value is the share of random swaps that give a difference at least as large. The interval
+    is that of `evaluate` for the method `"normal"`, of the differences.
 
     Source: Smucker, Allan & Carterette 2007.
 
@@ -287,12 +331,13 @@ def compare(
         second: another one, of the same metrics and lists in the same order.
         samples: how many random swaps are drawn.
         seed: of the draws.
+        confidence: the probability that an interval covers the difference, in (0, 1).
 
     Returns:
         Name of a metric -> `Comparison`.
 
     Raises:
-        ValueError: if metrics or lists differ.
+        ValueError: if metrics or lists differ, or if `confidence` is out of range.
 
     Example:
         >>> import tensorflow as tf
@@ -302,15 +347,13 @@ def compare(
         0.333333
     """
     _checks.positive_int("samples", samples)
-    if first.values.keys() != second.values.keys():
-        names = sorted(first.values), sorted(second.values)
-        raise ValueError(f"The two evaluations must have the same metrics. Received: {names}.")
+    _check_confidence(confidence)
+    _check_same_lists(first, second)
     rng = np.random.default_rng(seed)
     result = {}
     for name, values in first.values.items():
         weights = first.weights[name]
-        if not np.array_equal(weights, second.weights[name]):
-            raise ValueError(f"The two evaluations must have the same lists. {name!r} differs.")
+        interval = _normal(values - second.values[name], weights, confidence)
         differences = weights * (values - second.values[name])
         total = differences.sum()
         # Lists where the models agree change no sum.
@@ -320,9 +363,23 @@ def compare(
         )
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
-        mean = float(total / weights.sum()) if weights.sum() else 0.0
-        result[name] = Comparison(mean, (extreme + 1) / (samples + 1))
+        p_value = (extreme + 1) / (samples + 1)
+        result[name] = Comparison(interval.value, interval.low, interval.high, p_value)
     return result
+
+
+def _check_confidence(confidence):
+    if not 0 < confidence < 1:
+        raise ValueError(f"`confidence` must lie in (0, 1). Received: {confidence!r}.")
+
+
+def _check_same_lists(first, second):
+    if first.values.keys() != second.values.keys():
+        names = sorted(first.values), sorted(second.values)
+        raise ValueError(f"The evaluations must have the same metrics. Received: {names}.")
+    for name, weights in first.weights.items():
+        if not np.array_equal(weights, second.weights[name]):
+            raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
 
 
 def _batches(dataset, batch_size):

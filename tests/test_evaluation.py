@@ -122,13 +122,38 @@ def test_randomisation_test_equals_all_swaps():
     # Five standard deviations of a share of 10,000 draws.
     assert abs(comparison.p_value - exact) < 5 * np.sqrt(exact * (1 - exact) / 10_000) + 1e-4
     assert 0.05 < exact < 0.95
+    half = 1.959964 * np.sqrt(np.sum((differences - differences.mean()) ** 2)) / 8
+    interval = [differences.mean() - half, differences.mean() + half]
+    np.testing.assert_allclose([comparison.low, comparison.high], interval, rtol=1e-6)
     back = r4c.compare(second, first)["mrr"]
-    np.testing.assert_allclose(back.difference, -comparison.difference)
+    np.testing.assert_allclose(
+        [back.difference, back.low, back.high],
+        [-comparison.difference, -comparison.high, -comparison.low],
+    )
+
+
+def test_average_is_that_of_each_list(scores, ids):
+    metrics = ["mrr", "top_k_accuracy@1"]
+    one, other = (r4c.evaluate(identity, dataset(ids, s), metrics) for s in (scores, -scores))
+    both = r4c.average([one, other])
+    for name in both.values:
+        np.testing.assert_allclose(both.values[name], (one.values[name] + other.values[name]) / 2)
+        value = (one[name].value + other[name].value) / 2
+        assert both[name].value == pytest.approx(value)
+        # The mean of two varies less than either.
+        assert both[name].low > value - max(e[name].value - e[name].low for e in (one, other))
+    np.testing.assert_allclose(both.ranks, (one.ranks + other.ranks) / 2)
+    with pytest.raises(ValueError, match="at least one"):
+        r4c.average([])
+    with pytest.raises(ValueError, match="same metrics"):
+        r4c.average([one, r4c.evaluate(identity, dataset(ids, scores), ["mrr"])])
+    with pytest.raises(ValueError, match=r"`confidence` must lie in \(0, 1\)"):
+        r4c.average([one], confidence=1)
 
 
 def test_comparison_tells_models_apart_or_not(scores, ids):
     one = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
-    assert r4c.compare(one, one)["mrr"] == evaluation.Comparison(0.0, 1.0)
+    assert r4c.compare(one, one)["mrr"] == evaluation.Comparison(0.0, 0.0, 0.0, 1.0)
     better = scores + 2 * np.eye(6, dtype=np.float32)[ids]
     other = r4c.evaluate(identity, dataset(ids, better), ["mrr"])
     assert r4c.compare(other, one)["mrr"].p_value < 1e-3

@@ -18,9 +18,9 @@ from rank4class_tf.experiments._problems import (
     small_problem,
     text_problem,
 )
-from rank4class_tf.experiments._report import METRICS, SELECT_BY, markdown, plot
+from rank4class_tf.experiments._report import METRICS, SELECT_BY, Row, markdown, plot, verdict
 from rank4class_tf.experiments._runs import cached
-from rank4class_tf.experiments._training import Problem, Settings, train
+from rank4class_tf.experiments._training import Problem, Settings, as_evaluation, train
 
 __all__ = [
     "IMAGE_DATASETS",
@@ -30,9 +30,11 @@ __all__ = [
     "TEXT_DATASETS",
     "Examples",
     "Problem",
+    "Row",
     "Settings",
     "add_arguments",
     "add_settings",
+    "as_evaluation",
     "cached",
     "compare",
     "frozen",
@@ -44,5 +46,6 @@ __all__ = [
     "small_problem",
     "text_problem",
     "train",
+    "verdict",
     "with_settings",
 ]

@@ -6,12 +6,14 @@ import functools
 import itertools
 import json
 import pathlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rank4class_tf import _files
 from rank4class_tf.experiments import _report, _runs
-from rank4class_tf.experiments._training import Problem, Settings, train
+from rank4class_tf.experiments._report import SELECT_BY
+from rank4class_tf.experiments._training import Problem, Settings, as_evaluation, train
 
 LOSSES = (
     "softmax_loss",
@@ -103,7 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser, losses: Sequence[str] = LOSSE
             help=f"one, several or all (the default), next to the baseline {_BASELINE}",
         )
     add_settings(parser)
-    parser.add_argument("--seed", type=int, default=0, help="of data order and weights; default: 0")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], help="of data order and weights; default: 0"
+    )
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.add_argument(
         "--out",
@@ -129,10 +133,39 @@ def rows_to_train(
     return list(dict.fromkeys([_BASELINE, *pairs]))
 
 
+class _Bar:
+    """One bar for all runs, where it can be drawn."""
+
+    def __init__(self, runs: int, epochs: int) -> None:
+        self._runs, self._epochs, self._done, self._name = runs, epochs, 0, ""
+        self._drawn = sys.stdout.isatty()
+
+    def begin(self, name: str) -> None:
+        """Before a run."""
+        self._name = name
+        self.epoch(0, 0.0)
+
+    def epoch(self, epoch: int, score: float) -> None:
+        """After an epoch of it."""
+        if self._drawn:
+            share = (self._done + epoch / self._epochs) / self._runs
+            bar = "#" * int(30 * share)
+            text = f"[{bar:30}] {share:4.0%}  {self._name}, epoch {epoch}: {SELECT_BY} {score:.3f}"
+            print(f"\r{text:110}", end="", flush=True)
+
+    def end(self) -> None:
+        """After it."""
+        self._done += 1
+        if self._drawn and self._done == self._runs:
+            print(f"\r{'':110}\r", end="", flush=True)
+        elif not self._drawn:
+            print(f"{self._done} of {self._runs}: {self._name}", flush=True)
+
+
 def compare(
     problem: Problem, args: argparse.Namespace, losses: Sequence[str] = LOSSES
 ) -> list[dict[str, Any]]:
-    """Trains all rows and writes table.md, results.json and metrics.png.
+    """Trains all rows with all seeds and writes table.md, results.json and metrics.png.
 
     Args:
         problem: what to learn.
@@ -140,32 +173,47 @@ def compare(
         losses: as in `add_arguments`.
 
     Returns:
-        The rows, as `train` returns them.
+        The runs, as `train` returns them, without `lists` and with `seed`.
     """
     settings = with_settings(problem, args)
     described = {**problem.description, **dataclasses.asdict(settings)}
+    del described["seed"]
     args.out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for loss, head in rows_to_train(args.loss, args.head, losses):
-        print(f"\n{described['dataset']}: {loss} with the {head} head", flush=True)
-        path = args.out / "rows" / f"{loss}-{head}.json"
-        state = path.with_suffix("") if args.resume else None
-        if not args.resume:
-            path.unlink(missing_ok=True)
-        run = _runs.cached(
-            path,
-            {"loss": loss, "head": head, **described},
-            functools.partial(train, problem, settings, loss, head, state),
-        )
-        left_out = (*described, "cpu_seconds")
-        rows.append({key: value for key, value in run.items() if key not in left_out})
+    pairs = rows_to_train(args.loss, args.head, losses)
+    bar = _Bar(len(pairs) * len(args.seeds), settings.epochs)
+    runs, rows = [], []
+    for loss, head in pairs:
+        of_seeds = []
+        for seed in args.seeds:
+            bar.begin(f"{loss}, {head}, seed {seed}")
+            path = args.out / "rows" / f"{loss}-{head}-{seed}.json"
+            state = path.with_suffix("") if args.resume else None
+            if not args.resume:
+                path.unlink(missing_ok=True)
+            run = functools.partial(
+                train,
+                problem,
+                dataclasses.replace(settings, seed=seed),
+                loss,
+                head,
+                state,
+                bar.epoch,
+            )
+            names = {"loss": loss, "head": head, "seed": seed}
+            of_seeds.append(_runs.cached(path, {**names, **described}, run, say=lambda line: None))
+            bar.end()
+        left_out = (*described, "cpu_seconds", "lists")
+        runs += [{key: run[key] for key in run if key not in left_out} for run in of_seeds]
+        rows.append(_report.Row(loss, head, as_evaluation(of_seeds)))
     table = _report.markdown(rows)
     table_path, results_path, plot_path = (
         args.out / name for name in ("table.md", "results.json", "metrics.png")
     )
     _files.write_text(table_path, table)
-    _files.write_text(results_path, json.dumps({**described, "rows": rows}, indent=2) + "\n")
+    _files.write_text(results_path, json.dumps({**described, "rows": runs}, indent=2) + "\n")
     _report.plot(rows, plot_path)
-    print(f"\nTest split of {described['dataset']}, seed {settings.seed}:\n\n{table}")
-    print(f"table:   {table_path}\nnumbers: {results_path}\nplot:    {plot_path}")
-    return rows
+    seeds = ", ".join(map(str, args.seeds))
+    print(f"\nTest part of {described['dataset']}, 95 % intervals, mean of the seeds {seeds}:\n")
+    print(f"{table}\ntable:   {table_path}\nnumbers: {results_path}\nplot:    {plot_path}\n")
+    print(_report.verdict(rows))
+    return runs

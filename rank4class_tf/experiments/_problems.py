@@ -68,28 +68,44 @@ _SMALL_SETTINGS = {
     "digits": Settings(epochs=40, batch_size=32, learning_rate=1e-3),
     "goemotions": Settings(epochs=20, batch_size=256, learning_rate=1e-3),
 }
+# Images of digits to learn from.
+_DIGITS = 1077
 
 
-def small_problem(dataset: str, encoder: str, data_dir: str | None = None) -> Problem:
+def small_problem(
+    dataset: str,
+    encoder: str,
+    data_dir: str | None = None,
+    examples_per_class: int | None = None,
+) -> Problem:
     """A dataset with a small encoder that learns with the rest.
 
     Args:
         dataset: a key of `SMALL_ENCODERS`.
         encoder: a key of `SMALL_ENCODERS[dataset]`.
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
+        examples_per_class: how many to learn from, for digits; None for all. An epoch then passes
+            over them so often that it has as many steps as one over all.
     """
     _checks.one_of("dataset", dataset, tuple(SMALL_ENCODERS))
     _checks.one_of("encoder", encoder, tuple(SMALL_ENCODERS[dataset]))
 
     def load(batch_size, seed, skipped):
         if dataset == "digits":
-            splits = data.digits(batch_size=batch_size, seed=seed)
+            splits = data.digits(batch_size, seed, examples_per_class)
+            if examples_per_class is not None:
+                passes = -(-_DIGITS // (splits.num_classes * examples_per_class))
+                splits = _skip(splits, skipped * passes)
+                return dataclasses.replace(splits, train=splits.train.repeat(passes))
         else:
             splits = data.goemotions(data_dir, batch_size=batch_size, seed=seed)
         return _skip(splits, skipped)
 
+    description: dict[str, Any] = {"dataset": dataset, "encoder": encoder}
+    if examples_per_class is not None:
+        description["examples_per_class"] = examples_per_class
     return Problem(
-        description={"dataset": dataset, "encoder": encoder},
+        description=description,
         load=load,
         layers=SMALL_ENCODERS[dataset][encoder],
         settings=_SMALL_SETTINGS[dataset],

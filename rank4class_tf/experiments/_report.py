@@ -1,33 +1,91 @@
 """The results of several runs as a table and as a plot."""
 
+import dataclasses
 import pathlib
-from typing import Any
+from collections.abc import Sequence
+
+from rank4class_tf import _files
+from rank4class_tf.evaluation import Evaluation, compare
 
 METRICS = {"Top-1": "top_k_accuracy@1", "Top-5": "top_k_accuracy@5", "NDCG@5": "ndcg@5"}
 SELECT_BY = "NDCG@5"
 
+# Differences less likely than this without a cause count as differences.
+_SIGNIFICANT = 0.05
 
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """Returns the table of the test metrics.
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of the table.
+
+    Attributes:
+        loss: the name of a loss.
+        head: the name of a head.
+        evaluation: of the test part, on average over the seeds.
+    """
+
+    loss: str
+    head: str
+    evaluation: Evaluation
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Returns the table of the test metrics, and of what the first row is better or worse by.
 
     Args:
-        rows: what `train` returned, one run each.
+        rows: one for each loss and head; the others are compared with the first.
     """
     lines = [
-        "| loss | head | " + " | ".join(METRICS) + " | best epoch |",
-        "|---|---|" + "---:|" * (len(METRICS) + 1),
+        f"| loss | head | {' | '.join(METRICS)} | {SELECT_BY} over the first row | p |",
+        "|---|---|" + "---:|" * (len(METRICS) + 2),
     ]
     for row in rows:
-        values = " | ".join(f"{row['test'][column]:.4f}" for column in METRICS)
-        lines.append(f"| {row['loss']} | {row['head']} | {values} | {row['best_epoch']} |")
+        cells = [_interval(row.evaluation[column], ".3f") for column in METRICS]
+        if row is rows[0]:
+            cells += ["", ""]
+        else:
+            comparison = compare(row.evaluation, rows[0].evaluation)[SELECT_BY]
+            cells += [_interval(comparison, "+.3f"), f"{comparison.p_value:.4f}"]
+        lines.append(f"| {row.loss} | {row.head} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def plot(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """Draws the validation metrics over the epochs: a column per metric, a row per head.
+def _interval(of, form):
+    value = of.difference if hasattr(of, "difference") else of.value
+    return f"{value:{form}} ({of.low:{form}} to {of.high:{form}})"
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Says in a sentence which rows differ from the first beyond noise.
+
+    Holm's correction keeps the probability of one error among all rows below 5 %.
+    """
+    first, *others = rows
+    compared = [(compare(row.evaluation, first.evaluation)[SELECT_BY], row) for row in others]
+    compared.sort(key=lambda pair: pair[0].p_value)
+    better: list[str] = []
+    worse: list[str] = []
+    for index, (comparison, row) in enumerate(compared):
+        if comparison.p_value * (len(compared) - index) >= _SIGNIFICANT:
+            break
+        name = f"{row.loss} with {row.head}"
+        (better if comparison.difference > 0 else worse).append(name)
+    baseline = f"{first.loss} with {first.head}"
+    if not better and not worse:
+        return f"No row differs from {baseline} in {SELECT_BY} beyond noise."
+    parts = [
+        f"{', '.join(names)}: {word} than {baseline}"
+        for word, names in (("better", better), ("worse", worse))
+        if names
+    ]
+    return f"{SELECT_BY}, beyond noise: {'; '.join(parts)}."
+
+
+def plot(rows: Sequence[Row], path: pathlib.Path) -> None:
+    """Draws the test metrics with their intervals, a panel for each metric.
 
     Args:
-        rows: what `train` returned, one run each.
+        rows: as for `markdown`.
         path: the picture.
 
     Raises:
@@ -35,28 +93,29 @@ def plot(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     """
     try:
         from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
     except ImportError as error:
         raise ImportError(
             f"Plots need matplotlib: pip install 'rank4class_tf[plots]'. Received: {error}."
         ) from error
-    heads, losses = (list(dict.fromkeys(row[key] for row in rows)) for key in ("head", "loss"))
-    figure = Figure(figsize=(4.5 * len(METRICS), 3.2 * len(heads)), layout="constrained")
-    grid = figure.subplots(len(heads), len(METRICS), sharex=True, sharey="col", squeeze=False)
-    handles = {}
-    for head, panels in zip(heads, grid, strict=True):
-        for column, panel in zip(METRICS, panels, strict=True):
-            for row in (row for row in rows if row["head"] == head):
-                values, best = row["validation"][column], row["best_epoch"]
-                color = f"C{losses.index(row['loss'])}"
-                (line,) = panel.plot(range(1, len(values) + 1), values, color=color)
-                panel.plot(best, values[best - 1], "o", color=color)
-                handles[row["loss"]] = line
-            panel.set_title(f"{column}, {head} head")
-            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-            panel.grid(alpha=0.3)
-    for panel in grid[-1]:
-        panel.set_xlabel("epoch")
-    figure.suptitle("Validation metrics; a dot marks the epoch whose weights are kept")
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles))
-    figure.savefig(path, dpi=120)
+    heads = list(dict.fromkeys(row.head for row in rows))
+    figure = Figure(figsize=(4 * len(METRICS), 1.4 + 0.3 * len(rows)), layout="constrained")
+    panels = figure.subplots(1, len(METRICS), sharey=True, squeeze=False)[0]
+    for column, panel in zip(METRICS, panels, strict=True):
+        for place, row in enumerate(rows):
+            estimate = row.evaluation[column]
+            panel.errorbar(
+                estimate.value,
+                place,
+                xerr=[[estimate.value - estimate.low], [estimate.high - estimate.value]],
+                fmt="o",
+                capsize=3,
+                color=f"C{heads.index(row.head)}",
+            )
+        panel.axvline(rows[0].evaluation[column].value, color="0.6", linestyle=":", zorder=0)
+        panel.set_title(column)
+        panel.grid(axis="x", alpha=0.3)
+    panels[0].set_yticks(range(len(rows)), [f"{row.loss}, {row.head}" for row in rows])
+    panels[0].invert_yaxis()
+    figure.suptitle("Test part, 95 % intervals; dotted: the first row")
+    with _files.replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120)

@@ -14,6 +14,7 @@ def cached(
     settings: dict[str, Any],
     make: Callable[[], dict[str, Any]],
     needs: Collection[str] = (),
+    say: Callable[[str], Any] = print,
 ) -> dict[str, Any]:
     """A run from its file, or made now and put there.
 
@@ -22,6 +23,7 @@ def cached(
         settings: what the run depends on; a file with others is not used.
         make: a function that does the run and returns a dict.
         needs: keys that the run must have.
+        say: takes a line about a run that was made.
 
     Returns:
         `settings`, what `make` returned and `cpu_seconds`, which it took.
@@ -35,5 +37,5 @@ def cached(
     result["cpu_seconds"] = time.process_time() - start
     path.parent.mkdir(parents=True, exist_ok=True)
     _files.write_text(path, json.dumps(result))
-    print(f"{path.stem}: {result['cpu_seconds']:.0f} CPU s", flush=True)
+    say(f"{path.stem}: {result['cpu_seconds']:.0f} CPU s")
     return result

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _files, data, layers, losses, metrics
 from rank4class_tf._types import TensorLike
+from rank4class_tf.evaluation import Evaluation, average, evaluate
 from rank4class_tf.experiments._report import METRICS, SELECT_BY
 
 
@@ -81,9 +82,9 @@ class _Progress(keras.callbacks.Callback):
     without the interruption; the random numbers of dropout start anew.
     """
 
-    def __init__(self, monitor: str, patience: int, folder: Any) -> None:
+    def __init__(self, monitor: str, patience: int, folder: Any, say: Callable) -> None:
         super().__init__()
-        self._monitor, self._patience, self._folder = monitor, patience, folder
+        self._monitor, self._patience, self._folder, self._say = monitor, patience, folder, say
         self.history: dict[str, list[float]] = {}
         self.best_epoch = -1
         self._best_weights: list[np.ndarray] = []
@@ -107,6 +108,7 @@ class _Progress(keras.callbacks.Callback):
             self._best_weights = self.model.get_weights()
         if self._folder is not None:
             self._save()
+        self._say(epoch + 1, scores[epoch])
         if self.finished:
             self.model.stop_training = True
 
@@ -163,6 +165,7 @@ def train(
     loss: str,
     head: str,
     folder: pathlib.Path | None = None,
+    say: Callable[[int, float], Any] = lambda epoch, score: None,
     **head_arguments: Any,
 ) -> dict[str, Any]:
     """Trains one model and tests it once, at its best epoch.
@@ -174,17 +177,18 @@ def train(
         head: the name of a head.
         folder: where to keep the state after each epoch, to go on from it; None for nowhere. It
             must be the run's own.
+        say: called after each epoch with its number and the NDCG@5 on validation.
         **head_arguments: other arguments of the head.
 
     Returns:
         `loss`, `head`, `best_epoch` (1-based), the metrics on `test`, and on `validation` after
-        each epoch.
+        each epoch; `lists`: what `as_evaluation` reads.
     """
     # Each run starts anew, so that it does not depend on the runs before it.
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
     columns = {column: metrics.get(name) for column, name in METRICS.items()}
-    progress = _Progress(f"val_{columns[SELECT_BY].name}", settings.patience, folder)
+    progress = _Progress(f"val_{columns[SELECT_BY].name}", settings.patience, folder, say)
     progress.read()
     splits = problem.load(settings.batch_size, settings.seed, progress.epochs)
     with _precision(settings.precision):
@@ -212,16 +216,42 @@ def train(
                 epochs=settings.epochs,
                 callbacks=[progress],
                 shuffle=False,  # the dataset shuffles itself
-                verbose=2,
+                verbose=0,
             )
         progress.keep_best(model)
-        test = model.evaluate(splits.test, return_dict=True, verbose=0)
+        test = evaluate(model, splits.test, list(columns.values()))
     return {
         "loss": loss,
         "head": head,
         "best_epoch": progress.best_epoch + 1,
-        "test": {column: float(test[metric.name]) for column, metric in columns.items()},
+        "test": {column: test[metric.name].value for column, metric in columns.items()},
         "validation": {
             column: progress.history[f"val_{metric.name}"] for column, metric in columns.items()
         },
+        "lists": {
+            "ranks": test.ranks.tolist(),
+            "values": {
+                column: test.values[metric.name].tolist() for column, metric in columns.items()
+            },
+            "weights": {
+                column: test.weights[metric.name].tolist() for column, metric in columns.items()
+            },
+        },
     }
+
+
+def as_evaluation(runs: Sequence[dict[str, Any]]) -> Evaluation:
+    """The mean evaluation of runs on the same test part, such as those of several seeds.
+
+    Args:
+        runs: what `train` returned.
+    """
+
+    def read(lists):
+        values, weights = (
+            {column: np.array(array) for column, array in lists[key].items()}
+            for key in ("values", "weights")
+        )
+        return Evaluation({}, values, weights, np.array(lists["ranks"]))
+
+    return average([read(run["lists"]) for run in runs])

@@ -55,7 +55,20 @@ def test_training_order_is_new_each_epoch_and_follows_from_the_seed():
     assert as_rows(*epochs[0]) == as_rows(*epochs[1])
     assert (epochs[0][0] != epochs[1][0]).any()
     np.testing.assert_equal(read(first.test), read(again.test))
-    assert as_rows(*read(first.test)) != as_rows(*read(other.test))
+    np.testing.assert_equal(read(first.test), read(other.test))
+    assert as_rows(*read(first.validation)) != as_rows(*read(other.validation))
+
+
+def test_few_examples_of_each_class_are_some_of_all():
+    few, every = data.digits(seed=3, examples_per_class=5), data.digits(seed=3)
+    features, class_ids = read(few.train)
+    assert np.bincount(class_ids).tolist() == [5] * 10
+    assert set(as_rows(features, class_ids)) <= set(as_rows(*read(every.train)))
+    np.testing.assert_equal(read(few.validation), read(every.validation))
+    # 174 images of an eight are the fewest: 139 are not for testing, of these 104 for training.
+    assert len(read(data.digits(examples_per_class=104).train)[1]) == 1040
+    with pytest.raises(ValueError, match="`examples_per_class` must be at most 104. Rec.*=105"):
+        data.digits(examples_per_class=105)
 
 
 def test_order_of_validation_and_test_stays(splits):

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -13,8 +14,8 @@ def out(tmp_path_factory):
     """The results of two epochs of two losses with one head."""
     folder = tmp_path_factory.mktemp("out") / "new" / "folder"
     example.main(
-        "--dataset digits --loss rankmax_loss softmax_loss --head latent_cross --epochs 2 --seed 5 "
-        f"--batch-size 100 --learning-rate 0.002 --out {folder}".split()
+        "--dataset digits --loss rankmax_loss softmax_loss --head latent_cross --epochs 2 "
+        f"--seeds 5 6 --batch-size 100 --learning-rate 0.002 --out {folder}".split()
     )
     return folder
 
@@ -29,7 +30,6 @@ def test_results(results):
     assert results == {
         "dataset": "digits",
         "encoder": "dense_layers",
-        "seed": 5,
         "epochs": 2,
         "batch_size": 100,
         "learning_rate": 0.002,
@@ -39,10 +39,14 @@ def test_results(results):
         "patience": 5,
         "rows": rows,
     }
-    assert [(row["loss"], row["head"]) for row in rows] == [
-        BASELINE,
-        ("rankmax_loss", "latent_cross"),
-        ("softmax_loss", "latent_cross"),
+    assert [(row["loss"], row["head"], row["seed"]) for row in rows] == [
+        (*pair, seed)
+        for pair in (
+            BASELINE,
+            ("rankmax_loss", "latent_cross"),
+            ("softmax_loss", "latent_cross"),
+        )
+        for seed in (5, 6)
     ]
     for row in rows:
         curve = row["validation"]["NDCG@5"]
@@ -60,13 +64,21 @@ def test_training_beats_chance(results):
 
 def test_table_shows_the_results(out, results):
     title, _, *lines = (out / "table.md").read_text().splitlines()
-    assert title == "| loss | head | Top-1 | Top-5 | NDCG@5 | best epoch |"
-    for line, row in zip(lines, results["rows"], strict=True):
+    assert title == "| loss | head | Top-1 | Top-5 | NDCG@5 | NDCG@5 over the first row | p |"
+    assert len(lines) == 3
+    means = []
+    for line, first, second in zip(lines, results["rows"][::2], results["rows"][1::2], strict=True):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        assert cells[:2] == [row["loss"], row["head"]]
-        shown = [float(cell) for cell in cells[2:5]]
-        assert shown == [round(row["test"][name], 4) for name in ("Top-1", "Top-5", "NDCG@5")]
-        assert int(cells[5]) == row["best_epoch"]
+        assert cells[:2] == [first["loss"], first["head"]] == [second["loss"], second["head"]]
+        for cell, name in zip(cells[2:5], ("Top-1", "Top-5", "NDCG@5"), strict=True):
+            mean = (first["test"][name] + second["test"][name]) / 2
+            value, low, high = map(float, re.findall(r"[\d.]+", cell))
+            assert value == pytest.approx(mean, abs=6e-4)
+            assert low <= value <= high
+        means.append(mean)
+        if len(means) > 1:
+            assert float(cells[5].split()[0]) == pytest.approx(mean - means[0], abs=6e-4)
+            assert 0 < float(cells[6]) <= 1
 
 
 def test_plot_is_a_picture(out):
@@ -76,11 +88,11 @@ def test_plot_is_a_picture(out):
 
 def test_row_does_not_depend_on_the_rows_before_it(tmp_path, results):
     example.main(
-        "--loss softmax_loss --head latent_cross --epochs 2 --seed 5 --batch-size 100 "
+        "--loss softmax_loss --head latent_cross --epochs 2 --seeds 5 --batch-size 100 "
         f"--learning-rate 0.002 --out {tmp_path}".split()
     )
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
-    assert rows == [results["rows"][0], results["rows"][2]]
+    assert rows == [results["rows"][0], results["rows"][4]]
 
 
 def test_all_pairs_begin_with_the_baseline():
@@ -96,6 +108,7 @@ def test_all_pairs_begin_with_the_baseline():
         ("--head dense", "latent_cross"),
         ("--dataset mnist", "goemotions"),
         ("--encoder gru", "--encoder of digits must be one of ['dense_layers', 'convolution']"),
+        ("--dataset goemotions --examples-per-class 5", "is for digits alone"),
         ("--epochs 0", "argument --epochs: must be a finite int > 0, not '0'"),
         ("--epochs two", "argument --epochs: must be a finite int > 0, not 'two'"),
         ("--batch-size -2", "argument --batch-size: must be a finite int > 0, not '-2'"),
