@@ -162,7 +162,7 @@ def _precision(policy):
 def train(
     problem: Problem,
     settings: Settings,
-    loss: str,
+    loss: str | losses.RankingLoss | losses.SorterLoss,
     head: str,
     folder: pathlib.Path | None = None,
     say: Callable[[int, float], Any] = lambda epoch, score: None,
@@ -173,7 +173,7 @@ def train(
     Args:
         problem: what to learn.
         settings: how to train.
-        loss: the name of a loss.
+        loss: a loss or the name of one.
         head: the name of a head.
         folder: where to keep the state after each epoch, to go on from it; None for nowhere. It
             must be the run's own.
@@ -221,7 +221,7 @@ def train(
         progress.keep_best(model)
         test = evaluate(model, splits.test, list(columns.values()))
     return {
-        "loss": loss,
+        "loss": loss if isinstance(loss, str) else loss.name,
         "head": head,
         "best_epoch": progress.best_epoch + 1,
         "test": {column: test[metric.name].value for column, metric in columns.items()},

@@ -1,0 +1,40 @@
+import json
+
+import pytest
+
+from scripts import which_loss
+
+pytestmark = pytest.mark.once
+
+
+@pytest.mark.slow
+def test_short_form(tmp_path, capsys):
+    call = (
+        "--tasks digits --losses rankmax_loss list_mle_loss --heads cosine --seeds 0 1 --epochs 1 "
+        f"--learning-rates 1e-3 1e-2 --out {tmp_path}"
+    ).split()
+    which_loss.main(call)
+    (task,) = json.loads((tmp_path / "which_loss.json").read_text()).values()
+    names = [(row["loss"], row["head"]) for row in task["rows"]]
+    # ListMLE is softmax where an example has one label.
+    assert names == [
+        ("softmax_loss", "dot_product"),
+        ("rankmax_loss", "dot_product"),
+        ("softmax_loss", "cosine"),
+    ]
+    for row in task["rows"]:
+        assert 0 < row["Top-1"]["low"] <= row["Top-1"]["value"] <= row["Top-5"]["value"] <= 1
+    assert set(task["rates"].values()) <= {1e-3, 1e-2}
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
+    # Three rows: two rates with a seed, and one of them with the other.
+    assert len(files) == 3 * 3
+    text = (tmp_path / "which_loss.md").read_text()
+    assert text in capsys.readouterr().out
+    which_loss.main(call)  # Trains nothing anew.
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def test_texts_need_a_preset(capsys):
+    with pytest.raises(SystemExit):
+        which_loss.main(["--tasks", "goemotions"])
+    assert "--preset must be given" in capsys.readouterr().err
