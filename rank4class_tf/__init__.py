@@ -1,6 +1,7 @@
 """Classification and retrieval as ranking: Keras losses, heads and metrics."""
 
 from rank4class_tf import (
+    callbacks,
     data,
     encoders,
     experiments,
@@ -10,6 +11,7 @@ from rank4class_tf import (
     models,
     ops,
     optimizers,
+    plots,
     tfr,
 )
 from rank4class_tf.evaluation import average, compare, evaluate, evaluate_retrieval
@@ -19,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "average",
+    "callbacks",
     "compare",
     "data",
     "encoders",
@@ -31,5 +34,6 @@ __all__ = [
     "models",
     "ops",
     "optimizers",
+    "plots",
     "tfr",
 ]

@@ -14,8 +14,12 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _files
 from rank4class_tf import metrics as _metrics
+from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.models import ExtremeClassifier
+
+# How many of the highest items of each list an evaluation keeps.
+_KEPT = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +62,19 @@ class Evaluation:
         estimates: name of a metric -> `Estimate`.
         values: name of a metric -> `[lists]` float64, its value for each list.
         weights: name of a metric -> `[lists]` float64; 0 for a list without positives.
-        ranks: `[lists]` float64, the expected rank of each list's best positive.
+        ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one.
+        class_ids: `[lists]` int64, the most relevant item of each list, -1 without one; None where
+            it was not kept.
+        top_classes: `[lists, m]` int64, the m = 10 highest items of each list in falling order, or
+            all; None where they were not kept, as by `average`.
     """
 
     estimates: dict
     values: dict
     weights: dict
     ranks: np.ndarray
+    class_ids: np.ndarray | None = None
+    top_classes: np.ndarray | None = None
 
     def __getitem__(self, name: str) -> Estimate:
         """The `Estimate` of a metric, by its own name or one for `metrics.get`: `"ndcg@3"`."""
@@ -191,7 +201,8 @@ def evaluate(
     def step(features, labels, sample_weight=None):
         scores = model(features, training=False) if hasattr(model, "layers") else model(features)
         left_out = None if exclude is None else exclude(features)
-        return [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
+        measured = [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
+        return _best_and_top(parse(labels, scores, ranked.label_format, exclude=left_out)), measured
 
     batches = [
         tf.nest.map_structure(lambda x: x.numpy(), step(*batch))
@@ -199,9 +210,11 @@ def evaluate(
     ]
     if not batches:
         raise ValueError("`dataset` must have at least one batch. Received: none.")
+    kept, of_batches = zip(*batches, strict=True)
+    class_ids, top_classes = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     (ranks, _), *measured = [
         [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
-        for of_metric in zip(*batches, strict=True)
+        for of_metric in zip(*of_batches, strict=True)
     ]
     values, weights, estimates = {}, {}, {}
     for metric, (of_lists, of_weights) in zip(metrics, measured, strict=True):
@@ -213,7 +226,8 @@ def evaluate(
         estimates[name] = (
             _normal(*arguments) if method == "normal" else _bootstrap(*arguments, samples, rng)
         )
-    return Evaluation(estimates, values, weights, ranks[:, 0])
+    ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
+    return Evaluation(estimates, values, weights, ranks, class_ids, top_classes)
 
 
 def evaluate_retrieval(
@@ -308,7 +322,7 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
     values = {name: np.mean([e.values[name] for e in evaluations], axis=0) for name in first.values}
     estimates = {name: _normal(values[name], first.weights[name], confidence) for name in values}
     ranks = np.mean([e.ranks for e in evaluations], axis=0)
-    return Evaluation(estimates, values, first.weights, ranks)
+    return Evaluation(estimates, values, first.weights, ranks, first.class_ids)
 
 
 def compare(
@@ -380,6 +394,17 @@ def _check_same_lists(first, second):
     for name, weights in first.weights.items():
         if not np.array_equal(weights, second.weights[name]):
             raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
+
+
+def _best_and_top(labels):
+    """The most relevant item of each list, -1 without one, and the highest ones."""
+    best = tf.argmax(labels.relevance, axis=-1, output_type=tf.int32)[:, tf.newaxis]
+    best = tf.gather(labels.positives, best, batch_dims=1)[:, 0]
+    scores = labels.scores
+    if labels.mask is not None:
+        scores = tf.where(labels.mask, scores, scores.dtype.min)
+    top = tf.math.top_k(scores, tf.minimum(_KEPT, tf.shape(scores)[1])).indices
+    return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
 
 
 def _batches(dataset, batch_size):

@@ -1,0 +1,92 @@
+"""Keras callbacks."""
+
+import io
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, plots
+from rank4class_tf.evaluation import Evaluation, evaluate
+
+__all__ = ["RankingTensorBoard"]
+
+
+class RankingTensorBoard(keras.callbacks.Callback):
+    """Shows in TensorBoard how a model ranks: curves, ranks, hardest classes, confusion.
+
+    After an epoch it evaluates the model and writes the metrics, the histogram of the labels'
+    ranks, and the pictures of `rank4class_tf.plots`: the accuracy at k for each k, the histogram,
+    the hardest classes, and the confusion at k. `keras.callbacks.TensorBoard` writes the rest.
+
+    Args:
+        log_dir: TensorBoard's folder.
+        dataset: what to evaluate on, as for `evaluate`.
+        metrics: as for `evaluate`.
+        class_names: a name for each class, for the pictures; None for the ids.
+        k: of the confusion, in [1, 10].
+        every: epochs between evaluations, >= 1; the first epoch is evaluated.
+
+    Raises:
+        ImportError: without tensorboard or matplotlib.
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> from rank4class_tf import data
+        >>> digits = data.digits()
+        >>> board = RankingTensorBoard("logs", digits.validation, class_names=digits.class_names)
+        >>> # model.fit(digits.train, callbacks=[board])
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike,
+        dataset: Any,
+        metrics: Sequence[Any] = ("ndcg@5", "mrr"),
+        class_names: Sequence[str] | None = None,
+        k: int = 5,
+        every: int = 1,
+    ) -> None:
+        super().__init__()
+        try:
+            import matplotlib  # noqa: F401
+            import tensorboard  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "RankingTensorBoard needs tensorboard and matplotlib: "
+                f"pip install 'rank4class_tf[plots]'. Received: {error}."
+            ) from error
+        self._dataset, self._metrics, self._class_names = dataset, metrics, class_names
+        self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
+        self._writer = tf.summary.create_file_writer(os.fspath(log_dir))
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Keras calls this."""
+        if epoch % self._every:
+            return
+        evaluation = evaluate(self.model, self._dataset, self._metrics)
+        with self._writer.as_default(step=epoch):
+            for name, estimate in evaluation.estimates.items():
+                tf.summary.scalar(f"ranking/{name}", estimate.value)
+            tf.summary.histogram("ranking/rank", evaluation.ranks[~np.isnan(evaluation.ranks)])
+            for name, figure in self._figures(evaluation).items():
+                png = io.BytesIO()
+                figure.savefig(png, format="png", dpi=90)
+                image = tf.io.decode_png(png.getvalue(), channels=4)
+                tf.summary.image(f"ranking/{name}", image[tf.newaxis])
+        self._writer.flush()
+
+    def _figures(self, evaluation: Evaluation) -> dict[str, Any]:
+        return {
+            "accuracy_by_k": plots.accuracy_by_k(evaluation),
+            "rank_histogram": plots.rank_histogram(evaluation),
+            "hardest_classes": plots.hardest_classes(evaluation, self._class_names),
+            "confusion_at_k": plots.confusion_at_k(evaluation, self._k, self._class_names),
+        }
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Keras calls this."""
+        self._writer.close()

@@ -1,0 +1,204 @@
+"""What an `Evaluation` shows, as matplotlib figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rank4class_tf import _checks
+from rank4class_tf.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["accuracy_by_k", "confusion_at_k", "hardest_classes", "rank_histogram"]
+
+
+def accuracy_by_k(
+    evaluations: Evaluation | Mapping[str, Evaluation], max_k: int | None = None
+) -> Figure:
+    r"""The share of lists whose best positive is among the k first, for each k.
+
+    $$A(k) = \frac{1}{N} |\{i : \mathrm{rank}_i \le k\}|$$
+
+    Lists without positives are left out. In biometrics it is the cumulative match curve.
+
+    Args:
+        evaluations: one, or several by name, whose curves stand in one picture.
+        max_k: the last k; None for the worst rank, at most 50.
+
+    Returns:
+        A figure; `figure.savefig(path)` writes it.
+
+    Raises:
+        ImportError: without matplotlib.
+        ValueError: if `max_k` is no positive integer.
+
+    Example:
+        >>> import rank4class_tf as r4c
+        >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 2, 1]
+        >>> figure = accuracy_by_k(r4c.evaluate(lambda x: x, (scores, class_ids), ["mrr"]))
+        >>> figure.axes[0].lines[0].get_ydata().tolist()
+        [0.5, 0.75, 1.0]
+    """
+    named = _named(evaluations)
+    if max_k is None:
+        max_k = int(min(50, max(np.nanmax(e.ranks, initial=1) for e in named.values())))
+    ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
+    figure, axes = _figure()
+    for name, evaluation in named.items():
+        ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
+        shares = [np.mean(ranks <= k) if len(ranks) else np.nan for k in ks]
+        axes.plot(ks, shares, label=name, marker="." if max_k <= 20 else None)
+    axes.set(xlabel="k", ylabel="share of lists with a positive among the k first")
+    axes.grid(alpha=0.3)
+    _legend(axes, evaluations)
+    return figure
+
+
+def rank_histogram(
+    evaluations: Evaluation | Mapping[str, Evaluation], max_rank: int = 20
+) -> Figure:
+    """How many lists have their best positive at each rank.
+
+    Args:
+        evaluations: one, or several by name, whose bars stand side by side.
+        max_rank: the last rank; what is below it counts there.
+
+    Returns:
+        A figure.
+
+    Raises:
+        ImportError: without matplotlib.
+        ValueError: if `max_rank` is no positive integer.
+    """
+    named = _named(evaluations)
+    max_rank = _checks.positive_int("max_rank", max_rank)
+    figure, axes = _figure()
+    width = 0.8 / len(named)
+    places = np.arange(1, max_rank + 1)
+    for index, (name, evaluation) in enumerate(named.items()):
+        ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
+        # A rank that is shared by ties lies between two places.
+        counts = np.bincount(
+            np.clip(np.ceil(ranks), 0, max_rank).astype(int), minlength=max_rank + 1
+        )
+        axes.bar(places + (index - (len(named) - 1) / 2) * width, counts[1:], width, label=name)
+    axes.set(xlabel=f"rank of the label; {max_rank}: or below", ylabel="lists")
+    _legend(axes, evaluations)
+    return figure
+
+
+def hardest_classes(
+    evaluation: Evaluation, class_names: Sequence[str] | None = None, count: int = 10
+) -> Figure:
+    """The classes whose labels stand lowest on average, with the number of their lists.
+
+    Args:
+        evaluation: from `evaluate`.
+        class_names: a name for each class; None for the ids.
+        count: how many classes.
+
+    Returns:
+        A figure.
+
+    Raises:
+        ImportError: without matplotlib.
+        ValueError: if `count` is no positive integer, or `evaluation` has no `class_ids`.
+    """
+    count = _checks.positive_int("count", count)
+    known, of_class = np.unique(_kept(evaluation, "class_ids"), return_inverse=True)
+    has_label = known >= 0
+    lists = np.bincount(of_class)
+    means = np.bincount(of_class, np.nan_to_num(evaluation.ranks)) / lists
+    worst = np.flatnonzero(has_label)
+    worst = worst[np.argsort(-means[worst], kind="stable")][:count]
+    figure, axes = _figure(height=1.2 + 0.3 * len(worst))
+    bars = axes.barh(range(len(worst)), means[worst])
+    axes.bar_label(bars, [f" {lists[row]} lists" for row in worst], fontsize=8)
+    axes.set_yticks(range(len(worst)), [_name(known[row], class_names) for row in worst])
+    axes.invert_yaxis()
+    axes.set(xlabel="mean rank of the label")
+    return figure
+
+
+def confusion_at_k(
+    evaluation: Evaluation, k: int = 5, class_names: Sequence[str] | None = None, count: int = 30
+) -> Figure:
+    """For each class, how often each class is among the k first of its lists.
+
+    The diagonal is the accuracy at k of each class.
+
+    Args:
+        evaluation: from `evaluate`.
+        k: in [1, 10].
+        class_names: a name for each class; None for the ids.
+        count: how many classes, those with most lists.
+
+    Returns:
+        A figure.
+
+    Raises:
+        ImportError: without matplotlib.
+        ValueError: if `k` or `count` is out of range, or `evaluation` has no `class_ids` or
+            `top_classes`.
+    """
+    class_ids, top = _kept(evaluation, "class_ids"), _kept(evaluation, "top_classes")
+    if _checks.positive_int("k", k) > top.shape[1]:
+        raise ValueError(f"`k` must be at most {top.shape[1]}. Received: k={k}.")
+    known, lists = np.unique(class_ids[class_ids >= 0], return_counts=True)
+    shown = np.sort(
+        known[np.argsort(-lists, kind="stable")][: _checks.positive_int("count", count)]
+    )
+    shares = np.array(
+        [
+            [np.mean((top[class_ids == row, :k] == column).any(1)) for column in shown]
+            for row in shown
+        ]
+    ).reshape(len(shown), len(shown))
+    size = 2 + 0.25 * len(shown)
+    figure, axes = _figure(size + 1, size)
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(image, label=f"share of lists with the class among the {k} first")
+    names = [_name(class_id, class_names) for class_id in shown]
+    axes.set_xticks(range(len(shown)), names, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(shown)), names, fontsize=8)
+    axes.set(xlabel="class", ylabel="label")
+    return figure
+
+
+def _named(evaluations) -> Mapping[str, Evaluation]:
+    if isinstance(evaluations, Evaluation):
+        return {"": evaluations}
+    if not evaluations:
+        raise ValueError("`evaluations` must have at least one. Received: none.")
+    return evaluations
+
+
+def _legend(axes, evaluations):
+    if not isinstance(evaluations, Evaluation):
+        axes.legend()
+
+
+def _kept(evaluation, name) -> np.ndarray:
+    array = getattr(evaluation, name)
+    if array is None:
+        raise ValueError(f"`evaluation` must have `{name}`, as one of `evaluate` has.")
+    return array
+
+
+def _name(class_id, class_names):
+    return str(class_id) if class_names is None else class_names[class_id]
+
+
+def _figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            f"Plots need matplotlib: pip install 'rank4class_tf[plots]'. Received: {error}."
+        ) from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
