@@ -246,13 +246,12 @@ class Lists:
 
     def log_sum_exp(self, temperature: TensorLike = 1.0) -> tf.Tensor:
         """`log sum_j exp(score_j / temperature)`, `[batch]`; exact where the highest score is 0."""
-        if isinstance(temperature, (int, float)):
-            return tf.math.log(self.sum(lambda s: tf.exp(s / temperature), vanishes=True))
-        # A masked item has the slope 0 in the temperature, times that of its score: keep it finite.
-        far = -(self.dtype.max**0.25)
-        return tf.math.log(
-            self.sum(lambda s: tf.exp(tf.maximum(s, far) / temperature), vanishes=True)
-        )
+        scores = self._floored
+        if not isinstance(temperature, (int, float)):
+            # A masked item has the slope 0 in the temperature, times that of its score, which must
+            # be finite.
+            scores = tf.maximum(scores, -(self.dtype.max**0.25))
+        return tf.math.log(tf.reduce_sum(tf.exp(scores / temperature), axis=-1))
 
     def top_k(self, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The k highest scores.
