@@ -14,20 +14,25 @@ from rank4class_tf import (
     plots,
     tfr,
 )
+from rank4class_tf.calibration import calibrate, conformalize
 from rank4class_tf.evaluation import average, compare, evaluate, evaluate_retrieval
+from rank4class_tf.serving import export_top_k
 
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
 
 __all__ = [
     "average",
+    "calibrate",
     "callbacks",
     "compare",
+    "conformalize",
     "data",
     "encoders",
     "evaluate",
     "evaluate_retrieval",
     "experiments",
+    "export_top_k",
     "layers",
     "losses",
     "metrics",

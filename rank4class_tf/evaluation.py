@@ -14,9 +14,12 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _files
 from rank4class_tf import metrics as _metrics
+from rank4class_tf._batches import batches, check_gives_scores, scores_of
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
-from rank4class_tf.models import ExtremeClassifier
+
+# Metrics of lists that are no means over them.
+_NOT_MEANS = (_metrics.ExpectedCalibrationError, _metrics.MacroAverage, _metrics.MedianRank)
 
 # How many of the highest items of each list an evaluation keeps.
 _KEPT = 10
@@ -179,11 +182,7 @@ def evaluate(
         raise ValueError(f"`method` must be 'normal' or 'bootstrap'. Received: {method!r}.")
     _checks.positive_int("samples", samples)
     batch_size = _checks.positive_int("batch_size", batch_size)
-    if isinstance(model, ExtremeClassifier):
-        raise ValueError(
-            "`model` must give scores [batch, n]. An ExtremeClassifier gives encodings; use its "
-            f"`evaluate`, `ranks` or `top_k`. Received: {model!r}."
-        )
+    check_gives_scores(model)
     if not isinstance(metrics, (list, tuple)):
         raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
     metrics = [_metrics.get(metric) for metric in metrics]
@@ -192,25 +191,25 @@ def evaluate(
         raise ValueError(f"`metrics` must have different names. Received: {names}.")
     for metric in metrics:
         is_of_lists = isinstance(metric, _metrics.RankingMetric)
-        if not is_of_lists or isinstance(metric, (_metrics.MacroAverage, _metrics.MedianRank)):
+        if not is_of_lists or isinstance(metric, _NOT_MEANS):
             raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
 
     ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)
 
     @tf.function
     def step(features, labels, sample_weight=None):
-        scores = model(features, training=False) if hasattr(model, "layers") else model(features)
+        scores = scores_of(model, features)
         left_out = None if exclude is None else exclude(features)
         measured = [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
         return _best_and_top(parse(labels, scores, ranked.label_format, exclude=left_out)), measured
 
-    batches = [
+    results = [
         tf.nest.map_structure(lambda x: x.numpy(), step(*batch))
-        for batch in _batches(dataset, batch_size)
+        for batch in batches(dataset, batch_size)
     ]
-    if not batches:
+    if not results:
         raise ValueError("`dataset` must have at least one batch. Received: none.")
-    kept, of_batches = zip(*batches, strict=True)
+    kept, of_batches = zip(*results, strict=True)
     class_ids, top_classes = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     (ranks, _), *measured = [
         [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
@@ -405,25 +404,6 @@ def _best_and_top(labels):
         scores = tf.where(labels.mask, scores, scores.dtype.min)
     top = tf.math.top_k(scores, tf.minimum(_KEPT, tf.shape(scores)[1])).indices
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
-
-
-def _batches(dataset, batch_size):
-    """The batches of a dataset, or of a tuple of all examples."""
-    if isinstance(dataset, tuple):
-        try:
-            dataset = tf.data.Dataset.from_tensor_slices(dataset).batch(batch_size)
-        except ValueError as error:
-            raise ValueError(
-                "`dataset` must have as many labels as features, and weights if it has any. "
-                f"Received: {error}."
-            ) from error
-    for batch in dataset:
-        if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
-            raise ValueError(
-                "`dataset` must be `(features, labels)` or `(features, labels, sample_weight)`, or "
-                f"give batches of this form. Received: {type(batch).__name__}."
-            )
-        yield batch
 
 
 def _mean(values, weights):

@@ -24,12 +24,15 @@ from rank4class_tf.layers.interactions import (
 )
 from rank4class_tf.layers.laplace_sorter import LaplaceSorter
 from rank4class_tf.layers.latent_cross_head import LatentCrossHead
+from rank4class_tf.layers.prediction_sets import PredictionSets
+from rank4class_tf.layers.probabilities import Probabilities
 from rank4class_tf.layers.recurrent_sorter import RecurrentSorter
 from rank4class_tf.layers.sampled_scores import SampledScores
 from rank4class_tf.layers.set_sorter import SetSorter
 from rank4class_tf.layers.sigmoid_sorter import SigmoidSorter
 from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
 from rank4class_tf.layers.sparse_dense import SparseDense
+from rank4class_tf.layers.top_classes import TopClasses
 
 __all__ = [
     "BilinearHead",
@@ -52,6 +55,8 @@ __all__ = [
     "Interaction",
     "LatentCrossHead",
     "LatentCrossInteraction",
+    "PredictionSets",
+    "Probabilities",
     "RecurrentSorter",
     "SampledScores",
     "SetSorter",
@@ -59,6 +64,7 @@ __all__ = [
     "SoftRankSorter",
     "Sorter",
     "SparseDense",
+    "TopClasses",
     "get_head",
     "get_sorter",
     "get_interaction",

@@ -12,6 +12,7 @@ from rank4class_tf._lists.labels import check_label_format, list_weights, parse
 from rank4class_tf._lists.lists import Lists, floor, of_columns
 from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
 from rank4class_tf._types import TensorLike
+from rank4class_tf.layers import Probabilities
 
 
 class RankingLoss(keras.losses.Loss):
@@ -69,6 +70,15 @@ class RankingLoss(keras.losses.Loss):
         One that does not takes labels of all items as they are, without a search for positives.
         """
         return True
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """The layer that maps scores to the probabilities that the loss fits; None for none.
+
+        They are those of a label that is one class. Where there are none, as where the projection
+        needs the label, `rank4class_tf.calibrate` fits a softmax.
+        """
+        return None
 
     def compute(self, lists: Lists) -> tf.Tensor:
         """The formula: `Lists` -> `[batch]`.

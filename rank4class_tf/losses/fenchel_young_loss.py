@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 
 
@@ -59,6 +60,13 @@ class FenchelYoungLoss(RankingLoss):
     @property
     def _searches_positives(self):
         return self.alpha == "adaptive"
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """The projection; None for k > 1, and where it needs the label."""
+        if self.k > 1 or self.alpha == "adaptive":
+            return None
+        return Probabilities(1 / self.alpha, self.regularizer)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 
 
@@ -36,6 +37,11 @@ class ListMLELoss(RankingLoss):
     def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Softmax with the temperature, as for the first place."""
+        return Probabilities(self.temperature)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 
 
@@ -44,6 +45,13 @@ class MeanSquaredLoss(RankingLoss):
         super().__init__(**kwargs)
         self.positive_weight = _checks.positive_float("positive_weight", positive_weight)
         self.positive_target = _checks.positive_float("positive_target", positive_target)
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """The nearest probabilities to s / M, which the loss fits if k = 1; else None."""
+        if self.positive_weight != 1:
+            return None
+        return Probabilities(self.positive_target, "euclidean")
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

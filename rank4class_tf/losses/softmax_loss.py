@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
 
@@ -39,6 +40,14 @@ class SoftmaxLoss(RankingLoss):
         if not isinstance(temperature, TemperatureAnnealing):
             temperature = _checks.positive_float("temperature", temperature)
         self.temperature = temperature
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Softmax with the temperature, of an annealed one that of now."""
+        temperature = self.temperature
+        if isinstance(temperature, TemperatureAnnealing):
+            temperature = float(temperature.value)
+        return Probabilities(temperature)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rank4class_tf import _keras, ops
+from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 
 
@@ -30,6 +31,11 @@ class SparsemaxLoss(RankingLoss):
     @property
     def _searches_positives(self):
         return False
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Sparsemax."""
+        return Probabilities(regularizer="euclidean")
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 
 
@@ -33,6 +34,11 @@ class UniqueSoftmaxLoss(RankingLoss):
     def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Softmax with the temperature."""
+        return Probabilities(self.temperature)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

@@ -8,6 +8,7 @@ from rank4class_tf.metrics._base import RankingMetric
 from rank4class_tf.metrics._dataset_metric import DatasetMetric
 from rank4class_tf.metrics.average_precision_at_k import AveragePrecisionAtK
 from rank4class_tf.metrics.dcg import DCG
+from rank4class_tf.metrics.expected_calibration_error import ExpectedCalibrationError
 from rank4class_tf.metrics.hit_rate import HitRate
 from rank4class_tf.metrics.macro_average import MacroAverage
 from rank4class_tf.metrics.mean_average_precision import MeanAveragePrecision
@@ -25,6 +26,7 @@ __all__ = [
     "MRR",
     "NDCG",
     "AveragePrecisionAtK",
+    "ExpectedCalibrationError",
     "HitRate",
     "MacroAverage",
     "MeanAveragePrecision",

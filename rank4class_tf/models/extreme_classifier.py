@@ -1,16 +1,14 @@
 """ExtremeClassifier."""
 
-import io
 import os
 import warnings
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _files, _keras
+from rank4class_tf import _checks, _export, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores
@@ -160,43 +158,15 @@ class ExtremeClassifier(keras.Model):
         Raises:
             ValueError: if `k` is out of range, or there are more or fewer names than classes.
         """
-        num_classes = self.classes.num_classes
-        default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
-        rule = f"`k` must be in [1, {num_classes}]."
-        if default_k > num_classes:
-            raise ValueError(f"{rule} Received: k={k}.")
-        if class_names is not None and len(class_names) != num_classes:
-            raise ValueError(
-                f"`class_names` must have a name for each of the {num_classes} classes. "
-                f"Received: {len(class_names)} names."
-            )
-        archive = keras.export.ExportArchive()
-        archive.track(self)
-        if class_names is not None:
-            # A constant of the graph may not be larger than 2 GB.
-            names = tf.Variable(list(class_names), trainable=False, dtype=tf.string)
-            archive.track(names)
+        if not self.built:
+            tf.function(self).get_concrete_function(features_spec)
 
         def best(features, k):
             scores, class_ids = self.top_k(features, k)
-            result = {"scores": scores, "class_ids": class_ids}
-            if class_names is not None:
-                result["class_names"] = tf.gather(names, class_ids)
-            return result
+            return {"scores": scores, "class_ids": class_ids}
 
-        def top_k(features, k):
-            in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
-            with tf.control_dependencies([in_range]):
-                return best(features, tf.identity(k))
-
-        if not self.built:
-            tf.function(self).get_concrete_function(features_spec)
-        k_spec = tf.TensorSpec([], tf.int32, name="k")
-        archive.add_endpoint("top_k", top_k, [features_spec, k_spec])
-        archive.add_endpoint("serving_default", lambda x: best(x, default_k), [features_spec])
-        # Keras prints the temporary name.
-        with _files.replacing_saved_model(path) as temporary, redirect_stdout(io.StringIO()):
-            archive.write_out(temporary)
+        num_classes = self.classes.num_classes
+        _export.write_top_k(path, self, best, features_spec, num_classes, k, class_names)
 
     def export_classes(self, path: str | os.PathLike) -> None:
         """Writes the class embeddings `[K, embedding_dim]` to a NumPy file, for approximate search.

@@ -7,6 +7,16 @@ its `soft_` form takes any ranks `[batch, P]`, those of `sigmoid_ranks` or of a 
 """
 
 from rank4class_tf._lists.lists import Lists, as_lists
+from rank4class_tf.ops.calibration.conformal import (
+    CONFORMITY,
+    conformal_threshold,
+    mass_not_above,
+)
+from rank4class_tf.ops.calibration.expected_calibration_error import (
+    calibration_bins,
+    expected_calibration_error,
+)
+from rank4class_tf.ops.calibration.temperature import best_temperature
 from rank4class_tf.ops.classes.interactions import inverse_norms, latent_cross, unit_rows
 from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
 from rank4class_tf.ops.losses.fenchel_young import adaptive_fenchel_young_loss, fenchel_young_loss
@@ -91,6 +101,7 @@ from rank4class_tf.ops.sampling.random import fold_in, uniform
 from rank4class_tf.ops.sampling.subsets import sample_distinct, sample_items
 
 __all__ = [
+    "CONFORMITY",
     "KINDS",
     "ListedWeights",
     "Lists",
@@ -110,12 +121,16 @@ __all__ = [
     "as_lists",
     "average_precision",
     "best_positive",
+    "best_temperature",
+    "calibration_bins",
     "check_weights_fit",
+    "conformal_threshold",
     "count_above_and_tied",
     "count_above_and_tied_by_blocks",
     "dcg",
     "entropy_projection",
     "euclidean_projection",
+    "expected_calibration_error",
     "expected_ranks",
     "exponential",
     "exponential_gain",
@@ -136,6 +151,7 @@ __all__ = [
     "list_mle_loss",
     "logarithmic_discount",
     "logistic",
+    "mass_not_above",
     "mean_over_gumbel_noise",
     "mean_over_ties",
     "mean_squared_loss",

@@ -1,0 +1,160 @@
+"""Probabilities and prediction sets for a trained model, from validation examples."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, ops
+from rank4class_tf._batches import batches, check_gives_scores, scores_of
+from rank4class_tf._lists.labels import Labels, list_weights, parse
+from rank4class_tf._lists.lists import floor, of_columns
+from rank4class_tf.layers import PredictionSets, Probabilities
+
+
+def calibrate(
+    model: Any, dataset: Any, label_format: str | None = None, batch_size: int = 256
+) -> Probabilities:
+    r"""Fits the temperature of a softmax over a model's scores, whatever its loss was.
+
+    $$T = \arg\min_T -\sum_i w_i \log \mathrm{softmax}(s_i / T)_{y_i}$$
+
+    to all digits: the problem is convex in 1 / T. Several positives share an example equally. The
+    order of the classes stays, and so do all metrics of ranks.
+
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
+
+    Args:
+        model: a Keras model, or a function, that maps features to scores `[batch, n]`.
+        dataset: examples that the model was not trained on: batches `(features, labels)` or
+            `(features, labels, sample_weight)`, or one such tuple of all examples.
+        label_format: as in the losses.
+        batch_size: examples per batch where `dataset` is a tuple of all, >= 1.
+
+    Returns:
+        A layer, for the end of a model, `layers.TopClasses` or `conformalize`.
+
+    Raises:
+        ValueError: if `dataset` has no example, if a score is NaN, or if there is no best
+            temperature: where all positives have the highest scores, each lower one fits better,
+            and where the scores tell nothing of the labels, each higher one.
+
+    Example:
+        >>> scores, class_ids = [[4.0, 0.0]] * 4, [0, 0, 0, 1]
+        >>> probabilities = calibrate(lambda x: x, (scores, class_ids))
+        >>> probabilities(scores[:1]).numpy().round(4)  # right three times of four
+        array([[0.75, 0.25]], dtype=float32)
+    """
+    parts = []
+    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):
+        lists = of_columns(floor(labels.scores, labels.mask), labels.class_ids, labels.relevance)
+        parts.append((lists._floored, lists.item_relevance(), weights))
+    scores, relevance, weights = (
+        tf.cast(tf.concat(of_batch, axis=0), tf.float64) for of_batch in zip(*parts, strict=True)
+    )
+    lists = of_columns(floor(scores), None, relevance)
+    temperature = float(tf.function(lambda: ops.best_temperature(lists, weights))())
+    if not 0 < temperature < float("inf"):
+        reasons = {
+            0.0: "an example whose best class is a wrong one",
+            float("inf"): "higher scores for the right classes than for the others, on the average",
+        }
+        raise ValueError(
+            f"`dataset` must have {reasons.get(temperature, 'scores that are numbers')}, or no "
+            f"temperature is the best one. Received: {len(scores)} examples."
+        )
+    return Probabilities(temperature)
+
+
+def conformalize(
+    model: Any,
+    dataset: Any,
+    coverage: float = 0.95,
+    method: str = "lac",
+    probabilities: Any = None,
+    label_format: str | None = None,
+    batch_size: int = 256,
+) -> PredictionSets:
+    r"""Finds sets of classes that hold the right one with a given probability.
+
+    This is split conformal prediction. If the N examples of `dataset` and a new one are
+    exchangeable, as when all are drawn alike, its right class is in its set with a probability of
+    at least `coverage`, whatever the model. That is so on the average over examples and datasets:
+    among the hard examples, or those of one class, it may be less. The model, and `probabilities`,
+    must not have been fitted to `dataset`.
+
+    Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos & Bates 2021,
+    "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
+
+    Args:
+        model: a Keras model, or a function, that maps features to scores `[batch, n]`.
+        dataset: batches `(features, labels)`, or one such tuple of all examples, with one positive
+            each.
+        coverage: in (0, 1).
+        method: `"lac"` for the smallest sets on the average, `"aps"` for a coverage that depends
+            less on how hard an example is.
+        probabilities: a layer that maps scores to probabilities, such as that of `calibrate` on
+            other examples; None for softmax. It changes how large the sets are, not the guarantee.
+        label_format: as in the losses.
+        batch_size: examples per batch where `dataset` is a tuple of all, >= 1.
+
+    Returns:
+        A layer, for the end of a model or `layers.TopClasses`.
+
+    Raises:
+        ValueError: if an argument is out of range, if there are fewer than c / (1 - c) examples for
+            the coverage c, if an example has weights or not one positive, or if a score is NaN.
+
+    Example:
+        >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])
+        >>> sets = conformalize(lambda x: x, (scores, [1, 1, 1]), coverage=0.75)
+        >>> round(sets.threshold, 4)  # the ceil(4 * 0.75)-th highest of 0.9, 0.4 and 0.75
+        0.4
+        >>> sets(tf.math.log([[0.55, 0.45], [0.95, 0.05]])).numpy()
+        array([[ True,  True],
+               [ True, False]])
+    """
+    if not 0 < coverage < 1:
+        raise ValueError(f"`coverage` must lie in (0, 1). Received: {coverage!r}.")
+    sets = PredictionSets(0.0, method, probabilities)
+    reached = []
+    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):
+        if bool(tf.reduce_any(labels.num_positives != 1)):
+            raise ValueError(
+                "`dataset` must have one positive an example. "
+                f"Received: {labels.num_positives.numpy()}."
+            )
+        if bool(tf.reduce_any(weights != 1)):
+            raise ValueError("`dataset` must have no weights. Received: others than 1.")
+        scores = labels.scores
+        if labels.mask is not None:
+            scores = tf.where(labels.mask, scores, -float("inf"))
+        right = tf.reduce_max(labels.positives, axis=1, keepdims=True)
+        reached.append(tf.gather(sets.conformity(scores), right, batch_dims=1)[:, 0].numpy())
+    values = np.concatenate(reached)
+    if np.isnan(values).any():
+        raise ValueError("`model` must give scores that are numbers. Received: NaN.")
+    threshold = ops.conformal_threshold(values, coverage)
+    return PredictionSets(threshold, method, probabilities)
+
+
+def _labelled_scores(
+    model: Any, dataset: Any, label_format: str | None, batch_size: int
+) -> Iterator[tuple[Labels, tf.Tensor]]:
+    """The labels, with the model's scores, and the weights `[batch]` of each batch."""
+    check_gives_scores(model)
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    compiled = tf.function(lambda features: scores_of(model, features))
+    empty = True
+    for features, y_true, *sample_weight in batches(dataset, batch_size):
+        labels = parse(y_true, compiled(features), label_format)
+        weights = tf.ones(tf.shape(labels.scores)[:1])
+        if sample_weight:
+            weights *= tf.cast(
+                list_weights(sample_weight[0], y_true, labels.scores, label_format), tf.float32
+            )
+        yield labels, weights
+        empty = False
+    if empty:
+        raise ValueError("`dataset` must have at least one batch. Received: none.")

@@ -1,0 +1,80 @@
+"""PredictionSets."""
+
+from typing import Any, Self
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _config, _keras, ops
+from rank4class_tf.layers.probabilities import Probabilities
+
+
+@_keras.register
+class PredictionSets(keras.layers.Layer):
+    r"""The classes that may well be the right one, by split conformal prediction.
+
+    $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
+    C(s) = \{i : \textstyle\sum_{j : p_j > p_i} p_j \le 1 - t\} \;\text{("aps")}$$
+
+    with the best class added if it is not there, so that no set is empty. A set is the first few
+    classes in the order of the scores, more of them the less sure the model is.
+
+    `rank4class_tf.conformalize` finds the threshold for a coverage, and says what it guarantees.
+
+    Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Sadinle et al. 2019, "Least
+    Ambiguous Set-Valued Classifiers with Bounded Error Levels" (LAC); Romano et al. 2020,
+    "Classification with Valid and Adaptive Coverage" (APS, here without its random part).
+
+    Args:
+        threshold: t in [0, 1]; 0 means all classes.
+        method: `"lac"` for the smallest sets on the average, `"aps"` for a coverage that depends
+            less on how hard an example is.
+        probabilities: a layer that maps scores to probabilities; None for softmax.
+        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
+
+    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> sets = PredictionSets(threshold=0.2)
+        >>> sets(tf.math.log([[0.7, 0.25, 0.05], [0.15, 0.8, 0.05]])).numpy()
+        array([[ True,  True, False],
+               [False,  True, False]])
+    """
+
+    def __init__(
+        self, threshold: float, method: str = "lac", probabilities: Any = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.threshold = _checks.fraction("threshold", threshold)
+        self.method = _checks.one_of("method", method, tuple(ops.CONFORMITY))
+        self.probabilities = Probabilities() if probabilities is None else probabilities
+        if not callable(self.probabilities):
+            raise ValueError(
+                f"`probabilities` must be None or a layer. Received: {probabilities!r}."
+            )
+
+    def conformity(self, scores: tf.Tensor) -> tf.Tensor:
+        """What a class must have at least `threshold` of to be in the set, `[batch, n]`."""
+        return ops.CONFORMITY[self.method](self.probabilities(scores))
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Scores -> the sets."""
+        conformity = self.conformity(inputs)
+        best = tf.reduce_max(conformity, axis=-1, keepdims=True)
+        return conformity >= tf.minimum(tf.cast(self.threshold, best.dtype), best)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the shape of the scores."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_config.constructor_arguments(self, PredictionSets)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the layer that `get_config` describes."""
+        return cls(**_config.deserialized(config))

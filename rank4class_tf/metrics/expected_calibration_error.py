@@ -1,0 +1,97 @@
+"""ExpectedCalibrationError."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._lists.labels import parse
+from rank4class_tf._types import TensorLike
+from rank4class_tf.metrics._base import RankingMetric
+
+
+@_keras.register
+class ExpectedCalibrationError(RankingMetric):
+    r"""How far the probability of the best class is from the share of examples where it is right.
+
+    $$\mathrm{ECE} = \sum_{b=1}^{M} \frac{|B_b|}{N}
+    \left| \mathrm{acc}(B_b) - \mathrm{conf}(B_b) \right|, \qquad
+    B_b = \{i : \tfrac{b - 1}{M} < \max_j p_{ij} \le \tfrac{b}{M}\}$$
+
+    0 is perfect: of the examples with the probability 0.8, 80 % are right. It is biased upwards for
+    few examples. Where several classes have the highest probability, one of them is taken at
+    random, in expectation.
+
+    Source: Naeini et al. 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks",
+    equation 3.
+
+    Args:
+        num_bins: M >= 1.
+        probabilities: None if `y_pred` are probabilities, which the metric takes in place of
+            scores; or a layer that makes them of scores, such as `layers.Probabilities()`.
+        **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `num_bins` is not a positive integer; in the call, if a highest probability
+            is not in [0, 1], which makes the result NaN in graph mode.
+
+    Example:
+        >>> metric = ExpectedCalibrationError()
+        >>> metric.update_state([0, 1], [[0.75, 0.25], [0.75, 0.25]])  # right once of two times
+        >>> float(metric.result())
+        0.25
+    """
+
+    higher_is_better = False
+
+    def __init__(self, num_bins: int = 15, probabilities: Any = None, **kwargs: Any) -> None:
+        self.num_bins = _checks.positive_int("num_bins", num_bins)
+        super().__init__(**kwargs)
+        self.probabilities = probabilities
+
+    def _add_states(self):
+        self.bins = self.add_weight(
+            name="bins", shape=(3, self.num_bins), initializer="zeros", dtype="float64"
+        )
+
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """Whether the best class of each list is right."""
+        return [ops.hits(ranks, k=1)]
+
+    def update_state(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> None:
+        """Adds a batch; the arguments are those of `per_list`."""
+        if self.probabilities is not None:
+            y_pred = self.probabilities(y_pred)
+        accuracy, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
+        labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+        shares = labels.scores
+        if labels.mask is not None:
+            shares = tf.where(labels.mask, shares, tf.zeros_like(shares))
+        confidence = self._checked(tf.reduce_max(shares, axis=-1), weights > 0)
+        self.bins.assign_add(
+            ops.calibration_bins(confidence, accuracy[:, 0], weights, self.num_bins)
+        )
+
+    def _checked(self, confidence, counted):
+        """The confidence as float64, NaN where it is none."""
+        # Sums of shares may miss 1 by rounding.
+        slack = 1e-5
+        bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
+        if tf.executing_eagerly() and bool(tf.reduce_any(bad)):
+            raise ValueError(
+                "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, such as "
+                f"to layers.Probabilities(). Received: {float(confidence[bad][0])}."
+            )
+        confidence = tf.clip_by_value(tf.cast(confidence, tf.float64), 0, 1)
+        confidence = tf.where(counted, confidence, tf.zeros_like(confidence))
+        return tf.where(bad, tf.constant(float("nan"), tf.float64), confidence)
+
+    def result(self) -> tf.Tensor:
+        """Returns the error, 0 before any list with a positive."""
+        return tf.cast(ops.expected_calibration_error(tf.convert_to_tensor(self.bins)), self.dtype)

@@ -1,0 +1,1 @@
+"""Probabilities that mean what they say, and sets that hold the right class."""

@@ -1,0 +1,92 @@
+"""Export of models of scores."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _export, _keras
+from rank4class_tf._batches import check_gives_scores, scores_of
+from rank4class_tf.layers import TopClasses
+
+
+def export_top_k(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    k: int | None = None,
+    class_names: Sequence[str] | None = None,
+    probabilities: Any = None,
+    prediction_sets: Any = None,
+    features_spec: Any = None,
+) -> None:
+    """Writes a SavedModel that finds the k classes with the highest scores.
+
+    It runs without this package, as in TensorFlow Serving, and has the signatures
+
+    - `top_k(features, k) -> scores, class_ids` and more, which fails unless k is in [1, n],
+    - `serving_default(features)`, the same for the `k` given here.
+
+    The outputs are those of `layers.TopClasses`. A model that takes several features, by name,
+    has their names in place of `features`. For millions of classes see
+    `ExtremeClassifier.export_top_k`.
+
+    Args:
+        model: a Keras model that maps features to scores `[batch, n]`.
+        path: a folder. A SavedModel that is there is replaced when the new one is whole.
+        k: in [1, n]; None means 10, or n if that is less.
+        class_names: None, or the name of each class.
+        probabilities: None, or a layer that maps scores to probabilities, as of `calibrate`.
+        prediction_sets: None, or the layer of `conformalize`.
+        features_spec: `tf.TensorSpec`s of the features; None means the inputs of the model.
+
+    Raises:
+        ValueError: if `k` is out of range, if there are more or fewer names than classes, if the
+            model gives no scores `[batch, n]`, or if it has no inputs to tell the features by.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
+        >>> export_top_k(model, "served", 2, ["cat", "dog", "eel"])  # doctest: +SKIP
+        >>> served = tf.saved_model.load("served").signatures["serving_default"]  # doctest: +SKIP
+        >>> served(features=tf.ones([1, 4]))["class_names"].shape  # doctest: +SKIP
+        TensorShape([1, 2])
+    """
+    check_gives_scores(model)
+    if features_spec is None:
+        features_spec = _features_spec(model)
+    scores = tf.function(lambda features: scores_of(model, features))
+    shape = scores.get_concrete_function(features_spec).output_shapes
+    if not isinstance(shape, tf.TensorShape) or shape.rank != 2 or shape[1] is None:
+        raise ValueError(f"`model` must give scores [batch, n]. Received: shape {shape}.")
+    top = TopClasses(1, probabilities=probabilities, prediction_sets=prediction_sets)
+    _export.write_top_k(
+        path,
+        model,
+        lambda features, k: top.best(scores_of(model, features), k),
+        features_spec,
+        shape[1],
+        k,
+        class_names,
+    )
+
+
+def _features_spec(model):
+    """Specs of a model's inputs; a single one is called features."""
+    inputs = _keras.symbolic_inputs(model)
+    if inputs is None:
+        raise ValueError(
+            "`features_spec` must be given for a model without symbolic inputs. Received: None."
+        )
+
+    def spec(tensor, name):
+        shape = [None, *tensor.shape[1:]]
+        if getattr(tensor, "sparse", False):
+            return tf.SparseTensorSpec(shape, tensor.dtype)
+        return tf.TensorSpec(shape, tensor.dtype, name)
+
+    if isinstance(inputs, dict):
+        return {name: spec(tensor, name) for name, tensor in inputs.items()}
+    if isinstance(inputs, (list, tuple)):
+        return [spec(tensor, tensor.name) for tensor in inputs]
+    return spec(inputs, "features")
