@@ -1,5 +1,6 @@
 """Probabilities and prediction sets for a trained model, from validation examples."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,20 +42,19 @@ def calibrate(
             and where the scores tell nothing of the labels, each higher one.
 
     Example:
-        >>> scores, class_ids = [[4.0, 0.0]] * 4, [0, 0, 0, 1]
+        >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
         >>> probabilities = calibrate(lambda x: x, (scores, class_ids))
         >>> probabilities(scores[:1]).numpy().round(4)  # right three times of four
         array([[0.75, 0.25]], dtype=float32)
     """
     parts = []
     for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):
-        lists = of_columns(floor(labels.scores, labels.mask), labels.class_ids, labels.relevance)
-        parts.append((lists._floored, lists.item_relevance(), weights))
+        lists = of_columns(labels.scores, labels.class_ids, labels.relevance)
+        parts.append((labels.scores, lists.item_relevance(), weights))
     scores, relevance, weights = (
         tf.cast(tf.concat(of_batch, axis=0), tf.float64) for of_batch in zip(*parts, strict=True)
     )
-    lists = of_columns(floor(scores), None, relevance)
-    temperature = float(tf.function(lambda: ops.best_temperature(lists, weights))())
+    temperature = float(_best_temperature(scores, relevance, weights))
     if not 0 < temperature < float("inf"):
         reasons = {
             0.0: "an example whose best class is a wrong one",
@@ -62,7 +62,7 @@ def calibrate(
         }
         raise ValueError(
             f"`dataset` must have {reasons.get(temperature, 'scores that are numbers')}, or no "
-            f"temperature is the best one. Received: {len(scores)} examples."
+            f"temperature is the best one. Received: {len(weights)} examples."
         )
     return Probabilities(temperature)
 
@@ -127,11 +127,9 @@ def conformalize(
             )
         if bool(tf.reduce_any(weights != 1)):
             raise ValueError("`dataset` must have no weights. Received: others than 1.")
-        scores = labels.scores
-        if labels.mask is not None:
-            scores = tf.where(labels.mask, scores, -float("inf"))
         right = tf.reduce_max(labels.positives, axis=1, keepdims=True)
-        reached.append(tf.gather(sets.conformity(scores), right, batch_dims=1)[:, 0].numpy())
+        conformity = sets.conformity(labels.scores)
+        reached.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())
     values = np.concatenate(reached)
     if np.isnan(values).any():
         raise ValueError("`model` must give scores that are numbers. Received: NaN.")
@@ -139,16 +137,23 @@ def conformalize(
     return PredictionSets(threshold, method, probabilities)
 
 
+@tf.function(reduce_retracing=True)
+def _best_temperature(scores, relevance, weights):
+    return ops.best_temperature(of_columns(floor(scores), None, relevance), weights)
+
+
 def _labelled_scores(
     model: Any, dataset: Any, label_format: str | None, batch_size: int
 ) -> Iterator[tuple[Labels, tf.Tensor]]:
-    """The labels, with the model's scores, and the weights `[batch]` of each batch."""
+    """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
     check_gives_scores(model)
     batch_size = _checks.positive_int("batch_size", batch_size)
-    compiled = tf.function(lambda features: scores_of(model, features))
+    compiled = tf.function(functools.partial(scores_of, model))
     empty = True
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         labels = parse(y_true, compiled(features), label_format)
+        if labels.mask is not None:
+            labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
         weights = tf.ones(tf.shape(labels.scores)[:1])
         if sample_weight:
             weights *= tf.cast(

@@ -85,8 +85,8 @@ class ExpectedCalibrationError(RankingMetric):
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
         if tf.executing_eagerly() and bool(tf.reduce_any(bad)):
             raise ValueError(
-                "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, such as "
-                f"to layers.Probabilities(). Received: {float(confidence[bad][0])}."
+                "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, as to "
+                f"layers.Probabilities(). Received: {float(confidence[bad][0])}."
             )
         confidence = tf.clip_by_value(tf.cast(confidence, tf.float64), 0, 1)
         confidence = tf.where(counted, confidence, tf.zeros_like(confidence))

@@ -3,33 +3,27 @@
 import tensorflow as tf
 
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf.ops.projections.regularizers import Regularizer
-from rank4class_tf.ops.projections.simplex import simplex_projection
+from rank4class_tf.ops.projections.simplex import entropy_projection
 
 # The inverse temperature is sought between 2**-100 and 2**100, to 2**-46 of its logarithm's base 2.
 _RANGE = 100.0
 _HALVINGS = 54
 
 
-def best_temperature(
-    lists: Lists, weights: tf.Tensor, regularizer: str | Regularizer = "entropy"
-) -> tf.Tensor:
-    r"""The temperature with the least Fenchel-Young loss; for the entropy, of negative likelihood.
+def best_temperature(lists: Lists, weights: tf.Tensor) -> tf.Tensor:
+    r"""The temperature at which softmax has the least negative log-likelihood.
 
-    $$\arg\min_T \sum_i w_i \ell(z_i / T, y_i), \qquad \ell(z, y) = \Omega^*(z) + \Omega(y)
-    - \langle z, y \rangle$$
+    $$\arg\min_T -\sum_i w_i \langle y_i, \log \mathrm{softmax}(z_i / T) \rangle$$
 
     with y shared equally by the positives. It is convex in 1 / T, with the slope
-    $\sum_i w_i \langle z_i, p(z_i / T) - y_i \rangle$, which grows with 1 / T: its zero is found by
-    halving.
+    $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, which grows with 1 / T: its
+    zero is found by halving.
 
-    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2; Blondel et al.
-    2020, "Learning with Fenchel-Young Losses", for other regularisers.
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
     Args:
         lists: `Lists`, float64.
         weights: `[batch]` float64, at least 0.
-        regularizer: `"entropy"`, `"euclidean"` or a `Regularizer`.
 
     Returns:
         A scalar: 0 where all positives have the highest scores, so that a lower temperature fits
@@ -54,7 +48,7 @@ def best_temperature(
         return tf.reduce_sum(tf.math.multiply_no_nan(values - of_positives, weights))
 
     def slope(exponent):
-        shares = simplex_projection(lists, regularizer, alpha=tf.pow(two, exponent))
+        shares = entropy_projection(lists, alpha=tf.pow(two, exponent))
         return mean(tf.reduce_sum(lists.scores * shares, axis=-1))
 
     def halve(low, high):
