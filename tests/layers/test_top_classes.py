@@ -1,0 +1,143 @@
+"""Layers at the end of a served model: probabilities, prediction sets, the best classes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special
+from tensorflow import keras
+
+from rank4class_tf import layers, ops
+from tests.ops import projections
+
+NAMES = ["cat", "dog", "eel", "fox", "gnu"]
+
+
+@pytest.fixture
+def scores(rng):
+    """Of seven examples and five classes."""
+    return rng.normal(size=(7, 5)).astype("float32")
+
+
+def end(layer, scores):
+    """A functional model that ends in the layer, over scores as they are."""
+    inputs = keras.Input(scores.shape[1:])
+    return keras.Model(inputs, layer(inputs))
+
+
+def test_probabilities(scores):
+    softmax = layers.Probabilities(0.3)
+    expected = special.softmax(scores.astype("float64") / 0.3, axis=1)
+    np.testing.assert_allclose(softmax(scores), expected, rtol=2e-6)
+    euclidean = layers.Probabilities(2.0, "euclidean")
+    expected = [projections.euclidean(row, 1, 0.5) for row in scores.astype("float64")]
+    np.testing.assert_allclose(euclidean(scores), expected, atol=1e-6)
+
+
+def test_a_masked_class_has_the_probability_0(scores):
+    scores[:, 2] = -np.inf
+    for regularizer in ("entropy", "euclidean"):
+        p = layers.Probabilities(regularizer=regularizer)(scores).numpy()
+        assert (p[:, 2] == 0).all()
+        np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+
+
+def test_probabilities_are_float32_under_mixed_precision(scores, mixed_precision):
+    p = layers.Probabilities()(tf.cast(scores, tf.bfloat16))
+    assert p.dtype == tf.float32
+    np.testing.assert_allclose(tf.reduce_sum(p, axis=1), 1, rtol=1e-6)
+
+
+def sets_in_plain_python(p, threshold, method):
+    """The sets by their definitions."""
+    mask = np.zeros(p.shape, bool)
+    for row, of_row in zip(p, mask, strict=True):
+        for i, x in enumerate(row):
+            value = x if method == "lac" else 1 - row[row > x].sum()
+            of_row[i] = value >= threshold or x == row.max()
+    return mask
+
+
+@pytest.mark.parametrize("method", ["lac", "aps"])
+@pytest.mark.parametrize("threshold", [0.0, 0.1234, 0.4321, 1.0])
+def test_sets(method, threshold, scores):
+    layer = layers.PredictionSets(threshold, method, layers.Probabilities(0.7))
+    p = special.softmax(scores.astype("float64") / 0.7, axis=1)
+    expected = sets_in_plain_python(p, threshold, method)
+    np.testing.assert_array_equal(layer(scores), expected)
+    assert expected.all() == (threshold == 0)
+    compiled = tf.function(layer, jit_compile=True)
+    np.testing.assert_array_equal(compiled(tf.constant(scores)), expected)
+
+
+def test_top_classes(scores):
+    layer = layers.TopClasses(
+        3, NAMES, layers.Probabilities(0.5), layers.PredictionSets(0.1, "lac")
+    )
+    result = end(layer, scores).predict(scores, verbose=0)
+    assert set(result) == {"scores", "class_ids", "class_names", "probabilities", "set_sizes"}
+    order = np.argsort(-scores, axis=1)[:, :3]
+    np.testing.assert_array_equal(result["class_ids"], order)
+    np.testing.assert_array_equal(result["scores"], np.take_along_axis(scores, order, 1))
+    assert result["class_names"].tolist() == [[NAMES[i].encode() for i in row] for row in order]
+    p = special.softmax(2 * scores.astype("float64"), axis=1)
+    np.testing.assert_allclose(result["probabilities"], np.take_along_axis(p, order, 1), rtol=1e-5)
+    p = special.softmax(scores.astype("float64"), axis=1)
+    np.testing.assert_array_equal(result["set_sizes"], (p >= 0.1).sum(1))
+
+
+def test_what_is_not_asked_for_is_left_out(scores):
+    result = layers.TopClasses(5)(scores)
+    assert list(result) == ["scores", "class_ids"]
+
+
+@keras.utils.register_keras_serializable("tests")
+class Squared(ops.Regularizer):
+    """A regulariser that is not of this package: h(x) = x^2."""
+
+    def __init__(self):
+        super().__init__(lambda u: u / 2, tf.square)
+
+    def get_config(self):
+        return {}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+@pytest.mark.parametrize("regularizer", ["euclidean", Squared()])
+def test_a_model_is_saved_with_all_of_them(regularizer, scores, tmp_path):
+    probabilities = layers.Probabilities(0.5, regularizer)
+    sets = layers.PredictionSets(0.25, "aps", layers.Probabilities(3.0))
+    model = end(layers.TopClasses(2, NAMES, probabilities, sets), scores)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    expected = model.predict(scores, verbose=0)
+    for name, value in loaded.predict(scores, verbose=0).items():
+        np.testing.assert_array_equal(value, expected[name])
+    for layer in (probabilities, sets):
+        model = keras.Sequential([keras.layers.Input((5,)), layer])
+        model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(loaded(scores), layer(scores))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: layers.Probabilities(0), "`temperature` must be a finite number > 0"),
+        (lambda: layers.Probabilities(regularizer="l1"), "`regularizer` must be one of"),
+        (lambda: layers.PredictionSets(1.5), r"`threshold` must be a number in \[0, 1\]"),
+        (lambda: layers.PredictionSets(0.5, "raps"), "`method` must be one of"),
+        (lambda: layers.PredictionSets(0.5, "lac", 2.0), "`probabilities` must be None or a layer"),
+        (lambda: layers.TopClasses(0), "`k` must be a positive integer"),
+        (lambda: layers.TopClasses(4)(tf.ones([2, 3])), r"`k` must be in \[1, 3\]. Received: k=4"),
+        (
+            lambda: layers.TopClasses(1, NAMES)(tf.ones([2, 3])),
+            "a name for each of the 3 classes. Received: 5 names",
+        ),
+    ],
+)
+def test_arguments_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

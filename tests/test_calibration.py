@@ -1,0 +1,156 @@
+"""`calibrate` and `conformalize`: known temperatures, coverage by simulation and on digits."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+
+def drawn(rng, number, n=8, temperature=1.0):
+    """Scores, and classes drawn from their softmax at a temperature."""
+    scores = 2 * rng.normal(size=(number, n))
+    gumbel = rng.gumbel(size=(number, n))
+    return scores.astype("float32"), (scores / temperature + gumbel).argmax(1)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A model trained on ten images of each digit with Rankmax, and the other images."""
+    keras.utils.set_random_seed(0)
+    splits = r4c.data.digits(seed=1)
+    (x, y), validation, test = (
+        tuple(np.concatenate(arrays) for arrays in zip(*split.as_numpy_iterator(), strict=True))
+        for split in (splits.train, splits.validation, splits.test)
+    )
+    rows = np.concatenate([np.flatnonzero(y == k)[:10] for k in range(10)])
+    model = keras.Sequential([keras.layers.Dense(32, "relu"), keras.layers.Dense(10)])
+    model.compile(keras.optimizers.Adam(0.01), r4c.losses.RankmaxLoss())
+    model.fit(x[rows], y[rows], epochs=60, verbose=0)
+    return model, validation, test
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
+def test_the_temperature_of_the_labels_is_found(temperature, rng):
+    scores, ids = drawn(rng, 4000, temperature=temperature)
+    assert r4c.calibrate(tf.identity, (scores, ids)).temperature == pytest.approx(
+        temperature, rel=0.1
+    )
+
+
+def test_forms_of_labels_weights_and_batches(rng):
+    scores, ids = drawn(rng, 300)
+    expected = r4c.calibrate(tf.identity, (scores, ids)).temperature
+
+    def fitted(labels, *weights):
+        found = r4c.calibrate(tf.identity, (scores, labels, *weights), batch_size=7)
+        return pytest.approx(found.temperature, rel=1e-9)
+
+    several = np.concatenate([ids[:, np.newaxis], np.full((300, 2), -1)], axis=1)
+    assert expected == fitted(several) == fitted(np.eye(8)[ids]) == fitted(ids, np.full(300, 0.1))
+    # An example of weight 2 is two examples; one without a positive is none.
+    weights = rng.integers(0, 3, 300)
+    rows = np.repeat(np.arange(300), weights)
+    twice = r4c.calibrate(tf.identity, (scores[rows], ids[rows])).temperature
+    assert twice == fitted(ids, weights.astype("float32"))
+    assert twice != fitted(ids)
+    left_out = np.where(weights > 0, ids, -1)
+    kept = r4c.calibrate(tf.identity, (scores[weights > 0], ids[weights > 0])).temperature
+    assert kept == fitted(left_out)
+    # A masked class is no part of the softmax.
+    labels = np.eye(8)[ids]
+    labels[ids != 7, 7] = -1
+    masked = np.where(labels < 0, -np.inf, scores)
+    assert r4c.calibrate(tf.identity, (masked, ids)).temperature == fitted(labels)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([[2.0, 1.0], [1.0, 2.0]], "an example whose best class is a wrong one"),
+        ([[1.0, 2.0], [2.0, 1.0]], "higher scores for the right classes"),
+        ([[1.0, np.nan], [1.0, 2.0]], "scores that are numbers"),
+    ],
+)
+def test_there_may_be_no_best_temperature(scores, message):
+    with pytest.raises(ValueError, match=message):
+        r4c.calibrate(tf.identity, (np.array(scores), [0, 1]))
+
+
+def test_other_models_and_datasets_raise():
+    model = r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4)
+    for function in (r4c.calibrate, r4c.conformalize):
+        with pytest.raises(ValueError, match="An ExtremeClassifier gives encodings"):
+            function(model, (np.ones([2, 3]), [0, 1]))
+        with pytest.raises(ValueError, match="at least one batch"):
+            function(tf.identity, [])
+
+
+@pytest.mark.parametrize("method", ["lac", "aps"])
+@pytest.mark.parametrize("coverage", [0.8, 0.9])
+def test_coverage_by_simulation(method, coverage, rng):
+    """The mean coverage over datasets of N examples is ceil((N + 1) c) / (N + 1)."""
+    number, datasets, tested = 99, 25, 1000
+    probabilities = r4c.layers.Probabilities(3.0)  # Not the true ones: it must not matter.
+    shares = []
+    for _ in range(datasets):
+        sets = r4c.conformalize(
+            tf.identity, drawn(rng, number), coverage, method, probabilities, batch_size=number
+        )
+        scores, ids = drawn(rng, tested)
+        shares.append(sets(scores).numpy()[np.arange(tested), ids].mean())
+    # The coverage that one dataset gives has a beta distribution, of that deviation.
+    deviation = np.sqrt(coverage * (1 - coverage) * (1 / (number + 2) + 1 / tested) / datasets)
+    assert abs(np.mean(shares) - coverage) < 4 * deviation
+
+
+def test_sets_are_small_where_the_model_is_sure(rng):
+    """Of all rules with a coverage, thresholds on the true probabilities have the least size."""
+    scores, ids = drawn(rng, 5000)
+    p = special.softmax(scores.astype("float64"), axis=1)
+    sizes = {}
+    for method in ("lac", "aps"):
+        mask = r4c.conformalize(tf.identity, (scores, ids), 0.9, method)(scores).numpy()
+        sizes[method] = mask.sum(1).mean()
+        assert abs(mask[np.arange(len(ids)), ids].mean() - 0.9) < 0.002
+        # Sure of the best class, or not.
+        assert mask.sum(1)[p.max(1) > 0.95].max() < mask.sum(1)[p.max(1) < 0.4].min() + 1
+    # As many classes for all, with the same coverage.
+    ranks = 1 + (scores > scores[np.arange(len(ids)), ids][:, np.newaxis]).sum(1)
+    assert sizes["lac"] < sizes["aps"] < np.sort(ranks)[int(0.9 * len(ids))]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "arguments", "message"),
+    [
+        ((np.eye(3), [0, 1, 2]), {"coverage": 1.0}, r"`coverage` must lie in \(0, 1\)"),
+        ((np.eye(3), [0, 1, 2]), {}, "at least 19 examples for coverage=0.95. Received: 3"),
+        ((np.eye(3), [0, 1, -1]), {"coverage": 0.5}, "one positive an example"),
+        ((np.eye(3), [0, 1, 2], [1.0, 2.0, 1.0]), {"coverage": 0.5}, "must have no weights"),
+        ((np.full([3, 3], np.nan), [0, 1, 2]), {"coverage": 0.5}, "Received: NaN"),
+        ((np.eye(3), [0, 1, 2]), {"method": "raps"}, "`method` must be one of"),
+    ],
+)
+def test_arguments_of_the_sets_are_checked(dataset, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        r4c.conformalize(tf.identity, dataset, **arguments)
+
+
+def test_digits(digits):
+    model, validation, (features, ids) = digits
+    halves = [tuple(array[i::2] for array in validation) for i in range(2)]
+    probabilities = r4c.calibrate(model, halves[0])
+    errors = []
+    for layer in (r4c.layers.Probabilities(), probabilities):
+        metric = r4c.metrics.ExpectedCalibrationError(probabilities=layer)
+        metric.update_state(ids, model.predict(features, verbose=0))
+        errors.append(float(metric.result()))
+    assert errors[1] < 0.1 < 0.2 < errors[0]
+    sets = r4c.conformalize(model, halves[1], 0.95, probabilities=probabilities)
+    mask = keras.Sequential([model, sets]).predict(features, verbose=0)
+    # 180 examples give the threshold and 360 test it.
+    deviation = np.sqrt(0.95 * 0.05 * (1 / 180 + 1 / 360))
+    assert abs(mask[np.arange(len(ids)), ids].mean() - 0.95) < 3 * deviation
+    assert 1 <= mask.sum(1).min() and mask.sum(1).mean() < 3

@@ -1,0 +1,170 @@
+"""Models that find the best classes, exported and served without this package."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+NAMES = ["zero", "one", "two", "three"]
+
+PROGRAM = """
+import sys
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "rank4class_tf":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refused())
+import numpy as np
+import tensorflow as tf
+
+features = np.load(sys.argv[2])
+signatures = tf.saved_model.load(sys.argv[1]).signatures
+results = {
+    "top_k": signatures["top_k"](features=tf.constant(features), k=tf.constant(3)),
+    "serving_default": signatures["serving_default"](features=tf.constant(features)),
+}
+flat = {f"{n}/{key}": v.numpy() for n, values in results.items() for key, v in values.items()}
+flat = {k: v.astype("U") if v.dtype == object else v for k, v in flat.items()}
+np.savez(sys.argv[3], **flat)
+"""
+
+
+def make(symbolic=True):
+    """A model of four classes."""
+    model = keras.Sequential([keras.layers.Dense(8, "relu"), r4c.layers.LatentCrossHead(4)])
+    model.build((None, 5))
+    if symbolic:
+        model(keras.Input((5,)))
+    return model
+
+
+@pytest.fixture
+def features(rng):
+    """Of six examples."""
+    return rng.normal(size=(6, 5)).astype("float32")
+
+
+PROBABILITIES = r4c.layers.Probabilities(0.5)
+SETS = r4c.layers.PredictionSets(0.2)
+
+
+def expected(model, features, k, names=True):
+    """What the layer gives."""
+    layer = r4c.layers.TopClasses(k, NAMES if names else None, PROBABILITIES, SETS)
+    return {name: np.asarray(value) for name, value in layer(model(features)).items()}
+
+
+def assert_same(actual, wanted):
+    assert actual.keys() == wanted.keys()
+    for name, value in wanted.items():
+        if name == "class_names":
+            assert np.asarray(actual[name]).astype("U").tolist() == value.astype("U").tolist()
+        else:
+            np.testing.assert_allclose(actual[name], value, rtol=1e-5)
+
+
+def test_served_in_a_new_process_without_the_package(features, tmp_path):
+    model = make()
+    r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
+    np.save(tmp_path / "features.npy", features)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *(tmp_path / n for n in ("served", "features.npy", "r"))],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "r.npz") as arrays:
+        for signature, k in (("top_k", 3), ("serving_default", 2)):
+            got = {n.split("/")[1]: v for n, v in arrays.items() if n.startswith(signature)}
+            assert_same(got, expected(model, features, k))
+
+
+def signatures_of(path):
+    return tf.saved_model.load(str(path)).signatures
+
+
+def test_defaults_and_bad_requests(features, tmp_path):
+    model = make()
+    for _ in range(2):  # The second one replaces the first.
+        r4c.export_top_k(model, tmp_path / "served")
+    assert [path.name for path in tmp_path.iterdir()] == ["served"]
+    signatures = signatures_of(tmp_path / "served")
+    result = signatures["serving_default"](features=tf.constant(features))
+    assert result.keys() == {"scores", "class_ids"} and result["scores"].shape == (6, 4)
+    for k in (0, 5):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"`k` must be in \[1, 4\]"):
+            signatures["top_k"](features=tf.constant(features), k=tf.constant(k))
+
+
+def test_several_features(rng, tmp_path):
+    inputs = {"pixels": keras.Input((5,), name="pixels"), "size": keras.Input((1,), name="size")}
+    both = keras.layers.Concatenate()([inputs["pixels"], inputs["size"]])
+    model = keras.Model(inputs, keras.layers.Dense(4)(both))
+    r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
+    features = {"pixels": tf.constant(rng.normal(size=(3, 5)), tf.float32), "size": tf.ones([3, 1])}
+    served = signatures_of(tmp_path / "served")["serving_default"]
+    assert_same(served(**features), expected(model, features, 2))
+
+
+class Subclassed(keras.Model):
+    """A model without symbolic inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(4)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def test_a_model_without_symbolic_inputs(features, tmp_path):
+    model = Subclassed()
+    with pytest.raises(ValueError, match="`features_spec` must be given"):
+        r4c.export_top_k(model, tmp_path / "served")
+    spec = tf.TensorSpec([None, 5], name="features")
+    r4c.export_top_k(model, tmp_path / "served", 2, None, PROBABILITIES, SETS, spec)
+    served = signatures_of(tmp_path / "served")["serving_default"]
+    assert_same(served(features=tf.constant(features)), expected(model, features, 2, names=False))
+
+
+def test_keras_exports_a_model_that_ends_in_the_layer(features, tmp_path):
+    model = make()
+    inputs = keras.Input((5,))
+    outputs = r4c.layers.TopClasses(2, NAMES, PROBABILITIES, SETS)(model(inputs))
+    served = keras.Model(inputs, outputs)
+    served.export(tmp_path / "served", **({"verbose": False} if hasattr(keras, "ops") else {}))
+    (name,) = served.input_names if hasattr(served, "input_names") else [inputs.name]
+    signature = signatures_of(tmp_path / "served")["serving_default"]
+    assert_same(signature(**{name: tf.constant(features)}), expected(model, features, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "`k` must be a positive integer. Received: k=0"),
+        ({"k": 5}, r"`k` must be in \[1, 4\]. Received: k=5"),
+        ({"class_names": ["a"]}, "a name for each of the 4 classes. Received: 1 names"),
+    ],
+)
+def test_arguments_are_checked(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        r4c.export_top_k(make(), tmp_path / "served", **arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_of_no_scores_raise(tmp_path):
+    extreme = r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4)
+    with pytest.raises(ValueError, match="An ExtremeClassifier gives encodings"):
+        r4c.export_top_k(extreme, tmp_path / "served")
+    images = keras.Sequential([keras.layers.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)])
+    with pytest.raises(ValueError, match=r"`model` must give scores \[batch, n\]"):
+        r4c.export_top_k(images, tmp_path / "served")
