@@ -5,9 +5,9 @@
 
 A small model is trained with each loss, from several seeds, on scikit-learn's digits, some images
 of each class, or on GoEmotions' comments as a pretrained transformer encodes them, which stays as
-it is, or, without --preset, as a small encoder learns to. Half of the validation examples choose the epoch, by
-NDCG@5, and fit the temperature of `calibrate`; the other half, which nothing was fitted to, gives
-`conformalize` its threshold. All figures are of the test examples:
+it is; without --preset a small encoder learns to. Half of the validation examples choose the epoch,
+by NDCG@5, and fit the temperature of `calibrate`; the other half, which nothing was fitted to,
+gives `conformalize` its threshold. All figures are of the test examples:
 
 - the expected calibration error (15 bins) and the mean negative log-likelihood of softmax as it
   is, and of the calibrated one; and the error of the loss's own probabilities, where it has any;

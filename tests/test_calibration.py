@@ -18,21 +18,22 @@ def drawn(rng, number, n=8, temperature=1.0):
 
 @pytest.fixture(scope="module")
 def digits():
-    """A model trained on ten images of each digit with Rankmax, and the other images."""
+    """A model trained on 20 images of each digit with Rankmax, and the other images."""
     keras.utils.set_random_seed(0)
     splits = r4c.data.digits(seed=1)
     (x, y), validation, test = (
         tuple(np.concatenate(arrays) for arrays in zip(*split.as_numpy_iterator(), strict=True))
         for split in (splits.train, splits.validation, splits.test)
     )
-    rows = np.concatenate([np.flatnonzero(y == k)[:10] for k in range(10)])
+    rows = np.concatenate([np.flatnonzero(y == k)[:20] for k in range(10)])
     model = keras.Sequential([keras.layers.Dense(32, "relu"), keras.layers.Dense(10)])
     model.compile(keras.optimizers.Adam(0.01), r4c.losses.RankmaxLoss())
-    model.fit(x[rows], y[rows], epochs=60, verbose=0)
+    model.fit(x[rows], y[rows], epochs=30, verbose=0)
     return model, validation, test
 
 
-@pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
+@pytest.mark.once
+@pytest.mark.parametrize("temperature", [0.2, 5.0])
 def test_the_temperature_of_the_labels_is_found(temperature, rng):
     scores, ids = drawn(rng, 4000, temperature=temperature)
     assert r4c.calibrate(tf.identity, (scores, ids)).temperature == pytest.approx(
@@ -40,6 +41,7 @@ def test_the_temperature_of_the_labels_is_found(temperature, rng):
     )
 
 
+@pytest.mark.once
 def test_forms_of_labels_weights_and_batches(rng):
     scores, ids = drawn(rng, 300)
     expected = r4c.calibrate(tf.identity, (scores, ids)).temperature
@@ -88,8 +90,8 @@ def test_other_models_and_datasets_raise():
             function(tf.identity, [])
 
 
-@pytest.mark.parametrize("method", ["lac", "aps"])
-@pytest.mark.parametrize("coverage", [0.8, 0.9])
+@pytest.mark.once
+@pytest.mark.parametrize(("method", "coverage"), [("lac", 0.9), ("aps", 0.8)])
 def test_coverage_by_simulation(method, coverage, rng):
     """The mean coverage over datasets of N examples is ceil((N + 1) c) / (N + 1)."""
     number, datasets, tested = 99, 25, 1000
@@ -106,6 +108,7 @@ def test_coverage_by_simulation(method, coverage, rng):
     assert abs(np.mean(shares) - coverage) < 4 * deviation
 
 
+@pytest.mark.once
 def test_sets_are_small_where_the_model_is_sure(rng):
     """Of all rules with a coverage, thresholds on the true probabilities have the least size."""
     scores, ids = drawn(rng, 5000)
@@ -153,4 +156,4 @@ def test_digits(digits):
     # 180 examples give the threshold and 360 test it.
     deviation = np.sqrt(0.95 * 0.05 * (1 / 180 + 1 / 360))
     assert abs(mask[np.arange(len(ids)), ids].mean() - 0.95) < 3 * deviation
-    assert 1 <= mask.sum(1).min() and mask.sum(1).mean() < 3
+    assert 1 <= mask.sum(1).min() and mask.sum(1).mean() < 4

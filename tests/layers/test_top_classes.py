@@ -65,8 +65,14 @@ def test_sets(method, threshold, scores):
     expected = sets_in_plain_python(p, threshold, method)
     np.testing.assert_array_equal(layer(scores), expected)
     assert expected.all() == (threshold == 0)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("method", ["lac", "aps"])
+def test_sets_under_xla(method, scores):
+    layer = layers.PredictionSets(0.2, method)
     compiled = tf.function(layer, jit_compile=True)
-    np.testing.assert_array_equal(compiled(tf.constant(scores)), expected)
+    np.testing.assert_array_equal(compiled(tf.constant(scores)), layer(scores))
 
 
 def test_top_classes(scores):

@@ -90,7 +90,12 @@ def test_scores_are_no_probabilities(data):
     metric = ExpectedCalibrationError()
     with pytest.raises(ValueError, match="`y_pred` must be probabilities in .0, 1.; for scores"):
         metric.update_state(ids, scores)
-    tf.function(metric.update_state)(tf.constant(ids), tf.constant(scores))
+
+    @tf.function
+    def update(labels, values):
+        metric.update_state(labels, values)
+
+    update(tf.constant(ids), tf.constant(scores))
     assert np.isnan(float(metric.result()))
     # An example that does not count may have any.
     metric.reset_state()

@@ -58,8 +58,7 @@ def test_temperature_with_several_positives_and_masked_items(rng):
     assert actual == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e15])
-@pytest.mark.parametrize("shift", [0.0, 7.0])
+@pytest.mark.parametrize(("scale", "shift"), [(1e-12, 0.0), (1e15, 7.0)])
 def test_temperature_scales_with_the_scores(scale, shift, rng):
     scores, ids = labelled(rng)
     weights = tf.ones([len(ids)], tf.float64)
