@@ -14,9 +14,9 @@ from rank4class_tf._types import TensorLike
 class TopClasses(keras.layers.Layer):
     r"""The end of a served model: scores -> the k best classes, with names and probabilities.
 
-        probabilities = rank4class_tf.calibrate(model, validation)
-        best = TopClasses(3, class_names, probabilities)
-        served = keras.Model(model.inputs, best(model.outputs[0]))
+        best = TopClasses(3, class_names, rank4class_tf.calibrate(model, validation))
+        inputs = keras.Input(shape)
+        served = keras.Model(inputs, best(model(inputs)))
 
     `rank4class_tf.export_top_k` writes a SavedModel of the same, which runs without this package.
 

@@ -18,6 +18,9 @@ class RankmaxLoss(RankingLoss):
     more than the margin $\eta$ below the positive, or below the k-th score if that is lower, have
     no gradient.
 
+    The projection needs the positive, so that the loss gives no probabilities of unlabelled scores:
+    `rank4class_tf.calibrate` fits a softmax to them.
+
     Source: Kong et al. 2020, "Rankmax", equations 14 and 15; see `ops.rankmax_loss` for a
     correction of its equation 16.
 
