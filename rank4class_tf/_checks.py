@@ -31,6 +31,12 @@ def fraction(name: str, value: Any) -> float:
     return float(_number(name, value, numbers.Real, lambda v: 0 <= v <= 1, "a number in [0, 1]"))
 
 
+def fraction_below(name: str, value: Any, bound: float) -> float:
+    """Raises unless `value` is a number in [0, bound); returns it as a float."""
+    rule = f"a number in [0, {bound:g})"
+    return float(_number(name, value, numbers.Real, lambda v: 0 <= v < bound, rule))
+
+
 def one_of(name: str, value: Any, known: Collection) -> Any:
     """Raises unless `value` is in `known`; returns it."""
     if value not in known:

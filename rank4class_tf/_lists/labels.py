@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import flat_places, indices
+from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
@@ -14,6 +15,9 @@ _FORMATS = ("ids", "relevance", None)
 
 # Up to this many ids of a list, sorting costs less than a pass over the items.
 _QUICKLY_SORTED = 64
+
+# Up to these numbers floating dtypes hold every integer.
+_EXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24}
 
 
 class Labels(NamedTuple):
@@ -26,8 +30,8 @@ class Labels(NamedTuple):
             None where `relevance` is that of all items.
         relevance: `[batch, P]`, the label of each, 0 where padded; or `[batch, n]`, 0 for an item
             that is not positive.
-        invalid: `[batch]` booleans, True where the labels break the rules. Only in graph mode; in
-            eager mode such labels raise.
+        invalid: `[batch]` booleans, True where the labels break the rules. Only where XLA compiles
+            this; elsewhere such labels raise.
         max_positives: the most positives that a list can have, an int; None if only running tells.
     """
 
@@ -110,8 +114,8 @@ def padded_ids(
     """Brings class ids of any form to `[batch, P]` int32, padded with -1.
 
     Returns:
-        The ids, and `[batch]` booleans, True where they break the rules. Only in graph mode; in
-        eager mode such ids raise.
+        The ids, and `[batch]` booleans, True where they break the rules. Only where XLA compiles
+        this; elsewhere such ids raise.
     """
     ids = _dense(class_ids)
     if ids.shape.rank == 1:
@@ -124,11 +128,22 @@ def padded_ids(
     if not ids.shape[1]:  # At least one column, where there may be none.
         missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
         ids = tf.pad(ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype))
+    known = tf.get_static_value(num_classes)
+    exact = _EXACT.get(ids.dtype)
+    if None not in (known, exact) and known > exact:
+        raise ValueError(
+            f"`{argument}` must hold class ids of an integer dtype where there are more than "
+            f"{exact} classes. Received: {ids.dtype.name}, for {known} classes. (Under mixed "
+            "precision Keras 2 casts floating labels to the dtype of the scores.)"
+        )
     bad = (ids < -1) | (ids >= tf.cast(num_classes, ids.dtype))
     if ids.dtype.is_floating:
         bad |= ids != tf.floor(ids)
-    rule = f"`{argument}` must hold class ids in [0, {num_classes}), or -1 for padding"
-    invalid = _check(bad, ids, rule)
+    if known is None and exact is not None:
+        bad |= ids >= exact
+    bound = "the number of classes" if known is None else known
+    rule = f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding"
+    invalid = check(bad, ids, rule)
     return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), invalid
 
 
@@ -175,9 +190,19 @@ def list_weights(
             "`sample_weight` of items must have the shape of `y_pred`. "
             f"Received: {weights.shape} and {labels.scores.shape}."
         )
-    weights = tf.cast(weights, labels.scores.dtype)
+    return mean_weights(labels, tf.cast(weights, labels.scores.dtype))
+
+
+def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
+    """The mean of the weights of each list's positives, by their relevance, `[batch]`.
+
+    Args:
+        labels: `Labels`.
+        weights: of the items, `[batch, n]`, or `[n]` for all lists.
+    """
     if labels.class_ids is not None:
-        weights = tf.gather(weights, tf.maximum(labels.class_ids, 0), batch_dims=1)
+        ids = tf.maximum(labels.class_ids, 0)
+        weights = tf.gather(weights, ids, batch_dims=weights.shape.rank - 1)
     relevance = labels.relevance
     total = tf.reduce_sum(relevance, axis=-1)
     # An item that counts for nothing may weigh anything.
@@ -216,7 +241,7 @@ def _from_ids(ids, scores, inferred):
             "`y_true` must hold class ids or labels of all items; a list of zeros and ones "
             f"is neither, since `y_pred` scores {scores.shape[1]} items"
         )
-        one_hot = _check((ids == 0) | (ids == 1), ids, rule, tf.reduce_all)
+        one_hot = check((ids == 0) | (ids == 1), ids, rule, tf.reduce_all)
     ids, invalid = padded_ids(ids, scores.shape[1] or tf.shape(scores)[1])
     if one_hot is not False:
         invalid |= one_hot
@@ -248,11 +273,11 @@ def _from_relevance(labels, scores, max_positives):
     _check_same_batch(labels, scores)
     labels = tf.cast(labels, scores.dtype)
     rule = "`y_true` must hold finite relevance, negative for a masked item"
-    invalid = _check(~tf.math.is_finite(labels), labels, rule)
+    invalid = check(~tf.math.is_finite(labels), labels, rule)
     if max_positives is not None:
         count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
         rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
-        invalid |= _check(count > max_positives, count, rule)
+        invalid |= check(count > max_positives, count, rule)
     labels = where(~invalid, labels, 0)
     bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
     mask, relevance = labels >= 0, tf.nn.relu(labels)
@@ -279,7 +304,7 @@ def excluded_items(exclude: TensorLike, scores_shape: tf.Tensor) -> tuple[tf.Ten
         return exclude, tf.zeros(tf.shape(exclude)[:1], tf.bool)
     batch, n = tf.unstack(scores_shape)
     bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
-    invalid = _check(bad, exclude, rule)
+    invalid = check(bad, exclude, rule)
     # Padding goes to a column of its own, which is cut off.
     column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
     mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
@@ -323,12 +348,3 @@ def _check_same_batch(labels, scores):
             "`y_true` and `y_pred` must have the same batch size. "
             f"Received: shapes {labels.shape} and {scores.shape}."
         )
-
-
-def _check(bad, values, rule, of_row=tf.reduce_any):
-    """Raises in eager mode if a row is bad; returns which rows are."""
-    bad_rows = of_row(bad, axis=-1)
-    if tf.executing_eagerly() and bool(tf.reduce_any(bad_rows)):
-        row = tf.argmax(bad_rows)
-        raise ValueError(f"{rule}. Received: {values[row][bad[row]][0].numpy()!r}.")
-    return bad_rows

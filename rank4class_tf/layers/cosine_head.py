@@ -34,8 +34,8 @@ class CosineHead(Head):
 
     Raises:
         ValueError: if `classes` is no layer and not a positive integer, a number is out of range,
-            the input is not `[batch, d]`, widths differ, or a class id does not exist (in graph
-            mode the scores of the example are NaN).
+            the input is not `[batch, d]`, widths differ, or a class id does not exist (where
+            XLA compiles this the scores of the example are NaN).
 
     Example:
         >>> head = CosineHead(28, scale=30.0, margin=0.3)

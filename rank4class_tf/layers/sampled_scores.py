@@ -57,8 +57,8 @@ class SampledScores(Head):
     negatives, which come from high to low where they are mined. -inf marks what is not there.
 
     Raises:
-        ValueError: if a number is out of range, a class id does not exist (in graph mode the
-            scores of the example are NaN), or `num_mined` exceeds the number of negatives.
+        ValueError: if a number is out of range, a class id does not exist (where XLA compiles this
+            the scores of the example are NaN), or `num_mined` exceeds the number of negatives.
 
     Example:
         >>> layer = SampledScores(1_000_000, num_sampled=100)

@@ -1,18 +1,27 @@
 """What all losses share: label forms, masks, weights, dtypes, reduction."""
 
 import functools
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
 from rank4class_tf._lists.columns import are_surely_few, over_positives
-from rank4class_tf._lists.labels import check_label_format, list_weights, parse
+from rank4class_tf._lists.labels import (
+    check_label_format,
+    list_weights,
+    mean_weights,
+    parse,
+)
 from rank4class_tf._lists.lists import Lists, floor, of_columns
 from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
+from rank4class_tf.losses._probabilities import come_from_a_softmax
 
 
 class RankingLoss(keras.losses.Loss):
@@ -20,15 +29,20 @@ class RankingLoss(keras.losses.Loss):
 
     **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
     ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred`
-    are `[batch, n]`. The result is one value per list, reduced by Keras. Masked items change
-    nothing; a list without positives has loss 0 and gradient 0.
+    are `[batch, n]`, not probabilities: a model that ends in a softmax makes the loss warn. The
+    result is one value per list, reduced by Keras. Masked items change nothing; a list without
+    positives has loss 0 and gradient 0.
     """
+
+    # Whether the loss may be one of probabilities, so that a softmax is no mistake.
+    _takes_probabilities = False
 
     def __init__(
         self,
         *,
         label_format: str | None = None,
         max_positives: int | None = None,
+        class_weight: Mapping[int, float] | Sequence[float] | None = None,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
     ) -> None:
@@ -40,8 +54,12 @@ class RankingLoss(keras.losses.Loss):
                 floating dtype need `"ids"`.
             max_positives: the most positives that a list of relevance labels has, None for no
                 bound; 1 for one-hot labels. A bound saves time and memory, and one of at most 16 is
-                needed for second derivatives where n is above 16. A list that exceeds it raises in
-                eager mode and has a NaN loss in graph mode.
+                needed for second derivatives where n is above 16. A list that exceeds it raises, or
+                has a NaN loss where XLA compiles this.
+            class_weight: the weight, >= 0, of each of the n classes, or of some by their ids, the
+                others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the
+                mean of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for
+                one-hot labels and weighs by position. None means 1.
             reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
             name: name of the loss.
         """
@@ -54,6 +72,8 @@ class RankingLoss(keras.losses.Loss):
         )
         self.label_format = label_format
         self.max_positives = max_positives
+        self.class_weight = None if class_weight is None else _checked_class_weight(class_weight)
+        self._has_seen_scores = False
 
     @property
     def num_mined(self) -> int | None:
@@ -99,6 +119,7 @@ class RankingLoss(keras.losses.Loss):
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
+        self._look_at_scores(y_pred)
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         counted = labels.has_positive & ~labels.invalid
         losses = self._losses(labels, floor(labels.scores, labels.mask, counted))
@@ -106,8 +127,43 @@ class RankingLoss(keras.losses.Loss):
             raise ValueError(
                 f"`compute` must return the losses [batch]. Received: shape {losses.shape}."
             )
+        if self.class_weight is not None:
+            weights = self._weights_of_classes(labels.scores.shape[1])
+            losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
         nan = tf.constant(float("nan"), losses.dtype)
         return tf.where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
+
+    def _look_at_scores(self, scores):
+        """Warns once if scores are probabilities; in eager mode it is the first ones that tell."""
+        if self._has_seen_scores or self._takes_probabilities:
+            return
+        is_softmax = come_from_a_softmax(scores)
+        # A graph costs nothing; another may show more.
+        self._has_seen_scores = is_softmax or tf.executing_eagerly()
+        if is_softmax:
+            warnings.warn(
+                f"`y_pred` should hold scores, not probabilities. Received: the output of a "
+                f"softmax, from which `{self.name}` learns little. Leave the softmax away, and "
+                "apply it to predictions where probabilities are needed.",
+                stacklevel=2,
+            )
+
+    def _weights_of_classes(self, n):
+        """The weights of the n classes, an array."""
+        given = self.class_weight
+        if n is None or (
+            len(given) != n if isinstance(given, list) else max(given, default=0) >= n
+        ):
+            what = f"{len(given)} weights" if isinstance(given, list) else f"weights of {[*given]}"
+            raise ValueError(
+                "`class_weight` must hold a weight for each class that `y_pred` scores, or for ids "
+                f"of these. Received: {what} for {n} classes."
+            )
+        if isinstance(given, list):
+            return np.array(given)
+        weights = np.ones(n)
+        weights[list(given)] = list(given.values())
+        return weights
 
     def _prepared_compute(self):
         """`compute`, with what is the same in all its calls for a batch."""
@@ -146,3 +202,16 @@ class RankingLoss(keras.losses.Loss):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the loss that `get_config` describes."""
         return cls(**_config.deserialized(config))
+
+
+def _checked_class_weight(given):
+    """A list of weights, or a dict of those of some classes, as plain numbers."""
+    is_mapping = isinstance(given, Mapping)
+    weights = [*given.values()] if is_mapping else [*given]
+    weights = [_checks.non_negative_float("class_weight", weight) for weight in weights]
+    if not is_mapping:
+        return weights
+    # In a file the ids are strings.
+    ids = [int(class_id) if isinstance(class_id, str) else class_id for class_id in given]
+    ids = [_checks.non_negative_int("class_weight", class_id) for class_id in ids]
+    return dict(zip(ids, weights, strict=True))

@@ -39,7 +39,7 @@ class MetricLoss(LayerApart, RankingLoss):
                 `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
                 for the best. It takes the place of the sigmoid, whose temperature then counts for
                 nothing.
-            **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+            **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
         Raises:
             ValueError: if `temperature` is not > 0 or `ranker` is not callable.

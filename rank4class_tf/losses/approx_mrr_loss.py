@@ -19,7 +19,7 @@ class ApproxMRRLoss(MetricLoss):
         temperature: T > 0 of the sigmoid, as in `ApproxNDCGLoss`.
         ranker: what ranks the items in the sigmoid's place, such as a sorter of
             `rank4class_tf.layers`; see `MetricLoss`.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if `temperature` is not > 0.

@@ -27,7 +27,7 @@ class ApproxNDCGLoss(MetricLoss):
             increases from 0 at 0; registered with Keras, if the loss is to be saved.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
             of ranks >= 1 that decreases; registered like `gain`.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if `temperature` is not > 0.

@@ -30,7 +30,7 @@ class FenchelYoungLoss(RankingLoss):
             saved if it is of a class that Keras can serialize.
         k: number of items to select, >= 1.
         alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if an argument is out of range; in the call, if `k` exceeds the number of items.

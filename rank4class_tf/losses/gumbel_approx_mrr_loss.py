@@ -21,7 +21,7 @@ class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
         temperature: T > 0 of ApproxMRR's sigmoid.
         seed: integer >= 0. Losses with the same seed draw the same noise, call by call.
         ranker: what ranks the items in the sigmoid's place; see `MetricLoss`.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if a number is out of range.

@@ -24,7 +24,7 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
         ranker: what ranks the items in the sigmoid's place; see `MetricLoss`.
         gain: see `ApproxNDCGLoss`.
         discount: see `ApproxNDCGLoss`.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if a number is out of range.

@@ -24,7 +24,7 @@ class MeanSquaredLoss(RankingLoss):
     Args:
         positive_weight: k > 0.
         positive_target: M > 0.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if a number is not > 0.
@@ -34,6 +34,9 @@ class MeanSquaredLoss(RankingLoss):
         >>> float(loss([0], [[0.5, 1.0]]))  # ((0.5 - 1)^2 + 1) / 2
         0.625
     """
+
+    # On those it is the score of Brier.
+    _takes_probabilities = True
 
     @property
     def _searches_positives(self):

@@ -32,7 +32,7 @@ class OrderedWeightedLoss(OrderedLoss):
         rank_weights: $\theta$: `TopKWeights(k)`, `UniformWeights()`, `PowerLawWeights(exponent)`,
             `StaircaseWeights(steps)` or a list of numbers, 0 after its end. None means
             `TopKWeights(1)`.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if `kind`, `phi` or `rank_weights` is unknown.

@@ -15,15 +15,20 @@ class PairwiseLogisticLoss(RankingLoss):
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
 
+    Label smoothing takes a pair the other way round with the probability $\epsilon$: the loss f of
+    the difference $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see
+    the labels as they are.
+
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
         temperature: T > 0, one over the paper's $\sigma$.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        label_smoothing: $\epsilon$, in [0, 0.5).
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
-        ValueError: if `temperature` is not > 0.
+        ValueError: if `temperature` is not > 0, or `label_smoothing` not in [0, 0.5).
 
     Example:
         >>> loss = PairwiseLogisticLoss()
@@ -35,14 +40,19 @@ class PairwiseLogisticLoss(RankingLoss):
         self,
         temperature: float = 1.0,
         lambda_weights: ops.NDCGLambdaWeights | None = None,
+        label_smoothing: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
         self.lambda_weights = check_lambda_weights(lambda_weights)
+        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.pairwise_logistic_loss(
-            lists, temperature=self.temperature, lambda_weights=self.lambda_weights
+            lists,
+            temperature=self.temperature,
+            lambda_weights=self.lambda_weights,
+            label_smoothing=self.label_smoothing,
         )

@@ -28,7 +28,7 @@ class RankmaxLoss(RankingLoss):
         k: number of items to select, >= 1.
         margin: $\eta$ > 0.
         positive_reduction: `"sum"` over the positives, or their weighted `"mean"`.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if `k` is not a positive integer, `margin` is not > 0 or `positive_reduction`

@@ -16,14 +16,20 @@ class SoftmaxLoss(RankingLoss):
 
     $$\ell(s, y) = -\sum_i y_i \log \mathrm{softmax}(s / T)_i$$
 
-    Source: Rank4Class, section 4.1.
+    Label smoothing replaces y by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$, in the loss alone:
+    metrics still see the class of each example. Labels that mixup blends are relevance, such as 0.7
+    for one class and 0.3 for another, and the loss is then that mixture of the two classes' losses.
+
+    Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
+    for label smoothing.
 
     Args:
         temperature: T > 0, a number or a `TemperatureAnnealing`; 1 is plain softmax.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        label_smoothing: $\epsilon$, in [0, 1).
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
-        ValueError: if `temperature` is not > 0.
+        ValueError: if `temperature` is not > 0, or `label_smoothing` not in [0, 1).
 
     Example:
         >>> loss = SoftmaxLoss()
@@ -35,11 +41,17 @@ class SoftmaxLoss(RankingLoss):
     def _searches_positives(self):
         return False
 
-    def __init__(self, temperature: float | TemperatureAnnealing = 1.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        temperature: float | TemperatureAnnealing = 1.0,
+        label_smoothing: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if not isinstance(temperature, TemperatureAnnealing):
             temperature = _checks.positive_float("temperature", temperature)
         self.temperature = temperature
+        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 1)
 
     @property
     def probabilities(self) -> Probabilities:
@@ -54,4 +66,6 @@ class SoftmaxLoss(RankingLoss):
         temperature = self.temperature
         if isinstance(temperature, TemperatureAnnealing):
             temperature = tf.cast(temperature.value, lists.dtype)
-        return ops.softmax_loss(lists, temperature=temperature)
+        return ops.softmax_loss(
+            lists, temperature=temperature, label_smoothing=self.label_smoothing
+        )

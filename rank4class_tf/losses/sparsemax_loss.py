@@ -20,7 +20,7 @@ class SparsemaxLoss(RankingLoss):
     Source: Martins & Astudillo 2016, "From Softmax to Sparsemax"; Rankmax, section 3.3.
 
     Args:
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = SparsemaxLoss()

@@ -42,7 +42,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
             over the k mined negatives, and a binary loss weighs them as much as the positive.
         seed: integer >= 0. Losses with the same seed draw the same samples, call by call.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if an argument is out of range, or more weights lead than items are sampled.

@@ -20,7 +20,7 @@ class UniqueSoftmaxLoss(RankingLoss):
 
     Args:
         temperature: T > 0.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if `temperature` is not > 0.

@@ -31,7 +31,7 @@ class WARPLoss(RandomRankingLoss):
         num_trials: the most draws for a list, or None for the exact rank. Where none of the draws,
             or of the first N, violates a positive, that has no loss.
         seed: integer >= 0, of the draws. Losses with the same seed draw the same, call by call.
-        **kwargs: `label_format`, `max_positives`, `reduction`, `name`: see `RankingLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -57,8 +57,8 @@ class ExtremeClassifier(keras.Model):
     `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1: then each step draws one of the P.
 
     Raises:
-        ValueError: if a number is out of range, if the loss weighs more than B negatives, or if a
-            metric has no cutoff.
+        ValueError: if a number is out of range, or if the loss weighs more than B negatives. From
+            `compile`, if the loss or a metric is not of this package, or a metric has no cutoff.
 
     Example:
         >>> model = ExtremeClassifier(
@@ -99,6 +99,30 @@ class ExtremeClassifier(keras.Model):
     def classes(self) -> Classes:
         """The layer of classes."""
         return self.scores.classes
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
+        """Configures the model for training, as Keras does.
+
+        Args:
+            optimizer: one of `rank4class_tf.optimizers`.
+            loss: a loss of `rank4class_tf.losses` without `class_weight`.
+            **kwargs: Keras's own. `metrics` and `weighted_metrics` hold metrics of
+                `rank4class_tf.metrics` with a cutoff.
+
+        Raises:
+            ValueError: if the loss or a metric is another: Keras's would read places in the sample
+                for classes.
+        """
+        _check_loss(loss)
+        for name in ("metrics", "weighted_metrics"):
+            _check_metrics(name, kwargs.get(name))
+        super().compile(optimizer, loss, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a model that is loaded, as Keras does where `compile` is its own."""
+        self.compile(**keras.utils.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         """Maps features to encodings `[batch, embedding_dim]`."""
@@ -220,9 +244,6 @@ class ExtremeClassifier(keras.Model):
         metrics = _keras.compiled_metrics(self, y, y_pred)
         if not self._ranks_all_classes or not metrics:
             return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
-        for metric in metrics:
-            if not isinstance(metric, RankingMetric):
-                raise ValueError(f"Metrics must be of this package. Received: {metric!r}.")
         labels, scores = self._shortlist(y_pred, y, metrics)
         # Shapes need not tell: there are no other labels here.
         formats = [metric.label_format for metric in metrics]
@@ -272,9 +293,7 @@ class ExtremeClassifier(keras.Model):
         A list has the classes of the example and then the highest others. It has enough others to
         tell the ranks up to the highest cutoff, and some to tell ties there.
         """
-        cutoffs = [k for metric in metrics for k in tf.nest.flatten(getattr(metric, "k", None))]
-        if None in cutoffs:
-            raise ValueError("Metrics must have a cutoff `k`. Received: k=None.")
+        cutoffs = [k for metric in metrics for k in tf.nest.flatten(metric.k)]
         positives, invalid = _labels.padded_ids(class_ids, self.classes.num_classes)
         positives = _labels.distinct_ids(positives)
         width, num_classes = positives.shape[1], self.classes.num_classes
@@ -297,6 +316,38 @@ class ExtremeClassifier(keras.Model):
         labels = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
         # Ids that are none make the metrics NaN.
         return tf.where(invalid[:, tf.newaxis], -2, labels), scores
+
+
+def _check_loss(loss):
+    """Raises unless a loss is of this package and reads nothing from the place of a class."""
+    if loss is None:
+        return
+    if not isinstance(loss, RankingLoss):
+        raise ValueError(
+            "`loss` must be a loss of rank4class_tf.losses, such as `SoftmaxLoss()`: the model "
+            "scores a sample of the classes, in places that no other loss knows. "
+            f"Received: {loss!r}."
+        )
+    if loss.class_weight is not None:
+        raise ValueError(
+            "`loss` must have no `class_weight`, since the model scores a sample of the classes: "
+            f"give each example its `sample_weight`. Received: {loss.class_weight}."
+        )
+
+
+def _check_metrics(argument, metrics):
+    """Raises unless all metrics are of this package and have cutoffs."""
+    for metric in tf.nest.flatten(metrics):
+        if metric is not None and not isinstance(metric, RankingMetric):
+            raise ValueError(
+                f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
+                "`PrecisionAtK(1)`: no other knows the classes that are ranked. "
+                f"Received: {metric!r}."
+            )
+        if metric is not None and None in tf.nest.flatten(getattr(metric, "k", None)):
+            raise ValueError(
+                f"`{argument}` must hold metrics with a cutoff `k`. Received: {metric.name!r}."
+            )
 
 
 def _are_of_all_classes(labels, num_classes):

@@ -236,7 +236,7 @@ def test_nan_stays_nan_in_its_list(case, scores, relevance, run_eagerly):
 
 @pytest.mark.base(REPRESENTATIVES)
 @pytest.mark.parametrize("bad", [N, N + 100, -2, 0.5, 2**40])
-def test_ids_outside_raise_or_are_nan(case, scores, bad):
+def test_ids_outside_raise_or_are_nan(case, scores, bad, as_for_xla):
     ids = np.array([2, bad, 6, 3])
     loss = case.make(reduction="none")
     with pytest.raises(ValueError, match=r"`y_true` must hold class ids in \[0, 7\)"):
@@ -247,7 +247,7 @@ def test_ids_outside_raise_or_are_nan(case, scores, bad):
 
 @pytest.mark.base(REPRESENTATIVES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_relevance_must_be_finite(case, scores, relevance, bad):
+def test_relevance_must_be_finite(case, scores, relevance, bad, as_for_xla):
     relevance[1, 2] = bad
     loss = case.make(reduction="none")
     with pytest.raises(ValueError, match="finite relevance"):
@@ -257,7 +257,7 @@ def test_relevance_must_be_finite(case, scores, relevance, bad):
 
 
 @pytest.mark.base(REPRESENTATIVES)
-def test_max_positives_is_checked(case, scores):
+def test_max_positives_is_checked(case, scores, as_for_xla):
     labels = np.zeros((BATCH, N), np.float32)
     labels[:, 0] = 1
     labels[1] = 1

@@ -254,7 +254,7 @@ def test_batches_reset_and_merge(case, scores, relevance):
 
 
 @pytest.mark.base(REPRESENTATIVES)
-def test_bad_labels_raise_or_are_nan(case, scores, relevance):
+def test_bad_labels_raise_or_are_nan(case, scores, relevance, as_for_xla):
     ids = np.array([2, N, 5, 3])
     with pytest.raises(ValueError, match="`y_true` must hold class ids"):
         case.make().update_state(ids, scores)

@@ -145,7 +145,10 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
     lowered = head(inputs, class_ids=ids, training=True)
     np.testing.assert_allclose(lowered, expected, rtol=1e-6)
     np.testing.assert_array_equal(head(inputs, class_ids=ids, training=False), plain)
-    scores = tf.function(head)(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 5\).* \[5\]"):
+        tf.function(head)(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
+    compiled = tf.function(head, jit_compile=True)
+    scores = compiled(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
     assert np.isnan(scores[0]).all() and np.isfinite(scores[1:]).all()
 
 

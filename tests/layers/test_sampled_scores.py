@@ -174,7 +174,10 @@ def test_class_ids_that_do_not_exist():
     for wrong in (NUM_CLASSES, -2):
         with pytest.raises(ValueError, match=r"class ids in \[0, 30\)"):
             layer(ENCODING, class_ids=[wrong])
-        scores = tf.function(layer)(tf.ones([2, 1]), class_ids=tf.constant([wrong, 1]))
+        arguments = {"inputs": tf.ones([2, 1]), "class_ids": tf.constant([wrong, 1])}
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 30\)"):
+            tf.function(lambda x: layer(**x))(arguments)
+        scores = tf.function(lambda x: layer(**x), jit_compile=True)(arguments)
         assert np.isnan(scores[0]).all() and not np.isnan(scores[1]).any()
 
 

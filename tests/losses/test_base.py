@@ -113,8 +113,11 @@ def test_relevance_above_what_a_gain_can_hold(rng):
     ):
         value = loss(labels, scores)
         np.testing.assert_allclose(value, loss(small, scores), rtol=1e-5)
+    loss = r4c.losses.UniqueSoftmaxLoss()
     with pytest.raises(ValueError, match="`relevance` must have a gain"):
-        r4c.losses.UniqueSoftmaxLoss()(labels, scores)
+        loss(labels, scores)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`relevance` must have a gain"):
+        tf.function(loss)(labels, scores)
 
 
 def test_alpha_keeps_its_digits():
@@ -139,8 +142,10 @@ def test_one_hot_labels_of_another_width_raise(labels, rng):
     with pytest.raises(ValueError, match="Received: bool"):
         r4c.losses.SoftmaxLoss(label_format="ids")(np.eye(4, dtype=bool), scores)
     if labels.dtype == np.int32:
-        graph = tf.function(r4c.losses.SoftmaxLoss())
-        assert np.isnan(graph(labels, scores))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="zeros and ones is neither"):
+            tf.function(r4c.losses.SoftmaxLoss())(labels, scores)
+        compiled = tf.function(r4c.losses.SoftmaxLoss(), jit_compile=True)
+        assert np.isnan(compiled(labels, scores))
 
 
 @pytest.mark.parametrize(

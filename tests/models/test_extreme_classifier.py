@@ -465,14 +465,17 @@ def test_loss_scaling_around_a_rowwise_optimizer_does_not_warn(data):
     model.fit(*data, verbose=0)
 
 
-def test_bad_class_ids_show_as_nan(data):
-    model = make()
-    model.compile(
-        optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metrics.PrecisionAtK(1)]
-    )
+def test_bad_class_ids_raise(data):
     bad = np.arange(16)
     bad[5] = NUM_CLASSES
-    assert np.isnan(model.evaluate(data[0], bad, verbose=0)).all()
+    for use in ("fit", "evaluate"):
+        model = make()
+        model.compile(
+            optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metrics.PrecisionAtK(1)]
+        )
+        message = rf"class ids in \[0, {NUM_CLASSES}\).* \[{NUM_CLASSES}\]"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            getattr(model, use)(data[0], bad, verbose=0)
 
 
 @pytest.mark.parametrize("wrong", [np.eye(NUM_CLASSES, dtype=int)[:16], np.eye(16)])
@@ -514,12 +517,40 @@ def test_other_optimizers_warn(data):
         model.fit(*data, verbose=0)
 
 
-def test_metrics_need_a_cutoff(data):
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_metrics_of_others_and_without_cutoff_are_refused(argument):
     model = make()
-    for metric, message in [(metrics.NDCG(), "cutoff"), (keras.metrics.Mean(), "this package")]:
-        model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metric])
-        with pytest.raises(ValueError, match=message):
-            model.evaluate(*data, verbose=0)
+    for metric in ("accuracy", keras.metrics.Mean(), keras.metrics.SparseCategoricalAccuracy()):
+        for given in ([metric], {"output": metric}, [[metrics.PrecisionAtK(1), metric]]):
+            with pytest.raises(
+                ValueError, match=f"`{argument}` must hold metrics of rank4class_tf"
+            ):
+                model.compile(optimizers.RowwiseSGD(0.1), top_k_mining(1), **{argument: given})
+    for metric in (metrics.NDCG(), metrics.NDCG([1, None]), metrics.MeanRank()):
+        with pytest.raises(ValueError, match=f"`{argument}` must hold metrics with a cutoff"):
+            model.compile(optimizers.RowwiseSGD(0.1), top_k_mining(1), **{argument: [metric]})
+    model.compile(optimizers.RowwiseSGD(0.1), metrics=[metrics.NDCG([1, 3]), metrics.MRR(5)])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        keras.losses.CategoricalCrossentropy(),
+        lambda y_true, y_pred: y_pred[:, 0],
+        losses.MeanAveragePrecisionLoss(layers.SigmoidSorter(0.1)),
+    ],
+)
+def test_losses_of_others_are_refused(loss):
+    with pytest.raises(ValueError, match=r"`loss` must be a loss of rank4class_tf.losses"):
+        make().compile(optimizers.RowwiseSGD(0.1), loss=loss)
+
+
+def test_weights_of_classes_are_refused():
+    """The loss sees places in a sample."""
+    with pytest.raises(ValueError, match=r"`loss` must have no `class_weight`.* \{0: 2.0\}"):
+        make().compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss(class_weight={0: 2.0}))
 
 
 def test_schedule_needs_a_start():

@@ -22,6 +22,7 @@ def pairwise_logistic_loss(
     *,
     temperature: float = 1.0,
     lambda_weights: NDCGLambdaWeights | None = None,
+    label_smoothing: float = 0.0,
 ) -> tf.Tensor:
     r"""Pairwise logistic loss, PairLog.
 
@@ -36,6 +37,7 @@ def pairwise_logistic_loss(
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         temperature: > 0.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
+        label_smoothing: in [0, 0.5), how much of its loss a pair has the other way round.
 
     Returns:
         `[batch]`, >= 0.
@@ -49,7 +51,7 @@ def pairwise_logistic_loss(
     def pair_loss(difference):
         return _softplus(difference / temperature)
 
-    return _sum_over_pairs(lists, pair_loss, np.log(2.0), lambda_weights)
+    return _sum_over_pairs(lists, pair_loss, np.log(2.0), lambda_weights, label_smoothing)
 
 
 def pairwise_hinge_loss(
@@ -60,13 +62,14 @@ def pairwise_hinge_loss(
     *,
     margin: float = 1.0,
     lambda_weights: NDCGLambdaWeights | None = None,
+    label_smoothing: float = 0.0,
 ) -> tf.Tensor:
     r"""Pairwise hinge loss.
 
     $$\sum_{i,j} 1(y_i > y_j) \, w_{ij} \max(0, \eta - (s_i - s_j))$$
 
-    With many positives and without weights it comes from one sort and prefix sums, O(n log n) for
-    each distinct label above 0.
+    With many positives, no weights and no label smoothing it comes from one sort and prefix sums,
+    O(n log n) for each distinct label above 0.
 
     Source: Joachims 2002, "Optimizing search engines using clickthrough data".
 
@@ -77,6 +80,7 @@ def pairwise_hinge_loss(
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         margin: $\eta$ > 0.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
+        label_smoothing: in [0, 0.5), how much of its loss a pair has the other way round.
 
     Returns:
         `[batch]`, >= 0.
@@ -91,8 +95,9 @@ def pairwise_hinge_loss(
         return violation(difference, margin)
 
     width = lists.num_columns
-    if lambda_weights is not None or (width is not None and width <= _MANY_POSITIVES):
-        return _sum_over_pairs(lists, pair_loss, margin, lambda_weights)
+    few = width is not None and width <= _MANY_POSITIVES
+    if few or lambda_weights is not None or label_smoothing:
+        return _sum_over_pairs(lists, pair_loss, margin, lambda_weights, label_smoothing)
 
     def by_pairs(lists, *tensors):
         return value_and_gradients(
@@ -109,8 +114,16 @@ def pairwise_hinge_loss(
     return lists.with_ready_gradients(by_the_faster)
 
 
-def _sum_over_pairs(lists, pair_loss, own_loss, lambda_weights):
+def _sum_over_pairs(lists, one_way, own_loss, lambda_weights, label_smoothing=0.0):
     """`sum w_ij f(s_j - s_i)` over the pairs with `y_i > y_j`; `own_loss` is `f(0)`."""
+    vanishes = not label_smoothing
+
+    def pair_loss(difference):
+        if vanishes:
+            return one_way(difference)
+        loss, other = one_way(difference), one_way(-difference)
+        return (1 - label_smoothing) * loss + label_smoothing * other
+
     if lambda_weights is not None:
         weights = lambda_weights(lists)
         losses = lists.sum_over_items(
@@ -119,9 +132,9 @@ def _sum_over_pairs(lists, pair_loss, own_loss, lambda_weights):
             ),
             [lists.item_relevance(), weights.item_gains, weights.item_ranks],
             [lists.relevance, weights.positive_gains, weights.positive_ranks],
-            vanishes=True,
+            vanishes=vanishes,
         )
-    elif lists.num_columns == 1:
+    elif lists.num_columns == 1 and vanishes:
         # With a single positive every item but itself is less relevant.
         losses = lists.sum_over_differences(pair_loss) - own_loss
     else:
@@ -129,7 +142,7 @@ def _sum_over_pairs(lists, pair_loss, own_loss, lambda_weights):
             lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
             [lists.item_relevance()],
             [lists.relevance],
-            vanishes=True,
+            vanishes=vanishes,
         )
     return lists.sum_of_positives(losses)
 

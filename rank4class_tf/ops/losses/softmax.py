@@ -5,6 +5,7 @@ import tensorflow as tf
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._lists.pairs import FEW
 from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.metrics.ndcg import exponential_gain
@@ -17,12 +18,14 @@ def softmax_loss(
     mask: TensorLike | None = None,
     *,
     temperature: TensorLike = 1.0,
+    label_smoothing: float = 0.0,
 ) -> tf.Tensor:
     r"""Softmax cross-entropy.
 
-    $$-\sum_i y_i \log \mathrm{softmax}(s / T)_i$$
+    $$-\sum_i \left((1 - \epsilon) y_i + \epsilon \frac{\sum_j y_j}{n}\right)
+    \log \mathrm{softmax}(s / T)_i$$
 
-    Source: Rank4Class, section 4.1.
+    Source: Rank4Class, section 4.1; Szegedy et al. 2016 for label smoothing.
 
     Args:
         scores: `[batch, n]`, or `Lists`, which need no labels; -inf masks an item.
@@ -30,6 +33,8 @@ def softmax_loss(
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         temperature: > 0.
+        label_smoothing: $\epsilon$ in [0, 1), the share of each label that is spread evenly over
+            the n items that are not masked.
 
     Returns:
         `[batch]`, >= 0.
@@ -40,7 +45,11 @@ def softmax_loss(
     """
     lists = as_lists(scores, class_ids, relevance, mask).from_top()
     log_total = lists.log_sum_exp(temperature)[:, tf.newaxis]
-    losses = log_total - lists.positive_scores / temperature
+    scores = lists.positive_scores
+    if label_smoothing:
+        mean = lists.sum(tf.identity) / tf.maximum(lists.num_items, 1)
+        scores = (1 - label_smoothing) * scores + label_smoothing * mean[:, tf.newaxis]
+    losses = log_total - scores / temperature
     return lists.sum_of_positives(lists.relevance * losses)
 
 
@@ -68,11 +77,11 @@ def unique_softmax_loss(
         temperature: > 0.
 
     Returns:
-        `[batch]`, >= 0. Infinite or NaN where the gain of a label is too large for the dtype: from
-        128 on in float32.
+        `[batch]`, >= 0.
 
     Raises:
-        ValueError: in eager mode, if a gain is too large for the dtype.
+        ValueError: if a gain is too large for the dtype: that of a label of 128 in float32. Where
+            XLA compiles this, the loss is infinite or NaN.
 
     Example:
         >>> unique_softmax_loss([[0.0, 0.0, 0.0]], [[0, 1]]).numpy()  # 2 log(2)
@@ -80,11 +89,8 @@ def unique_softmax_loss(
     """
     lists = as_lists(scores, class_ids, relevance, mask)
     gains = exponential_gain(lists.relevance)
-    if tf.executing_eagerly() and not bool(tf.reduce_all(tf.math.is_finite(gains))):
-        raise ValueError(
-            f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds. "
-            f"Received: {float(tf.reduce_max(lists.relevance))}."
-        )
+    rule = f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds"
+    check(~tf.math.is_finite(gains), lists.relevance, rule)
     losses = tf.nn.softplus(_log_total(lists, temperature, with_ties=False))
     return lists.sum_of_positives(gains * losses)
 

@@ -1,0 +1,278 @@
+"""Mistakes of a first day, which must not pass in silence."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+NUM_CLASSES = 10
+
+
+def small_model(**compiled):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(NUM_CLASSES)])
+    model.compile("sgd", **compiled)
+    return model
+
+
+@pytest.fixture
+def features(rng):
+    return rng.normal(size=(8, 4)).astype(np.float32)
+
+
+@pytest.fixture
+def ids():
+    return np.array([0, 1, 2, 3, 10, 1, 2, 3])  # Ids from 1 on, of ten classes.
+
+
+def padded(ids):
+    return np.stack([ids, np.full(len(ids), -1)], axis=1)
+
+
+def ragged(ids):
+    return tf.RaggedTensor.from_row_lengths(ids, np.ones(len(ids), int))
+
+
+@pytest.mark.parametrize("form", [np.asarray, padded, ragged])
+def test_ids_outside_raise_in_fit(features, ids, form):
+    model = small_model(loss=r4c.losses.RankmaxLoss())
+    dataset = tf.data.Dataset.from_tensors((features, form(ids)))
+    message = r"`y_true` must hold class ids in \[0, 10\), or -1 for padding. Received:\] \[10\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        model.fit(dataset, verbose=0, shuffle=False)
+
+
+def test_ids_outside_raise_in_evaluate(features, ids):
+    model = small_model(loss="mse", metrics=[r4c.metrics.MRR()])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 10\).* \[10\]"):
+        model.evaluate(features, ids, verbose=0)
+
+
+def test_relevance_that_is_wrong_raises_in_fit(features):
+    labels = np.ones((8, NUM_CLASSES), np.float32)
+    model = small_model(loss=r4c.losses.SoftmaxLoss(max_positives=2))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"max_positives=2 .* \[10 10"):
+        model.fit(features, labels, verbose=0)
+    labels[3, 4] = np.nan
+    model = small_model(loss=r4c.losses.SoftmaxLoss())
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"finite relevance.* \[nan\]"):
+        model.fit(features, labels, verbose=0)
+
+
+def test_ids_outside_raise_under_a_strategy(features, ids, two_devices):
+    with two_devices.scope():
+        model = small_model(loss=r4c.losses.RankmaxLoss())
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 10\).* \[10\]"):
+        model.fit(features, ids, verbose=0)
+
+
+def test_ids_outside_are_nan_where_nothing_can_raise(features, ids):
+    model = small_model(loss=r4c.losses.RankmaxLoss(), jit_compile=True)
+    assert np.isnan(model.fit(features, ids, verbose=0).history["loss"]).all()
+
+
+@pytest.mark.once
+def test_ids_outside_raise_in_loops_and_branches(ids, rng):
+    scores, loss = rng.normal(size=(8, 10)).astype(np.float32), r4c.losses.SoftmaxLoss()
+
+    @tf.function
+    def loop(ids, steps):
+        total = tf.constant(0.0)
+        for _ in tf.range(steps):
+            total += loss(ids, scores)
+        return total
+
+    @tf.function
+    def branch(ids, counts):
+        return loss(ids, scores) if counts else tf.constant(0.0)
+
+    for function, taken, other in ((loop, 2, 0), (branch, True, False)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must hold class ids"):
+            function(tf.constant(ids), tf.constant(taken))
+        assert function(tf.constant(ids), tf.constant(other)) == 0
+
+
+@pytest.mark.once
+def test_graphs_within_a_compiled_one_do_not_raise(ids, rng):
+    scores = rng.normal(size=(8, 10)).astype(np.float32)
+    inner = tf.function(r4c.losses.SoftmaxLoss())
+    inner(ids % 10, scores)  # Traced before, for a graph that is not compiled.
+
+    @tf.function(jit_compile=True)
+    def loop(ids):
+        total = tf.constant(0.0)
+        for _ in tf.range(2):
+            total += inner(ids, scores)
+        return total
+
+    assert np.isnan(loop(tf.constant(ids)))
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_ids_that_half_precision_does_not_hold_raise(dtype, rng):
+    """2,049 is 2,048 in float16."""
+    scores = rng.normal(size=(2, 3000)).astype(np.float32)
+    for make in (r4c.losses.SoftmaxLoss, r4c.metrics.MRR):
+        with pytest.raises(ValueError, match=f"integer dtype .* Received: {dtype.name}"):
+            make()(tf.cast([1, 2049], dtype), scores)
+    signature = [tf.TensorSpec([None], dtype), tf.TensorSpec([None, None])]
+    loss = tf.function(r4c.losses.SoftmaxLoss(), input_signature=signature)
+    exact = tf.cast([1, 255], dtype)
+    np.testing.assert_allclose(loss(exact, scores), r4c.losses.SoftmaxLoss()([1, 255], scores))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="class ids"):
+        loss(tf.cast([1, 2049], dtype), scores)
+
+
+def test_floating_ids_of_many_classes_in_mixed_precision(rng):
+    """Keras 2 casts floating labels to the dtype of the scores."""
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3000)])
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    # Only the right class scores high; another would have a loss of 20.
+    model.layers[-1].set_weights([np.zeros((4, 3000)), 20.0 * np.eye(3000)[2049]])
+    model.compile("sgd", loss=r4c.losses.SoftmaxLoss())
+    features, ids = np.ones((2, 4), np.float32), np.array([2049, 2049])
+    assert model.evaluate(features, ids, verbose=0) < 1e-3
+    model.compile("sgd", loss=r4c.losses.SoftmaxLoss())
+    if r4c._keras.KERAS_3:
+        assert model.evaluate(features, ids.astype(np.float32), verbose=0) < 1e-3
+    else:
+        with pytest.raises(ValueError, match="must hold class ids of an integer dtype"):
+            model.evaluate(features, ids.astype(np.float32), verbose=0)
+
+
+def softmax_models():
+    """Last layers that leave a softmax, and one that does not."""
+    dense, layers = keras.layers.Dense, keras.layers
+    return {
+        "argument": [dense(NUM_CLASSES, activation="softmax")],
+        "layer": [dense(NUM_CLASSES), layers.Softmax()],
+        "activation": [dense(NUM_CLASSES), layers.Activation("softmax", dtype="float32")],
+        "identity": [dense(NUM_CLASSES, activation="softmax"), layers.Dropout(0.5)],
+    }
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("name", softmax_models())
+def test_a_softmax_at_the_end_warns_once(name, run_eagerly, features, ids):
+    if name == "identity" and run_eagerly:
+        pytest.skip("rows of a dropout do not sum to 1")
+    model = keras.Sequential([keras.layers.Input((4,)), *softmax_models()[name]])
+    model.compile("sgd", loss=r4c.losses.RankmaxLoss(), run_eagerly=run_eagerly)
+    with pytest.warns(UserWarning, match="`y_pred` should hold scores, not probabilities") as seen:
+        if name == "identity":  # In evaluation it is none.
+            model.evaluate(features, ids % NUM_CLASSES, verbose=0)
+        else:
+            model.fit(features, ids % NUM_CLASSES, epochs=2, batch_size=4, verbose=0)
+            model.evaluate(features, ids % NUM_CLASSES, verbose=0)
+    assert len([w for w in seen if "probabilities" in str(w.message)]) == 1
+
+
+def test_a_softmax_warns_under_a_strategy(features, ids, two_devices):
+    with two_devices.scope():
+        model = keras.Sequential([keras.layers.Input((4,)), *softmax_models()["argument"]])
+        model.compile("sgd", loss=r4c.losses.SoftmaxLoss())
+    with pytest.warns(UserWarning, match="not probabilities"):
+        model.fit(features, ids % NUM_CLASSES, verbose=0)
+
+
+@pytest.mark.once
+def test_what_is_no_softmax_does_not_warn(rng):
+    """Warnings are errors in these tests."""
+    scores = rng.normal(size=(4, NUM_CLASSES)).astype(np.float32)
+    ids = [1, 2, 3, 4]
+    probabilities = tf.nn.softmax(scores)
+    for x in (scores, np.eye(NUM_CLASSES)[:4], np.abs(scores), np.ones([4, 1]), scores[:0]):
+        r4c.losses.SoftmaxLoss(label_format="ids")(ids[: len(x)] if x.shape[1] > 1 else [0] * 4, x)
+    # Its temperature is 1, but they are scores.
+    tf.function(lambda x: r4c.losses.RankmaxLoss()(ids, tf.nn.log_softmax(x)))(scores)
+    tf.function(lambda x: r4c.losses.RankmaxLoss()(ids, 10 * tf.nn.softmax(x)))(scores)
+    # The score of Brier, and a metric, take probabilities.
+    r4c.losses.MeanSquaredLoss()(ids, probabilities)
+    r4c.metrics.NDCG()(ids, probabilities)
+    loss = r4c.losses.SoftmaxLoss()
+    with pytest.warns(UserWarning, match="not probabilities"):
+        loss(ids, tf.cast(probabilities, tf.bfloat16))
+    loss(ids, probabilities)  # Not twice.
+
+
+@pytest.mark.parametrize("form", ["ids", "column", "padded", "ragged", "relevance"])
+def test_class_weight_weighs_classes(form, features):
+    """Not positions, as Keras's does for padded ids."""
+    ids = np.array([[1, 3], [0, -1], [-1, 3], [2, 9], [4, -1], [-1, -1], [9, -1], [3, -1]])
+    if form in ("ids", "column"):
+        ids = ids.max(axis=1, keepdims=True)
+    weights = {3: 2.0, 9: 0.0, 0: 0.5}
+    of_class = np.array([weights.get(c, 1.0) for c in range(NUM_CLASSES)] + [0.0])
+    counts = np.sum(ids >= 0, axis=1)
+    expected = of_class[ids].sum(axis=1) / np.maximum(counts, 1)
+    labels: dict = {
+        "ids": ids[:, 0],
+        "column": ids,
+        "padded": ids,
+        "ragged": tf.ragged.boolean_mask(ids, ids >= 0),
+        "relevance": np.eye(NUM_CLASSES + 1)[ids].sum(axis=1)[:, :-1].astype(np.float32),
+    }
+    scores = np.random.default_rng(1).normal(size=(8, NUM_CLASSES)).astype(np.float32)
+    plain = r4c.losses.RankmaxLoss(reduction="none")(labels[form], scores)
+    for given in (weights, of_class[:-1], list(of_class[:-1])):
+        loss = r4c.losses.RankmaxLoss(class_weight=given, reduction="none")
+        np.testing.assert_allclose(loss(labels[form], scores), expected * plain, rtol=1e-6)
+    # The mean over the examples, not over their weights: as Keras's.
+    loss = r4c.losses.RankmaxLoss(class_weight=weights)
+    np.testing.assert_allclose(
+        tf.function(loss)(labels[form], scores), np.mean(expected * plain), rtol=1e-6
+    )
+
+
+def test_class_weight_is_that_of_keras_for_ids(features, rng):
+    ids, weights = rng.integers(0, NUM_CLASSES, 8), {0: 3.0, 1: 0.5, 4: 2.0, 7: 0.0}
+    every = {c: weights.get(c, 1.0) for c in range(NUM_CLASSES)}
+    histories = []
+    for of_loss, of_fit in ((None, every), (weights, None)):
+        keras.utils.set_random_seed(1)
+        model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=of_loss))
+        history = model.fit(features, ids, epochs=3, class_weight=of_fit, verbose=0)
+        histories.append(history.history["loss"])
+    np.testing.assert_allclose(*histories, rtol=1e-5)
+
+
+def test_class_weight_of_relevance_is_weighted_by_it():
+    loss = r4c.losses.SoftmaxLoss(class_weight=[1.0, 5.0, 2.0], reduction="none")
+    labels, scores = np.float32([[1, 3, 0], [-1, 0, 2]]), np.zeros((2, 3), np.float32)
+    plain = r4c.losses.SoftmaxLoss(reduction="none")(labels, scores)
+    expected = [(1 * 1 + 3 * 5) / 4, 2]
+    np.testing.assert_allclose(loss(labels, scores), expected * plain, rtol=1e-6)
+    # Both weights count.
+    np.testing.assert_allclose(
+        loss(labels, scores, sample_weight=[2.0, 3.0]), expected * plain * [2, 3], rtol=1e-6
+    )
+
+
+def test_class_weight_is_checked_and_saved(tmp_path, features):
+    for wrong in ({0: -1.0}, {-1: 1.0}, [1.0, np.nan], {0.5: 1.0}, {0: "2"}):
+        with pytest.raises(ValueError, match="`class_weight` must be"):
+            r4c.losses.SoftmaxLoss(class_weight=wrong)
+    for wrong in ([1.0] * 9, {10: 2.0}):
+        with pytest.raises(ValueError, match=r"`class_weight` must hold .* for 10 classes"):
+            small_model(loss=r4c.losses.SoftmaxLoss(class_weight=wrong)).fit(
+                features, np.zeros(8, int), verbose=0
+            )
+    for given in ({2: 3.0}, [1.0] * NUM_CLASSES):
+        model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=given))
+        model.save(tmp_path / "m.keras")
+        assert keras.models.load_model(tmp_path / "m.keras").loss.class_weight == given
+
+
+@pytest.mark.once
+def test_mixed_up_labels_are_relevance(rng):
+    """The loss of a mixture of labels is the mixture of the losses."""
+    scores = rng.normal(size=(6, 5)).astype(np.float32)
+    one, other, share = rng.integers(0, 5, 6), rng.integers(0, 5, 6), rng.random(6)
+    labels = share[:, None] * np.eye(5)[one] + (1 - share)[:, None] * np.eye(5)[other]
+    loss = r4c.losses.SoftmaxLoss(reduction="none")
+    expected = share * loss(one, scores) + (1 - share) * loss(other, scores)
+    np.testing.assert_allclose(loss(labels, scores), expected, rtol=1e-5)
