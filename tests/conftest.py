@@ -30,6 +30,7 @@ if SECOND_RUN:
         "encoders/test_encoders.py",
         "examples/test_pretrained.py",
         "ops",
+        "scripts/test_benchmark_first_step.py",
         "scripts/test_benchmark_heads.py",
         "scripts/test_benchmark_losses.py",
         "scripts/test_benchmark_scale.py",

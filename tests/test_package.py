@@ -57,3 +57,4 @@ def test_names_of_the_bridge_are_listed_where_they_work():
     assert "load" in dir(r4c.tfr)
     for name in set(r4c.tfr.__all__) - {"load"}:
         assert (name in dir(r4c.tfr)) == usable
+    assert set(dir(r4c.tfr)) <= set(r4c.tfr.__all__)  # No module that it imports.

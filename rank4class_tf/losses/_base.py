@@ -21,7 +21,7 @@ from rank4class_tf._lists.lists import Lists, floor, of_columns
 from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses._probabilities import come_from_a_softmax
+from rank4class_tf.losses._probabilities import function_behind
 
 
 class RankingLoss(keras.losses.Loss):
@@ -29,12 +29,12 @@ class RankingLoss(keras.losses.Loss):
 
     **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
     ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred`
-    are `[batch, n]`, not probabilities: a model that ends in a softmax makes the loss warn. The
-    result is one value per list, reduced by Keras. Masked items change nothing; a list without
-    positives has loss 0 and gradient 0.
+    are `[batch, n]`, not probabilities: a model that ends in a softmax or a sigmoid makes the loss
+    warn. The result is one value per list, reduced by Keras. Masked items change nothing; a list
+    without positives has loss 0 and gradient 0.
     """
 
-    # Whether the loss may be one of probabilities, so that a softmax is no mistake.
+    # Whether the loss may be one of probabilities, so that these are no mistake.
     _takes_probabilities = False
 
     def __init__(
@@ -128,7 +128,7 @@ class RankingLoss(keras.losses.Loss):
                 f"`compute` must return the losses [batch]. Received: shape {losses.shape}."
             )
         if self.class_weight is not None:
-            weights = self._weights_of_classes(labels.scores.shape[1])
+            weights = _weights_of_classes(self.class_weight, labels.scores.shape[1])
             losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
         nan = tf.constant(float("nan"), losses.dtype)
         return tf.where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
@@ -137,33 +137,16 @@ class RankingLoss(keras.losses.Loss):
         """Warns once if scores are probabilities; in eager mode it is the first ones that tell."""
         if self._has_seen_scores or self._takes_probabilities:
             return
-        is_softmax = come_from_a_softmax(scores)
+        function = function_behind(scores)
         # A graph costs nothing; another may show more.
-        self._has_seen_scores = is_softmax or tf.executing_eagerly()
-        if is_softmax:
+        self._has_seen_scores = function is not None or tf.executing_eagerly()
+        if function is not None:
             warnings.warn(
-                f"`y_pred` should hold scores, not probabilities. Received: the output of a "
-                f"softmax, from which `{self.name}` learns little. Leave the softmax away, and "
+                "`y_pred` should hold scores, not probabilities. Received: the output of a "
+                f"{function}, which `{self.name}` learns less from. Leave the {function} away, and "
                 "apply it to predictions where probabilities are needed.",
                 stacklevel=2,
             )
-
-    def _weights_of_classes(self, n):
-        """The weights of the n classes, an array."""
-        given = self.class_weight
-        if n is None or (
-            len(given) != n if isinstance(given, list) else max(given, default=0) >= n
-        ):
-            what = f"{len(given)} weights" if isinstance(given, list) else f"weights of {[*given]}"
-            raise ValueError(
-                "`class_weight` must hold a weight for each class that `y_pred` scores, or for ids "
-                f"of these. Received: {what} for {n} classes."
-            )
-        if isinstance(given, list):
-            return np.array(given)
-        weights = np.ones(n)
-        weights[list(given)] = list(given.values())
-        return weights
 
     def _prepared_compute(self):
         """`compute`, with what is the same in all its calls for a batch."""
@@ -215,3 +198,19 @@ def _checked_class_weight(given):
     ids = [int(class_id) if isinstance(class_id, str) else class_id for class_id in given]
     ids = [_checks.non_negative_int("class_weight", class_id) for class_id in ids]
     return dict(zip(ids, weights, strict=True))
+
+
+def _weights_of_classes(given, n):
+    """The weights of n classes, an array, of what `_checked_class_weight` returns."""
+    is_list = isinstance(given, list)
+    if n is None or (len(given) != n if is_list else max(given, default=0) >= n):
+        what = f"{len(given)} weights" if is_list else f"weights of {[*given]}"
+        raise ValueError(
+            "`class_weight` must hold a weight for each class that `y_pred` scores, or for ids "
+            f"of these. Received: {what} for {n} classes."
+        )
+    if is_list:
+        return np.array(given)
+    weights = np.ones(n)
+    weights[list(given)] = list(given.values())
+    return weights

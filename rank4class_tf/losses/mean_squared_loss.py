@@ -35,7 +35,7 @@ class MeanSquaredLoss(RankingLoss):
         0.625
     """
 
-    # On those it is the score of Brier.
+    # Their squared error is the score of Brier.
     _takes_probabilities = True
 
     @property

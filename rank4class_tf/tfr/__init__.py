@@ -23,9 +23,9 @@ __all__ = ["load", *_ON_FIRST_USE]
 
 
 def __dir__():
-    """What the module has, for completion; where TF-Ranking cannot run, that is `load` alone."""
+    """What is public, for completion; where TF-Ranking cannot run, that is `load` alone."""
     usable = not _keras.KERAS_3 and importlib.util.find_spec("tensorflow_ranking")
-    return sorted({*globals(), *(_ON_FIRST_USE if usable else ())})
+    return sorted(["load", *(_ON_FIRST_USE if usable else ())])
 
 
 def __getattr__(name):
