@@ -289,6 +289,19 @@ def test_shapes_are_checked(case, scores):
 
 
 @pytest.mark.once
+def test_class_weight_multiplies(case, scores, relevance):
+    loss, weights = case.make(reduction="none"), np.arange(1.0, N + 1)
+    weighted = type(loss).from_config({**loss.get_config(), "class_weight": weights})
+    ids = np.array([2, 0, 6, 3])
+    for labels, of_list in (
+        (ids, weights[ids]),
+        (relevance, relevance @ weights / relevance.sum(axis=1)),
+    ):
+        expected = [of_list * fresh(loss)(labels, scores)]
+        assert_same([fresh(weighted)(labels, scores)], expected)
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["ids", "padded", "relevance"])
 def test_graph_equals_eager(case, scores, relevance, form):
     labels = {
