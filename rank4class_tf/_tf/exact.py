@@ -70,18 +70,35 @@ def exact_sum(
     finite = tf.math.is_finite(values)
     broken = tf.where(finite, tf.zeros_like(values), tf.constant(float("nan"), values.dtype))
     values = tf.where(finite, values, tf.zeros_like(values))
+    room = tf.maximum(power_of_two(tf.shape(values)[0] // 2**20), 1)
     if groups is None:
-        unit = power_of_two(tf.maximum(tf.reduce_max(tf.abs(values), axis=0), 0))
+        unit = power_of_two(tf.maximum(tf.reduce_max(tf.abs(values), axis=0), 0)) * room
         total = tf.reduce_sum(to_integers(values, unit), axis=0)
         broken = tf.reduce_sum(broken, axis=0)
     else:
         highest = tf.math.unsorted_segment_max(tf.abs(values), groups, num_groups)
-        unit = power_of_two(tf.maximum(highest, 0))
+        unit = power_of_two(tf.maximum(highest, 0)) * room
         integers = to_integers(values, tf.gather(unit, tf.maximum(groups, 0)))
         total = tf.math.unsorted_segment_sum(integers, groups, num_groups)
         broken = tf.math.unsorted_segment_sum(broken, groups, num_groups)
     high, low = from_integers(total, unit, values.dtype)
     return [high + broken, low]
+
+
+def sum_of_rows(values: tf.Tensor) -> tf.Tensor:
+    """Sums of `[batch, n]`, `[batch]`, of float32 rounded once."""
+    if values.dtype == tf.float64:
+        return tf.reduce_sum(values, axis=1)
+    return exact_sum(tf.transpose(values))[0]
+
+
+def running_sums(values: tf.Tensor) -> tf.Tensor:
+    """The sums of the first numbers >= 0 of each row, `[batch, n]`, of float32 rounded once."""
+    if values.dtype == tf.float64:
+        return tf.cumsum(values, axis=1)
+    room = tf.maximum(power_of_two(tf.shape(values)[1] // 2**20), 1)
+    unit = power_of_two(tf.reduce_max(values, axis=1, keepdims=True)) * room
+    return from_integers(tf.cumsum(to_integers(values, unit), axis=1), unit, values.dtype)[0]
 
 
 def two_sum(a: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
