@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties, table_by_rank
+from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties, num_ranks, table_by_rank
 
 
 def exponential_gain(relevance: TensorLike) -> tf.Tensor:
@@ -144,7 +144,7 @@ def ndcg(
         array([0.])
     """
     table, gains = _discounts(ranks, k, discount), get_gain(gain)(ranks.relevance)
-    best = tf.math.top_k(gains, tf.minimum(tf.size(table), tf.shape(gains)[1])).values
+    best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
     return tf.math.divide_no_nan(_dcg(ranks, gains, table), _ideal(best, table))
 
 
@@ -209,6 +209,8 @@ def ideal_dcg(
 
 def _ideal(best_gains, table):
     # No product of matrices, which some devices round to bfloat16.
+    if isinstance(table, np.ndarray):
+        table = table.astype(best_gains.dtype.as_numpy_dtype)
     table = tf.cast(table, best_gains.dtype)[: tf.shape(best_gains)[1]]
     return tf.reduce_sum(best_gains * table, axis=-1)
 

@@ -1,7 +1,7 @@
 """Exact ranks of the positives, ties in expectation or left open."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -255,7 +255,7 @@ def _zeros_unless(compared, counts, dtype):
     return tuple(tf.where(compared, tf.cast(c, dtype), tf.zeros([], dtype)) for c in counts)
 
 
-def mean_over_ties(table: TensorLike, above: TensorLike, tied: TensorLike) -> tf.Tensor:
+def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor:
     r"""Mean of a function of the rank, over random orders of the tied items.
 
     $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
@@ -275,7 +275,7 @@ def mean_over_ties(table: TensorLike, above: TensorLike, tied: TensorLike) -> tf
         array([0.75, 0.25], dtype=float32)
     """
     above, tied = tf.convert_to_tensor(above), tf.convert_to_tensor(tied)
-    limit = tf.shape(table)[0]
+    limit = num_ranks(table)
     first, last = (tf.minimum(tf.cast(rank, tf.int32), limit) for rank in (above, above + tied))
     sums = [
         tf.gather(part, last) - tf.gather(part, first) for part in _prefix_sums(table, above.dtype)
@@ -283,7 +283,7 @@ def mean_over_ties(table: TensorLike, above: TensorLike, tied: TensorLike) -> tf
     return tf.math.divide_no_nan(tf.add_n(sums), tied)
 
 
-def table_by_rank(function: Callable, size: int | tf.Tensor) -> TensorLike:
+def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
     """`[size]` float64, the values of a function of float64 ranks from 1 on.
 
     NumPy's where the size is an int, so that a graph holds no float64 of it.
@@ -295,7 +295,12 @@ def table_by_rank(function: Callable, size: int | tf.Tensor) -> TensorLike:
     return function(tf.range(1, size + 1, dtype=tf.float64))
 
 
-def reciprocals(size: int | tf.Tensor) -> TensorLike:
+def num_ranks(table: Any) -> int | tf.Tensor:
+    """The length of a table; an int where it is known."""
+    return table.shape[0] or tf.shape(table)[0]
+
+
+def reciprocals(size: int | tf.Tensor) -> Any:
     """`[size]` float64, `1 / r` for the ranks r from 1 on."""
     return table_by_rank(lambda rank: 1 / rank, size)
 
