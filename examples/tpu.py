@@ -106,7 +106,7 @@ def main(argv=None):
             points(args.classes, size, args.batch_size, seed, second)
             for seed, size in enumerate((args.examples, max(args.examples // 8, args.batch_size)))
         )
-        model.fit(train, epochs=args.epochs, verbose=2)
+        model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)
         results[name] = model.evaluate(test, return_dict=True, verbose=0)
         for metric, value in results[name].items():
             print(f"{name}: {metric}: {float(value):.4f}")

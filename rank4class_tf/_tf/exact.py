@@ -49,9 +49,12 @@ def from_integers(integers: tf.Tensor, unit: tf.Tensor, dtype: tf.DType) -> list
 
 
 def power_of_two(values: tf.Tensor) -> tf.Tensor:
-    """The highest power of two up to each number >= 0, float32; some small one for 0."""
+    """The highest power of two up to each number >= 0, float32, at least 2**-86.
+
+    So a graph may take the factors of `to_integers` in any order; TensorFlow does change it.
+    """
     exponents = tf.bitwise.bitwise_and(_bits_of(tf.cast(values, tf.float32)), 0x7F800000)
-    return tf.maximum(tf.bitcast(exponents, tf.float32), 2.0**-126)
+    return tf.maximum(tf.bitcast(exponents, tf.float32), 2.0**-86)
 
 
 def exact_sum(

@@ -47,8 +47,8 @@ def spearman_correlation(
         return tf.where(known, ranks, tf.zeros_like(ranks))
 
     x, y = centred_ranks(targets), centred_ranks(scores)
-    norm = tf.sqrt(exact.sum_of_rows(x * x)) * tf.sqrt(exact.sum_of_rows(y * y))
-    value = tf.math.divide_no_nan(exact.sum_of_rows(x * y), norm)
+    xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
+    value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
     broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)
     value = tf.where(broken, tf.constant(float("nan"), dtype), value)
     return value, tf.reduce_any(x != 0, axis=1)
