@@ -58,7 +58,7 @@ class DatasetMetric(keras.metrics.Metric):
             weights: of the same shape and dtype; an example of weight 0 changes nothing.
 
         Returns:
-            `[columns]` of this dtype, and `[columns]` booleans, False for a column that has no value.
+            `[columns]` of this dtype, and `[columns]` booleans, False for a column without a value.
         """
         raise NotImplementedError
 

@@ -78,6 +78,10 @@ class Rowwise:
         sums = tf.math.unsorted_segment_sum(gradients, position, tf.size(ids))
         return self.update_rows(ids, tf.gather(sums, position), variable, learning_rate)
 
+    def _deduplicate_sparse_grad(self, grads):
+        # Keras 2 would look for the distinct rows itself, which have no static shape.
+        return grads
+
     def slot(self, slots: Any, variable: Any) -> tf.Variable:
         """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
         if _keras.KERAS_3:

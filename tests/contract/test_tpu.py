@@ -1,8 +1,8 @@
 """What a compiled step may hold, so that a TPU can run it; see `docs/tpu.md`.
 
 All losses, heads, sorters and metrics of the tables, the steps of `ExtremeClassifier` and the
-row-wise optimizers are traced with static shapes, and their operations listed. One that is not known
-to have a static shape and to run on the device fails.
+row-wise optimizers are traced with static shapes, and their operations listed. One that is not
+known to have a static shape and to run on the device fails.
 """
 
 import numpy as np
