@@ -9,7 +9,9 @@ said otherwise). One that no longer pays for itself goes.
 - `gradients`: values whose gradients come along, for choices made while running. XLA compiles them
   with an unknown batch size, which it does not for the gradient of `tf.cond`.
 - `exact`: differences that graph rewriting would spoil: `(a - b) + c` becomes `a + (c - b)`, which
-  loses c where b is large.
+  loses c where b is large; sums of many numbers in integers and parts of float32.
+- `scan`: running maxima and sums of rows, which lose no digits to what is far above them.
+- `repeats`: tells repeated numbers apart by sorting, since `tf.unique` has no static shape.
 - `nan`: keeps a NaN that sorting or searching would hide.
 - `search`: places in sorted lists; XLA's `searchsorted` compares all with all.
 - `top`: the k largest by the maxima of blocks; XLA's `top_k` on a CPU sorts every list in full.

@@ -1,5 +1,7 @@
 """Places in sorted lists."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 # Up to this many entries, comparing with all of them costs less.
@@ -19,11 +21,24 @@ def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf
     """
     if rising.shape[1] is not None and rising.shape[1] <= _FEW:
         return tf.searchsorted(rising, values, side)
-    reached = {"left": tf.less, "right": tf.less_equal}[side]
-    n = tf.shape(rising)[1]
-    below = tf.zeros_like(values, tf.int32)
-    for bit in reversed(range((rising.shape[1] or 2**30).bit_length())):
-        further = below + 2**bit
-        entry = tf.gather(rising, tf.minimum(further, n) - 1, batch_dims=1)
-        below = tf.where((further <= n) & reached(entry, values), further, below)
-    return below
+    return count_leading(rising, values, {"left": tf.less, "right": tf.less_equal}[side])
+
+
+def count_leading(rows: tf.Tensor, values: tf.Tensor, holds: Callable) -> tf.Tensor:
+    """How many leading entries of its row a condition holds for, by binary search.
+
+    Args:
+        rows: `[batch, n]`, n >= 1.
+        values: `[batch, P]`.
+        holds: of entries and values, both `[batch, P]`; once False in a row, it stays False.
+
+    Returns:
+        `[batch, P]` int32.
+    """
+    n = tf.shape(rows)[1]
+    count = tf.zeros_like(values, tf.int32)
+    for bit in reversed(range((rows.shape[1] or 2**30).bit_length())):
+        further = count + 2**bit
+        entry = tf.gather(rows, tf.minimum(further, n) - 1, batch_dims=1)
+        count = tf.where((further <= n) & holds(entry, values), further, count)
+    return count

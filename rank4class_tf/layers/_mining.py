@@ -38,12 +38,12 @@ def score_negatives(
     else:
         place = positives
         if size < num_classes:
-            # Where the first of its kind stands: of the negatives, all are.
-            ids = tf.concat([negatives, tf.reshape(positives, [-1])], axis=0)
-            first = tf.unique(ids).idx[size:]
-            place = tf.reshape(first, tf.shape(positives))
-        same = (place >= 0) & (place < size)
-        place = tf.clip_by_value(place, 0, size - 1)
+            order = tf.argsort(negatives)
+            place = tf.searchsorted(tf.gather(negatives, order), tf.reshape(positives, [-1]))
+            place = tf.gather(order, tf.minimum(place, size - 1))
+            place = tf.reshape(place, tf.shape(positives))
+        place = tf.maximum(place, 0)
+        same = tf.gather(negatives, place) == positives
     scores = scores_of(encodings, negatives, gradient)
     # An addition leaves the scores where they are in memory.
     scores = _top.add_columns(scores, place, tf.where(same, -float("inf"), 0.0))

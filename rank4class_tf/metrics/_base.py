@@ -10,6 +10,7 @@ from rank4class_tf import _checks, _config, _registry, ops
 from rank4class_tf._lists.columns import over_positives
 from rank4class_tf._lists.labels import check_label_format, list_weights, parse
 from rank4class_tf._types import TensorLike
+from rank4class_tf.metrics._exact_sum import ExactSum
 
 
 class RankingMetric(keras.metrics.Metric):
@@ -49,7 +50,8 @@ class RankingMetric(keras.metrics.Metric):
                 labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
                 floating dtype need `"ids"`.
             name: name of the metric.
-            dtype: dtype of the result; sums are kept in float64.
+            dtype: dtype of the result. Where it is not float64, values of lists are float32, and
+                sums of them are kept to twice as many digits.
         """
         check_label_format(label_format)
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
@@ -57,11 +59,8 @@ class RankingMetric(keras.metrics.Metric):
         self._add_states()
 
     def _add_states(self):
-        # A float64 sum of 10**7 examples is exact to 1e-9; a float32 one is not to 1e-3.
-        self.total = self.add_weight(
-            name="total", shape=(self.num_results,), initializer="zeros", dtype="float64"
-        )
-        self.weight = self.add_weight(name="weight", shape=(), initializer="zeros", dtype="float64")
+        # Of the weighted values and, last, of the weights.
+        self.sums = ExactSum(self, "sums", (self.num_results + 1,))
 
     @property
     def _direction(self):
@@ -74,7 +73,7 @@ class RankingMetric(keras.metrics.Metric):
         return [self.name]
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The formula: `rank4class_tf.ops.Ranks` -> `[batch]` float64 for each result name."""
+        """The formula: `rank4class_tf.ops.Ranks` -> `[batch]`, of their dtype, for each result."""
         raise NotImplementedError
 
     def per_list(
@@ -97,27 +96,31 @@ class RankingMetric(keras.metrics.Metric):
             Values `[batch, r]`, one column for each of `result_names`, and weights `[batch]`, both
             float64. A list without positives has the weight 0, unless `count_empty`.
         """
-        return self._measure(self.compute, y_true, y_pred, sample_weight, exclude)
+        return self._values_and_weights(tf.float64, y_true, y_pred, sample_weight, exclude)
 
-    def _measure(self, compute, y_true, y_pred, sample_weight, exclude):
-        """`per_list` of any `compute`."""
+    def _values_and_weights(self, dtype, *batch):
+        """`per_list` in a dtype; a batch is what that takes."""
+        return self._measure(self.compute, dtype, *batch)
+
+    def _measure(self, compute, dtype, y_true, y_pred, sample_weight, exclude):
+        """`per_list` of any `compute`, in a dtype."""
         labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
         counted = labels.has_positive | labels.invalid
 
         def values_of(class_ids, relevance):
             ranks = ops.ranks_of_positives(
-                labels.scores, class_ids, relevance, labels.mask, self.depth
+                labels.scores, class_ids, relevance, labels.mask, self.depth, dtype
             )
             return tf.stack(compute(ranks), axis=-1)
 
         values = over_positives(values_of, labels, compact=False)
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
-        nan = tf.constant(float("nan"), tf.float64)
+        nan = tf.constant(float("nan"), dtype)
         values = tf.where(labels.invalid[:, tf.newaxis], nan, values)
-        weights = tf.cast(counted | self.count_empty, tf.float64)
+        weights = tf.cast(counted | self.count_empty, dtype)
         if sample_weight is not None:
             sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format, exclude)
-            weights *= tf.cast(sample_weight, tf.float64)
+            weights *= tf.cast(sample_weight, dtype)
         return values, weights
 
     def update_state(
@@ -128,14 +131,12 @@ class RankingMetric(keras.metrics.Metric):
         exclude: TensorLike | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        values, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
-        self.total.assign_add(tf.reduce_sum(values * weights[:, tf.newaxis], axis=0))
-        self.weight.assign_add(tf.reduce_sum(weights))
+        batch = y_true, y_pred, sample_weight, exclude
+        self.sums.add(_weighted(*self._values_and_weights(self.sums.dtype, *batch)))
 
     def result(self) -> Any:
         """Returns the weighted mean, 0 before any list with a positive."""
-        total, weight = tf.convert_to_tensor(self.total), tf.convert_to_tensor(self.weight)
-        means = tf.unstack(tf.cast(tf.math.divide_no_nan(total, weight), self.dtype))
+        means = tf.unstack(tf.cast(self.sums.means(), self.dtype))
         names = self.result_names
         return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
 
@@ -206,7 +207,7 @@ class CutoffMetric(RankingMetric):
         return [self._name_at(self.name, k) for k in self.k] if several else [self.name]
 
     def compute_at(self, ranks: ops.Ranks, k: Any) -> tf.Tensor:
-        """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]` float64."""
+        """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]`, of their dtype."""
         raise NotImplementedError
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
@@ -218,3 +219,9 @@ class CutoffMetric(RankingMetric):
 
     def _name_at(self, name, k):
         return name if k is None else f"{name}_at_{k}"
+
+
+def _weighted(values, weights):
+    """Weighted values `[batch, r]` and, in a last column, the weights."""
+    weights = weights[:, tf.newaxis]
+    return tf.concat([values * weights, weights], axis=1)

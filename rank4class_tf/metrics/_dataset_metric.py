@@ -37,15 +37,15 @@ class DatasetMetric(keras.metrics.Metric):
         )
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
 
-    def per_column(self) -> tuple[tf.Tensor, tf.Tensor]:
+    def per_column(self, dtype: tf.DType = tf.float64) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns `compute` of all examples; too many make the values NaN."""
         labels, scores, weights = (
-            tf.cast(tf.transpose(tf.convert_to_tensor(x)), tf.float64)
+            tf.cast(tf.transpose(tf.convert_to_tensor(x)), dtype)
             for x in (self.labels, self.scores, self.weights_seen)
         )
         values, counts = self.compute(labels, scores, tf.broadcast_to(weights, tf.shape(labels)))
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
-        return tf.where(fits, values, tf.constant(float("nan"), tf.float64)), counts
+        return tf.where(fits, values, tf.constant(float("nan"), dtype)), counts
 
     def compute(
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
@@ -53,12 +53,12 @@ class DatasetMetric(keras.metrics.Metric):
         """The formula.
 
         Args:
-            labels: `[columns, examples]`, float64.
+            labels: `[columns, examples]`, float32 or float64.
             scores: of the same shape and dtype.
             weights: of the same shape and dtype; an example of weight 0 changes nothing.
 
         Returns:
-            `[columns]` float64, and `[columns]` booleans, False for a column that has no value.
+            `[columns]` of this dtype, and `[columns]` booleans, False for a column without a value.
         """
         raise NotImplementedError
 
@@ -113,9 +113,11 @@ class DatasetMetric(keras.metrics.Metric):
 
     def result(self) -> tf.Tensor:
         """Returns the mean over the columns that have a value, 0 if none has."""
-        values, counts = self.per_column()
+        # Float64 where it is asked for: not all devices have it.
+        wide = tf.as_dtype(self.dtype) == tf.float64
+        values, counts = self.per_column(tf.float64 if wide else tf.float32)
         total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
-        mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, tf.float64)))
+        mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, values.dtype)))
         return tf.cast(mean, self.dtype)
 
     def reset_state(self) -> None:

@@ -9,7 +9,8 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists.labels import padded_ids, parse
 from rank4class_tf._types import TensorLike
-from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf.metrics._base import RankingMetric, _weighted
+from rank4class_tf.metrics._exact_sum import ExactSum
 
 
 @_keras.register
@@ -42,7 +43,7 @@ class MacroAverage(RankingMetric):
     def __init__(
         self, metric: RankingMetric, num_groups: int, name: str | None = None, dtype: Any = None
     ) -> None:
-        if not isinstance(metric, RankingMetric) or not hasattr(metric, "total"):
+        if not isinstance(metric, RankingMetric) or not hasattr(metric, "sums"):
             raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
         self.num_groups = _checks.positive_int("num_groups", num_groups)
         self.num_results = metric.num_results
@@ -58,23 +59,10 @@ class MacroAverage(RankingMetric):
         return [self.name] if names == [self.metric.name] else [f"macro_{name}" for name in names]
 
     def _add_states(self):
-        self.total, self.weight = (
-            self.add_weight(name=name, shape=shape, initializer="zeros", dtype="float64")
-            for name, shape in (
-                ("total", (self.num_groups, self.num_results)),
-                ("weight", (self.num_groups,)),
-            )
-        )
+        self.sums = ExactSum(self, "sums", (self.num_groups, self.num_results + 1))
 
-    def per_list(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-        exclude: TensorLike | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The values and weights of the metric itself."""
-        return self.metric.per_list(y_true, y_pred, sample_weight, exclude)
+    def _values_and_weights(self, dtype, *batch):
+        return self.metric._values_and_weights(dtype, *batch)
 
     def update_state(
         self,
@@ -94,7 +82,8 @@ class MacroAverage(RankingMetric):
             groups: `[batch]` integers in [0, num_groups), or -1 for none; None means the classes
                 of the positives.
         """
-        values, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
+        dtype = self.sums.dtype
+        values, weights = self._values_and_weights(dtype, y_true, y_pred, sample_weight, exclude)
         broken = tf.constant(False)
         if groups is None:
             labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
@@ -103,28 +92,26 @@ class MacroAverage(RankingMetric):
             groups = tf.convert_to_tensor(groups)[:, tf.newaxis]
         groups, invalid = padded_ids(groups, self.num_groups, "groups")
         invalid |= broken
-        values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), tf.float64), values)
+        values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)
         # A group that is not known is counted in the first, where its NaN shows.
         groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
         width = tf.shape(groups)[1]
-        weighted = tf.repeat(values * weights[:, tf.newaxis], width, axis=0)
-        groups, weights = tf.reshape(groups, [-1]), tf.repeat(weights, width)
-        # unsorted_segment_sum drops negative groups.
-        self.total.assign_add(tf.math.unsorted_segment_sum(weighted, groups, self.num_groups))
-        self.weight.assign_add(tf.math.unsorted_segment_sum(weights, groups, self.num_groups))
+        weighted = tf.repeat(_weighted(values, weights), width, axis=0)
+        self.sums.add(weighted, tf.reshape(groups, [-1]))
 
     def group_means(self) -> tf.Tensor:
-        """Returns the mean of each group, `[num_groups, r]` float64; NaN for one without lists."""
-        weight = tf.convert_to_tensor(self.weight)[:, tf.newaxis]
-        mean = tf.math.divide_no_nan(tf.convert_to_tensor(self.total), weight)
-        return tf.where(weight > 0, mean, tf.constant(float("nan"), tf.float64))
+        """Returns the mean of each group, `[num_groups, r]`; NaN for one without lists."""
+        weight = self.sums.parts()[0][:, -1:]
+        return tf.where(weight > 0, self.sums.means(), tf.constant(float("nan"), weight.dtype))
 
     def result(self) -> Any:
         """Returns the mean over groups, 0 before any list with a positive."""
-        seen = tf.cast(tf.convert_to_tensor(self.weight) > 0, tf.float64)[:, tf.newaxis]
-        means = tf.where(seen > 0, self.group_means(), tf.zeros([], tf.float64))
-        means = tf.math.divide_no_nan(tf.reduce_sum(means, axis=0), tf.reduce_sum(seen))
+        means = self.group_means()
+        seen = self.sums.parts()[0][:, -1:] > 0
+        means = tf.reduce_sum(tf.where(seen, means, tf.zeros_like(means)), axis=0)
+        count = tf.reduce_sum(tf.cast(seen, means.dtype))
+        means = tf.math.divide_no_nan(means, count)
         means, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
         return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
 

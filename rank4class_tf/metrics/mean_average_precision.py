@@ -65,4 +65,4 @@ class MeanAveragePrecision(DatasetMetric):
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The formula."""
-        return ops.weighted_average_precision(labels, scores, weights)
+        return ops.weighted_average_precision(labels, scores, weights, labels.dtype)

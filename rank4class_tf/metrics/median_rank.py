@@ -6,8 +6,11 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._tf import exact
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf.metrics._exact_sum import ExactSum
+from rank4class_tf.ops.metrics.best_positive import integer_histogram
 
 
 @_keras.register
@@ -42,9 +45,7 @@ class MedianRank(RankingMetric):
         super().__init__(**kwargs)
 
     def _add_states(self):
-        self.histogram = self.add_weight(
-            name="histogram", shape=(self.max_rank + 1,), initializer="zeros", dtype="float64"
-        )
+        self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The expected rank of each list."""
@@ -65,27 +66,35 @@ class MedianRank(RankingMetric):
             above = tf.where(hit, above, ranks.num_items - 1)
             return [above, tf.maximum(tied, 1), tf.maximum(positives, 1)]
 
-        groups, weights = self._measure(best_positive, y_true, y_pred, sample_weight, exclude)
-        invalid = tf.reduce_any(tf.math.is_nan(groups), axis=-1)
+        dtype, batch = self.histogram.dtype, (y_true, y_pred, sample_weight, exclude)
+        groups, weights = self._measure(best_positive, dtype, *batch)
+        invalid = tf.reduce_any(tf.math.is_nan(groups), axis=-1) | ~tf.math.is_finite(weights)
         groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
-        weights = tf.where(invalid, tf.constant(float("nan"), tf.float64), weights)
+        weights = tf.where(invalid, tf.zeros_like(weights), weights)
         above, tied, positives = tf.unstack(groups, axis=-1)
         # A list that does not count has a harmless rank.
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
-        self.histogram.assign_add(
-            ops.rank_histogram(above, tied, positives, weights, self.max_rank)
-        )
+        integers, unit = integer_histogram(above, tied, positives, weights, self.max_rank)
+        high, low = exact.from_integers(integers, unit, dtype)
+        nan = tf.constant(float("nan"), dtype)
+        high = tf.where(tf.reduce_any(invalid), nan, high)
+        self.histogram.add_parts(high, low)
 
     def result(self) -> tf.Tensor:
         """Returns the median, 0 before any list with a positive."""
-        cumulative = tf.cumsum(tf.convert_to_tensor(self.histogram))
-        total = cumulative[-1]
+        high, low = self.histogram.parts()
+        known = tf.where(tf.math.is_nan(high), tf.zeros_like(high), high)
+        unit = exact.power_of_two(tf.reduce_max(known))
+        integers = exact.to_integers(known, unit) + exact.to_integers(low, unit)
+        twice = 2 * tf.cumsum(integers)
+        total = twice[-1] // 2
         # Sums such as 1/3 + 1/3 + 1/3 that should be one half may miss it by rounding.
-        slack = 1e-9 * total
-        lower = tf.reduce_sum(tf.cast(cumulative < total / 2 - slack, tf.int32))
-        upper = tf.reduce_sum(tf.cast(cumulative <= total / 2 + slack, tf.int32))
-        median = tf.cast(lower + upper, tf.float64) / 2 + 1
-        median = tf.where(upper < self.max_rank, median, tf.constant(np.inf, tf.float64))
+        slack = total // 10**7
+        lower = tf.reduce_sum(tf.cast(twice < total - slack, tf.int32))
+        upper = tf.reduce_sum(tf.cast(twice <= total + slack, tf.int32))
+        median = tf.cast(lower + upper, high.dtype) / 2 + 1
+        median = tf.where(upper < self.max_rank, median, tf.constant(np.inf, high.dtype))
         median = tf.where(total > 0, median, tf.zeros_like(median))
-        median = tf.where(tf.math.is_nan(total), total, median)
+        broken = tf.reduce_any(tf.math.is_nan(high))
+        median = tf.where(broken, tf.constant(np.nan, high.dtype), median)
         return tf.cast(median, self.dtype)

@@ -19,7 +19,7 @@ class NDCG(GainMetric):
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of float64 labels that
+        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that
             increases from 0 at 0; registered with Keras, if the metric is to be saved.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
             of float64 ranks >= 1 that decreases; registered like `gain`.

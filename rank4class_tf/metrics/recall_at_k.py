@@ -6,7 +6,6 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _keras, ops
-from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import CutoffMetric
 
 
@@ -58,19 +57,13 @@ class RecallAtK(CutoffMetric):
         """The formula."""
         return ops.recall(ranks, k)
 
-    def per_list(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-        exclude: TensorLike | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """See `RankingMetric`; with `average="micro"` the weight is the number of positives."""
+    def _values_and_weights(self, dtype, *batch):
+        # With `average="micro"` the weight is the number of positives.
         if self.average == "samples":
-            return super().per_list(y_true, y_pred, sample_weight, exclude)
+            return super()._values_and_weights(dtype, *batch)
 
         def compute(ranks):
             return [*self.compute(ranks), ranks.num_positives]
 
-        values, weights = self._measure(compute, y_true, y_pred, sample_weight, exclude)
+        values, weights = self._measure(compute, dtype, *batch)
         return values[:, :-1], weights * values[:, -1]

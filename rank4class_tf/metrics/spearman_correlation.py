@@ -65,4 +65,4 @@ class SpearmanCorrelation(DatasetMetric):
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The formula."""
-        return ops.spearman_correlation(labels, scores, weights > 0)
+        return ops.spearman_correlation(labels, scores, weights > 0, labels.dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _keras
+from rank4class_tf._tf import repeats
 from rank4class_tf._types import TensorLike
 
 
@@ -72,10 +73,14 @@ class Rowwise:
     ) -> None:
         """The rule for gradients of which several may be of one row."""
         # The distinct rows alone would have a shape that is known only when it runs, which XLA gets
-        # wrong.
-        _, position = tf.unique(ids)
+        # wrong and a TPU does not take.
+        position = repeats.kinds(ids[tf.newaxis])[0]
         sums = tf.math.unsorted_segment_sum(gradients, position, tf.size(ids))
         return self.update_rows(ids, tf.gather(sums, position), variable, learning_rate)
+
+    def _deduplicate_sparse_grad(self, grads):
+        # Keras 2 would look for the distinct rows itself, which have no static shape.
+        return grads
 
     def slot(self, slots: Any, variable: Any) -> tf.Variable:
         """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""

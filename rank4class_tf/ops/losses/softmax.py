@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._lists.pairs import FEW
+from rank4class_tf._tf import scan
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
@@ -172,14 +173,18 @@ def _log_total_by_pairs(own, relevance, temperature, with_ties):
 
 
 def _log_total_by_sorting(own, relevance, temperature, with_ties):
-    # In float64, so that what is far above a score costs it no digits.
-    wide = tf.cast(own, tf.float64) / temperature
-    floor = tf.constant(own.dtype.min / 8, tf.float64)
-    # In falling order of relevance a sum over the less relevant is a suffix.
+    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
+    # highest score, so that what is far above it, before it, costs it no digits.
     order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
     ranked = -tf.gather(relevance, order, batch_dims=1)
-    suffix = gather(tf.where(relevance > 0, wide, floor), order)
-    suffix = tf.math.cumulative_logsumexp(suffix, axis=-1, reverse=True)
-    suffix = tf.pad(suffix, [[0, 0], [0, 1]], constant_values=floor)
+    suffix = gather(tf.where(relevance > 0, own, floor), order)
+    highest = scan.maxima(suffix)
+    drops = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
+    sums = tf.exp((suffix - highest) / temperature)
+    sums = scan.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]))
+    highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
+    sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
     start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
-    return tf.cast(tf.maximum(gather(suffix, start) - wide, floor), own.dtype)
+    relative = (tf.gather(highest, start, batch_dims=1) - own) / temperature
+    return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)

@@ -35,7 +35,7 @@ def average_precision(
         over_all_positives: whether the divisor is $|Y|$, even above k.
 
     Returns:
-        `[batch]` float64, in [0, 1]; 0 for a list without positives.
+        `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
         >>> from rank4class_tf import ops
@@ -45,9 +45,9 @@ def average_precision(
     """
     above, tied = ranks.above, ranks.tied
     size = ranks.max_items if k is None else k
-    limit = tf.cast(size, tf.float64)
+    limit = tf.cast(size, above.dtype)
     # Positives in the order of their ranks; one that is never a hit is left out.
-    order = tf.where(tied > 0, -above, tf.constant(float("nan"), tf.float64))
+    order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))
     positives_above, positives_tied = count_greater_and_equal(order, order)
     slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
     harmonic = mean_over_ties(reciprocals(size), above, tied)

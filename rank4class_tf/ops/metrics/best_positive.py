@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rank4class_tf._tf.binomial import log_binomial
+from rank4class_tf._tf import exact
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.metrics.means import weighted_mean
@@ -19,7 +19,7 @@ def best_positive(ranks: Ranks) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         ranks: `Ranks`.
 
     Returns:
-        Three `[batch]` float64: the items above the group, its items, its positives. All 0 for a
+        Three `[batch]`: the items above the group, its items, its positives. All 0 for a
         list whose positives are never a hit.
 
     Example:
@@ -28,10 +28,10 @@ def best_positive(ranks: Ranks) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         >>> [x.numpy() for x in best_positive(ranks)]
         [array([1.]), array([3.]), array([2.])]
     """
-    infinity = tf.constant(float("inf"), tf.float64)
+    infinity = tf.constant(float("inf"), ranks.above.dtype)
     above = tf.where(ranks.tied > 0, ranks.above, infinity)
     best = tf.reduce_min(above, axis=-1, keepdims=True)
-    is_best = tf.cast((above == best) & (ranks.tied > 0), tf.float64)
+    is_best = tf.cast((above == best) & (ranks.tied > 0), ranks.above.dtype)
     positives = tf.reduce_sum(is_best, axis=-1)
     tied = tf.math.divide_no_nan(tf.reduce_sum(ranks.tied * is_best, axis=-1), positives)
     return tf.where(positives > 0, best[:, 0], tf.zeros_like(tied)), tied, positives
@@ -43,14 +43,14 @@ def hit_rate(ranks: Ranks, k: int) -> tf.Tensor:
     With $a$ items above the best positive and $m$ tied with it, $q$ of them positive, and
     $r = \min(\max(k - a, 0), m)$ places left:
 
-    $$1 - \binom{m - q}{r} \Big/ \binom{m}{r}$$
+    $$1 - \binom{m - q}{r} \Big/ \binom{m}{r} = 1 - \prod_{i=0}^{q-1} \frac{m - r - i}{m - i}$$
 
     Args:
         ranks: `Ranks`.
         k: positive integer.
 
     Returns:
-        `[batch]` float64, in [0, 1]; 0 for a list without positives.
+        `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
         >>> from rank4class_tf import ops
@@ -60,8 +60,12 @@ def hit_rate(ranks: Ranks, k: int) -> tf.Tensor:
     """
     above, tied, positives = best_positive(ranks)
     places = tf.clip_by_value(k - above, 0, tied)
-    miss = tf.exp(log_binomial(tied - positives, places) - log_binomial(tied, places))
-    return tf.where(positives > 0, 1 - miss, tf.zeros_like(miss))
+    before = tf.range(tf.shape(ranks.tied)[1])[tf.newaxis]
+    left = tied[:, tf.newaxis] - tf.cast(before, tied.dtype)
+    share = tf.minimum(places[:, tf.newaxis] / tf.maximum(left, 1), 1)
+    counted = tf.cast(before, tied.dtype) < positives[:, tf.newaxis]
+    log_misses = tf.math.log1p(-tf.where(counted, share, tf.zeros_like(share)))
+    return -tf.math.expm1(tf.reduce_sum(log_misses, axis=-1))
 
 
 def reciprocal_rank(ranks: Ranks, k: int | None = None) -> tf.Tensor:
@@ -76,7 +80,7 @@ def reciprocal_rank(ranks: Ranks, k: int | None = None) -> tf.Tensor:
         k: positive integer, or None for all ranks.
 
     Returns:
-        `[batch]` float64, in [0, 1]; 0 for a list without positives.
+        `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
         >>> from rank4class_tf import ops
@@ -86,7 +90,7 @@ def reciprocal_rank(ranks: Ranks, k: int | None = None) -> tf.Tensor:
     """
     above, tied, positives = best_positive(ranks)
     size = ranks.max_items if k is None else k
-    last = tf.minimum(tied - positives + 1, tf.cast(size, tf.float64) - above)
+    last = tf.minimum(tied - positives + 1, tf.cast(size, above.dtype) - above)
 
     def add(total, place, probability):
         counted = place <= last[:, tf.newaxis]
@@ -136,7 +140,7 @@ def rank_of_best(ranks: Ranks) -> tf.Tensor:
         ranks: `Ranks`.
 
     Returns:
-        `[batch]` float64, in [1, n]; n for a list whose positives have the score NaN.
+        `[batch]`, in [1, n]; n for a list whose positives have the score NaN.
 
     Example:
         >>> from rank4class_tf import ops
@@ -154,10 +158,10 @@ def rank_histogram(
     """Distribution of the rank of the best positive, summed over lists.
 
     Args:
-        above: `[batch]` float64, the items above the best positive.
-        tied: `[batch]` float64, the items tied with it, itself included.
-        positives: `[batch]` float64, the positives among these; see `best_positive`.
-        weights: `[batch]` float64, the mass of each list.
+        above: `[batch]`, the items above the best positive.
+        tied: `[batch]`, the items tied with it, itself included.
+        positives: `[batch]`, the positives among these; see `best_positive`.
+        weights: `[batch]`, the mass of each list.
         max_rank: positive integer; higher ranks are counted together.
 
     Returns:
@@ -170,26 +174,37 @@ def rank_histogram(
         >>> rank_histogram(above, tied, positives, [6.0], max_rank=2).numpy()
         array([2., 2., 2.])
     """
-    weights = tf.convert_to_tensor(weights, tf.float64)
+    weights = tf.convert_to_tensor(weights, above.dtype)
+    integers, unit = integer_histogram(above, tied, positives, weights, max_rank)
+    return tf.add_n(exact.from_integers(integers, unit, above.dtype))
+
+
+def integer_histogram(
+    above: tf.Tensor, tied: tf.Tensor, positives: tf.Tensor, weights: tf.Tensor, max_rank: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`rank_histogram` as integers and their unit, see `exact.to_integers`, for finite weights."""
     single = positives <= 1
+    unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))
 
     def scatter(rank, mass):
         index = tf.cast(tf.minimum(rank, max_rank + 1), tf.int32) - 1
         return tf.math.unsorted_segment_sum(mass, index, max_rank + 1)
 
-    # Equal mass at the ranks a + 1 to a + m: it sets in at the first and ends after the last.
-    mass = tf.where(single, weights / tied, tf.zeros_like(weights))
+    # Equal mass at the ranks a + 1 to a + m: it sets in at the first and ends after the last. In
+    # integers nothing is left over after that.
+    width = tf.cast(tied, tf.int64)
+    mass = exact.to_integers(tf.where(single, weights, tf.zeros_like(weights)), unit) // width
     end = above + tied + 1
     ends = tf.where(end <= max_rank + 1, mass, tf.zeros_like(mass))
     flat = tf.cumsum(scatter(above + 1, mass) - scatter(end, ends))[:-1]
-    beyond = tf.clip_by_value(above + tied - max_rank, 0, tied)
+    beyond = tf.cast(tf.clip_by_value(above + tied - max_rank, 0, tied), tf.int64)
     flat = tf.concat([flat, [tf.reduce_sum(beyond * mass)]], axis=0)
 
     def add(total, place, probability):
         mass = tf.where(single, tf.zeros_like(weights), weights)[:, tf.newaxis] * probability
-        return total + scatter(above[:, tf.newaxis] + place, mass)
+        return total + scatter(above[:, tf.newaxis] + place, exact.to_integers(mass, unit))
 
-    return _fold_places(add, flat, tied, positives, tied - positives + 1)
+    return _fold_places(add, flat, tied, positives, tied - positives + 1), unit
 
 
 def _fold_places(add, start, tied, positives, last):
@@ -203,16 +218,18 @@ def _fold_places(add, start, tied, positives, last):
         positives: `[batch]`, the positives among them; a list with fewer than two adds nothing.
         last: `[batch]`, the last place that counts.
     """
-    end = tf.reduce_max(tf.concat([[0.0], tf.where(positives > 1, last, 0 * last)], axis=0))
+    several = positives > 1
+    end = tf.reduce_max(tf.concat([[0], tf.where(several, last, 0 * last)], axis=0))
+    tied, positives = tied[:, tf.newaxis], positives[:, tf.newaxis]
 
-    def step(done, total):
-        place = done + tf.range(1, _BLOCK + 1, dtype=tf.float64)
-        later = tf.maximum(tied[:, tf.newaxis] - place, 0)
-        probability = tf.exp(
-            log_binomial(later, positives[:, tf.newaxis] - 1)
-            - log_binomial(tied, positives)[:, tf.newaxis]
-        )
-        return done + _BLOCK, add(total, place, probability)
+    def step(done, probability, total):
+        place = done + tf.range(1, _BLOCK + 1, dtype=tied.dtype)
+        # The first positive has place j, if none before, with q of those that are left.
+        left = tf.maximum(tied - place + 1, 1)
+        ratio = tf.where(place > 1, left - positives + 1, positives) / left
+        ratio = tf.where(several[:, tf.newaxis], tf.maximum(ratio, 0), tf.zeros_like(ratio))
+        probability = probability[:, -1:] * tf.math.cumprod(ratio, axis=1)
+        return done + _BLOCK, probability, add(total, place, probability)
 
-    start = (tf.zeros([], tf.float64), start)
-    return tf.while_loop(lambda done, _: done < end, step, start)[1]
+    start = (tf.zeros([], tied.dtype), tf.ones_like(tied + tf.zeros([_BLOCK], tied.dtype)), start)
+    return tf.while_loop(lambda done, *_: done < end, step, start)[2]

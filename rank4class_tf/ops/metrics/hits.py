@@ -19,7 +19,7 @@ def hits(ranks: Ranks, k: int) -> tf.Tensor:
         k: positive integer.
 
     Returns:
-        `[batch]` float64, in `[0, min(k, |Y|)]`.
+        `[batch]`, in `[0, min(k, |Y|)]`.
 
     Example:
         >>> from rank4class_tf import ops
@@ -41,7 +41,7 @@ def precision(ranks: Ranks, k: int) -> tf.Tensor:
         k: positive integer. The divisor is k even where a list has fewer items.
 
     Returns:
-        `[batch]` float64, in [0, 1].
+        `[batch]`, in [0, 1].
 
     Example:
         >>> from rank4class_tf import ops
@@ -62,7 +62,7 @@ def recall(ranks: Ranks, k: int) -> tf.Tensor:
         k: positive integer.
 
     Returns:
-        `[batch]` float64, in [0, 1]; 0 for a list without positives.
+        `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
         >>> from rank4class_tf import ops

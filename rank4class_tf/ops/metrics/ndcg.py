@@ -1,5 +1,6 @@
 """Discounted cumulative gain: of exact ranks, with ties in expectation, and of soft ranks."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -7,7 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties
+from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties, num_ranks, table_by_rank
 
 
 def exponential_gain(relevance: TensorLike) -> tf.Tensor:
@@ -17,7 +18,13 @@ def exponential_gain(relevance: TensorLike) -> tf.Tensor:
         >>> exponential_gain([0.0, 1.0, 2.0]).numpy()
         array([0., 1., 3.], dtype=float32)
     """
-    return tf.math.expm1(tf.convert_to_tensor(relevance) * np.log(2.0))
+    relevance = tf.convert_to_tensor(relevance)
+    # Of the whole part and the rest apart, so that whole labels have exact gains.
+    limit = math.frexp(relevance.dtype.max)[1]
+    whole = tf.where(relevance > 0, tf.floor(tf.minimum(relevance, limit)), 0)
+    powers = tf.constant([2.0**i for i in range(limit)] + [math.inf], relevance.dtype)
+    power = tf.gather(powers, tf.cast(whole, tf.int32))
+    return power * tf.math.expm1((relevance - whole) * np.log(2.0)) + (power - 1)
 
 
 def logarithmic_discount(rank: TensorLike) -> tf.Tensor:
@@ -92,11 +99,11 @@ def dcg(
     Args:
         ranks: `Ranks`.
         k: positive integer, or None for all ranks.
-        gain: `"exponential"`, `"linear"` or a function of float64 labels, 0 for 0.
+        gain: `"exponential"`, `"linear"` or a function of labels, 0 for 0.
         discount: `"logarithmic"`, `"reciprocal"` or a function of float64 ranks.
 
     Returns:
-        `[batch]` float64.
+        `[batch]`.
 
     Example:
         >>> from rank4class_tf import ops
@@ -124,11 +131,11 @@ def ndcg(
     Args:
         ranks: `Ranks`.
         k: positive integer, or None for all ranks.
-        gain: `"exponential"`, `"linear"` or an increasing function of float64 labels, 0 for 0.
+        gain: `"exponential"`, `"linear"` or an increasing function of labels, 0 for 0.
         discount: `"logarithmic"`, `"reciprocal"` or a decreasing function of float64 ranks.
 
     Returns:
-        `[batch]` float64, in [0, 1]; 0 for a list without positives.
+        `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
         >>> from rank4class_tf import ops
@@ -137,7 +144,7 @@ def ndcg(
         array([0.])
     """
     table, gains = _discounts(ranks, k, discount), get_gain(gain)(ranks.relevance)
-    best = tf.math.top_k(gains, tf.minimum(tf.size(table), tf.shape(gains)[1])).values
+    best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
     return tf.math.divide_no_nan(_dcg(ranks, gains, table), _ideal(best, table))
 
 
@@ -201,7 +208,11 @@ def ideal_dcg(
 
 
 def _ideal(best_gains, table):
-    return tf.linalg.matvec(best_gains, table[: tf.shape(best_gains)[1]])
+    # No product of matrices, which some devices round to bfloat16.
+    if isinstance(table, np.ndarray):
+        table = table.astype(best_gains.dtype.as_numpy_dtype)
+    table = tf.cast(table, best_gains.dtype)[: tf.shape(best_gains)[1]]
+    return tf.reduce_sum(best_gains * table, axis=-1)
 
 
 def _dcg(ranks, gains, table):
@@ -210,4 +221,4 @@ def _dcg(ranks, gains, table):
 
 def _discounts(ranks, k, discount):
     size = ranks.max_items if k is None else k
-    return get_discount(discount)(tf.range(1, size + 1, dtype=tf.float64))
+    return table_by_rank(get_discount(discount), size)

@@ -2,12 +2,16 @@
 
 import tensorflow as tf
 
+from rank4class_tf._tf import exact
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranking.exact import expected_ranks
 
 
 def spearman_correlation(
-    targets: TensorLike, scores: TensorLike, mask: TensorLike | None = None
+    targets: TensorLike,
+    scores: TensorLike,
+    mask: TensorLike | None = None,
+    dtype: tf.DType = tf.float64,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Correlation of the ranks of targets and scores, equal ones sharing their mean rank.
 
@@ -19,9 +23,10 @@ def spearman_correlation(
         targets: `[batch, d]`; a NaN masks the item.
         scores: `[batch, d]`.
         mask: booleans `[batch, d]`, False for an item that is masked; None means none.
+        dtype: that of the result, float32 or float64.
 
     Returns:
-        `[batch]` float64: 0 for scores that are all the same, NaN where a score is; and `[batch]`
+        `[batch]`: 0 for scores that are all the same, NaN where a score is; and `[batch]`
         booleans, False for a list whose targets are all the same, which has no correlation.
 
     Example:
@@ -29,21 +34,21 @@ def spearman_correlation(
         >>> value.numpy(), counts.numpy()
         (array([0.5]), array([ True]))
     """
-    targets, scores = (tf.cast(tf.convert_to_tensor(x), tf.float64) for x in (targets, scores))
+    targets, scores = (tf.cast(tf.convert_to_tensor(x), dtype) for x in (targets, scores))
     known = ~tf.math.is_nan(targets)
     if mask is not None:
         known &= mask
-    count = tf.reduce_sum(tf.cast(known, tf.float64), axis=1, keepdims=True)
+    count = tf.reduce_sum(tf.cast(known, dtype), axis=1, keepdims=True)
     columns = tf.broadcast_to(tf.range(tf.shape(targets)[1]), tf.shape(targets))
 
     def centred_ranks(values):
-        values = tf.where(known, values, tf.constant(float("nan"), tf.float64))
+        values = tf.where(known, values, tf.constant(float("nan"), dtype))
         ranks = expected_ranks(values, columns) - (count + 1) / 2
         return tf.where(known, ranks, tf.zeros_like(ranks))
 
     x, y = centred_ranks(targets), centred_ranks(scores)
-    norm = tf.sqrt(tf.reduce_sum(x * x, axis=1)) * tf.sqrt(tf.reduce_sum(y * y, axis=1))
-    value = tf.math.divide_no_nan(tf.reduce_sum(x * y, axis=1), norm)
+    xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
+    value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
     broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)
-    value = tf.where(broken, tf.constant(float("nan"), tf.float64), value)
+    value = tf.where(broken, tf.constant(float("nan"), dtype), value)
     return value, tf.reduce_any(x != 0, axis=1)

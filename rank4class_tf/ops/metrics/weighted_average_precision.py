@@ -2,12 +2,16 @@
 
 import tensorflow as tf
 
+from rank4class_tf._tf import exact
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranking.exact import count_above_and_tied
 
 
 def weighted_average_precision(
-    relevance: TensorLike, scores: TensorLike, weights: TensorLike
+    relevance: TensorLike,
+    scores: TensorLike,
+    weights: TensorLike,
+    dtype: tf.DType = tf.float64,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Average precision with weights, where tied items count as one step.
 
@@ -20,9 +24,10 @@ def weighted_average_precision(
         relevance: `[batch, n]`, > 0 for the items of R; a negative entry masks the item.
         scores: `[batch, n]`; a NaN ranks last and is never a hit.
         weights: `[batch, n]`, >= 0.
+        dtype: that of the result, float32 or float64.
 
     Returns:
-        `[batch]` float64, and `[batch]` booleans, False for a list without relevant items, whose
+        `[batch]`, and `[batch]` booleans, False for a list without relevant items, whose
         value is 0.
 
     Example:
@@ -31,26 +36,26 @@ def weighted_average_precision(
         array([0.83333333])
     """
     relevance, scores, weights = (
-        tf.cast(tf.convert_to_tensor(x), tf.float64) for x in (relevance, scores, weights)
+        tf.cast(tf.convert_to_tensor(x), dtype) for x in (relevance, scores, weights)
     )
     weights = tf.where(relevance >= 0, weights, tf.zeros_like(weights))
     relevant = tf.where(relevance > 0, weights, tf.zeros_like(weights))
     ranked = (weights > 0) & ~tf.math.is_nan(scores)
-    scores = tf.where(ranked, scores, tf.constant(float("nan"), tf.float64))
+    scores = tf.where(ranked, scores, tf.constant(float("nan"), dtype))
     columns = tf.broadcast_to(tf.range(tf.shape(scores)[1]), tf.shape(scores))
     above, tied = count_above_and_tied(scores, columns)
     last = tf.cast(above + tied, tf.int32)
-    falls = tf.where(ranked, -scores, tf.constant(float("inf"), tf.float64))
+    falls = tf.where(ranked, -scores, tf.constant(float("inf"), dtype))
     order = tf.argsort(falls, axis=1, stable=True)
 
     def up_to_last(values):
         # Those that are not ranked may lie among scores of -inf, and add nothing.
         values = tf.gather(tf.where(ranked, values, tf.zeros_like(values)), order, batch_dims=1)
         # A shift by one: no rank is the sum of none.
-        sums = tf.pad(tf.cumsum(values, axis=1), [[0, 0], [1, 0]])
+        sums = tf.pad(exact.running_sums(values), [[0, 0], [1, 0]])
         return tf.gather(sums, last, batch_dims=1)
 
     precision = tf.math.divide_no_nan(up_to_last(relevant), up_to_last(weights))
-    total = tf.reduce_sum(relevant, axis=1)
-    value = tf.math.divide_no_nan(tf.reduce_sum(relevant * precision, axis=1), total)
+    total = exact.sum_of_rows(relevant)
+    value = tf.math.divide_no_nan(exact.sum_of_rows(relevant * precision), total)
     return value, total > 0

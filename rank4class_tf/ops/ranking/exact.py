@@ -1,7 +1,9 @@
 """Exact ranks of the positives, ties in expectation or left open."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf._lists import pairs
@@ -38,24 +40,24 @@ class Ranks(NamedTuple):
     A positive has one of the ranks `above + 1, ..., above + tied`, each equally likely.
 
     Attributes:
-        above: `[batch, P]` float64, the number of items with a higher score.
-        tied: `[batch, P]` float64, the number of items with the same score, itself included; 0
-            for a positive whose score is NaN, which is never a hit, and for padding.
-        relevance: `[batch, P]` float64, the label of each positive, 0 where padded.
-        num_items: `[batch]` float64, how many items a list has.
-        max_items: scalar int32, the width of the scores.
+        above: `[batch, P]`, float32 or float64, the number of items with a higher score.
+        tied: `[batch, P]`, the number of items with the same score, itself included; 0 for a
+            positive whose score is NaN, which is never a hit, and for padding.
+        relevance: `[batch, P]`, the label of each positive, 0 where padded.
+        num_items: `[batch]`, how many items a list has.
+        max_items: the width of the scores, an int or, where only running tells, a scalar int32.
     """
 
     above: tf.Tensor
     tied: tf.Tensor
     relevance: tf.Tensor
     num_items: tf.Tensor
-    max_items: tf.Tensor
+    max_items: int | tf.Tensor
 
     @property
     def num_positives(self) -> tf.Tensor:
-        """`[batch]` float64."""
-        return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=tf.float64)
+        """`[batch]`."""
+        return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=self.above.dtype)
 
 
 def ranks_of_positives(
@@ -64,6 +66,7 @@ def ranks_of_positives(
     relevance: TensorLike | None = None,
     mask: TensorLike | None = None,
     depth: int | None = None,
+    dtype: tf.DType = tf.float64,
 ) -> Ranks:
     """Ranks each positive among the items of its list.
 
@@ -74,6 +77,7 @@ def ranks_of_positives(
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         depth: None, or the number of ranks that matter: a positive that is not tied with an item
             on these may come out as never a hit, which takes less time.
+        dtype: float32 or float64, that of the result and of metrics of it.
 
     Returns:
         `Ranks`.
@@ -86,16 +90,17 @@ def ranks_of_positives(
     scores = tf.convert_to_tensor(scores)
     class_ids = tf.convert_to_tensor(class_ids)
     batch, n = tf.unstack(tf.shape(scores))
-    num_items = tf.fill([batch], tf.cast(n, tf.float64))
+    num_items = tf.fill([batch], tf.cast(n, dtype))
     if mask is not None:
         scores = tf.where(mask, scores, tf.constant(float("nan"), scores.dtype))
-        num_items = tf.math.count_nonzero(mask, axis=-1, dtype=tf.float64)
+        num_items = tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
     there = class_ids >= 0
     if relevance is None:
         relevance = tf.ones_like(class_ids)
-    relevance = tf.where(there, tf.cast(relevance, tf.float64), tf.zeros([], tf.float64))
+    relevance = tf.where(there, tf.cast(relevance, dtype), tf.zeros([], dtype))
     above, tied = count_above_and_tied(scores, class_ids, depth)
-    return Ranks(tf.cast(above, tf.float64), tf.cast(tied, tf.float64), relevance, num_items, n)
+    max_items = scores.shape[1] or n
+    return Ranks(tf.cast(above, dtype), tf.cast(tied, dtype), relevance, num_items, max_items)
 
 
 def count_above_and_tied(
@@ -250,7 +255,7 @@ def _zeros_unless(compared, counts, dtype):
     return tuple(tf.where(compared, tf.cast(c, dtype), tf.zeros([], dtype)) for c in counts)
 
 
-def mean_over_ties(table: TensorLike, above: TensorLike, tied: TensorLike) -> tf.Tensor:
+def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor:
     r"""Mean of a function of the rank, over random orders of the tied items.
 
     $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
@@ -258,27 +263,60 @@ def mean_over_ties(table: TensorLike, above: TensorLike, tied: TensorLike) -> tf
     with $a$ items above and $m$ tied, the item itself counted. 0 where $m = 0$.
 
     Args:
-        table: `[R]` float64, `f(1), ..., f(R)`; f is 0 beyond.
-        above: number of items above.
-        tied: number of items tied, of the shape of `above`.
+        table: `[R]` float64, `f(1), ..., f(R)`, such as from `table_by_rank`; f is 0 beyond.
+        above: number of items above, float32 or float64.
+        tied: number of items tied, of the shape and dtype of `above`.
 
     Returns:
-        float64, of the shape of `above`.
+        Of the shape and dtype of `above`.
 
     Example:
-        >>> mean_over_ties(reciprocals(2), [0.0, 1.0], [2.0, 2.0]).numpy()
-        array([0.75, 0.25])
+        >>> mean_over_ties(reciprocals(2), tf.constant([0.0, 1.0]), tf.constant([2.0, 2.0])).numpy()
+        array([0.75, 0.25], dtype=float32)
     """
-    sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(table)], axis=0)
-    limit = tf.shape(table)[0]
-
-    def up_to(rank):
-        return tf.gather(sums, tf.minimum(tf.cast(rank, tf.int32), limit))
-
     above, tied = tf.convert_to_tensor(above), tf.convert_to_tensor(tied)
-    return tf.math.divide_no_nan(up_to(above + tied) - up_to(above), tf.cast(tied, tf.float64))
+    limit = num_ranks(table)
+    first, last = (tf.minimum(tf.cast(rank, tf.int32), limit) for rank in (above, above + tied))
+    sums = [
+        tf.gather(part, last) - tf.gather(part, first) for part in _prefix_sums(table, above.dtype)
+    ]
+    return tf.math.divide_no_nan(tf.add_n(sums), tied)
 
 
-def reciprocals(size: int | tf.Tensor) -> tf.Tensor:
+def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
+    """`[size]` float64, the values of a function of float64 ranks from 1 on.
+
+    NumPy's where the size is an int, so that a graph holds no float64 of it.
+    """
+    if isinstance(size, int):
+        with tf.init_scope():
+            if tf.executing_eagerly():
+                return function(tf.range(1, size + 1, dtype=tf.float64)).numpy()
+    return function(tf.range(1, size + 1, dtype=tf.float64))
+
+
+def num_ranks(table: Any) -> int | tf.Tensor:
+    """The length of a table; an int where it is known."""
+    return table.shape[0] or tf.shape(table)[0]
+
+
+def reciprocals(size: int | tf.Tensor) -> Any:
     """`[size]` float64, `1 / r` for the ranks r from 1 on."""
-    return 1 / tf.range(1, size + 1, dtype=tf.float64)
+    return table_by_rank(lambda rank: 1 / rank, size)
+
+
+def _prefix_sums(table, dtype):
+    """Sums of the first 0, 1, ... numbers, in parts of a dtype: one of float64 or two of float32.
+
+    In float32 a part holds what the first leaves out, without which differences would have no
+    digits left.
+    """
+    if isinstance(table, np.ndarray):
+        sums = np.append(0, np.cumsum(table))
+        first = sums.astype(dtype.as_numpy_dtype)
+        parts = [first, (sums - first).astype(dtype.as_numpy_dtype)]
+    else:
+        sums = tf.pad(tf.cumsum(tf.cast(table, tf.float64)), [[1, 0]])
+        first = tf.cast(sums, dtype)
+        parts = [first, tf.cast(sums - tf.cast(first, tf.float64), dtype)]
+    return parts[:1] if dtype == tf.float64 else parts

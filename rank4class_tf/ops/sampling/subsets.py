@@ -6,6 +6,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf._tf import repeats
+from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.sampling import random
 
@@ -40,21 +42,19 @@ def sample_distinct(
     if not 1 <= size <= num_classes:
         raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
     if 2 * size >= num_classes:
-        keys = tf.cast(random.bits([batch, num_classes], seed), tf.int64)
-        return tf.argsort(keys, axis=-1)[:, :size]
+        # In the order of the words as they are, without a sign, which fewer devices sort.
+        sign = tf.constant(2**31, tf.uint32)
+        keys = tf.bitwise.bitwise_xor(random.bits([batch, num_classes], seed), sign)
+        return tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)[:, :size]
 
     draws = int(size) + _most_repeats(num_classes, size)
     total = batch * draws
-    row = tf.range(total, dtype=tf.int64) // draws
-    ids = random.uniform_integers([total], seed, num_classes)
-    # For each draw, how many different ones stand before the first of its kind, over all rows, then
-    # in its own row. Rows follow each other, so theirs are a range.
-    _, order = tf.unique(row * num_classes + ids)
-    order = tf.reshape(order, [batch, draws])
-    order -= order[:, :1]
-    position = tf.cast(row, tf.int32) * draws + tf.reshape(order, [-1])
-    distinct = tf.math.unsorted_segment_max(tf.cast(ids, tf.int32), position, total)
-    return tf.maximum(tf.reshape(distinct, [batch, draws])[:, :size], 0)
+    ids = tf.cast(random.uniform_integers([total], seed, num_classes), tf.int32)
+    ids = tf.reshape(ids, [batch, draws])
+    first = repeats.firsts(ids)
+    # Each first one moves to the left by as many places as others before it are not.
+    column = tf.cumsum(tf.cast(first, tf.int32), axis=-1) - 1
+    return scatter_add(column, tf.where(first, ids, 0), tf.shape(ids))[:, :size]
 
 
 def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf.Tensor:

@@ -1,0 +1,185 @@
+"""What a compiled step may hold, so that a TPU can run it; see `docs/tpu.md`.
+
+All losses, heads, sorters and metrics of the tables, the steps of `ExtremeClassifier` and the
+row-wise optimizers are traced with static shapes, and their operations listed. One that is not
+known to have a static shape and to run on the device fails.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+from .head_table import HEADS
+from .tables import LOSSES, METRICS, SORTERS
+
+pytestmark = pytest.mark.once
+
+BATCH, N = 4, 100  # So many items that many positives take the ways of their own.
+
+# XLA compiles these with static shapes, given those of the inputs.
+KNOWN = set(
+    """
+    Abs Add AddN AddV2 All Any ArgMax AssignAddVariableOp AssignSubVariableOp AssignVariableOp
+    BatchMatMulV2 BiasAdd BiasAddGrad Bitcast BitwiseAnd BitwiseOr BitwiseXor BroadcastGradientArgs
+    BroadcastTo Cast Ceil ConcatOffset ConcatV2 Const Conv2D Conv2DBackpropFilter
+    Conv2DBackpropInput Cos Cumprod Cumsum DivNoNan Einsum EmptyTensorList EnsureShape Equal Erf
+    Erfc Exp ExpandDims Expm1 Fill Floor FloorDiv FloorMod GatherNd GatherV2 Greater GreaterEqual
+    Identity IdentityN If InvertPermutation IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Less
+    LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr LowerBound MatMul Max Maximum Mean
+    Min Minimum Mul MulNoNan Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall Placeholder Pow
+    Prod Range ReadVariableOp RealDiv Reciprocal ReciprocalGrad Relu ReluGrad Reshape
+    ResourceGather ResourceScatterAdd ResourceScatterNdUpdate ResourceScatterUpdate ReverseV2
+    RightShift Round Rsqrt RsqrtGrad ScatterNd Select SelectV2 Shape Sigmoid SigmoidGrad Sign Sin
+    Size Slice Softmax Softplus SoftplusGrad Split SplitV Sqrt SqrtGrad Square SquaredDifference
+    Squeeze StatefulPartitionedCall StatelessIf StatelessWhile StopGradient StridedSlice
+    StridedSliceGrad Sub Sum Tanh TanhGrad TensorListFromTensor TensorListGetItem
+    TensorListPopBack TensorListPushBack TensorListReserve TensorListSetItem TensorListStack
+    TensorScatterAdd TensorScatterSub TensorScatterUpdate Tile TopKV2 Transpose Unpack
+    UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentSum UpperBound While Xlogy ZerosLike
+    """.split()
+)
+DTYPES = {tf.float32, tf.bfloat16, tf.int32, tf.int64, tf.uint32, tf.bool, tf.resource, tf.variant}
+
+FORMS = {
+    "ids": tf.TensorSpec([BATCH], tf.int32),
+    "padded": tf.TensorSpec([BATCH, 3], tf.int32),
+    "relevance": tf.TensorSpec([BATCH, N]),
+}
+SCORES = tf.TensorSpec([BATCH, N])
+
+
+def unknown(step, *specs):
+    """Operations and dtypes of a traced function, and of all that it calls, that are not known."""
+    graph = tf.function(step).get_concrete_function(*specs).graph.as_graph_def()
+    found = set()
+    for node in [*graph.node, *(node for f in graph.library.function for node in f.node_def)]:
+        dtypes = [t for value in node.attr.values() for t in (value.type, *value.list.type) if t]
+        strange = {tf.as_dtype(t) for t in dtypes} - DTYPES
+        if node.op not in KNOWN or strange:
+            found.add((node.op, *sorted(dtype.name for dtype in strange)))
+    return found
+
+
+def loss_step(loss):
+    def step(labels, scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            value = tf.reduce_mean(loss.call(labels, scores))
+        return value, tape.gradient(value, scores)
+
+    return step
+
+
+def metric_step(metric):
+    def step(*batch):
+        metric.update_state(*batch)
+        return metric.result()
+
+    return step
+
+
+def layer_step(layer):
+    def step(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            value = tf.reduce_sum(tf.square(layer(inputs, training=True)))
+        return value, tape.gradient(value, [inputs, *layer.trainable_variables])
+
+    return step
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
+def test_losses(case, form):
+    assert not unknown(loss_step(case.make()), FORMS[form], SCORES)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
+def test_metrics(case, form):
+    assert not unknown(metric_step(case.make()), FORMS[form], SCORES)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: r4c.metrics.MacroAverage(r4c.metrics.MRR([1, 3]), N),
+        lambda: r4c.metrics.RecallAtK(3, average="micro"),
+        lambda: r4c.metrics.MeanAveragePrecision(N, max_examples=9),
+        lambda: r4c.metrics.SpearmanCorrelation(N, max_examples=9),
+    ],
+    ids=["macro", "micro", "mean_average_precision", "spearman_correlation"],
+)
+def test_metrics_of_several_lists(make):
+    assert not unknown(metric_step(make()), FORMS["relevance"], SCORES)
+
+
+@pytest.mark.parametrize("case", SORTERS, ids=lambda case: case.name)
+def test_sorters(case):
+    layer = case.make()
+    spec = tf.TensorSpec([BATCH, case.length or N])
+    layer(tf.zeros(spec.shape))
+    found = unknown(layer_step(layer), spec)
+    if case.name == "soft_rank":  # Its isotonic regression is in float64, see the page.
+        assert {dtype for _, *dtypes in found for dtype in dtypes} == {"float64"}
+    else:
+        assert not found
+
+
+# The encoder of strings looks up words, which belongs into the input pipeline of a TPU.
+@pytest.mark.parametrize("name", HEADS.keys() - {"encoded_strings"})
+def test_heads(name):
+    layer = HEADS[name]()
+    layer(tf.zeros([BATCH, 4]))
+    assert not unknown(layer_step(layer), tf.TensorSpec([BATCH, 4]))
+
+
+MINED = r4c.losses.OrderedWeightedLoss("binary", "hinge", r4c.losses.TopKWeights(3))
+OPTIMIZERS = {
+    "sgd": lambda: r4c.optimizers.RowwiseSGD(0.1),
+    "momentum": lambda: r4c.optimizers.RowwiseSGD(0.1, momentum=0.9, nesterov=True),
+    "adagrad": r4c.optimizers.RowwiseAdagrad,
+    "adam": r4c.optimizers.RowwiseAdam,
+}
+
+
+def test_all_optimizers_are_here():
+    made = {type(make()).__name__ for make in OPTIMIZERS.values()}
+    assert made | {"Rowwise"} == set(r4c.optimizers.__all__)
+
+
+@pytest.mark.parametrize("num_ids", [1, 3])
+@pytest.mark.parametrize(
+    ("optimizer", "loss", "options"),
+    [
+        ("sgd", MINED, {"num_sampled": 20}),
+        ("momentum", r4c.losses.SoftmaxLoss(), {"num_sampled": 20}),
+        ("adagrad", MINED, {"num_sampled": 20, "shared_negatives": False}),
+        ("adam", r4c.losses.SoftmaxLoss(), {"num_sampled": None}),
+        ("adam", r4c.losses.SoftmaxLoss(), {"num_sampled": 600}),
+    ],
+)
+def test_extreme_classifier(optimizer, loss, options, num_ids):
+    """With each row-wise optimizer, in training and evaluation."""
+    encoder = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(8)])
+    model = r4c.models.ExtremeClassifier(encoder, 1000, 8, **options)
+    model.compile(OPTIMIZERS[optimizer](), loss, metrics=[r4c.metrics.PrecisionAtK([1, 3])])
+    data = np.zeros([BATCH, 5], np.float32), np.zeros([BATCH, num_ids], np.int32)
+    model.fit(*data, batch_size=BATCH, validation_data=data, verbose=0)  # Builds what it needs.
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in data]
+    assert not unknown(lambda x, y: model.train_step((x, y)), *specs)
+    assert not unknown(lambda x, y: model.test_step((x, y)), *specs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*LOSSES, *METRICS], ids=lambda case: case.name)
+def test_xla_sees_static_shapes_and_no_float64(case, rng):
+    """In what XLA is given to compile; a dynamic dimension is written with `<=` there."""
+    step = (metric_step if case in METRICS else loss_step)(case.make())
+    labels = tf.constant(rng.choice([-1, 0, 1, 2], (BATCH, N)), tf.float32)
+    function = tf.function(step, jit_compile=True)
+    code = function.experimental_get_compiler_ir(labels, tf.zeros([BATCH, N]))(stage="hlo")
+    assert "f64[" not in code and "<=" not in code
