@@ -8,6 +8,7 @@ from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf.metrics._exact_sum import ExactSum
 
 
 @_keras.register
@@ -50,9 +51,7 @@ class ExpectedCalibrationError(RankingMetric):
         self.probabilities = probabilities
 
     def _add_states(self):
-        self.bins = self.add_weight(
-            name="bins", shape=(3, self.num_bins), initializer="zeros", dtype="float64"
-        )
+        self.sums = ExactSum(self, "sums", (self.num_bins, 3))
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """Whether the best class of each list is right."""
@@ -68,18 +67,19 @@ class ExpectedCalibrationError(RankingMetric):
         """Adds a batch; the arguments are those of `per_list`."""
         if self.probabilities is not None:
             y_pred = self.probabilities(y_pred)
-        accuracy, weights = self.per_list(y_true, y_pred, sample_weight, exclude)
+        accuracy, weights = self._values_and_weights(
+            self.sums.dtype, y_true, y_pred, sample_weight, exclude
+        )
         labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
         shares = labels.scores
         if labels.mask is not None:
             shares = tf.where(labels.mask, shares, tf.zeros_like(shares))
         confidence = self._checked(tf.reduce_max(shares, axis=-1), weights > 0)
-        self.bins.assign_add(
-            ops.calibration_bins(confidence, accuracy[:, 0], weights, self.num_bins)
-        )
+        terms = tf.stack([weights, weights * confidence, weights * accuracy[:, 0]], axis=-1)
+        self.sums.add(terms, ops.calibration_bins(confidence, self.num_bins))
 
     def _checked(self, confidence, counted):
-        """The confidence as float64, NaN where it is none."""
+        """The confidence, NaN where it is none."""
         # Sums of shares may miss 1 by rounding.
         slack = 1e-5
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
@@ -88,10 +88,11 @@ class ExpectedCalibrationError(RankingMetric):
                 "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, as to "
                 f"layers.Probabilities(). Received: {float(confidence[bad][0])}."
             )
-        confidence = tf.clip_by_value(tf.cast(confidence, tf.float64), 0, 1)
+        confidence = tf.clip_by_value(tf.cast(confidence, self.sums.dtype), 0, 1)
         confidence = tf.where(counted, confidence, tf.zeros_like(confidence))
-        return tf.where(bad, tf.constant(float("nan"), tf.float64), confidence)
+        return tf.where(bad, tf.constant(float("nan"), confidence.dtype), confidence)
 
     def result(self) -> tf.Tensor:
         """Returns the error, 0 before any list with a positive."""
-        return tf.cast(ops.expected_calibration_error(tf.convert_to_tensor(self.bins)), self.dtype)
+        sums, _ = self.sums.parts()
+        return tf.cast(ops.expected_calibration_error(sums), self.dtype)

@@ -15,7 +15,7 @@ import rank4class_tf as r4c
 from .head_table import HEADS
 from .tables import LOSSES, METRICS, SORTERS
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("as_for_xla")]
 
 BATCH, N = 4, 100  # So many items that many positives take the ways of their own.
 
@@ -110,8 +110,9 @@ def test_metrics(case, form):
         lambda: r4c.metrics.RecallAtK(3, average="micro"),
         lambda: r4c.metrics.MeanAveragePrecision(N, max_examples=9),
         lambda: r4c.metrics.SpearmanCorrelation(N, max_examples=9),
+        lambda: r4c.metrics.ExpectedCalibrationError(probabilities=r4c.layers.Probabilities()),
     ],
-    ids=["macro", "micro", "mean_average_precision", "spearman_correlation"],
+    ids=["macro", "micro", "mean_average_precision", "spearman_correlation", "calibration"],
 )
 def test_metrics_of_several_lists(make):
     assert not unknown(metric_step(make()), FORMS["relevance"], SCORES)

@@ -3,35 +3,25 @@
 import tensorflow as tf
 
 
-def calibration_bins(
-    confidence: tf.Tensor, accuracy: tf.Tensor, weights: tf.Tensor, num_bins: int
-) -> tf.Tensor:
-    r"""Sums over the predictions in each bin of confidence $((b - 1) / M, b / M]$.
+def calibration_bins(confidence: tf.Tensor, num_bins: int) -> tf.Tensor:
+    r"""The bin $((b - 1) / M, b / M]$ of each confidence, counted from 0.
 
     Args:
-        confidence: `[batch]` float64, in [0, 1].
-        accuracy: `[batch]` float64, in [0, 1], whether each prediction is right.
-        weights: `[batch]` float64.
+        confidence: `[batch]`, in [0, 1].
         num_bins: M, a positive integer.
 
     Returns:
-        `[3, M]` float64: of the weights, of the weighted confidence and of the weighted accuracy.
-        The sums of two batches add up to those of both.
+        `[batch]` int32.
 
     Example:
-        >>> x = tf.constant([0.2, 0.9], tf.float64)
-        >>> calibration_bins(x, tf.zeros_like(x), tf.ones_like(x), num_bins=2).numpy()
-        array([[1. , 1. ],
-               [0.2, 0.9],
-               [0. , 0. ]])
+        >>> calibration_bins(tf.constant([0.0, 0.5, 0.51]), num_bins=2).numpy()
+        array([0, 0, 1], dtype=int32)
     """
     bins = tf.cast(tf.math.ceil(confidence * num_bins), tf.int32) - 1
-    sums = tf.stack([weights, weights * confidence, weights * accuracy], axis=-1)
-    bins = tf.clip_by_value(bins, 0, num_bins - 1)
-    return tf.transpose(tf.math.unsorted_segment_sum(sums, bins, num_bins))
+    return tf.clip_by_value(bins, 0, num_bins - 1)
 
 
-def expected_calibration_error(bins: tf.Tensor) -> tf.Tensor:
+def expected_calibration_error(sums: tf.Tensor) -> tf.Tensor:
     r"""Mean over predictions of the gap between confidence and accuracy in their bin.
 
     $$\mathrm{ECE} = \sum_b \frac{|B_b|}{N} \left| \mathrm{acc}(B_b) - \mathrm{conf}(B_b) \right|$$
@@ -40,16 +30,17 @@ def expected_calibration_error(bins: tf.Tensor) -> tf.Tensor:
     equation 3.
 
     Args:
-        bins: `[3, M]` from `calibration_bins`.
+        sums: `[M, 3]`, over the predictions in each bin: of the weights, of the weighted confidence
+            and of the weighted accuracy.
 
     Returns:
         A scalar, 0 where there is no prediction.
 
     Example:
-        >>> bins = tf.constant([[1.0, 3.0], [0.2, 2.7], [0.0, 3.0]], tf.float64)
-        >>> round(float(expected_calibration_error(bins)), 6)  # (0.2 + 0.3) / 4
+        >>> sums = tf.constant([[1.0, 0.2, 0.0], [3.0, 2.7, 3.0]])
+        >>> round(float(expected_calibration_error(sums)), 6)  # (0.2 + 0.3) / 4
         0.125
     """
-    weight, confidence, accuracy = tf.unstack(bins)
+    weight, confidence, accuracy = tf.unstack(sums, axis=-1)
     gaps = tf.reduce_sum(tf.abs(accuracy - confidence))
     return tf.math.divide_no_nan(gaps, tf.reduce_sum(weight))
