@@ -97,13 +97,13 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
-def add_counter(layer: keras.layers.Layer, name: str) -> Any:
-    """Adds an int64 weight that counts steps, the same on all devices."""
+def add_integers(layer: keras.layers.Layer, name: str, start: list[int]) -> Any:
+    """Adds an int64 weight that training does not change by gradients, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(
         name=name,
-        shape=(),
-        initializer="zeros",
+        shape=(len(start),),
+        initializer=lambda shape, dtype=None, **kwargs: tf.constant(start, tf.int64),
         dtype="int64",
         trainable=False,
         aggregation=only_first,

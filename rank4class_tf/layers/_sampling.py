@@ -2,9 +2,8 @@
 
 import tensorflow as tf
 
-from rank4class_tf import ops
+from rank4class_tf import _random, ops
 from rank4class_tf._types import TensorLike
-from rank4class_tf.layers import _random
 
 
 def draw_own(positives: tf.Tensor, seed: TensorLike) -> tf.Tensor:

@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _keras, _random
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.where import where
-from rank4class_tf.layers import _mining, _random, _retrieval, _sampling
+from rank4class_tf.layers import _mining, _retrieval, _sampling
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._class_scores import ClassScores
 from rank4class_tf.layers._initializers import AboutUnitRows
@@ -107,9 +107,9 @@ class SampledScores(Head):
         return self.num_sampled
 
     def build_head(self, width: int) -> None:
-        """Creates the step counter, and checks the width of the classes."""
+        """Creates the random state, and checks the width of the classes."""
         super().build_head(width)
-        self.steps = _keras.add_counter(self, "steps")
+        self.random_state = _random.add_state(self, self.seed)
 
     def call(
         self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
@@ -138,7 +138,7 @@ class SampledScores(Head):
         positives, invalid = _labels.padded_ids(class_ids, num_classes)
         positives = _labels.distinct_ids(positives)
         has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
-        seed = _random.next_seed(self.seed, self.steps, training)
+        seed = _random.step_seed(self.random_state, training)
         own = _sampling.draw_own(positives, seed)
         batch = None if self.shared_negatives else tf.shape(positives)[0]
         negatives = _sampling.draw_negatives(num_classes, self.num_negatives, batch, seed)

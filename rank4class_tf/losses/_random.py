@@ -1,42 +1,39 @@
-"""What random losses share: fresh noise at each call, the same in each run."""
+"""What random losses share: fresh noise at each step, the same in each run."""
 
-import random
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, ops
+from rank4class_tf import _checks, _random
+from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._base import RankingLoss
 
 
-class RandomRankingLoss(RankingLoss):
+class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     """Base of the losses that draw random numbers.
 
-    A counter goes up with each call, in graph mode and under XLA too, and makes, with the seed and
-    the replica, the seed of stateless random operations. The counter is no part of a saved model: a
-    loss that is loaded starts anew, so give another `seed` when training resumes.
+    The draws are a function of the seed, the replica, and the count of the gradients that were
+    taken of the loss. So each step of training has draws of its own, and evaluation, which takes no
+    gradient, draws the same at each call and moves nothing.
+
+    The count is a part of what Keras saves of a compiled model: `.keras` files, `.weights.h5` files
+    and the callbacks that write them. In Keras 3, `tf.train.Checkpoint` knows nothing of a model's
+    loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
     """
 
     def __init__(self, *, seed: int | None = None, **kwargs: Any) -> None:
         """Args shared by the random losses.
 
         Args:
-            seed: non-negative integer, or None for one from Python's `random`, which
+            seed: non-negative integer, or None for one from NumPy's global generator, which
                 `keras.utils.set_random_seed` seeds.
             **kwargs: see `RankingLoss`.
         """
         super().__init__(**kwargs)
         self.seed = seed if seed is None else _checks.non_negative_int("seed", seed)
-        self._start = random.getrandbits(62) if seed is None else self.seed
         self._seed: tf.Tensor | None = None
-        # Replicas that do not share the variable count for themselves, in step.
-        self._calls = tf.Variable(
-            0,
-            trainable=False,
-            dtype=tf.int64,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
+        self._set_state(_random.start(_random.start_seed(self.seed)))
 
     @property
     def is_random(self) -> bool:
@@ -49,6 +46,20 @@ class RandomRankingLoss(RankingLoss):
         It is the same in each call of `compute` for a batch. `ops.fold_in` makes others of it.
         """
         return self._draw_seed() if self._seed is None else self._seed
+
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+        """Computes the loss of each list, `[batch]`."""
+        losses = super().call(y_true, y_pred)
+        return self._counted(losses) if self.is_random else losses
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the seed and the count, for Keras."""
+        store["random_state"] = self._state.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads them; a file of a model without this loss has none, and changes nothing."""
+        if "random_state" in store.keys():  # Which is no dictionary.  # noqa: SIM118
+            self._state.assign(np.array(store["random_state"]))
 
     def _prepared_compute(self):
         if not self.is_random:
@@ -65,8 +76,39 @@ class RandomRankingLoss(RankingLoss):
         return compute
 
     def _draw_seed(self):
-        call = self._calls.assign_add(1, read_value=True)
-        seed = ops.fold_in([self._start, 0], call)
-        context = tf.distribute.get_replica_context()
-        replica = 0 if context is None else context.replica_id_in_sync_group
-        return ops.fold_in(seed, tf.cast(replica, tf.int64))
+        return _random.on_this_device(_random.seed_of(self._state_here()), 0)
+
+    def _counted(self, losses):
+        """The losses; whoever takes their gradient makes a step."""
+        state = self._state_here()
+
+        @tf.custom_gradient
+        def counted(losses):
+            def gradient(upstream):
+                with tf.control_dependencies([state.assign_add(_random.STEP)]):
+                    return tf.identity(upstream)
+
+            return tf.identity(losses), gradient
+
+        return counted(losses)
+
+    def _state_here(self):
+        """The state, which each replica of a strategy has for itself, and counts in step."""
+        strategy = tf.distribute.get_strategy()
+        created_here = strategy.extended.variable_created_in_scope(self._state)
+        if strategy.num_replicas_in_sync > 1 and not created_here:
+            # A loss that was made outside of the scope moves into it.
+            with tf.init_scope():
+                self._set_state(tf.convert_to_tensor(self._state))
+        return self._state
+
+    def _set_state(self, value):
+        self._state = tf.Variable(
+            value,
+            trainable=False,
+            dtype=tf.int64,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            name="random_state",
+        )
+        self._track_trackable(self._state, "random_state", overwrite=True)

@@ -20,7 +20,7 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
         num_samples: m >= 1. Time grows with m, memory does not.
         gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
         temperature: T > 0 of ApproxNDCG's sigmoid.
-        seed: integer >= 0. Losses with the same seed draw the same noise, call by call.
+        seed: integer >= 0. Losses with the same seed draw the same noise, step by step.
         ranker: what ranks the items in the sigmoid's place; see `MetricLoss`.
         gain: see `ApproxNDCGLoss`.
         discount: see `ApproxNDCGLoss`.

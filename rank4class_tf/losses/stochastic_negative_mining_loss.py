@@ -41,7 +41,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             numbers. None means `TopKWeights(1)`, the best in the paper.
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
             over the k mined negatives, and a binary loss weighs them as much as the positive.
-        seed: integer >= 0. Losses with the same seed draw the same samples, call by call.
+        seed: integer >= 0. Losses with the same seed draw the same samples, step by step.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:

@@ -30,7 +30,7 @@ class WARPLoss(RandomRankingLoss):
         margin: $\eta$ > 0.
         num_trials: the most draws for a list, or None for the exact rank. Where none of the draws,
             or of the first N, violates a positive, that has no loss.
-        seed: integer >= 0, of the draws. Losses with the same seed draw the same, call by call.
+        seed: integer >= 0, of the draws. Losses with the same seed draw the same, step by step.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:

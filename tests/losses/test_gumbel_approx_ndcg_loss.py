@@ -10,6 +10,7 @@ from rank4class_tf.losses import ApproxNDCGLoss, GumbelApproxNDCGLoss
 from rank4class_tf.ops.sampling import random
 
 from ..ops import listwise_oracles as oracles
+from .training import step
 
 
 def test_value_and_gradient_by_definition(rng):
@@ -76,20 +77,23 @@ def test_one_low_gumbel_temperature_is_sampling_from_softmax():
     assert abs(first - 0.6) < 5 * np.sqrt(0.6 * 0.4 / 20_000)
 
 
-def test_fresh_noise_at_each_call_and_the_same_in_each_run(rng):
+def test_fresh_noise_at_each_step_and_the_same_in_each_run(rng):
     scores, ids = rng.normal(size=(3, 7)).astype(np.float32), [1, 2, 3]
 
     def run(call, seed=5):
         loss = GumbelApproxNDCGLoss(seed=seed)
-        function = call(loss)
-        return [float(function(ids, scores)) for _ in range(3)]
+        function = call(lambda *batch: step(loss, *batch))
+        values = [float(function(ids, scores)) for _ in range(3)]
+        # Without a gradient, there is no step.
+        assert float(loss(ids, scores)) == float(loss(ids, scores)) not in values
+        return values
 
-    eager = run(lambda loss: loss)
+    eager = run(lambda function: function)
     assert len(set(eager)) == 3
-    assert run(lambda loss: loss) == eager
+    assert run(lambda function: function) == eager
     np.testing.assert_allclose(run(tf.function), eager, rtol=1e-6)
-    assert set(run(lambda loss: loss, seed=6)).isdisjoint(eager)
-    compiled = run(lambda loss: tf.function(loss, jit_compile=True))
+    assert set(run(lambda function: function, seed=6)).isdisjoint(eager)
+    compiled = run(lambda function: tf.function(function, jit_compile=True))
     np.testing.assert_allclose(compiled, eager, rtol=1e-5)
 
 
@@ -103,11 +107,10 @@ def test_without_a_seed_noise_follows_that_of_keras():
     assert GumbelApproxNDCGLoss().get_config()["seed"] is None
 
 
-@pytest.mark.parametrize("in_scope", [False, True])
-def test_replicas_draw_noise_of_their_own(two_devices, in_scope):
+def test_replicas_draw_noise_of_their_own_in_and_outside_of_the_scope(two_devices):
     scores = tf.zeros([1, 9])
 
-    def values():
+    def values(in_scope):
         if in_scope:
             with two_devices.scope():
                 loss = GumbelApproxNDCGLoss(seed=1, reduction="sum")
@@ -115,14 +118,14 @@ def test_replicas_draw_noise_of_their_own(two_devices, in_scope):
             loss = GumbelApproxNDCGLoss(seed=1, reduction="sum")
 
         @tf.function
-        def step():
-            replicas = two_devices.run(lambda: loss([0], scores))
+        def values_of_replicas():
+            replicas = two_devices.run(lambda: step(loss, [0], scores))
             return two_devices.experimental_local_results(replicas)
 
-        return [float(value) for _ in range(3) for value in step()]
+        return [float(value) for _ in range(3) for value in values_of_replicas()]
 
-    assert len(set(values())) == 6
-    assert values() == values()
+    assert len(set(values(True))) == 6
+    assert values(True) == values(True) == values(False)
 
 
 def test_training_is_the_same_in_each_run(rng):

@@ -5,9 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _keras, _random, ops
 from rank4class_tf._keras import keras
-from rank4class_tf.layers import _random
 from rank4class_tf.layers.interactions._base import Interaction, check_same_width, dot_products
 
 
@@ -81,7 +80,7 @@ class MLPInteraction(Interaction):
                 ]
                 setattr(self, f"{name}s", weights)
         if self.dropout:
-            self.steps = _keras.add_counter(self, "steps")
+            self.random_state = _random.add_state(self, self.seed)
 
     def build_first(self, width: int, class_width: int) -> list[Any]:
         """Creates the kernels of the first layer and returns them in a list."""
@@ -111,7 +110,7 @@ class MLPInteraction(Interaction):
         drops = self.dropout > 0 and training
         if drops:
             # Keras's own would draw other numbers when a block is computed again.
-            seed = _random.next_seed(self.seed, self.steps, training)
+            seed = _random.step_seed(self.random_state, training)
             seed = _random.on_this_device(seed, 0)
         groups = (self.first, [self.first_bias], self.kernels, self.biases)
         weights = [

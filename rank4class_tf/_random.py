@@ -1,0 +1,53 @@
+"""What is random: a seed and a count of training steps, in one variable of the model's state.
+
+A draw is a function of both. So training that resumes draws what it would have drawn, and evaluation,
+which does not count, changes nothing. `docs/architecture.md` says more.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, ops
+from rank4class_tf._types import TensorLike
+
+# What a step of training adds to a state.
+STEP = (0, 1)
+
+
+def start_seed(seed: int | None) -> int:
+    """The seed, an int; None draws one from NumPy's global generator."""
+    return int(np.random.randint(2**31)) if seed is None else int(seed)
+
+
+def start(seed: int) -> list[int]:
+    """The state before the first step."""
+    return [seed, 0]
+
+
+def seed_of(state: TensorLike) -> tf.Tensor:
+    """The seed of a state for stateless random operations, two int64."""
+    seed, count = tf.unstack(tf.convert_to_tensor(state))
+    return ops.fold_in(tf.stack([seed, tf.zeros_like(seed)]), count)
+
+
+def add_state(layer: keras.layers.Layer, seed: int) -> Any:
+    """Adds a state to a layer's weights."""
+    return _keras.add_integers(layer, "random_state", start(seed))
+
+
+def step_seed(state: Any, training: bool | None) -> tf.Tensor:
+    """The seed of this call of a layer, whose next has another if this one is of training."""
+    seed = seed_of(_keras.variable(state))
+    if training:
+        state.assign_add(tf.constant(STEP, tf.int64))
+    return seed
+
+
+def on_this_device(seed: TensorLike, stream: int) -> tf.Tensor:
+    """A seed for what must differ between the devices of a strategy."""
+    replica = tf.distribute.get_replica_context()
+    device = replica.replica_id_in_sync_group if replica else 0
+    return ops.fold_in(ops.fold_in(seed, 1 + stream), device)
