@@ -49,6 +49,19 @@ def call_loss(
     return reducer(losses, losses, sample_weight)
 
 
+def given_labels(y_true: TensorLike) -> TensorLike:
+    """The labels as they were given, also where Keras 3 builds a model that a strategy trains.
+
+    There, in a graph of its own that never runs, it hands on the mean of the devices' labels, which
+    of integers is float64. They become integers again, so that ids look like ids.
+    """
+    graph = getattr(tf.compat.v1.get_default_graph(), "name", "")  # Only a function's has one.
+    if not KERAS_3 or not graph.startswith("scratch_graph"):
+        return y_true
+    averaged = getattr(y_true, "dtype", None) == tf.float64
+    return tf.cast(y_true, tf.int64) if averaged else y_true
+
+
 def pass_on_permission(outer: Any, inner: Any) -> None:
     """Lets the loss `inner` take means under a strategy exactly where `outer` may.
 

@@ -113,6 +113,7 @@ class RankingLoss(keras.losses.Loss):
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
+        y_true = _keras.given_labels(y_true)
         if sample_weight is not None:
             sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format)
         return _keras.call_loss(self, y_true, y_pred, sample_weight)

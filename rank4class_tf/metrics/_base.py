@@ -6,7 +6,7 @@ from typing import Any, Self
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _config, _registry, ops
+from rank4class_tf import _checks, _config, _keras, _registry, ops
 from rank4class_tf._lists.columns import over_positives
 from rank4class_tf._lists.labels import check_label_format, list_weights, parse
 from rank4class_tf._types import TensorLike
@@ -104,6 +104,7 @@ class RankingMetric(keras.metrics.Metric):
 
     def _measure(self, compute, dtype, y_true, y_pred, sample_weight, exclude):
         """`per_list` of any `compute`, in a dtype."""
+        y_true = _keras.given_labels(y_true)
         labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
         counted = labels.has_positive | labels.invalid
 

@@ -82,6 +82,7 @@ class MacroAverage(RankingMetric):
             groups: `[batch]` integers in [0, num_groups), or -1 for none; None means the classes
                 of the positives.
         """
+        y_true = _keras.given_labels(y_true)
         dtype = self.sums.dtype
         values, weights = self._values_and_weights(dtype, y_true, y_pred, sample_weight, exclude)
         broken = tf.constant(False)

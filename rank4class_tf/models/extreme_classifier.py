@@ -215,6 +215,7 @@ class ExtremeClassifier(keras.Model):
         training: bool | None = None,
     ) -> tf.Tensor:
         """Applies the compiled loss to the scores of a class of each example and negatives."""
+        y = _keras.given_labels(y)
         training = not self._ranks_all_classes if training is None else training
         if training:
             self._check_optimizer()
@@ -241,6 +242,7 @@ class ExtremeClassifier(keras.Model):
         self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
     ) -> dict[str, Any]:
         """In evaluation, updates the metrics; in training the loss is all there is."""
+        y = _keras.given_labels(y)
         metrics = _keras.compiled_metrics(self, y, y_pred)
         if not self._ranks_all_classes or not metrics:
             return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
