@@ -1,7 +1,7 @@
 """What is random: a seed and a count of training steps, in one variable of the model's state.
 
-A draw is a function of both. So training that resumes draws what it would have drawn, and evaluation,
-which does not count, changes nothing. `docs/architecture.md` says more.
+A draw is a function of both. So training that resumes draws what it would have drawn, and
+evaluation, which does not count, changes nothing. `docs/architecture.md` says more.
 """
 
 from typing import Any

@@ -48,7 +48,8 @@ class SampledScores(Head):
         shared_negatives: whether one sample serves the whole batch, on all devices. Otherwise each
             example has its own, and memory is O(batch B d).
         seed: an int; None draws one from NumPy's global generator.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: Keras's own, such as `name`. The dtype is float32 unless it is given, under mixed
+            precision too.
 
     Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. Of
     several ids one is drawn uniformly at each call; the others are no negatives.
@@ -84,7 +85,8 @@ class SampledScores(Head):
             initializer = AboutUnitRows(own_seed)
             classes = ClassTable(classes, initializer=initializer, dtype="float32")
         interaction = CosineInteraction(1.0) if normalize else DotProductInteraction()
-        super().__init__(classes, interaction, **kwargs)
+        # Mixed precision would round the encodings, and with them change which negatives are mined.
+        super().__init__(classes, interaction, **{"dtype": "float32", **kwargs})
         if num_sampled is not None:
             num_sampled = _checks.positive_int("num_sampled", num_sampled)
             if num_sampled >= self.num_classes - 1:

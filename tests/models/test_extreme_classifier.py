@@ -281,6 +281,32 @@ def test_two_devices_train_as_one(optimizer, k, kwargs, data, two_devices):
     np.testing.assert_allclose(two[2], one[2], rtol=1e-4)
 
 
+@pytest.mark.parametrize("form", ["padded", "ragged"])
+def test_several_classes_of_an_example_on_two_devices(form, data, two_devices):
+    if form == "ragged" and _keras.KERAS_3:
+        pytest.skip("Keras 3 fails on ragged labels under a strategy, with any model.")
+    features, class_ids = data
+    labels = tf.RaggedTensor.from_tensor(class_ids, padding=-1) if form == "ragged" else class_ids
+
+    def train(strategy):
+        with strategy.scope():
+            model = make()
+            model.compile(
+                optimizers.RowwiseSGD(0.1),
+                loss=losses.SoftmaxLoss(),
+                metrics=[metrics.PrecisionAtK([1, 3]), metrics.NDCG(5)],
+            )
+        batches = tf.data.Dataset.from_tensor_slices((features, labels)).batch(8)
+        results = model.evaluate(batches, verbose=0, return_dict=True)
+        model.fit(batches, verbose=0)
+        return results, trainable(model)
+
+    (one, _), (two, weights) = train(tf.distribute.get_strategy()), train(two_devices)
+    assert all(np.isfinite(w).all() for w in weights)
+    del one["loss"], two["loss"]  # Of classes that each device draws for itself.
+    assert two == pytest.approx(one, rel=1e-5)
+
+
 def test_resumes_where_it_was_saved(data, tmp_path):
     features, class_ids = data
 
@@ -456,6 +482,19 @@ def test_mixed_precision(data, mixed_precision):
     assert np.isfinite(history["loss"]).all()
     assert model.classes.embeddings.dtype == "float32"
     assert np.isfinite(model.evaluate(*data, verbose=0)).all()
+
+
+def test_mixed_precision_mines_in_float32(data, mixed_precision):
+    """Encodings of an encoder whose last layer is float32 are not rounded on their way."""
+    encodings = tf.constant(np.random.default_rng(2).normal(size=(16, WIDTH)), tf.float32)
+    mixed = make().scores
+    scores = [mixed(encodings, class_ids=data[1], num_mined=4)]
+    keras.mixed_precision.set_global_policy("float32")
+    plain = make().scores
+    plain.set_weights(mixed.get_weights())
+    scores.append(plain(encodings, class_ids=data[1], num_mined=4))
+    assert scores[0].dtype == tf.float32
+    np.testing.assert_array_equal(*scores)
 
 
 def test_loss_scaling_around_a_rowwise_optimizer_does_not_warn(data):

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, _random, ops
+from rank4class_tf import _checks, _random, ops
 from rank4class_tf._keras import keras
 from rank4class_tf.layers.interactions._base import Interaction, check_same_width, dot_products
 
