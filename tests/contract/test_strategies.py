@@ -1,0 +1,69 @@
+"""The matrix of strategies, in a reduced form: two devices equal one, an uneven last batch too."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+
+from scripts import strategy_matrix
+from scripts.strategy_matrix import CONTROL, Cell
+
+
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        (Cell("losses", "padded"), ["rankmax", "softmax"]),
+        (Cell("metrics", "padded"), ["ndcg", "median_rank"]),
+        (Cell("models", "ids"), ["extreme_classifier_RowwiseAdagrad"]),
+        (Cell("losses", "ids", data="one_left"), ["approx_ndcg"]),
+    ],
+    ids=["losses", "metrics", "models", "one_left"],
+)
+def test_two_devices_equal_one(cell, names, two_devices):
+    names = names if cell.kind == "models" else [*names, CONTROL]
+    one = tf.distribute.get_strategy()
+    expected = strategy_matrix.train(cell.reference("mirrored"), names, one)
+    results = strategy_matrix.train(cell, names, two_devices)
+    assert list(results) == list(expected) == names
+    for name in names:
+        distance = strategy_matrix.distance(results[name], expected[name])
+        assert distance <= strategy_matrix.TOLERANCES["float32"], name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", strategy_matrix.LABELS)
+def test_all_objects_run(kind, two_devices):
+    results = strategy_matrix.run_cell(strategy_matrix.row(kind)[0], two_devices)
+    assert set(results) == {*strategy_matrix.objects(kind), CONTROL}
+    assert not [name for name, result in results.items() if "error" in result]
+
+
+def test_a_wrong_number_shows():
+    theirs = {"before": [0.0, 1.0], "after": [0.5, 1.0], "values": {"loss": 2.0}}
+    assert strategy_matrix.distance(theirs, theirs) == 0
+    for wrong in ({"after": [0.5, 1.05]}, {"values": {"loss": 2.2}}):
+        distance = strategy_matrix.distance({**theirs, **wrong}, theirs)
+        assert distance == pytest.approx(0.1)
+    assert strategy_matrix.distance({**theirs, "after": [0.5, float("nan")]}, theirs) > 1
+    assert strategy_matrix.distance({"error": "no"}, theirs) == "no"
+
+
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("strategy", strategy_matrix.STRATEGIES)
+def test_every_cell_has_something_to_compare_with(strategy, every):
+    """One device runs the references, of all objects or the same few."""
+    there = set(strategy_matrix.cells("one", every))
+    for cell in strategy_matrix.cells(strategy, every):
+        reference = cell.reference(strategy)
+        assert {reference, dataclasses.replace(reference, few=False)} & there
+
+
+def test_cells_without_results_are_blank_and_faults_are_named(tmp_path):
+    folder = tmp_path / "keras3" / "mirrored"
+    folder.mkdir(parents=True)
+    cell = strategy_matrix.row("heads")[0]
+    fault = '{"control": {"error": "ValueError: no"}, "concat": {"error": "ValueError: no"}}'
+    (folder / f"{cell.name}.json").write_text(fault)
+    text = strategy_matrix.table(tmp_path)
+    assert "| 3 | mirrored | Keras |  |" in text
+    assert "- ValueError: no (Keras 3, mirrored: heads, ids, graph, float32)" in text
