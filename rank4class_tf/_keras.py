@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -110,12 +111,12 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
-def add_integers(layer: keras.layers.Layer, name: str, start: list[int]) -> Any:
-    """Adds an int64 weight that training does not change by gradients, the same on all devices."""
+def add_counter(layer: keras.layers.Layer, name: str, start: TensorLike = 0) -> Any:
+    """Adds an int64 weight that counts, one number or several, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(
         name=name,
-        shape=(len(start),),
+        shape=np.shape(start),
         initializer=lambda shape, dtype=None, **kwargs: tf.constant(start, tf.int64),
         dtype="int64",
         trainable=False,

@@ -35,7 +35,7 @@ def seed_of(state: TensorLike) -> tf.Tensor:
 
 def add_state(layer: keras.layers.Layer, seed: int) -> Any:
     """Adds a state to a layer's weights."""
-    return _keras.add_integers(layer, "random_state", start(seed))
+    return _keras.add_counter(layer, "random_state", start(seed))
 
 
 def step_seed(state: Any, training: bool | None) -> tf.Tensor:

@@ -18,8 +18,8 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     gradient, draws the same at each call and moves nothing.
 
     The count is a part of what Keras saves of a compiled model: `.keras` files, `.weights.h5` files
-    and the callbacks that write them. In Keras 3, `tf.train.Checkpoint` knows nothing of a model's
-    loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
+    and the callbacks that write them; not of Keras 2's SavedModel. In Keras 3 `tf.train.Checkpoint`
+    does not see a model's loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
     """
 
     def __init__(self, *, seed: int | None = None, **kwargs: Any) -> None:
