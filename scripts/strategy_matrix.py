@@ -60,8 +60,8 @@ Keras's `fit`, two replicas or processes on one machine, against one device in a
 An entry says how many objects are equal to it, and how far the farthest of these is: of weights,
 by what training changed of them; of losses and metrics, by their size. The tolerances are 1e-4 in
 float32, 0.02 in float16, 0.1 in bfloat16. Columns after the first have a few objects of each
-kind. "Keras" means that a loss of Keras alone, which reads no labels, fails there too. A blank
-has not been run.
+kind. "Keras" means that a loss of Keras alone, which reads no labels, fails there too; "trains",
+that there is nothing to compare with. A blank has not been run.
 
 The last batch has three examples, 2 + 1 on two replicas. Keras takes the mean of the replicas'
 means, on which the examples have other weights than on one device; the comparison is with one
@@ -548,17 +548,19 @@ def compare(folder, keras, strategy, cell):
     limit = TOLERANCES[cell.precision]
     distances, lines = {}, []
     for name, result in results.items():
-        expected = reference.get(name)
-        if replicas and name in apart:
-            expected = by_mirrored.get(name)
+        drawn = replicas and name in apart
+        expected = (by_mirrored if drawn else reference).get(name)
+        itself = cell.is_plain and strategy == ("mirrored" if drawn else "one")
         if "error" in result:
             distances[name] = result["error"]
-        elif expected is not None and "error" not in expected:
+        elif expected is not None and "error" not in expected and not itself:
             distances[name] = distance(result, expected)
     equal = [d for d in distances.values() if not isinstance(d, str) and d <= limit]
     for name, d in distances.items():
         if isinstance(d, str) or d > limit:
             lines.append(f"`{name}`: {d if isinstance(d, str) else f'{d:.1e}'}")
+    if not distances:
+        return "trains", []  # With nothing to compare with: a reference itself.
     text = f"{len(equal)}/{len(distances)}"
     return f"{text} ({max(equal):.0e})" if equal else text, lines
 
