@@ -71,10 +71,9 @@ device.
 Losses that draw, dropout, and `ExtremeClassifier` with several classes of an example draw apart
 on each replica: on two replicas they are compared with `MirroredStrategy` in a graph.
 
-Faults of Keras 3.15, with any model: no `MultiWorkerMirroredStrategy`, no
-`ParameterServerStrategy`; under `MirroredStrategy` no ragged labels (pad them:
-`labels.to_tensor(-1, shape=[None, P])`), no `steps_per_execution` above 1, no `jit_compile=True`,
-and no dataset whose first batch is uneven.
+Faults of Keras 3.15, with any model: no `MultiWorkerMirroredStrategy`; under `MirroredStrategy`
+no ragged labels (pad them: `labels.to_tensor(-1, shape=[None, P])`), no `steps_per_execution`
+above 1, no `jit_compile=True`, and no dataset whose first batch is uneven.
 """
 
 FEATURES, CLASSES, BATCH = 3, 6, 4
