@@ -97,17 +97,24 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
-def add_counter(layer: keras.layers.Layer, name: str) -> Any:
-    """Adds an int64 weight that counts steps, the same on all devices."""
+def add_state(
+    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], dtype: str
+) -> Any:
+    """Adds a weight of zeros that no optimizer changes, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(
         name=name,
-        shape=(),
+        shape=shape,
         initializer="zeros",
-        dtype="int64",
+        dtype=dtype,
         trainable=False,
         aggregation=only_first,
     )
+
+
+def add_counter(layer: keras.layers.Layer, name: str) -> Any:
+    """Adds an int64 weight that counts steps, the same on all devices."""
+    return add_state(layer, name, (), "int64")
 
 
 def variable(weight: Any) -> tf.Variable:
@@ -126,6 +133,31 @@ def compiled_metrics(
         container.build(y_true, y_pred)
     metrics = (container._user_metrics, container._user_weighted_metrics)
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
+
+
+def update_metrics(
+    model: keras.Model, y_true: Any, sample_weight: TensorLike, placeholder: tf.Tensor
+) -> dict[str, Any]:
+    """Updates the metrics that a model was compiled with by labels of any type.
+
+    Args:
+        model: a model.
+        y_true: what `update_state` of all the metrics takes without predictions.
+        sample_weight: for those of `weighted_metrics`, or None.
+        placeholder: a tensor of labels and predictions as Keras knows them.
+
+    Returns:
+        The results of all metrics, the loss among them.
+    """
+    metrics = compiled_metrics(model, placeholder, placeholder)
+    container = model._compile_metrics if KERAS_3 else model.compiled_metrics
+    if not KERAS_3 and not container.built:
+        container.build(placeholder, placeholder)
+    weighted = tf.nest.flatten(container._user_weighted_metrics) if metrics else []
+    for metric in metrics:
+        has_weight = any(metric is other for other in weighted)
+        metric.update_state(y_true, None, sample_weight if has_weight else None)
+    return model.get_metrics_result()
 
 
 def symbolic_inputs(layer: keras.Model) -> Any:
