@@ -38,6 +38,7 @@ from rank4class_tf.layers.sigmoid_sorter import SigmoidSorter
 from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
 from rank4class_tf.layers.sparse_dense import SparseDense
 from rank4class_tf.layers.top_classes import TopClasses
+from rank4class_tf.layers.uniform_negatives import UniformNegatives
 
 __all__ = [
     "BilinearHead",
@@ -75,6 +76,7 @@ __all__ = [
     "Sorter",
     "SparseDense",
     "TopClasses",
+    "UniformNegatives",
     "get_head",
     "get_sorter",
     "get_interaction",

@@ -35,9 +35,9 @@ class CandidateFrequencies(keras.layers.Layer):
 
     Example:
         >>> frequencies = CandidateFrequencies(num_buckets=10)
-        >>> frequencies([3, 3, 3, 5], training=True).numpy()
+        >>> frequencies(tf.constant([3, 3, 3, 5]), training=True).numpy()
         array([0.75, 0.75, 0.75, 0.25], dtype=float32)
-        >>> CandidateFrequencies.from_counts([6, 2])([0, 1], training=True).numpy()
+        >>> CandidateFrequencies.from_counts([6, 2])(tf.constant([0, 1]), training=True).numpy()
         array([0.75, 0.25], dtype=float32)
     """
 

@@ -33,7 +33,8 @@ class CrossBatchMemory(keras.layers.Layer):
     Example:
         >>> memory = CrossBatchMemory(3)
         >>> for batch in ([[1.0], [2.0]], [[3.0]]):
-        ...     encodings, ids, filled = memory(tf.constant(batch), [7] * len(batch), training=True)
+        ...     ids = tf.fill([len(batch)], 7)
+        ...     encodings, _, filled = memory(tf.constant(batch), ids, training=True)
         >>> encodings[:, 0].numpy(), filled.numpy()
         (array([0., 1., 2.], dtype=float32), array([False,  True,  True]))
     """

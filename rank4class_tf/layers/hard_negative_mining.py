@@ -34,7 +34,8 @@ class HardNegativeMining(keras.layers.Layer):
             column does not exist (in graph mode the scores of the list are NaN).
 
     Example:
-        >>> scores, labels = HardNegativeMining(2)([[3.0, 1.0, 2.0, 4.0]], [1])
+        >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])
+        >>> scores, labels = HardNegativeMining(2)(scores, labels)
         >>> scores.numpy(), labels.numpy()
         (array([[1., 4., 3.]], dtype=float32), array([0], dtype=int32))
     """
@@ -55,8 +56,9 @@ class HardNegativeMining(keras.layers.Layer):
         highest, places = _top.top_k(_top.add_columns(negatives, column, not_own), size)
         # Where there are no more, the search may point to one that is the positive.
         mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
-        # A NaN among the scores is not to get lost.
-        mined = where(tf.math.is_nan(highest), highest, mined)
+        # A search may miss a NaN.
+        missing = tf.reduce_any(tf.math.is_nan(negatives), axis=1)
+        mined = where(~missing, mined, float("nan"))
         labels = tf.where(there[:, 0], 0, -1)
         return tf.concat([own, mined], axis=1), labels
 

@@ -33,7 +33,8 @@ class RemoveAccidentalHits(keras.layers.Layer):
             the list are NaN).
 
     Example:
-        >>> RemoveAccidentalHits()([[3.0, 1.0, 2.0]], [0], [7, 8, 7]).numpy()
+        >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]
+        >>> RemoveAccidentalHits()(*map(tf.constant, (scores, labels, ids))).numpy()
         array([[  3.,   1., -inf]], dtype=float32)
     """
 

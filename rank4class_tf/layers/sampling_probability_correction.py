@@ -40,7 +40,8 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
             the list are NaN).
 
     Example:
-        >>> SamplingProbabilityCorrection()([[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]).numpy()
+        >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]
+        >>> SamplingProbabilityCorrection()(*map(tf.constant, (scores, labels, counts))).numpy()
         array([[3.       , 1.       , 1.3068528]], dtype=float32)
     """
 
