@@ -276,7 +276,7 @@ class TwoTower(keras.Model):
         num_mined = self.num_mined or self.loss.num_mined
         if num_mined is not None:
             scores, labels = HardNegativeMining(num_mined, dtype="float32")(scores, labels)
-        return super().compute_loss(x, labels, scores, sample_weight)
+        return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
 
     # Which step Keras traces. The replicas of a strategy trace one in turns, so that none may reset
     # at its end what the others still read.
@@ -306,7 +306,7 @@ class TwoTower(keras.Model):
         if not self._evaluating or not metrics:
             return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
         ranks = self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
-        return _keras.update_metrics(self, ranks, sample_weight, placeholder)
+        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -441,6 +441,11 @@ class _Held:
     """What Keras is not to see: the catalogue is no part of the model."""
 
     catalogue: Catalogue | None = None
+
+
+def _of_examples(sample_weight):
+    """The weights of the examples, of which Keras makes one for each part of the labels."""
+    return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 
 
 def _known(encoder, features):
