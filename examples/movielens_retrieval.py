@@ -135,7 +135,9 @@ class Task:
     def pairs(self, batch_size: int, seed: int) -> tf.data.Dataset:
         """Batches to train on: the films before one, and that one."""
         ends = [range(max(len(user) - 2 - PAIRS, 1), len(user) - 2) for user in self.users]
-        pairs = [(user, end) for user, of_user in zip(self.users, ends, strict=True) for end in of_user]
+        pairs = [
+            (user, end) for user, of_user in zip(self.users, ends, strict=True) for end in of_user
+        ]
         histories = np.array([history(user[:end]) for user, end in pairs])
         rows = np.array([user[end] for user, end in pairs])
         features = self.films.features(self.rated)
@@ -265,7 +267,10 @@ def show_unrated(model: models.TwoTower, task: Task, count: int = 3) -> None:
     for row in unrated[:: max(len(unrated) // count, 1)][:count]:
         like = np.argsort(-encodings @ encodings[row] - np.where(task.rated, 0, -9), kind="stable")
         # A user who has seen what is most like it.
-        fan = {"history": history(like[:RECENT])[np.newaxis], "seen": films.ids[like[:RECENT]][None]}
+        fan = {
+            "history": history(like[:RECENT])[np.newaxis],
+            "seen": films.ids[like[:RECENT]][None],
+        }
         film = {name: values[[row]] for name, values in features.items()}
         rank = 1 + int(model.ranks(fan, film).above[0, 0])
         print(f"{films.titles[row]}, which nobody rated, is like:")

@@ -97,9 +97,7 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
-def add_state(
-    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], dtype: str
-) -> Any:
+def add_state(layer: keras.layers.Layer, name: str, shape: tuple[int, ...], dtype: str) -> Any:
     """Adds a weight of zeros that no optimizer changes, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(

@@ -242,9 +242,13 @@ def report(task, results):
         epochs = [str(run["epoch"]) for run in runs if "epoch" in run]
         lines.append([*cells, chosen, ", ".join(epochs) or "–"])
     text = experiments.table(["method", *COLUMNS, "settings", "epochs"], lines)
-    text += ["", f"{len(task.users)} users, {len(task.films.ids):,} films, seeds as many as epochs."]
-    with_ranks = [(row, run["unrated"]) for row, _, runs in results for run in runs[:1]
-                  if "unrated" in run]
+    text += [
+        "",
+        f"{len(task.users)} users, {len(task.films.ids):,} films, seeds as many as epochs.",
+    ]
+    with_ranks = [
+        (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if "unrated" in run
+    ]
     text += ["", "Test films without a rating in training, for their users:", ""]
     text += experiments.table(
         ["towers", "films", "median rank", "in the best 100"],

@@ -7,7 +7,9 @@ import tensorflow as tf
 from rank4class_tf._lists import labels as _labels
 
 
-def scores_and_columns(scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def scores_and_columns(
+    scores: Any, labels: Any
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Brings both to one form.
 
     Args:
@@ -15,8 +17,8 @@ def scores_and_columns(scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor, 
         labels: `[batch]` or `[batch, 1]`, the column of each positive.
 
     Returns:
-        The scores, the columns `[batch, 1]` int32, 0 where there is none, and `[batch, 1]`
-        booleans, True where there is one.
+        The scores; `[batch, 1]` each, the columns int32, 0 where there is none; booleans, True where
+        there is one; and 0 in the dtype of the scores, NaN where a column does not exist.
     """
     scores = tf.convert_to_tensor(scores)
     labels = tf.convert_to_tensor(labels)
@@ -29,5 +31,5 @@ def scores_and_columns(scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor, 
         )
     columns, invalid = _labels.padded_ids(labels, scores.shape[1] or tf.shape(scores)[1], "labels")
     nan = tf.constant(float("nan"), scores.dtype)
-    scores = tf.where(invalid[:, tf.newaxis], nan, scores)
-    return scores, tf.maximum(columns, 0), columns >= 0
+    zero = tf.where(invalid[:, tf.newaxis], nan, tf.zeros_like(nan))
+    return scores, tf.maximum(columns, 0), columns >= 0, zero

@@ -31,7 +31,7 @@ class HardNegativeMining(keras.layers.Layer):
 
     Raises:
         ValueError: if `num_hard_negatives` is not a positive integer, a shape is another or a
-            column does not exist (in graph mode the scores of the list are NaN).
+            column does not exist (in graph mode the list has a NaN).
 
     Example:
         >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])
@@ -46,13 +46,13 @@ class HardNegativeMining(keras.layers.Layer):
 
     def call(self, scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the scores and labels of the shorter lists."""
-        scores, column, there = scores_and_columns(scores, labels)
+        scores, column, there, zero = scores_and_columns(scores, labels)
         least = min if scores.shape[1] else tf.minimum
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
-        own = where(there, gather(scores, column), minus_infinity)
+        own = where(there, gather(scores, column), minus_infinity) + zero
         negatives = tf.stop_gradient(scores)
-        not_own = tf.where(there, minus_infinity, tf.zeros([], scores.dtype))
+        not_own = tf.where(there, minus_infinity, tf.zeros_like(minus_infinity))
         highest, places = _top.top_k(_top.add_columns(negatives, column, not_own), size)
         # Where there are no more, the search may point to one that is the positive.
         mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
-from rank4class_tf._tf.where import where
+from rank4class_tf._tf.gather import indices
 from rank4class_tf.layers._columns import scores_and_columns
 
 
@@ -29,8 +29,8 @@ class RemoveAccidentalHits(keras.layers.Layer):
     Output: scores `[batch, n]`.
 
     Raises:
-        ValueError: if a shape is another or a column does not exist (in graph mode the scores of
-            the list are NaN).
+        ValueError: if a shape is another or a column does not exist (in graph mode the list has a
+            NaN).
 
     Example:
         >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]
@@ -40,7 +40,7 @@ class RemoveAccidentalHits(keras.layers.Layer):
 
     def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
         """Returns the scores with -inf for such negatives."""
-        scores, column, there = scores_and_columns(scores, labels)
+        scores, column, there, zero = scores_and_columns(scores, labels)
         ids = tf.convert_to_tensor(candidate_ids)
         if ids.shape.rank == 1:
             own = tf.gather(ids, column)
@@ -48,8 +48,9 @@ class RemoveAccidentalHits(keras.layers.Layer):
             own = tf.gather(ids, column, batch_dims=1)
         else:
             raise ValueError(
-                "`candidate_ids` must have the shape [n] or [batch, n]. "
-                f"Received: {ids.shape}."
+                f"`candidate_ids` must have the shape [n] or [batch, n]. Received: {ids.shape}."
             )
-        other = tf.range(tf.shape(scores)[1]) != column
-        return where(~((own == ids) & other & there), scores, -float("inf"))
+        penalties = tf.where((own == ids) & there, tf.constant(-float("inf"), zero.dtype), 0.0)
+        penalties = tf.tensor_scatter_nd_update(penalties, indices(column), zero)
+        # An addition has no pass of its own in the gradient, which is 0 there anyway.
+        return scores + penalties

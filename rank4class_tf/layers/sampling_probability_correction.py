@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
+from rank4class_tf._tf import top as _top
 from rank4class_tf.layers._columns import scores_and_columns
 
 
@@ -36,8 +37,8 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0.
 
     Raises:
-        ValueError: if a shape is another or a column does not exist (in graph mode the scores of
-            the list are NaN).
+        ValueError: if a shape is another or a column does not exist (in graph mode the list has a
+            NaN).
 
     Example:
         >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]
@@ -47,10 +48,12 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
 
     def call(self, scores: Any, labels: Any, expected_counts: Any) -> tf.Tensor:
         """Returns the corrected scores."""
-        scores, column, there = scores_and_columns(scores, labels)
+        scores, column, there, zero = scores_and_columns(scores, labels)
         counts = tf.cast(expected_counts, scores.dtype)
         # A logarithm of what is not > 0 would be infinite.
         counts = tf.where(counts > 0, counts, tf.constant(float("nan"), scores.dtype))
-        own = (tf.range(tf.shape(scores)[1]) == column) & there
-        corrected = scores - tf.math.log(counts)
-        return tf.where(own, scores, corrected)
+        logarithms = tf.math.log(counts)
+        shared = logarithms.shape.rank == 1
+        own = tf.gather(logarithms, column, batch_dims=0 if shared else 1)
+        own = tf.where(there, own, tf.zeros_like(own)) + zero
+        return _top.add_columns(scores - logarithms, column, own)

@@ -184,9 +184,7 @@ class TwoTower(keras.Model):
         scores, rows = catalogue.head.top_k(encodings, k, self._excluded(queries, exclude))
         return scores, tf.gather(catalogue.ids, rows)
 
-    def ranks(
-        self, queries: Any, candidates: Any, exclude: TensorLike | None = None
-    ) -> ops.Ranks:
+    def ranks(self, queries: Any, candidates: Any, exclude: TensorLike | None = None) -> ops.Ranks:
         """Ranks given candidates among all, in blocks of candidates.
 
         Args:

@@ -264,7 +264,9 @@ def test_counts_what_comes(jit_compile, rng):
         expected = np.bincount(seen, minlength=20)[ids] / len(seen)
         np.testing.assert_allclose(step(ids), expected, rtol=1e-6)
     # One that has not been seen counts as seen once; nothing is counted out of training.
-    np.testing.assert_allclose(layer(np.array([[19]]), training=False), [[1 / len(seen)]], rtol=1e-6)
+    np.testing.assert_allclose(
+        layer(np.array([[19]]), training=False), [[1 / len(seen)]], rtol=1e-6
+    )
     np.testing.assert_allclose(layer(np.array([19]), training=False), [1 / len(seen)], rtol=1e-6)
 
 

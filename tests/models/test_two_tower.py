@@ -220,12 +220,12 @@ def test_weights_of_examples(pairs):
     model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(reduction="sum"))
     encodings = model(pairs[0])
     values = [
-        float(model.compute_loss(*pairs, encodings, np.eye(24)[i], training=False))
+        float(model.compute_loss(*pairs, encodings, tf.eye(24)[i], training=False))
         for i in range(3)
     ]
     weight = np.zeros(24)
     weight[:3] = [1.0, 2.0, 0.5]
-    value = float(model.compute_loss(*pairs, encodings, weight, training=False))
+    value = float(model.compute_loss(*pairs, encodings, tf.constant(weight), training=False))
     assert value == pytest.approx(values[0] + 2 * values[1] + 0.5 * values[2], rel=1e-5)
 
 
@@ -340,7 +340,7 @@ def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen
     scores = dense_scores(model, {"features": pairs[0]}, candidates["features"])
     results = model.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)
     expected = dense_metrics(scores.astype(np.float32), rows, left)
-    assert set(results) == {"loss", *expected}
+    assert set(results) - {"loss"} == set(expected)
     for name, value in expected.items():
         assert results[name] == pytest.approx(value, rel=1e-5), name
 
@@ -360,7 +360,10 @@ def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen
 def test_validation_in_fit_and_weights(pairs, candidates):
     model = make()
     model.compile(
-        "sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()], weighted_metrics=[metrics.NDCG(5)]
+        "sgd",
+        loss=losses.SoftmaxLoss(),
+        metrics=[metrics.MRR()],
+        weighted_metrics=[metrics.NDCG(5)],
     )
     model.index(candidates)
     weight = np.arange(24.0)
@@ -375,9 +378,7 @@ def test_validation_in_fit_and_weights(pairs, candidates):
 
 def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
     model = make()
-    model.compile(
-        "sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR(), metrics.MedianRank()]
-    )
+    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR(), metrics.MedianRank()])
     model.index({k: v[1:] for k, v in candidates.items()})
     assert IDS[0] in pairs[1]["id"]
     results = model.evaluate(*pairs, verbose=0, return_dict=True)
@@ -416,8 +417,10 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
     rows = tf.distribute.DistributedValues
     sizes = (3, 1)
     parts = two_devices.experimental_distribute_values_from_function(
-        lambda context: tf.ones([sizes[context.replica_id_in_sync_group], 2])
-        * (1.0 + context.replica_id_in_sync_group)
+        lambda context: (
+            tf.ones([sizes[context.replica_id_in_sync_group], 2])
+            * (1.0 + context.replica_id_in_sync_group)
+        )
     )
     assert isinstance(parts, rows)
 
@@ -444,7 +447,10 @@ def test_xla_trains_alike(pairs, candidates):
     def train(jit_compile):
         model = make(**ALL, frequencies=layers.CandidateFrequencies(1000))
         model.compile(
-            keras.optimizers.SGD(0.5), loss=top_3(), metrics=[metrics.MRR()], jit_compile=jit_compile
+            keras.optimizers.SGD(0.5),
+            loss=top_3(),
+            metrics=[metrics.MRR()],
+            jit_compile=jit_compile,
         )
         model.index(candidates)
         model.fit(*pairs, batch_size=8, epochs=2, verbose=0, shuffle=False)
