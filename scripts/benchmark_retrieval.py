@@ -6,10 +6,10 @@ Suites:
 
 - `step`: a training step of two towers (a layer of `--width` each) with as many negatives as the
   batch has, less one: softmax; softmax after accidental hits are masked and scores corrected by
-  log-Q; and softmax over the 16 highest of these. `TwoTower` against the same towers and optimizer
-  with the layers of keras-rs (`pip install keras-rs`) and Keras's own loss.
-- `top_k`: the `--k` best of `--candidates` for `--queries` queries: the index of `TwoTower`, keras-rs's
-  `BruteForceRetrieval` and, as a bound, the matrix product of queries and candidates alone.
+  log-Q; and softmax over the 16 highest of these. `TwoTower` against the same towers and
+  optimizer with the layers of keras-rs (`pip install keras-rs`) and Keras's own loss.
+- `top_k`: the `--k` best of `--candidates` for `--queries` queries: the index of `TwoTower`,
+  keras-rs's `BruteForceRetrieval` and, as a bound, the matrix product of both alone.
 
 Time and memory are of processes of their own. All of a case take turns in the one of time, and the
 best time of each counts, so that what else the machine does hits all alike.

@@ -2,10 +2,10 @@
 
     python scripts/compare_retrieval.py --zip ml-latest-small.zip --out out/retrieval
 
-The task and the towers are those of `examples/movielens_retrieval.py`: of each user the last film by
-time is the test, the one before it the validation. All films of the archive are ranked for each user
-but those that the user has rated before. All methods learn from the same films of the same users,
-and for the test read the validation film as the user's last.
+The task and the towers are those of `examples/movielens_retrieval.py`: of each user the last film
+by time is the test, the one before it the validation. All films of the archive are ranked for each
+user but those that the user has rated before. All methods learn from the same films of the same
+users, and for the test read the validation film as the user's last.
 
 - `popularity`: how many users rated a film;
 - `item-kNN`: the sum of the cosines with the user's films, of the nearest to each;
