@@ -3,8 +3,9 @@
     python examples/movielens_retrieval.py --zip ml-latest-small.zip
 
 The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of any version
-with `ratings.csv` and `movies.csv`. The last film of each user, by time, is the test, the one before
-it the validation, and of the others each of the last 50 is what the films before it are to find.
+with `ratings.csv` and `movies.csv`. The last film of each user, by time, is the test, the one
+before it the validation, and of the others each of the last 50 is what the films before it are to
+find.
 
 A user is the films rated last, a film its number, the words of its title, its genres and decade. In
 training one film in five comes without its number, so that a film without ratings, which has none,

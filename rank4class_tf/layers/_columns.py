@@ -17,8 +17,8 @@ def scores_and_columns(
         labels: `[batch]` or `[batch, 1]`, the column of each positive.
 
     Returns:
-        The scores; `[batch, 1]` each, the columns int32, 0 where there is none; booleans, True where
-        there is one; and 0 in the dtype of the scores, NaN where a column does not exist.
+        The scores; and `[batch, 1]` each: the columns int32, 0 where there is none; booleans, True
+        where there is one; and 0 in the dtype of the scores, NaN where a column does not exist.
     """
     scores = tf.convert_to_tensor(scores)
     labels = tf.convert_to_tensor(labels)
