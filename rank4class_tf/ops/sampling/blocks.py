@@ -36,7 +36,6 @@ def top_k_by_blocks(
         >>> ids.numpy()
         array([[1, 2]], dtype=int32)
     """
-
     # Python numbers where they can be: XLA needs static shapes.
     largest = max if isinstance(k, int) else tf.maximum
     size = largest(block_size, k)
