@@ -6,7 +6,7 @@ from typing import Any, Self
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import replicas
 from rank4class_tf._types import TensorLike
@@ -21,7 +21,6 @@ from rank4class_tf.layers import (
 from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import MacroAverage, RankingMetric
 from rank4class_tf.models._catalogue import Catalogue, id_keys
-from rank4class_tf.models._export import export_top_k
 
 
 @_keras.register
@@ -223,7 +222,10 @@ class TwoTower(keras.Model):
             scores, candidate_ids = self.top_k(queries, k)
             return {"scores": scores, "candidate_ids": candidate_ids}
 
-        export_top_k(path, self, queries_spec, k, catalogue.size, best, [catalogue.head])
+        if not self.built:
+            tf.function(self).get_concrete_function(queries_spec)
+        arguments = queries_spec, catalogue.size, k, None, [catalogue.head]
+        _export.write_top_k(path, self, best, *arguments)
 
     def export_candidates(self, path: str | os.PathLike[str]) -> None:
         """Writes the encodings of the index `[N, d]` to a NumPy file, for approximate search.
