@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf.models import ExtremeClassifier
+from rank4class_tf.models import ExtremeClassifier, TwoTower
 
 
 def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
@@ -35,11 +35,12 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
 
 def check_gives_scores(model: Any) -> None:
     """Raises for a model that is known not to give scores."""
-    if isinstance(model, ExtremeClassifier):
-        raise ValueError(
-            "`model` must give scores [batch, n]. An ExtremeClassifier gives encodings; use its "
-            f"`evaluate`, `ranks` or `top_k`. Received: {model!r}."
-        )
+    for kind, name in ((ExtremeClassifier, "An ExtremeClassifier"), (TwoTower, "A TwoTower")):
+        if isinstance(model, kind):
+            raise ValueError(
+                f"`model` must give scores [batch, n]. {name} gives encodings; use its "
+                f"`evaluate`, `ranks` or `top_k`. Received: {model!r}."
+            )
 
 
 def scores_of(model: Any, features: Any) -> Any:

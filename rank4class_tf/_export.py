@@ -21,6 +21,7 @@ def write_top_k(
     num_classes: int,
     k: int | None,
     class_names: Sequence[str] | None,
+    also: Sequence[Any] = (),
 ) -> None:
     """Writes a SavedModel with the signatures `top_k` and `serving_default`.
 
@@ -32,12 +33,14 @@ def write_top_k(
         num_classes: K.
         k: in [1, K]; None means 10, or K if that is less.
         class_names: None, or the name of each class, for an output `class_names`.
+        also: layers that `best` reads besides the model.
     """
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
     check_classes(default_k, class_names, num_classes)
     rule = f"`k` must be in [1, {num_classes}]."
     archive = keras.export.ExportArchive()
-    archive.track(model)
+    for resource in (model, *also):
+        archive.track(resource)
     if class_names is not None:
         # A constant of the graph may not be larger than 2 GB.
         names = tf.Variable(list(class_names), trainable=False, dtype=tf.string)

@@ -113,12 +113,20 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
 
 def add_counter(layer: keras.layers.Layer, name: str, start: TensorLike = 0) -> Any:
     """Adds an int64 weight that counts, one number or several, the same on all devices."""
+    return add_state(layer, name, np.shape(start), "int64", start)
+
+
+def add_state(
+    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], dtype: str, start: TensorLike = 0
+) -> Any:
+    """Adds a weight that no optimizer changes, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(
         name=name,
-        shape=np.shape(start),
-        initializer=lambda shape, dtype=None, **kwargs: tf.constant(start, tf.int64),
-        dtype="int64",
+        shape=shape,
+        initializer=lambda shape, dtype=dtype, **kwargs: tf.fill(shape, tf.cast(0, dtype))
+        + tf.cast(start, dtype),
+        dtype=dtype,
         trainable=False,
         aggregation=only_first,
     )
@@ -140,6 +148,31 @@ def compiled_metrics(
         container.build(y_true, y_pred)
     metrics = (container._user_metrics, container._user_weighted_metrics)
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
+
+
+def update_metrics(
+    model: keras.Model, y_true: Any, sample_weight: TensorLike, placeholder: tf.Tensor
+) -> dict[str, Any]:
+    """Updates the metrics that a model was compiled with by labels of any type.
+
+    Args:
+        model: a model.
+        y_true: what `update_state` of all the metrics takes without predictions.
+        sample_weight: for those of `weighted_metrics`, or None.
+        placeholder: a tensor of labels and predictions as Keras knows them.
+
+    Returns:
+        The results of all metrics, the loss among them.
+    """
+    metrics = compiled_metrics(model, placeholder, placeholder)
+    container = model._compile_metrics if KERAS_3 else model.compiled_metrics
+    if not KERAS_3 and not container.built:
+        container.build(placeholder, placeholder)
+    weighted = tf.nest.flatten(container._user_weighted_metrics) if metrics else []
+    for metric in metrics:
+        has_weight = any(metric is other for other in weighted)
+        metric.update_state(y_true, None, sample_weight if has_weight else None)
+    return model.get_metrics_result()
 
 
 def symbolic_inputs(layer: keras.Model) -> Any:

@@ -31,6 +31,8 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 KERAS = {"3": "", "2": "1"}  # The environment variable TF_USE_LEGACY_KERAS.
@@ -524,13 +526,16 @@ def distance(ours, theirs):
     """How far results are from others: of weights, of what training changed; of values."""
     if "error" in ours:
         return ours["error"]
-    changed = max(abs(a - b) for a, b in zip(theirs["after"], theirs["before"], strict=True))
-    apart = max(abs(a - b) for a, b in zip(ours["after"], theirs["after"], strict=True))
-    worst = apart / max(changed, 1e-6)
+    before, after, expected = (
+        np.array(x) for x in (theirs["before"], ours["after"], theirs["after"])
+    )
+    changed = np.max(np.abs(expected - before))
+    distances = [np.max(np.abs(after - expected)) / max(changed, 1e-6)]
     for key, value in ours["values"].items():
         expected = theirs["values"][key]
-        worst = max(worst, abs(value - expected) / max(abs(expected), 0.1))
-    return float("inf") if worst != worst else worst
+        distances.append(abs(value - expected) / max(abs(expected), 0.1))
+    worst = float(np.max(distances))  # NaN if one is, unlike Python's.
+    return float("inf") if np.isnan(worst) else worst
 
 
 def compare(folder, keras, strategy, cell):

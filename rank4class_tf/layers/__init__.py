@@ -6,13 +6,16 @@ from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._sorter import Sorter
 from rank4class_tf.layers.bilinear_head import BilinearHead
+from rank4class_tf.layers.candidate_frequencies import CandidateFrequencies
 from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
 from rank4class_tf.layers.companion import Companion
 from rank4class_tf.layers.concat_head import ConcatHead
 from rank4class_tf.layers.convolutional_sorter import ConvolutionalSorter
 from rank4class_tf.layers.cosine_head import CosineHead
+from rank4class_tf.layers.cross_batch_memory import CrossBatchMemory
 from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
+from rank4class_tf.layers.hard_negative_mining import HardNegativeMining
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
     ConcatInteraction,
@@ -27,16 +30,20 @@ from rank4class_tf.layers.latent_cross_head import LatentCrossHead
 from rank4class_tf.layers.prediction_sets import PredictionSets
 from rank4class_tf.layers.probabilities import Probabilities
 from rank4class_tf.layers.recurrent_sorter import RecurrentSorter
+from rank4class_tf.layers.remove_accidental_hits import RemoveAccidentalHits
 from rank4class_tf.layers.sampled_scores import SampledScores
+from rank4class_tf.layers.sampling_probability_correction import SamplingProbabilityCorrection
 from rank4class_tf.layers.set_sorter import SetSorter
 from rank4class_tf.layers.sigmoid_sorter import SigmoidSorter
 from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
 from rank4class_tf.layers.sparse_dense import SparseDense
 from rank4class_tf.layers.top_classes import TopClasses
+from rank4class_tf.layers.uniform_negatives import UniformNegatives
 
 __all__ = [
     "BilinearHead",
     "BilinearInteraction",
+    "CandidateFrequencies",
     "ClassAttention",
     "ClassTable",
     "Classes",
@@ -46,10 +53,12 @@ __all__ = [
     "CosineHead",
     "CosineInteraction",
     "ConvolutionalSorter",
+    "CrossBatchMemory",
     "DotProductHead",
     "DotProductInteraction",
     "EncodedClasses",
     "ExcludeItems",
+    "HardNegativeMining",
     "Head",
     "LaplaceSorter",
     "Interaction",
@@ -58,13 +67,16 @@ __all__ = [
     "PredictionSets",
     "Probabilities",
     "RecurrentSorter",
+    "RemoveAccidentalHits",
     "SampledScores",
+    "SamplingProbabilityCorrection",
     "SetSorter",
     "SigmoidSorter",
     "SoftRankSorter",
     "Sorter",
     "SparseDense",
     "TopClasses",
+    "UniformNegatives",
     "get_head",
     "get_sorter",
     "get_interaction",

@@ -6,28 +6,34 @@ import tensorflow as tf
 
 from rank4class_tf import _files, ops
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf import top as _top
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers._class_scores import ClassScores
 
 _ROWS_WRITTEN_AT_ONCE = 65_536
 
 
-def top_k(scores_of: ClassScores, encodings: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+def top_k(
+    scores_of: ClassScores, encodings: tf.Tensor, k: int, exclude: TensorLike | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores and ids `[batch, k]` of the best classes for encodings `[batch, d]`."""
     num_classes = scores_of.classes.num_classes
     if isinstance(k, int) and not 1 <= k <= num_classes:
         raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
-    return ops.top_k_by_blocks(_of_block(scores_of, encodings), num_classes, k)
+    return ops.top_k_by_blocks(_of_block(scores_of, encodings, exclude), num_classes, k)
 
 
 def ranks(
-    scores_of: ClassScores, encodings: tf.Tensor, class_ids: TensorLike
+    scores_of: ClassScores,
+    encodings: tf.Tensor,
+    class_ids: TensorLike,
+    exclude: TensorLike | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """How many classes score higher than given ones `[batch, P]`, and how many the same."""
     num_classes = scores_of.classes.num_classes
     class_ids, _ = _labels.padded_ids(class_ids, num_classes)
     scores = scores_of(scores_of.scaled(encodings), tf.maximum(class_ids, 0))
-    of_block = _of_block(scores_of, encodings)
+    of_block = _of_block(scores_of, encodings, exclude)
     return ops.count_above_and_tied_by_blocks(of_block, num_classes, class_ids, scores)
 
 
@@ -42,6 +48,17 @@ def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
     _files.write_rows(path, shape, (scores_of.scaled(classes.rows(block)) for block in ids))
 
 
-def _of_block(scores_of, encodings):
+def _of_block(scores_of, encodings, exclude):
     encodings = scores_of.scaled(encodings)
-    return lambda ids: scores_of(encodings, ids, gradient=False)
+
+    def score(ids):
+        scores = scores_of(encodings, ids, gradient=False)
+        if exclude is None:
+            return scores
+        place = tf.cast(exclude, tf.int32) - ids[0]
+        here = (place >= 0) & (place < tf.size(ids))
+        # -inf twice is still -inf; what does not stand here adds 0 to the first.
+        penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
+        return _top.add_columns(scores, tf.where(here, place, 0), penalties)
+
+    return score

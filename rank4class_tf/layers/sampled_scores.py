@@ -10,6 +10,7 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.where import where
+from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import _mining, _retrieval, _sampling
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._class_scores import ClassScores
@@ -167,30 +168,37 @@ class SampledScores(Head):
             scores = where(there, scores, -float("inf"))
         return where(~invalid, scores, float("nan"))
 
-    def top_k(self, encodings: Any, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def top_k(
+        self, encodings: Any, k: Any, exclude: TensorLike | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Finds the k classes with the highest scores, in blocks of classes.
 
         Args:
             encodings: `[batch, d]`.
             k: in [1, K], an int or a scalar tensor.
+            exclude: None, or classes to leave out, `[batch, E]` padded with -1: their score is
+                -inf.
 
         Returns:
             Scores and class ids, both `[batch, k]`, the best first.
         """
-        return _retrieval.top_k(self._scores_of, encodings, k)
+        return _retrieval.top_k(self._scores_of, encodings, k, exclude)
 
-    def ranks(self, encodings: Any, class_ids: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def ranks(
+        self, encodings: Any, class_ids: Any, exclude: TensorLike | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Counts the classes above and the classes tied with given ones, in blocks of classes.
 
         Args:
             encodings: `[batch, d]`.
             class_ids: `[batch]`, `[batch, 1]` or `[batch, P]`, padded with -1.
+            exclude: None, or other classes, which are left out, `[batch, E]` padded with -1.
 
         Returns:
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
             the class itself counted. The rank is 1 + the first where there is no tie.
         """
-        return _retrieval.ranks(self._scores_of, encodings, class_ids)
+        return _retrieval.ranks(self._scores_of, encodings, class_ids, exclude)
 
     def export_embeddings(self, path: Any) -> None:
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.

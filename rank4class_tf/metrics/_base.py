@@ -86,7 +86,8 @@ class RankingMetric(keras.metrics.Metric):
         """Computes the values and the weight of each list.
 
         Args:
-            y_true: labels of any form.
+            y_true: labels of any form; or `ops.Ranks`, which a model counted in blocks, and then
+                `y_pred` and `exclude` are not read.
             y_pred: scores `[batch, n]`.
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
             exclude: items to mask: ids `[batch, E]` padded with -1 or ragged, or
@@ -104,6 +105,8 @@ class RankingMetric(keras.metrics.Metric):
 
     def _measure(self, compute, dtype, y_true, y_pred, sample_weight, exclude):
         """`per_list` of any `compute`, in a dtype."""
+        if isinstance(y_true, ops.Ranks):
+            return self._measure_ranks(compute, dtype, y_true, sample_weight)
         y_true = _keras.given_labels(y_true)
         labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
         counted = labels.has_positive | labels.invalid
@@ -122,6 +125,23 @@ class RankingMetric(keras.metrics.Metric):
         if sample_weight is not None:
             sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format, exclude)
             weights *= tf.cast(sample_weight, dtype)
+        return values, weights
+
+    def _measure_ranks(self, compute, dtype, ranks, sample_weight):
+        """`_measure` where the ranks are known; those that are NaN make values NaN."""
+        counted = ranks.num_positives > 0
+        unknown = tf.math.is_nan(ranks.above)
+        invalid = tf.reduce_any(unknown, axis=-1, keepdims=True)
+        ranks = ranks._replace(above=tf.where(unknown, tf.zeros_like(ranks.above), ranks.above))
+        values = tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
+        values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
+        values = tf.where(invalid, tf.constant(float("nan"), dtype), values)
+        weights = tf.cast(counted | self.count_empty, dtype)
+        if sample_weight is not None:
+            sample_weight = tf.cast(sample_weight, dtype)
+            if sample_weight.shape.rank == 2:
+                sample_weight = tf.squeeze(sample_weight, axis=1)
+            weights *= sample_weight
         return values, weights
 
     def update_state(

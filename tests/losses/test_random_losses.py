@@ -12,7 +12,7 @@ from ..contract.tables import LOSSES
 RANDOM = {case.name: case.make for case in LOSSES if case.random}
 
 
-@pytest.fixture(params=RANDOM.values(), ids=RANDOM)
+@pytest.fixture(params=list(RANDOM.values()), ids=list(RANDOM))
 def make(request):
     return request.param
 

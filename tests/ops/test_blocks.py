@@ -31,6 +31,21 @@ def test_top_k(scores, k, block_size):
         np.testing.assert_array_equal(values, np.take_along_axis(scores, order, axis=1))
 
 
+@pytest.mark.parametrize("order", ["random", "rising", "falling"])
+@pytest.mark.parametrize("distinct", [False, True])
+def test_top_k_of_many_blocks(distinct, order, rng):
+    # Blocks wide enough for groups; rising scores are all new in each block.
+    scores = rng.normal(size=(5, 4000)).astype(np.float32)
+    scores = scores if distinct else np.round(scores, 1)
+    if order != "random":
+        scores = np.sort(scores, axis=1)[:, :: 1 if order == "rising" else -1]
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :20]
+    for search in (ops.top_k_by_blocks, tf.function(ops.top_k_by_blocks, jit_compile=True)):
+        values, ids = search(scorer(scores), 4000, 20, 512)
+        np.testing.assert_array_equal(ids, expected)
+        np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
+
+
 @blocks
 def test_ranks(scores, block_size):
     class_ids = np.array([[0, 102], [9, 10], [50, -1], [-1, -1]])

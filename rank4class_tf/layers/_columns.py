@@ -1,0 +1,35 @@
+"""Lists of scores with one positive each, as the layers of negatives take them."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf._lists import labels as _labels
+
+
+def scores_and_columns(
+    scores: Any, labels: Any
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Brings both to one form.
+
+    Args:
+        scores: `[batch, n]`.
+        labels: `[batch]` or `[batch, 1]`, the column of each positive.
+
+    Returns:
+        The scores; and `[batch, 1]` each: the columns int32, 0 where there is none; booleans, True
+        where there is one; and 0 in the dtype of the scores, NaN where a column does not exist.
+    """
+    scores = tf.convert_to_tensor(scores)
+    labels = tf.convert_to_tensor(labels)
+    if scores.shape.rank != 2:
+        raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
+    if labels.shape.rank == 2 and labels.shape[1] != 1 or labels.shape.rank not in (1, 2):
+        raise ValueError(
+            "`labels` must hold the column of one positive for each list, [batch] or [batch, 1]. "
+            f"Received: {labels.shape}."
+        )
+    columns, invalid = _labels.padded_ids(labels, scores.shape[1] or tf.shape(scores)[1], "labels")
+    nan = tf.constant(float("nan"), scores.dtype)
+    zero = tf.where(invalid[:, tf.newaxis], nan, tf.zeros_like(nan))
+    return scores, tf.maximum(columns, 0), columns >= 0, zero

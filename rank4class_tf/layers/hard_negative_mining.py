@@ -1,0 +1,67 @@
+"""HardNegativeMining."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras
+from rank4class_tf._tf import top as _top
+from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.where import where
+from rank4class_tf.layers._columns import scores_and_columns
+
+
+@_keras.register
+class HardNegativeMining(keras.layers.Layer):
+    """The positive of each list and the negatives with the highest scores.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    for what it does to a loss.
+
+    Args:
+        num_hard_negatives: how many, >= 1; all, if a list has fewer columns.
+        **kwargs: Keras's own, such as `name`.
+
+    Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, 1]`, the
+    column of the positive, -1 for none.
+
+    Outputs: scores `[batch, 1 + m]`, of the positive and then of the negatives from high to low,
+    -inf where there is none; and labels `[batch]`: 0, or -1 for a list without a positive.
+
+    Raises:
+        ValueError: if `num_hard_negatives` is not a positive integer, a shape is another or a
+            column does not exist (in graph mode the list has a NaN).
+
+    Example:
+        >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])
+        >>> scores, labels = HardNegativeMining(2)(scores, labels)
+        >>> scores.numpy(), labels.numpy()
+        (array([[1., 4., 3.]], dtype=float32), array([0], dtype=int32))
+    """
+
+    def __init__(self, num_hard_negatives: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
+
+    def call(self, scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the scores and labels of the shorter lists."""
+        scores, column, there, zero = scores_and_columns(scores, labels)
+        least = min if scores.shape[1] else tf.minimum
+        size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
+        minus_infinity = tf.constant(-float("inf"), scores.dtype)
+        own = where(there, gather(scores, column), minus_infinity) + zero
+        negatives = tf.stop_gradient(scores)
+        not_own = tf.where(there, minus_infinity, tf.zeros_like(minus_infinity))
+        highest, places = _top.top_k(_top.add_columns(negatives, column, not_own), size)
+        # Where there are no more, the search may point to one that is the positive.
+        mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
+        # A search may miss a NaN.
+        missing = tf.reduce_any(tf.math.is_nan(negatives), axis=1)
+        mined = where(~missing, mined, float("nan"))
+        labels = tf.where(there[:, 0], 0, -1)
+        return tf.concat([own, mined], axis=1), labels
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), "num_hard_negatives": self.num_hard_negatives}

@@ -1,0 +1,56 @@
+"""RemoveAccidentalHits."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras
+from rank4class_tf._tf.gather import indices
+from rank4class_tf.layers._columns import scores_and_columns
+
+
+@_keras.register
+class RemoveAccidentalHits(keras.layers.Layer):
+    """Masks negatives that are the positive itself: other columns with the same candidate.
+
+    Where the candidates of a batch are negatives of each other, a frequent one stands there more
+    than once. A masked item has the score -inf, which the losses of this package leave out; so does
+    Keras's `SparseCategoricalCrossentropy(from_logits=True)`.
+
+    Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
+
+    Args:
+        **kwargs: Keras's own, such as `name`.
+
+    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, 1]`, the column of the positive, -1
+    for none; and candidate ids, integers or strings, `[n]` for all lists alike or `[batch, n]`.
+
+    Output: scores `[batch, n]`.
+
+    Raises:
+        ValueError: if a shape is another or a column does not exist (in graph mode the list has a
+            NaN).
+
+    Example:
+        >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]
+        >>> RemoveAccidentalHits()(*map(tf.constant, (scores, labels, ids))).numpy()
+        array([[  3.,   1., -inf]], dtype=float32)
+    """
+
+    def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
+        """Returns the scores with -inf for such negatives."""
+        scores, column, there, zero = scores_and_columns(scores, labels)
+        ids = tf.convert_to_tensor(candidate_ids)
+        if ids.shape.rank == 1:
+            own = tf.gather(ids, column)
+        elif ids.shape.rank == 2:
+            own = tf.gather(ids, column, batch_dims=1)
+        else:
+            raise ValueError(
+                f"`candidate_ids` must have the shape [n] or [batch, n]. Received: {ids.shape}."
+            )
+        penalties = tf.where((own == ids) & there, tf.constant(-float("inf"), zero.dtype), 0.0)
+        penalties = tf.tensor_scatter_nd_update(penalties, indices(column), zero)
+        # An addition has no pass of its own in the gradient, which is 0 there anyway.
+        return scores + penalties

@@ -1,0 +1,59 @@
+"""SamplingProbabilityCorrection."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras
+from rank4class_tf._tf import top as _top
+from rank4class_tf.layers._columns import scores_and_columns
+
+
+@_keras.register
+class SamplingProbabilityCorrection(keras.layers.Layer):
+    r"""The log-Q correction: a softmax over sampled negatives stands for one over all candidates.
+
+    $$s_j - \log E_j$$
+
+    for a negative that is expected $E_j$ times among the negatives: the number of draws times its
+    probability. The positive, which is not drawn, keeps its score. Then
+    $e^{s_y} + \sum_j e^{s_j} / E_j$ has the expectation $\sum_i e^{s_i}$ over all candidates, if no
+    negative is the positive (`RemoveAccidentalHits`).
+
+    It is for `SoftmaxLoss` and its kin. A temperature must divide the scores before, not in the
+    loss. Where it is common to correct the positive's score too, as in TensorFlow's
+    `sampled_softmax_loss`, that sum has another expectation.
+
+    Source: Bengio and Senécal 2008; Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for
+    Large Corpus Item Recommendations".
+
+    Args:
+        **kwargs: Keras's own, such as `name`.
+
+    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, 1]`, the column of the positive, -1
+    for none; and expected counts, > 0, `[n]` for all lists alike or `[batch, n]`.
+
+    Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0.
+
+    Raises:
+        ValueError: if a shape is another or a column does not exist (in graph mode the list has a
+            NaN).
+
+    Example:
+        >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]
+        >>> SamplingProbabilityCorrection()(*map(tf.constant, (scores, labels, counts))).numpy()
+        array([[3.       , 1.       , 1.3068528]], dtype=float32)
+    """
+
+    def call(self, scores: Any, labels: Any, expected_counts: Any) -> tf.Tensor:
+        """Returns the corrected scores."""
+        scores, column, there, zero = scores_and_columns(scores, labels)
+        counts = tf.cast(expected_counts, scores.dtype)
+        # A logarithm of what is not > 0 would be infinite.
+        counts = tf.where(counts > 0, counts, tf.constant(float("nan"), scores.dtype))
+        logarithms = tf.math.log(counts)
+        shared = logarithms.shape.rank == 1
+        own = tf.gather(logarithms, column, batch_dims=0 if shared else 1)
+        own = tf.where(there, own, tf.zeros_like(own)) + zero
+        return _top.add_columns(scores - logarithms, column, own)

@@ -1,0 +1,57 @@
+"""UniformNegatives."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras, _random, ops
+
+
+@_keras.register
+class UniformNegatives(keras.layers.Layer):
+    """Draws candidates from all, uniformly without replacement, to serve as negatives.
+
+    The candidates of a batch are frequent ones, and most others are never negatives of anything.
+    A call in training draws anew, the same on all devices of a strategy.
+
+    Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural Networks in
+    Recommendations".
+
+    Args:
+        num_sampled: how many, >= 1; all, if there are fewer.
+        seed: an int; None draws one from NumPy's global generator.
+        **kwargs: Keras's own, such as `name`.
+
+    Input: what has a row for each candidate, of which the static number of rows is read.
+    Output: numbers of rows, int32.
+
+    Raises:
+        ValueError: if `num_sampled` is not a positive integer.
+
+    Example:
+        >>> rows = UniformNegatives(3, seed=1)(tf.zeros([100]))
+        >>> rows.shape, bool(tf.reduce_all(rows < 100))
+        (TensorShape([3]), True)
+    """
+
+    def __init__(self, num_sampled: int, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
+        self.seed = _random.start_seed(seed)
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the random state."""
+        self.random_state = _random.add_state(self, self.seed)
+        self.built = True
+
+    def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
+        """Returns the rows that were drawn."""
+        num_candidates = inputs.shape[0]
+        size = min(self.num_sampled, num_candidates)
+        seed = _random.step_seed(self.random_state, training)
+        return ops.sample_distinct(num_candidates, size, seed)[0]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), "num_sampled": self.num_sampled, "seed": self.seed}

@@ -1,0 +1,458 @@
+"""TwoTower."""
+
+import os
+from typing import Any, Self
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _export, _keras, ops
+from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf import replicas
+from rank4class_tf._types import TensorLike
+from rank4class_tf.layers import (
+    CandidateFrequencies,
+    CrossBatchMemory,
+    HardNegativeMining,
+    RemoveAccidentalHits,
+    SamplingProbabilityCorrection,
+    UniformNegatives,
+)
+from rank4class_tf.losses import RankingLoss
+from rank4class_tf.metrics import MacroAverage, RankingMetric
+from rank4class_tf.models._catalogue import Catalogue, id_keys
+
+
+@_keras.register
+class TwoTower(keras.Model):
+    r"""Retrieval by two encoders, of queries and of candidates, trained by any ranking loss.
+
+    $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
+
+    Fit it on pairs `(query_features, candidate_features)`. In a step, the list of a query has its
+    own candidate, the positive, and as negatives
+
+    - the candidates of the other queries of the batch, on all devices of a strategy,
+    - those of earlier batches, with `memory_size`,
+    - candidates drawn from all, with `num_random`.
+
+    A negative that is the positive itself, by its id, is masked. `frequencies` corrects scores for
+    the share that frequent candidates have among the negatives. Of the list, the loss gets all, or
+    the highest negatives: as many as it reads, or `num_mined`. Each of these steps is a layer of
+    its own too: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
+    `SamplingProbabilityCorrection`, `HardNegativeMining`.
+
+    `index(candidates)` says what all candidates are. `top_k`, `ranks` and `evaluate` then rank all
+    of them, in blocks, exactly; `fit` and `evaluate` encode them anew. The model itself maps the
+    features of queries to encodings, for `predict`. Towers may share layers; Keras makes two of one
+    when it loads a `.keras` file, and fails, but `save_weights` and `load_weights` will do.
+
+    Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+    Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural
+    Networks in Recommendations", for the negatives drawn from all.
+
+    Args:
+        query_encoder: a layer or model, features of queries -> `[batch, d]`.
+        candidate_encoder: a layer or model, features of candidates -> `[batch, d]`.
+        candidate_id: the key of the candidates' ids, integers or strings (which XLA does not
+            compile), in their features. None where the features are the ids, or where there are
+            none: then all candidates of a batch count as different.
+        exclude: None, or the key, in the features of queries, of candidate ids `[batch, E]` that
+            `top_k`, `ranks` and `evaluate` leave out, such as those seen already. Integers are
+            padded with -1, strings with any that is no id.
+        normalize: whether encodings are scaled to length 1.
+        temperature: T > 0.
+        frequencies: None, or a `CandidateFrequencies` for the log-Q correction. It is for a softmax
+            with the temperature here, not in the loss.
+        memory_size: how many candidates of earlier batches are negatives, >= 0.
+        num_random: how many candidates drawn from all are negatives, >= 0; it needs `index` before
+            `fit`.
+        num_mined: None for as many of the highest negatives as the loss reads, or how many, >= 1.
+        seed: of the draws, an int; None draws one from NumPy's global generator.
+        **kwargs: Keras's own, such as `name`.
+
+    Raises:
+        ValueError: if a number is out of range, or if `frequencies` or `exclude` would need ids
+            that there are not.
+
+    Example:
+        >>> model = TwoTower(
+        ...     keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)]),
+        ...     keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(8)]),
+        ... )
+        >>> model.index(tf.random.normal([100, 3]))
+        >>> scores, rows = model.top_k(tf.ones([2, 4]), k=5)
+        >>> rows.shape
+        TensorShape([2, 5])
+    """
+
+    def __init__(
+        self,
+        query_encoder: Any,
+        candidate_encoder: Any,
+        *,
+        candidate_id: str | None = None,
+        exclude: str | None = None,
+        normalize: bool = True,
+        temperature: float = 1.0,
+        frequencies: CandidateFrequencies | None = None,
+        memory_size: int = 0,
+        num_random: int = 0,
+        num_mined: int | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.query_encoder = query_encoder
+        self.candidate_encoder = candidate_encoder
+        self.candidate_id = candidate_id
+        self.exclude = exclude
+        self.normalize = bool(normalize)
+        self.temperature = _checks.positive_float("temperature", temperature)
+        self.frequencies = frequencies
+        self.memory_size = _checks.non_negative_int("memory_size", memory_size)
+        self.num_random = _checks.non_negative_int("num_random", num_random)
+        self.num_mined = None if num_mined is None else _checks.positive_int("num_mined", num_mined)
+        # Scores keep their precision under mixed precision.
+        self._remove_hits = RemoveAccidentalHits(dtype="float32")
+        self._correct = SamplingProbabilityCorrection(dtype="float32")
+        self._memory = CrossBatchMemory(memory_size, dtype="float32") if memory_size else None
+        self._random = UniformNegatives(num_random, seed) if num_random else None
+        self.seed = seed if self._random is None else self._random.seed
+        self._held = _Held()
+        self._evaluating = False
+        of_candidates = _keras.symbolic_inputs(candidate_encoder)
+        for layer in (self._remove_hits, self._correct, self._random, frequencies):
+            if layer is not None and not layer.built:
+                layer.build(None)
+        if self._memory is not None and of_candidates is not None:
+            self._memory.build((None, candidate_encoder.output_shape[-1]))
+        of_queries = _keras.symbolic_inputs(query_encoder)
+        if of_queries is None:
+            self.built = query_encoder.built
+        else:
+            self(of_queries)  # Keras 3 exports what was called.
+
+    def build(self, input_shape: Any) -> None:
+        """Nothing to do: encoders build themselves."""
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
+        """Maps features of queries to encodings `[batch, d]`."""
+        return self.query_encoder(_known(self.query_encoder, inputs), training=training)
+
+    def index(self, candidates: Any = None, batch_size: int = 1024) -> None:
+        """Encodes all candidates.
+
+        The index is no part of a saved model; `export_top_k` writes it.
+
+        Args:
+            candidates: features as in training, arrays or a dict or tuple of arrays, with a row
+                for each candidate; None for those of the last call, anew. They need not have been
+                seen in training.
+            batch_size: candidates that are encoded at once, >= 1.
+
+        Raises:
+            ValueError: if numbers of rows differ, an id stands twice, or there are no candidates.
+        """
+        batch_size = _checks.positive_int("batch_size", batch_size)
+        if candidates is not None:
+            self._held.catalogue = Catalogue(candidates, self._ids(candidates))
+            # Steps that were traced read the old one.
+            self.train_function = self.test_function = None
+        with self.distribute_strategy.scope():
+            self._catalogue.encode(self._encode_candidates, batch_size)
+
+    def top_k(
+        self, queries: Any, k: int | tf.Tensor, exclude: TensorLike | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Finds the k candidates with the highest scores, in blocks of candidates.
+
+        Args:
+            queries: a batch of what the query encoder takes.
+            k: in [1, N], an int or a scalar tensor.
+            exclude: ids to leave out, `[batch, E]`; None for those of the key `exclude`, if any.
+                Where fewer than k are left, the last have the score -inf.
+
+        Returns:
+            Scores and candidate ids, both `[batch, k]`, the best first. Without ids, the numbers of
+            rows in the index.
+        """
+        catalogue = self._catalogue
+        encodings = self._encode_queries(queries)
+        scores, rows = catalogue.head.top_k(encodings, k, self._excluded(queries, exclude))
+        return scores, tf.gather(catalogue.ids, rows)
+
+    def ranks(self, queries: Any, candidates: Any, exclude: TensorLike | None = None) -> ops.Ranks:
+        """Ranks given candidates among all, in blocks of candidates.
+
+        Args:
+            queries: a batch of what the query encoder takes.
+            candidates: features of the candidate of each query, of which the ids are read. These
+                may be `[batch, P]`, integers padded with -1.
+            exclude: as in `top_k`; one that is given here has no rank.
+
+        Returns:
+            `ops.Ranks`, which metrics take as labels: `metric.update_state(ranks, None)`.
+            A query with an id that is not in the index has NaN for ranks.
+        """
+        return self._ranks(self._encode_queries(queries), queries, candidates, exclude)
+
+    def export_top_k(
+        self, path: str | os.PathLike[str], queries_spec: Any, k: int | None = None
+    ) -> None:
+        """Writes a SavedModel that finds the k candidates with the highest scores.
+
+        It runs without this package, as in TensorFlow Serving, and has the signatures
+
+        - `top_k(queries, k) -> scores, candidate_ids`, which fails unless k is in [1, N],
+        - `serving_default(queries)`, the same for the `k` given here.
+
+        Args:
+            path: a folder. A SavedModel that is there is replaced when the new one is whole.
+            queries_spec: `tf.TensorSpec`s of the features of queries, in their structure.
+            k: in [1, N]; None means 10, or N if that is less.
+
+        Raises:
+            ValueError: if `k` is out of range, or `index` was not called.
+        """
+        catalogue = self._catalogue
+
+        def best(queries, k):
+            scores, candidate_ids = self.top_k(queries, k)
+            return {"scores": scores, "candidate_ids": candidate_ids}
+
+        if not self.built:
+            tf.function(self).get_concrete_function(queries_spec)
+        arguments = queries_spec, catalogue.size, k, None, [catalogue.head]
+        _export.write_top_k(path, self, best, *arguments)
+
+    def export_candidates(self, path: str | os.PathLike[str]) -> None:
+        """Writes the encodings of the index `[N, d]` to a NumPy file, for approximate search.
+
+        The candidates with the highest inner products with the encoding that `predict` gives are
+        those of `top_k`. `examples/approximate_search.py` hands them to ScaNN.
+
+        Args:
+            path: the file, for `np.load(path, mmap_mode="r")`. It gets its name when it is whole.
+
+        Raises:
+            OSError: if it cannot be written, as on a full disk; a file of that name stays then.
+            ValueError: if `index` was not called.
+        """
+        self._catalogue.head.export_embeddings(path)
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """Trains as Keras does, and then encodes the candidates anew if `index` was called."""
+        history = super().fit(*args, **kwargs)
+        if self._held.catalogue is not None:
+            self.index()
+        return history
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluates as Keras does, over all candidates, which it encodes anew."""
+        self.index()
+        return super().evaluate(*args, **kwargs)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: TensorLike | None = None,
+        training: bool | None = None,
+    ) -> tf.Tensor:
+        """Applies the compiled loss to the scores of the positives and negatives."""
+        if not isinstance(self.loss, RankingLoss):
+            raise ValueError(
+                "`loss` must be a `RankingLoss` of rank4class_tf.losses. "
+                f"Received: loss={self.loss!r}."
+            )
+        training = not self._evaluating if training is None else training
+        ids = self._ids(y)
+        if not training and ids is not None and ids.shape.rank == 2 and ids.shape[1] != 1:
+            return tf.zeros([])  # Of several candidates a query, evaluation reads the ids alone.
+        scores, labels = self._scores_of_step(y_pred, y, ids, training)
+        num_mined = self.num_mined or self.loss.num_mined
+        if num_mined is not None:
+            scores, labels = HardNegativeMining(num_mined, dtype="float32")(scores, labels)
+        return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
+
+    # Which step Keras traces. The replicas of a strategy trace one in turns, so that none may reset
+    # at its end what the others still read.
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Trains on a batch."""
+        self._evaluating = False
+        return super().train_step(data)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Evaluates a batch over all candidates."""
+        self._evaluating = True
+        return super().test_step(data)
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
+    ) -> dict[str, Any]:
+        """In evaluation, updates the metrics; in training the loss is all there is."""
+        placeholder = tf.zeros([1, 1])
+        metrics = _keras.compiled_metrics(self, placeholder, placeholder)
+        for metric in metrics:
+            if not isinstance(metric, RankingMetric) or isinstance(metric, MacroAverage):
+                raise ValueError(
+                    "Metrics must be of this package, and means over queries. "
+                    f"Received: {metric!r}."
+                )
+        if not self._evaluating or not metrics:
+            return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
+        ranks = self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
+        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        parts = ("query_encoder", "candidate_encoder", "frequencies")
+        plain = (
+            *("name", "candidate_id", "exclude", "normalize", "temperature", "memory_size"),
+            *("num_random", "num_mined", "seed"),
+        )
+        return {
+            **{name: getattr(self, name) for name in plain},
+            **{name: keras.utils.serialize_keras_object(getattr(self, name)) for name in parts},
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Builds the model that `get_config` describes."""
+        parts = {
+            name: keras.utils.deserialize_keras_object(config[name], custom_objects=custom_objects)
+            for name in ("query_encoder", "candidate_encoder", "frequencies")
+            if config[name] is not None
+        }
+        return cls(**{**config, **parts})
+
+    @property
+    def _catalogue(self):
+        if self._held.catalogue is None:
+            raise ValueError("`index(candidates)` must be called first: it says what there is.")
+        return self._held.catalogue
+
+    def _scaled(self, encodings):
+        encodings = tf.cast(encodings, tf.float32)
+        return ops.unit_rows(encodings) if self.normalize else encodings
+
+    def _encode_queries(self, queries):
+        return self._scaled(self(queries, training=False)) / self.temperature
+
+    def _encode_candidates(self, features, training=False):
+        known = _known(self.candidate_encoder, features)
+        return self._scaled(self.candidate_encoder(known, training=training))
+
+    def _ids(self, features):
+        """The ids among features of candidates, None if there are none."""
+        if self.candidate_id is not None:
+            return tf.convert_to_tensor(features[self.candidate_id])
+        if isinstance(features, (dict, tuple, list)):
+            return None
+        features = tf.convert_to_tensor(features)
+        is_id = features.dtype.is_integer or features.dtype == tf.string
+        return features if is_id and features.shape.rank in (1, 2) else None
+
+    def _scores_of_step(self, encodings, features, ids, training):
+        """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
+        queries = self._scaled(encodings) / self.temperature
+        own = self._encode_candidates(features, training)
+        labels = replicas.first_row(own) + tf.range(tf.shape(own)[0])
+        candidates = [replicas.gathered(own)]
+        keys: list[Any] = []
+        if ids is not None:
+            keys = [replicas.gathered(id_keys(tf.reshape(ids, [-1])))]
+        elif self.frequencies is not None or self._memory is not None:
+            raise ValueError(
+                "`candidate_id` must be given with `frequencies` or `memory_size`, unless the "
+                f"features are ids. Received: candidate_id=None, features={features!r}."
+            )
+        draws = tf.cast(tf.shape(candidates[0])[0] - 1, tf.float32)
+        if self.frequencies is not None:
+            self.frequencies(keys[0], training=training)
+        filled = None
+        if self._memory is not None:
+            kept, kept_keys, filled = self._memory(candidates[0], keys[0], training=training)
+            candidates.append(kept)
+            keys.append(kept_keys)
+            draws += tf.reduce_sum(tf.cast(filled, tf.float32))
+        share = 0.0
+        if self._random is not None:
+            catalogue = self._catalogue
+            rows = self._random(catalogue.keys, training=training)
+            candidates.append(self._encode_candidates(catalogue.rows(rows), training))
+            if keys:
+                keys.append(tf.gather(catalogue.keys, rows))
+            share = rows.shape[0] / catalogue.size
+        scores = tf.matmul(queries, tf.concat(candidates, axis=0), transpose_b=True)
+        if filled is not None:
+            before = tf.ones(tf.shape(candidates[0])[:1], tf.bool)
+            behind = tf.ones([tf.shape(scores)[1] - tf.size(before) - self.memory_size], tf.bool)
+            filled = tf.concat([before, filled, behind], axis=0)
+            scores = tf.where(filled, scores, -float("inf"))
+        if keys:
+            of_columns = tf.concat(keys, axis=0)
+            scores = self._remove_hits(scores, labels, of_columns)
+            if self.frequencies is not None:
+                expected = draws * self.frequencies(of_columns, training=False) + share
+                scores = self._correct(scores, labels, expected)
+        return scores, labels
+
+    def _excluded(self, queries, exclude):
+        """The rows `[batch, E]` of the index to leave out; None for none."""
+        if exclude is None and self.exclude is not None:
+            exclude = queries[self.exclude]
+        return None if exclude is None else self._catalogue.places(id_keys(exclude))
+
+    def _ranks(self, encodings, queries, candidates, exclude):
+        catalogue = self._catalogue
+        ids = self._ids(candidates)
+        if ids is None:
+            raise ValueError(
+                "`candidate_id` must be given to rank candidates, unless their features are ids. "
+                f"Received: candidate_id=None, candidates={candidates!r}."
+            )
+        keys = id_keys(ids)
+        keys = keys[:, tf.newaxis] if keys.shape.rank == 1 else keys
+        rows = catalogue.places(keys)
+        padded = (keys == -1) if ids.dtype != tf.string else tf.zeros_like(keys, tf.bool)
+        unknown = tf.reduce_any((rows < 0) & ~padded, axis=1, keepdims=True)
+        excluded = self._excluded(queries, exclude)
+        num_items = tf.fill(tf.shape(rows)[:1], tf.constant(catalogue.size, tf.float64))
+        if excluded is not None:
+            gone = tf.reduce_any(rows[:, :, tf.newaxis] == excluded[:, tf.newaxis], axis=2)
+            rows = tf.where(gone, -1, rows)
+            distinct = _labels.distinct_ids(excluded)
+            num_items -= tf.math.count_nonzero(distinct >= 0, axis=1, dtype=tf.float64)
+        rows = _labels.distinct_ids(rows)
+        above, tied = catalogue.head.ranks(encodings, rows, excluded)
+        nan = tf.constant(float("nan"), tf.float64)
+        above = tf.where(unknown, nan, tf.cast(above, tf.float64))
+        tied = tf.cast(tied, tf.float64)
+        relevance = tf.cast((rows >= 0) | unknown, tf.float64)
+        return ops.Ranks(above, tied, relevance, num_items, tf.constant(catalogue.size))
+
+
+class _Held:
+    """What Keras is not to see: the catalogue is no part of the model."""
+
+    catalogue: Catalogue | None = None
+
+
+def _of_examples(sample_weight):
+    """The weights of the examples, of which Keras makes one for each part of the labels."""
+    return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
+
+
+def _known(encoder, features):
+    """The features that an encoder with named inputs takes."""
+    inputs = _keras.symbolic_inputs(encoder)
+    if isinstance(features, dict) and isinstance(inputs, dict):
+        return {name: features[name] for name in inputs}
+    return features

@@ -1,0 +1,600 @@
+"""TwoTower: its step, its index, its evaluation, and that it is a Keras model like others."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf
+from rank4class_tf import _keras, layers, losses, metrics, models, ops
+
+NUM_CANDIDATES, WIDTH, FEATURES = 40, 6, 5
+# Ids that are no numbers of rows.
+IDS = np.random.default_rng(7).permutation(1000)[:NUM_CANDIDATES]
+
+
+def towers():
+    keras.utils.set_random_seed(1)
+    queries = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
+    features = keras.layers.Input((FEATURES,), name="features")
+    candidates = keras.Model({"features": features}, keras.layers.Dense(WIDTH)(features))
+    return queries, candidates
+
+
+def make(**kwargs):
+    return models.TwoTower(*towers(), **{"candidate_id": "id", "seed": 3, **kwargs})
+
+
+@pytest.fixture
+def candidates():
+    features = np.random.default_rng(5).normal(size=(NUM_CANDIDATES, FEATURES))
+    return {"id": IDS, "features": features.astype(np.float32)}
+
+
+@pytest.fixture
+def pairs(rng, candidates):
+    """Features of 24 queries and of a candidate of each, some of them the same."""
+    own = rng.integers(0, 12, 24)
+    queries = candidates["features"][own] + 0.1 * rng.normal(size=(24, FEATURES))
+    return queries.astype(np.float32), {k: v[own] for k, v in candidates.items()}
+
+
+def dense_scores(model, queries, features):
+    """Scores of all pairs, float64."""
+    encodings = [
+        np.array(encoder(x), float)
+        for encoder, x in (
+            (model.query_encoder, queries),
+            (model.candidate_encoder, {"features": features}),
+        )
+    ]
+    if model.normalize:
+        encodings = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in encodings]
+    return encodings[0] @ encodings[1].T / model.temperature
+
+
+# The step
+
+
+def weights(model):
+    return [np.array(w) for w in model.trainable_variables]
+
+
+class Reference:
+    """The step of a model with all sources of negatives, in float64, list by list."""
+
+    def __init__(self, model, candidates, random_rows):
+        self.model, self.candidates, self.random_rows = model, candidates, random_rows
+        self.memory, self.counts = [], {}
+
+    def step(self, loss, queries, positives, rate):
+        model = self.model
+        variables = [
+            tf.Variable(np.array(w, float))
+            for encoder in (model.query_encoder, model.candidate_encoder)
+            for w in encoder.trainable_variables
+        ]
+        ids = positives["id"].tolist()
+        drawn = self.random_rows()
+        with tf.GradientTape() as tape:
+            q = self.encoded(queries, variables[:2]) / model.temperature
+            own = self.encoded(positives["features"], variables[2:])
+            parts, all_ids = [own], list(ids)
+            if self.memory:
+                parts.append(tf.constant([encoding for encoding, _ in self.memory]))
+                all_ids += [i for _, i in self.memory]
+            draws = len(all_ids) - 1
+            if drawn is not None:
+                parts.append(self.encoded(self.candidates["features"][drawn], variables[2:]))
+                all_ids += IDS[drawn].tolist()
+            scores = tf.matmul(q, tf.concat(parts, axis=0), transpose_b=True)
+            for i in ids:
+                self.counts[i] = self.counts.get(i, 0) + 1
+            total = sum(self.counts.values())
+            values = []
+            for row, own_id in enumerate(ids):
+                kept = [c for c, i in enumerate(all_ids) if c == row or i != own_id]
+                of_row = tf.gather(scores[row], kept)
+                column = kept.index(row)
+                if model.frequencies is not None:
+                    share = 0.0 if drawn is None else len(drawn) / NUM_CANDIDATES
+                    expected = [
+                        draws * max(self.counts.get(all_ids[c], 0), 1) / total + share for c in kept
+                    ]
+                    expected = np.where(np.array(kept) == row, 1.0, expected)
+                    of_row -= np.log(expected)
+                if model.num_mined:
+                    others = tf.concat([of_row[:column], of_row[column + 1 :]], axis=0)
+                    others = tf.sort(others, direction="DESCENDING")[: model.num_mined]
+                    of_row, column = tf.concat([of_row[column, tf.newaxis], others], axis=0), 0
+                lists = ops.as_lists(of_row[tf.newaxis], [[column]])
+                values.append(loss.compute(lists)[0])
+            value = tf.reduce_mean(tf.stack(values))
+        gradients = tape.gradient(value, variables)
+        size = model.memory_size
+        if size:
+            self.memory = (self.memory + list(zip(own.numpy(), ids, strict=True)))[-size:]
+        return float(value), [
+            w.numpy() - rate * np.array(g) for w, g in zip(variables, gradients, strict=True)
+        ]
+
+    def encoded(self, features, weights):
+        encodings = tf.matmul(np.array(features, float), weights[0]) + weights[1]
+        if self.model.normalize:
+            encodings = tf.math.l2_normalize(encodings, axis=1, epsilon=0)
+        return encodings
+
+
+def top_3():
+    return losses.OrderedWeightedLoss("pairwise", "logistic", ops.TopKWeights(3))
+
+
+SOURCES = {
+    "batch": {},
+    "dot_products": {"normalize": False, "temperature": 2.0},
+    "memory": {"memory_size": 20},
+    "random": {"num_random": 10},
+    "frequencies": {"frequencies": True, "temperature": 0.5},
+    "all": {"memory_size": 20, "num_random": 10, "frequencies": True},
+    "mined": {"num_mined": 3, "memory_size": 5},
+}
+
+
+@pytest.mark.parametrize("make_loss", [losses.SoftmaxLoss, top_3], ids=["softmax", "top_3"])
+@pytest.mark.parametrize("sources", SOURCES)
+def test_step_is_that_of_dense_lists(sources, make_loss, pairs, candidates):
+    kwargs = dict(SOURCES[sources])
+    if kwargs.get("frequencies"):
+        kwargs["frequencies"] = layers.CandidateFrequencies(1000)
+    model, loss = make(**kwargs), make_loss()
+    model.compile(keras.optimizers.SGD(0.5), loss=loss)
+    model.index(candidates)
+
+    def random_rows():
+        # A layer of the same seed, at the same step.
+        if not model.num_random:
+            return None
+        layer = layers.UniformNegatives(model.num_random, seed=model.seed)
+        layer.build(None)
+        layer.random_state.assign(_keras.variable(model._random.random_state))
+        return layer(tf.zeros([NUM_CANDIDATES])).numpy()
+
+    reference = Reference(model, candidates, random_rows)
+    for start in (0, 8, 16):
+        batch = slice(start, start + 8)
+        x, y = pairs[0][batch], {k: v[batch] for k, v in pairs[1].items()}
+        value, expected = reference.step(loss, x, y, rate=0.5)
+        history = model.fit(x, y, batch_size=8, verbose=0, shuffle=False).history
+        assert history["loss"][0] == pytest.approx(value, rel=1e-5)
+        for ours, theirs in zip(weights(model), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_ids_need_no_key(rng):
+    """Integers or strings, through a tower that looks them up."""
+
+    def train(names):
+        keras.utils.set_random_seed(1)
+        dtype = "string" if names.dtype.kind == "U" else "int64"
+        inputs = keras.layers.Input((), dtype=dtype)
+        lookup = keras.layers.StringLookup if dtype == "string" else keras.layers.IntegerLookup
+        numbers = lookup(vocabulary=names.tolist(), num_oov_indices=1)(inputs)
+        tower = keras.Model(inputs, keras.layers.Embedding(NUM_CANDIDATES + 1, WIDTH)(numbers))
+        model = models.TwoTower(towers()[0], tower)
+        model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss())
+        own = rng.integers(0, 5, 32)
+        queries = np.eye(FEATURES, dtype=np.float32)[own]
+        batches = tf.data.Dataset.from_tensor_slices((queries, names[own])).batch(8)
+        model.index(names)
+        model.fit(batches, epochs=30, verbose=0, shuffle=False)
+        return model.top_k(np.eye(FEATURES, dtype=np.float32), 1)[1][:, 0].numpy()
+
+    np.testing.assert_array_equal(train(IDS), IDS[:5])
+    names = np.array([f"film {i}" for i in IDS])
+    assert [name.decode() for name in train(names)] == names[:5].tolist()
+
+
+def test_features_without_ids(pairs, candidates):
+    model = make(candidate_id=None)
+    model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss())
+    y = {"features": pairs[1]["features"]}
+    value = float(model.compute_loss(pairs[0], y, model(pairs[0]), training=False))
+    scores = dense_scores(model, pairs[0], y["features"])
+    expected = np.mean(np.log(np.exp(scores).sum(axis=1)) - np.diag(scores))
+    assert value == pytest.approx(expected, rel=1e-5)
+    model.index({"features": candidates["features"]})
+    scores = dense_scores(model, pairs[0], candidates["features"])
+    _, rows = model.top_k(pairs[0], 3)
+    np.testing.assert_array_equal(rows, np.argsort(-scores, axis=1)[:, :3])
+    with pytest.raises(ValueError, match="`candidate_id` must be given to rank candidates"):
+        model.ranks(pairs[0], y)
+
+
+def test_weights_of_examples(pairs):
+    model = make()
+    model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(reduction="sum"))
+    encodings = model(pairs[0])
+    values = [
+        float(model.compute_loss(*pairs, encodings, tf.eye(24)[i], training=False))
+        for i in range(3)
+    ]
+    weight = np.zeros(24)
+    weight[:3] = [1.0, 2.0, 0.5]
+    value = float(model.compute_loss(*pairs, encodings, tf.constant(weight), training=False))
+    assert value == pytest.approx(values[0] + 2 * values[1] + 0.5 * values[2], rel=1e-5)
+
+
+# The index
+
+
+@pytest.fixture
+def seen(rng):
+    """Ids to leave out, padded, one of them of no candidate."""
+    rows = np.stack([rng.choice(NUM_CANDIDATES, 4, replace=False) for _ in range(24)])
+    ids = IDS[rows]
+    ids[::3, 0] = -1
+    ids[::5, 1] = 5000
+    return ids
+
+
+def left_out(scores, seen):
+    return np.where((IDS[None, :, None] == seen[:, None]).any(axis=2), -np.inf, scores)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"normalize": False, "temperature": 0.1}])
+def test_top_k_is_exact(kwargs, pairs, candidates, seen):
+    model = make(**kwargs)
+    model.index(candidates, batch_size=7)
+    scores = dense_scores(model, pairs[0], candidates["features"])
+    for exclude in (None, seen):
+        expected = scores if exclude is None else left_out(scores, seen)
+        values, ids = model.top_k(pairs[0], 5, exclude=exclude)
+        np.testing.assert_array_equal(ids, IDS[np.argsort(-expected, axis=1)[:, :5]])
+        np.testing.assert_allclose(values, -np.sort(-expected, axis=1)[:, :5], rtol=1e-4)
+
+
+def test_candidates_that_training_has_not_seen(pairs, candidates, rng):
+    model = make()
+    model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.index({k: v[:12] for k, v in candidates.items()})
+    model.fit(*pairs, verbose=0)
+    model.evaluate(*pairs, verbose=0)
+    model.index(candidates)
+    scores = dense_scores(model, pairs[0], candidates["features"])
+    _, ids = model.top_k(pairs[0], 30)
+    np.testing.assert_array_equal(ids, IDS[np.argsort(-scores, axis=1)[:, :30]])
+    own = pairs[1]["id"]
+    result = model.evaluate(*pairs, verbose=0, return_dict=True)
+    ranks = (scores > scores[np.arange(24), [IDS.tolist().index(i) for i in own]][:, None]).sum(1)
+    assert result["mrr"] == pytest.approx(np.mean(1 / (ranks + 1)), rel=1e-5)
+
+
+def test_fit_leaves_no_stale_index(pairs, candidates):
+    model = make()
+    model.compile(keras.optimizers.SGD(5.0), loss=losses.SoftmaxLoss())
+    model.index(candidates)
+    before = model.top_k(pairs[0], 3)[0].numpy()
+    model.fit(*pairs, verbose=0)
+    scores = dense_scores(model, pairs[0], candidates["features"])
+    now = model.top_k(pairs[0], 3)[0].numpy()
+    np.testing.assert_allclose(now, -np.sort(-scores, axis=1)[:, :3], rtol=1e-4)
+    assert not np.allclose(before, now)
+
+
+def test_approximate_search_gets_the_index(pairs, candidates, tmp_path):
+    model = make()
+    model.index(candidates)
+    model.export_candidates(tmp_path / "classes.npy")
+    rows = np.load(tmp_path / "classes.npy")
+    products = model.predict(pairs[0], verbose=0) @ rows.T
+    _, ids = model.top_k(pairs[0], 5)
+    np.testing.assert_array_equal(ids, IDS[np.argsort(-products, axis=1)[:, :5]])
+
+
+# Evaluation
+
+
+METRICS = [
+    lambda: metrics.RecallAtK([1, 5]),
+    lambda: metrics.RecallAtK(5, average="micro", name="micro"),
+    lambda: metrics.NDCG(5),
+    lambda: metrics.MRR(),
+    lambda: metrics.MeanRank(),
+    lambda: metrics.MedianRank(),
+    lambda: metrics.AveragePrecisionAtK(10),
+]
+
+
+def dense_metrics(scores, rows, exclude=None, sample_weight=None):
+    result = {}
+    for metric in (m() for m in METRICS):
+        metric.label_format = "ids"
+        metric.update_state(rows, scores, sample_weight, exclude)
+        value = metric.result()
+        result |= value if isinstance(value, dict) else {metric.name: value}
+    return {name: float(value) for name, value in result.items()}
+
+
+@pytest.mark.parametrize("exclude", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen, rng):
+    queries = keras.layers.Input((FEATURES,), name="features")
+    encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
+    model = models.TwoTower(
+        encoder, towers()[1], candidate_id="id", exclude="seen" if exclude else None
+    )
+    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[m() for m in METRICS])
+    x, y = {"features": pairs[0], "seen": seen}, pairs[1]
+    if several:
+        rows = np.stack([rng.choice(NUM_CANDIDATES, 3, replace=False) for _ in range(24)])
+        y = {"id": np.where(rng.random((24, 3)) < 0.3, -1, IDS[rows])}
+    places = {i: row for row, i in enumerate(IDS)} | {-1: -1}
+    rows = np.vectorize(places.get)(y["id"].reshape([24, -1]))
+    left = np.vectorize(lambda i: places.get(i, -1))(seen) if exclude else None
+    model.index(candidates)
+    scores = dense_scores(model, {"features": pairs[0]}, candidates["features"])
+    results = model.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)
+    expected = dense_metrics(scores.astype(np.float32), rows, left)
+    assert set(results) - {"loss"} == set(expected)
+    for name, value in expected.items():
+        assert results[name] == pytest.approx(value, rel=1e-5), name
+
+    with pytest.raises(ValueError, match="A TwoTower gives encodings; use its `evaluate`"):
+        rank4class_tf.evaluate(model, (x, y), ["mrr"])
+
+
+def test_validation_in_fit_and_weights(pairs, candidates):
+    model = make()
+    model.compile(
+        "sgd",
+        loss=losses.SoftmaxLoss(),
+        metrics=[metrics.MRR()],
+        weighted_metrics=[metrics.NDCG(5)],
+    )
+    model.index(candidates)
+    weight = np.arange(24.0)
+    history = model.fit(*pairs, validation_data=(*pairs, weight), verbose=0).history
+    assert set(history) == {"loss", "val_loss", "val_mrr", "val_ndcg_at_5"}
+    rows = np.array([IDS.tolist().index(i) for i in pairs[1]["id"]])
+    scores = dense_scores(model, pairs[0], candidates["features"]).astype(np.float32)
+    assert history["val_mrr"][0] == pytest.approx(dense_metrics(scores, rows)["mrr"], rel=1e-5)
+    expected = dense_metrics(scores, rows, sample_weight=weight)["ndcg_at_5"]
+    assert history["val_ndcg_at_5"][0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
+    model = make()
+    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR(), metrics.MedianRank()])
+    model.index({k: v[1:] for k, v in candidates.items()})
+    assert IDS[0] in pairs[1]["id"]
+    results = model.evaluate(*pairs, verbose=0, return_dict=True)
+    assert np.isnan(results["mrr"]) and np.isnan(results["median_rank"])
+
+
+# Modes of running
+
+
+ALL = {"memory_size": 20, "num_random": 10, "temperature": 0.3}
+
+
+def test_two_devices_train_as_one(pairs, candidates, two_devices):
+    def train(strategy):
+        with strategy.scope():
+            model = make(**ALL, frequencies=layers.CandidateFrequencies(1000))
+            model.compile(
+                keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()]
+            )
+        model.index(candidates)
+        history = model.fit(
+            *pairs, batch_size=8, verbose=0, shuffle=False, validation_data=pairs
+        ).history
+        return weights(model), history, [np.array(w) for w in model.non_trainable_weights]
+
+    one, two = train(tf.distribute.get_strategy()), train(two_devices)
+    for a, b in zip(one[0] + one[2], two[0] + two[2], strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(two[1]["loss"], one[1]["loss"], rtol=1e-4)
+    np.testing.assert_allclose(two[1]["val_mrr"], one[1]["val_mrr"], rtol=1e-4)
+
+
+def test_candidates_of_uneven_devices_are_gathered(two_devices):
+    from rank4class_tf._tf import replicas
+
+    rows = tf.distribute.DistributedValues
+    sizes = (3, 1)
+    parts = two_devices.experimental_distribute_values_from_function(
+        lambda context: (
+            tf.ones([sizes[context.replica_id_in_sync_group], 2])
+            * (1.0 + context.replica_id_in_sync_group)
+        )
+    )
+    assert isinstance(parts, rows)
+
+    @tf.function
+    def run():
+        def of_replica(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                factor = 1.0 + tf.cast(replicas.first_row(x), tf.float32)  # 1 and 4
+                value = factor * tf.reduce_sum(replicas.gathered(x))
+            return replicas.gathered(x), replicas.first_row(x), tape.gradient(value, x)
+
+        return two_devices.run(of_replica, args=(parts,))
+
+    gathered, first, gradient = map(two_devices.experimental_local_results, run())
+    for own in gathered:
+        np.testing.assert_array_equal(own[:, 0], [1, 1, 1, 2])
+    assert [int(x) for x in first] == [0, 3]
+    for own, size in zip(gradient, sizes, strict=True):
+        np.testing.assert_array_equal(own, np.full([size, 2], 5.0))
+
+
+def test_xla_trains_alike(pairs, candidates):
+    def train(jit_compile):
+        model = make(**ALL, frequencies=layers.CandidateFrequencies(1000))
+        model.compile(
+            keras.optimizers.SGD(0.5),
+            loss=top_3(),
+            metrics=[metrics.MRR()],
+            jit_compile=jit_compile,
+        )
+        model.index(candidates)
+        model.fit(*pairs, batch_size=8, epochs=2, verbose=0, shuffle=False)
+        return weights(model), model.evaluate(*pairs, batch_size=8, verbose=0)
+
+    plain, compiled = train(False), train(True)
+    for a, b in zip(plain[0], compiled[0], strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(compiled[1], plain[1], rtol=1e-4)
+
+
+def test_mixed_precision(pairs, candidates, mixed_precision):
+    model = make(**ALL, frequencies=layers.CandidateFrequencies(1000), num_mined=4)
+    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.index(candidates)
+    history = model.fit(*pairs, validation_data=pairs, verbose=0).history
+    assert all(np.isfinite(values).all() for values in history.values())
+    values, _ = model.top_k(pairs[0], 3)
+    assert values.dtype == tf.float32
+
+
+# Files
+
+
+def test_resumes_where_it_was_saved(pairs, candidates, tmp_path):
+    def compiled():
+        counts = layers.CandidateFrequencies(1000)
+        model = make(**ALL, frequencies=counts, num_mined=5)
+        model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+        return model
+
+    def train(model, epochs):
+        model.index(candidates)
+        model.fit(*pairs, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
+        return weights(model)
+
+    expected = train(compiled(), 2)
+    model = compiled()
+    train(model, 1)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    for name, value in model.get_config().items():
+        if "encoder" not in name and name != "frequencies":
+            assert loaded.get_config()[name] == value
+    loaded.index(candidates)
+    for ours, theirs in zip(loaded.top_k(pairs[0], 3), model.top_k(pairs[0], 3), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    assert loaded.evaluate(*pairs, verbose=0) == pytest.approx(model.evaluate(*pairs, verbose=0))
+    for ours, theirs in zip(train(loaded, 1), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_towers_that_share_a_layer(tmp_path):
+    def compiled():
+        shared = keras.layers.Embedding(9, 4)
+        both = [
+            keras.Sequential([keras.layers.Input((), dtype="int32"), shared, *more])
+            for more in ([keras.layers.Dense(4)], [])
+        ]
+        model = models.TwoTower(*both)
+        model.compile("sgd", loss=losses.SoftmaxLoss())
+        return model
+
+    model, other = compiled(), compiled()
+    model.fit(np.arange(9), np.arange(9), verbose=0)
+    assert len(model.trainable_variables) == 3
+    model.save_weights(tmp_path / "m.weights.h5")
+    other.load_weights(tmp_path / "m.weights.h5")
+    for ours, theirs in zip(weights(other), weights(model), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+_SERVE = """
+import json, sys
+import numpy as np, tensorflow as tf
+archive = tf.saved_model.load(sys.argv[1])
+queries = {k: tf.constant(v) for k, v in np.load(sys.argv[2]).items()}
+found = archive.signatures["top_k"](**queries, k=tf.constant(4))
+usual = archive.signatures["serving_default"](**queries)
+assert "rank4class_tf" not in sys.modules
+print(json.dumps([found["candidate_ids"].numpy().tolist(), usual["scores"].numpy().tolist()]))
+"""
+
+
+def test_serves_in_a_fresh_process(pairs, candidates, seen, tmp_path):
+    queries = keras.layers.Input((FEATURES,), name="features")
+    encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
+    model = models.TwoTower(encoder, towers()[1], candidate_id="id", exclude="seen")
+    model.index(candidates)
+    spec = {
+        "features": tf.TensorSpec([None, FEATURES], name="features"),
+        "seen": tf.TensorSpec([None, None], tf.int64, name="seen"),
+    }
+    model.export_top_k(tmp_path / "saved", spec, k=3)
+    x = {"features": pairs[0], "seen": seen}
+    np.savez(tmp_path / "queries.npz", **x)
+    command = [sys.executable, "-c", _SERVE, str(tmp_path / "saved"), str(tmp_path / "queries.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=pathlib.Path("/"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    ids, scores = json.loads(done.stdout.splitlines()[-1])
+    np.testing.assert_array_equal(ids, model.top_k(x, 4)[1])
+    np.testing.assert_allclose(scores, model.top_k(x, 3)[0], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"`k` must be in \[1, 40\]. Received: k=41"):
+        model.export_top_k(tmp_path / "saved", spec, k=41)
+
+
+# Errors
+
+
+def test_wrong_arguments(pairs, candidates):
+    for name, value, rule in (
+        ("temperature", 0.0, "a finite number > 0"),
+        ("memory_size", -1, "an integer >= 0"),
+        ("num_random", 2.5, "an integer >= 0"),
+        ("num_mined", 0, "a positive integer"),
+    ):
+        with pytest.raises(ValueError, match=f"`{name}` must be {rule}"):
+            make(**{name: value})
+    model = make()
+    for call in (
+        lambda: model.top_k(pairs[0], 3),
+        lambda: model.evaluate(*pairs),
+        lambda: model.index(),
+        lambda: model.export_candidates("x"),
+    ):
+        with pytest.raises(ValueError, match=r"`index\(candidates\)` must be called first"):
+            call()
+    with pytest.raises(ValueError, match="`candidates` must have different ids. Received: 7 more"):
+        model.index({"id": np.array([1, 7, 7]), "features": candidates["features"][:3]})
+    with pytest.raises(ValueError, match="`candidates` must have a row for each candidate"):
+        model.index({"id": IDS[:3], "features": candidates["features"][:4]})
+    with pytest.raises(ValueError, match=r"`k` must be in \[1, 40\]"):
+        model.index(candidates)
+        model.top_k(pairs[0], 41)
+
+
+@pytest.mark.parametrize("kwargs", [{"memory_size": 4}, {"frequencies": None}])
+def test_some_sources_need_ids(kwargs, pairs):
+    if "frequencies" in kwargs:
+        kwargs = {"frequencies": layers.CandidateFrequencies(9)}
+    model = make(candidate_id=None, **kwargs)
+    model.compile("sgd", loss=losses.SoftmaxLoss())
+    with pytest.raises(ValueError, match="`candidate_id` must be given with"):
+        model.fit(pairs[0], {"features": pairs[1]["features"]}, verbose=0)
+
+
+def test_other_losses_and_metrics_are_refused(pairs, candidates):
+    model = make()
+    model.compile("sgd", loss="mse")
+    with pytest.raises(ValueError, match="`loss` must be a `RankingLoss`"):
+        model.fit(*pairs, verbose=0)
+    model.index(candidates)
+    for metric in (keras.metrics.Mean(), metrics.MacroAverage(metrics.MRR(), 3)):
+        model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metric])
+        with pytest.raises(ValueError, match="Metrics must be of this package"):
+            model.evaluate(*pairs, verbose=0)
