@@ -156,9 +156,7 @@ def by_backup(make, **options):
     def train(folder):
         model = make()
         callback = keras.callbacks.BackupAndRestore(str(folder / "backup"), **options)
-        model.fit(
-            *data(), BATCH, EPOCHS, shuffle=False, callbacks=[callback], verbose=2
-        )
+        model.fit(*data(), BATCH, EPOCHS, shuffle=False, callbacks=[callback], verbose=2)
         return end_state(model)
 
     return train

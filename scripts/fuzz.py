@@ -17,6 +17,7 @@ behind the last case there, and the defects, with the numbers of their cases, ar
 import argparse
 import collections
 import faulthandler
+import functools
 import gzip
 import json
 import math
@@ -155,12 +156,12 @@ def outcome(read, expected, names, refused_is_wrong=True):
     return "right"
 
 
-def equal(found, expected):
+def equal(expected, found):
     """Whether two nested structures of arrays, numbers and strings are the same."""
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(equal(found[k], expected[k]) for k in found)
+        return found.keys() == expected.keys() and all(equal(expected[k], found[k]) for k in found)
     if isinstance(expected, (list, tuple)):
-        return len(found) == len(expected) and all(map(equal, found, expected))
+        return len(found) == len(expected) and all(map(equal, expected, found))
     return np.array_equal(found, expected)
 
 
@@ -197,7 +198,7 @@ def _as_float(text):
 
 
 def _text_lines(content):
-    """The lines of a text; "\\r" ends one as well."""
+    """The lines of a text; a carriage return ends one as well."""
     text = content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     return text.removesuffix("\n").split("\n") if text else []
 
@@ -244,7 +245,10 @@ def extreme_classification(draws, folder):
             data._extreme._warn_if_cut(path)
             read = data._extreme._points(path)
             return [
-                (labels, sorted(zip(ids, np.float32(values)), key=lambda pair: pair[0]))
+                (
+                    labels,
+                    sorted(zip(ids, np.float32(values), strict=True), key=lambda pair: pair[0]),
+                )
                 for labels, ids, values in read
             ]
         found = []
@@ -253,10 +257,12 @@ def extreme_classification(draws, folder):
                 mine = features.indices[:, 0] == row
                 columns = features.indices[:, 1][mine].numpy().tolist()
                 values = features.values[mine].numpy()
-                found.append(([int(i) for i in ids if i >= 0], list(zip(columns, values))))
+                found.append(
+                    ([int(i) for i in ids if i >= 0], list(zip(columns, values, strict=True)))
+                )
         return found
 
-    right = None if points is None else lambda found: equal(found, points)
+    right = None if points is None else functools.partial(equal, points)
     return outcome(read, right, [path.name, "batch_size"])
 
 
@@ -269,7 +275,7 @@ def read_header(draws, folder):
     try:
         header = tuple(map(_as_natural, _text_lines(content)[0].split()))
         if len(header) == 3:
-            right = lambda found: found == header
+            right = functools.partial(equal, header)
     except (ValueError, IndexError):
         pass
     return outcome(lambda: data.read_header(path), right, [path.name])
@@ -284,7 +290,7 @@ def read_split(draws, folder):
     try:
         rows = [line.split() for line in _text_lines(content)]
         numbers = [_as_natural(row[column]) for row in rows]
-        right = lambda found: equal(found, numbers)
+        right = functools.partial(equal, numbers)
     except (ValueError, IndexError):
         right = None
     return outcome(lambda: data.read_split(path, column), right, [path.name])
@@ -350,7 +356,7 @@ def _synsets_of(files):
                 return None
             above = [
                 of + parent
-                for symbol, parent, of in zip(rest[::4], rest[1::4], rest[2::4])
+                for symbol, parent, of in zip(rest[::4], rest[1::4], rest[2::4], strict=True)
                 if symbol in ("@", "@i")
             ]
             found = re.findall("[a-z]+", gloss.lower())
@@ -378,7 +384,7 @@ def wordnet(draws, folder):
             data.wordnet(folder)
         return {key: (s.name, list(s.parents), list(s.words)) for key, s in found.items()}
 
-    right = None if synsets is None else lambda found: equal(found, synsets)
+    right = None if synsets is None else functools.partial(equal, synsets)
     return outcome(read, right, ["data.noun", "data.verb", str(folder), "`path`"])
 
 
@@ -406,7 +412,7 @@ def mind(draws, folder):
         ids = {row[0] for row in rows}
         if all(len(row) == 8 and row[0] and row[1] for row in rows) and len(ids) == len(rows):
             articles = sorted((row[1], " [SEP] ".join(filter(None, row[3:5]))) for row in rows)
-            right = lambda found: found == articles
+            right = functools.partial(equal, articles)
     except UnicodeDecodeError:
         pass
 
@@ -457,17 +463,19 @@ def from_pairs(draws, folder):
         wrong |= len(columns[0]) != len(columns[1])
         batches.append(tuple(columns))
     if not wrong:
-        pairs = sorted(p for batch in batches for p in zip(*(c.tolist() for c in batch)))
+        pairs = sorted(
+            p for batch in batches for p in zip(*(c.tolist() for c in batch), strict=True)
+        )
 
     def read():
         users = data.from_pairs(iter(batches))
         found = []
         for part in (users.train, users.validation, users.test):
             owners = users.user_ids[part.value_rowids().numpy()].tolist()
-            found += zip(owners, users.item_ids[part.flat_values.numpy()].tolist())
+            found += zip(owners, users.item_ids[part.flat_values.numpy()].tolist(), strict=True)
         return sorted(found)
 
-    return outcome(read, None if wrong else (lambda found: found == pairs), ["`batches`"])
+    return outcome(read, None if wrong else functools.partial(equal, pairs), ["`batches`"])
 
 
 # TF-Ranking's files.
@@ -494,7 +502,9 @@ def _read_lists(pattern):
     for batch in elwc.read(pattern, CONTEXT, EXAMPLES, batch_size=4):
         for row, mask in enumerate(batch["mask"].numpy()):
             ids, labels = (batch[name][row].numpy()[mask].tolist() for name in ("id", "label"))
-            found.append((batch["query"][row].numpy().tolist(), list(zip(ids, labels))))
+            found.append(
+                (batch["query"][row].numpy().tolist(), list(zip(ids, labels, strict=True)))
+            )
     return sorted(found)
 
 
@@ -535,14 +545,16 @@ def elwc_files(draws, folder):
     pattern = f"{path}-*"
     if draws.chance(SELDOM):
         expected = _expected_lists()
-        return outcome(lambda: _read_lists(pattern), lambda found: found == expected, _OF_RECORDS, False)
+        return outcome(
+            lambda: _read_lists(pattern), functools.partial(equal, expected), _OF_RECORDS, False
+        )
 
     def read():
         records = tf.data.TFRecordDataset(data._shards.find(pattern)).as_numpy_iterator()
         return sorted(map(_list_of, records))
 
     expected = sorted(_list_of(elwc.serialize(*each)) for each in _some_lists())
-    return outcome(read, lambda found: found == expected, _OF_RECORDS, False)
+    return outcome(read, functools.partial(equal, expected), _OF_RECORDS, False)
 
 
 def elwc_messages(draws, folder):
@@ -560,7 +572,9 @@ def elwc_messages(draws, folder):
     def read():
         batch = next(batches)
         mask = batch["mask"][0].numpy()
-        pairs = zip(*(batch[name][0].numpy()[mask].tolist() for name in ("id", "label")))
+        pairs = zip(
+            *(batch[name][0].numpy()[mask].tolist() for name in ("id", "label")), strict=True
+        )
         return batch["query"][0].numpy().tolist(), list(pairs)
 
     counts: collections.Counter = collections.Counter()
@@ -569,7 +583,7 @@ def elwc_messages(draws, folder):
             expected = _list_of(message)
         except (ValueError, DecodeError):
             expected = None
-        right = None if expected is None else lambda found, of=expected: equal(found, of)
+        right = None if expected is None else functools.partial(equal, expected)
         try:
             counts[outcome(read, right, _OF_MESSAGES)] += 1
         except Defect as defect:
@@ -640,7 +654,10 @@ def pretrained(draws, folder):
         sorter.save_pretrained(path, note="a test")
     expected = dict(np.load(path))
     bad = folder / "bad.npz"
-    contents = {bad: path.read_bytes(), bad.with_suffix(".json"): path.with_suffix(".json").read_bytes()}
+    contents = {
+        bad: path.read_bytes(),
+        bad.with_suffix(".json"): path.with_suffix(".json").read_bytes(),
+    }
     card = bad.with_suffix(".json")
     kind = draws.integer(3)
     if kind == 0:
@@ -663,7 +680,7 @@ def pretrained(draws, folder):
 
 
 def exported_classes(draws, folder):
-    """`np.load` of classes that were exported, and then cut. It has no checksum: no flipped bits."""
+    """`np.load` of exported classes that were cut. It has no checksum: no flipped bits here."""
     path = folder / "classes.npy"
     if not path.exists():
         layer = layers.SampledScores(20, num_sampled=2)
@@ -676,7 +693,7 @@ def exported_classes(draws, folder):
         warnings.simplefilter("ignore")
         return outcome(
             lambda: np.load(bad, mmap_mode=draws.of([None, "r"])),
-            lambda found: np.array_equal(found, expected),
+            functools.partial(equal, expected),
             [""],  # NumPy's own.
             False,
         )
@@ -699,7 +716,10 @@ def _as_array(values, dtype):
             return None
     back = array.astype(object).reshape(-1).tolist()
     flat = np.array(values, object).reshape(-1).tolist()
-    kept = all(x == y or x != x and y != y or dtype.startswith("f") for x, y in zip(back, flat))
+    kept = all(
+        x == y or x != x and y != y or dtype.startswith("f")
+        for x, y in zip(back, flat, strict=True)
+    )
     return array if kept else None
 
 
@@ -835,7 +855,7 @@ def _values(judgement, scores, formula):
     ]
 
 
-def _close(found, expected):
+def _close(expected, found):
     found = np.asarray(found, np.float64)
     if found.shape != np.shape(expected):
         return False
@@ -858,7 +878,7 @@ def _check_labels(draws, measure, formula):
     right = None
     if judgement is not None and None not in judgement:
         expected = _values(judgement, scores, formula)
-        right = lambda found: _close(found, expected)
+        right = functools.partial(_close, expected)
     try:
         return outcome(lambda: measure(labels, scores, label_format), right, _NAMES)
     except Defect as defect:
@@ -925,7 +945,7 @@ def _check_in_graph(draws, measure, formula):
     right = None
     if judgement is not None:
         expected = _values(judgement, scores, formula)
-        right = lambda found: _close(found, expected)
+        right = functools.partial(_close, expected)
     # Where shapes are known only as it runs, TensorFlow's own operations find what is wrong.
     names = [*_NAMES, "ncompatible shapes", "must be", "Expected", "same", "dimension", "shape"]
     try:
@@ -1003,38 +1023,42 @@ def in_processes(target, seed, cases, path):
     memory = mmap.mmap(-1, 8)
     while results["done"] < cases:
         start, stop = results["done"], min(cases, results["done"] + 1000)
-        counts = collections.Counter(results["outcomes"])
-        part = path.with_suffix(".part")
         sys.stdout.flush()
         if not (pid := os.fork()):
             code = 1
             try:
-
-                def report(case, found):
-                    if isinstance(found, str) and found.startswith("DEFECT"):
-                        results["defects"][str(case)] = found[:600]
-                        found = "defect"
-                    counts.update([found] if isinstance(found, str) else found)
-                    memory[:] = struct.pack("<q", case + 1)
-
-                run(target, seed, start, stop, report)
-                results |= {"done": stop, "outcomes": dict(counts)}
-                _files.write_text(part, json.dumps(results, indent=1))
+                _run_part(target, seed, start, stop, results, memory, path)
                 code = 0
             finally:
                 os._exit(code)
         _, status = os.waitpid(pid, 0)
         if not status:
-            results = json.loads(part.read_text())
-            part.unlink()
-        else:  # Cases before it in this part are counted when it runs again, from behind it.
-            (case,) = struct.unpack("<q", memory[:])
-            results["defects"][str(max(case, start))] = f"DEFECT the process ended: {status}"
-            counts["defect"] += 1
-            counts["right or error, before a crash"] += max(case - start, 0)
-            results |= {"done": max(case, start) + 1, "outcomes": dict(counts)}
+            results = json.loads(path.read_text())
+            continue
+        # The cases of this part before the one that ended the process are not in the outcomes.
+        case = max(struct.unpack("<q", memory[:])[0], start)
+        results["defects"][str(case)] = f"DEFECT the process ended: {status}"
+        results["outcomes"]["defect"] = results["outcomes"].get("defect", 0) + 1
+        results["done"] = case + 1
         _files.write_text(path, json.dumps(results, indent=1))
     return results
+
+
+def _run_part(target, seed, start, stop, results, memory, path):
+    """Runs some cases, and adds what came of them to the results and their file."""
+    counts = collections.Counter(results["outcomes"])
+
+    def report(case, found):
+        if isinstance(found, str) and found.startswith("DEFECT"):
+            results["defects"][str(case)] = found[:600]
+            found = "defect"
+        counts.update([found] if isinstance(found, str) else found)
+        memory[:] = struct.pack("<q", case + 1)
+
+    run(target, seed, start, stop, report)
+    _files.write_text(
+        path, json.dumps(results | {"done": stop, "outcomes": dict(counts)}, indent=1)
+    )
 
 
 def table(results):

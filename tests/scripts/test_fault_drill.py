@@ -27,9 +27,10 @@ def test_ends_as_without_faults(name, tmp_path):
     for kind in ("cut", "flipped"):
         of = found["damaged"][kind]
         assert of.get("same", 0) + of.get("error", 0) == 2 and not of.get("hung")
-    assert f"| {json.loads(path.read_text())['killed']['kills']} |" in (
-        tmp_path / "table.md"
-    ).read_text()
+    assert (
+        f"| {json.loads(path.read_text())['killed']['kills']} |"
+        in (tmp_path / "table.md").read_text()
+    )
 
 
 @pytest.mark.slow
