@@ -55,7 +55,7 @@ from scripts import train_sorter
 KERAS_3 = hasattr(keras, "ops")
 EPOCHS, BATCH, CLASSES, WIDTH = 8, 16, 12, 6
 # A run that takes longer hangs.
-TIME_LIMIT = 120
+TIME_LIMIT = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ def of_sorter(folder):
     """Trains a sorter by scripts/train_sorter.py, with a checkpoint every tenth of a second."""
     train_sorter.REPORT_SECONDS = 0.1
     settings = "--sorter convolutional --units 4 --frequencies 2 --items 800 --test-lists 5"
-    train_sorter.main([*settings.split(), "--steps=60", "--resume", f"--output={folder}"])
+    train_sorter.main([*settings.split(), "--steps=30", "--resume", f"--output={folder}"])
     with np.load(folder / "convolutional_sorter.npz") as arrays:
         return [arrays[name] for name in sorted(arrays.files)]
 
@@ -316,8 +316,10 @@ class Run:
     def poll(self):
         """Whether all processes have ended."""
         for pid in self.pids:
-            if pid not in self.status and os.waitpid(pid, os.WNOHANG)[0]:
-                self.status[pid] = 0
+            if pid not in self.status:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    self.status[pid] = status
         return len(self.status) == len(self.pids)
 
     def wait(self, seconds=TIME_LIMIT):
@@ -343,12 +345,13 @@ class Run:
         return saving
 
     def end(self):
-        """The arrays of the end state, or the error as text; None if it was killed."""
+        """The arrays of the end state, or the error as text."""
         if (self.folder / "end.npz").exists():
             with np.load(self.folder / "end.npz") as arrays:
                 return list(arrays.values())
         errors = [self.folder / f"error{worker}" for worker in range(len(self.pids))]
-        return next((path.read_text() for path in errors if path.exists()), None)
+        ended = f"the process ended without a Python error: {list(self.status.values())}"
+        return next((path.read_text() for path in errors if path.exists()), ended)
 
 
 @contextlib.contextmanager

@@ -419,7 +419,7 @@ def mind(draws, folder):
     whole = draws.chance(SELDOM)
 
     def read():
-        if not whole:
+        if not whole and content:
             return sorted(data._mind._read(path).values())
         splits = data.mind(path, batch_size=64)
         found = []
@@ -879,8 +879,9 @@ def _check_labels(draws, measure, formula):
     if judgement is not None and None not in judgement:
         expected = _values(judgement, scores, formula)
         right = functools.partial(_close, expected)
+    some = len(scores) > 0  # Of an empty batch it is not clear what its labels are.
     try:
-        return outcome(lambda: measure(labels, scores, label_format), right, _NAMES)
+        return outcome(lambda: measure(labels, scores, label_format), right, _NAMES, some)
     except Defect as defect:
         raise Defect(f"{defect}; {labels!r}, {scores.tolist()}, {label_format}") from defect
 
@@ -949,7 +950,8 @@ def _check_in_graph(draws, measure, formula):
     # Where shapes are known only as it runs, TensorFlow's own operations find what is wrong.
     names = [*_NAMES, "ncompatible shapes", "must be", "Expected", "same", "dimension", "shape"]
     try:
-        return outcome(lambda: measure(labels, scores, label_format), right, names)
+        measured = functools.partial(measure, labels, scores, label_format)
+        return outcome(measured, right, names, len(scores) > 0)
     except Defect as defect:
         raise Defect(f"{defect}; {labels!r}, {scores.tolist()}, {label_format}") from defect
 
@@ -970,7 +972,11 @@ def metrics_graph(draws, folder):
 
     def make(label_format):
         metric = metrics.MRR(label_format=label_format)
-        return lambda labels, scores: metric.per_list(labels, scores)[0][:, 0]
+
+        def values(labels, scores):
+            return metric.per_list(labels, scores)[0][:, 0]
+
+        return values
 
     return _check_in_graph(draws, _in_graph("metric", make), _reciprocal_rank)
 
