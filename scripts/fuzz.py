@@ -273,12 +273,14 @@ def read_header(draws, folder):
     path.write_bytes(content)
     right = None
     try:
-        header = tuple(map(_as_natural, _text_lines(content)[0].split()))
+        # What follows may be no text; it is read as far as the decoder looks ahead.
+        first = content.replace(b"\r", b"\n").partition(b"\n")[0].decode()
+        header = tuple(map(_as_natural, first.split()))
         if len(header) == 3:
             right = functools.partial(equal, header)
-    except (ValueError, IndexError):
+    except ValueError:
         pass
-    return outcome(lambda: data.read_header(path), right, [path.name])
+    return outcome(lambda: data.read_header(path), right, [path.name], content.isascii())
 
 
 def read_split(draws, folder):

@@ -149,7 +149,7 @@ def _parse(fields, gloss, part):
     at = 4 + 2 * int(fields[3], 16)
     count = _text.natural(fields[at])
     pointers = fields[at + 1 : at + 1 + 4 * count]
-    if len(pointers) != 4 * count:
+    if len(fields[at]) != 3 or len(pointers) != 4 * count:
         raise ValueError
     parents = tuple(
         f"{part_of_parent}{parent}"

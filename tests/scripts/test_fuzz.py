@@ -10,11 +10,13 @@ from scripts import fuzz as script
 pytestmark = pytest.mark.once
 
 # Those that trace graphs take longer.
-CASES = {"elwc_files": 10, "elwc_messages": 2, "losses_graph": 15, "metrics_graph": 15}
+CASES = {"elwc_files": 10, "elwc_messages": 5, "losses_graph": 15, "metrics_graph": 15}
 
 
 @pytest.mark.parametrize("target", script.TARGETS, ids=lambda target: target.__name__)
-def test_no_defect(target, tmp_path):
+def test_no_defect(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "MESSAGES", 4)
+
     @settings(
         max_examples=CASES.get(target.__name__, 40),
         deadline=None,
