@@ -268,7 +268,7 @@ class Run:
         ports = [_free_port() for _ in range(case.workers)]
         self.progress = [Progress() for _ in ports]
         self.pids = [self._fork(worker, ports) for worker in range(case.workers)]
-        self.status: dict[int, int] = {}
+        self.status = {}
 
     def _fork(self, worker, ports):
         sys.stdout.flush()

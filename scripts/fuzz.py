@@ -48,9 +48,19 @@ LIMIT = 60
 SELDOM = 20
 
 # What a wrong argument or a damaged file may raise. AssertionErrors and such are defects.
-EXPECTED = (ValueError, TypeError, OSError, tf.errors.OpError)
+EXPECTED = (ValueError, TypeError, OSError, EOFError, tf.errors.OpError)
 
-NUMBERS = ("0", "-1", "1", "2", "7", "255", "2147483648", "-9223372036854775809", "1" + "0" * 25)
+NUMBERS: tuple[str, ...] = (
+    "0",
+    "-1",
+    "1",
+    "2",
+    "7",
+    "255",
+    "2147483648",
+    "-9223372036854775809",
+    "1" + "0" * 25,
+)
 NUMBERS += ("nan", "inf", "-inf", "1e39", "1e999", "0.5", "1_0", "٣", "", " ", "0x1", "+1", "1e-50")
 
 
@@ -579,7 +589,7 @@ def elwc_messages(draws, folder):
         )
         return batch["query"][0].numpy().tolist(), list(pairs)
 
-    counts: collections.Counter = collections.Counter()
+    counts = collections.Counter()
     for message in messages:
         try:
             expected = _list_of(message)
@@ -708,7 +718,19 @@ def exported_classes(draws, folder):
 # Labels.
 
 _DTYPES = ("int32", "int64", "uint8", "int8", "uint64", "float32", "float64", "float16", "bool")
-_STRANGE = (-2, 5, 255, 2**31, -(2**31) - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1, 0.5, math.nan)
+_STRANGE: tuple[float, ...] = (
+    -2,
+    5,
+    255,
+    2**31,
+    -(2**31) - 1,
+    2**40,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    0.5,
+    math.nan,
+)
 _STRANGE += (math.inf, -math.inf, 1e30, -1e-3)
 
 

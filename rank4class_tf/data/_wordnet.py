@@ -109,7 +109,7 @@ def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _s
 
 def _read(folder):
     """The synsets of nouns and verbs, by part of speech and number."""
-    synsets = {}
+    synsets: dict[str, _Synset] = {}
     for part in ("noun", "verb"):
         path = folder / f"data.{part}"
         with _text.naming(path):
