@@ -9,11 +9,12 @@ are the other half with some items moved by a part of the local distance, and wh
 move has to be a share of what the ranks around them say. Without this a sorter gets accurate by
 steps or ripples, and a model behind it no gradient.
 
-Adam with cosine decay over the minutes (wall-clock, training alone); the result has the mean of the
-weights over the last thousand steps or so. The folder that --output names gets
+Adam with cosine decay over the minutes (wall-clock, training alone), or over so many --steps, which
+gives the same weights each time; the result has the mean of the weights over the last thousand
+steps or so. The folder that --output names gets
 `<sorter>_sorter.npz`, which `layers.<Sorter>.pretrained(path)` reads, a card beside it with all
 figures on a fixed test set of 10,000 lists, and `checkpoint.npz`. With --resume a run goes on from
-the checkpoint: one that was stopped, or a finished one that gets more minutes.
+the checkpoint: one that was stopped, or a finished one that gets more of either.
 """
 
 import argparse
@@ -189,27 +190,38 @@ class Trainer:
 
     def restore(self, path, settings):
         """Takes the state from a file of `save` that had the same settings."""
-        with np.load(path) as arrays:
+        try:
+            with np.load(path) as file:
+                arrays = dict(file)
             found = json.loads(str(arrays["settings"]))
-            if found != settings:
-                raise ValueError(f"{path} is of a run with other settings: {found}.")
-            for i, variable in enumerate(self.variables):
-                variable.assign(arrays[f"variable_{i}"])
-            self.elapsed = float(arrays["elapsed"])
+            elapsed = float(arrays["elapsed"])
+            values = [arrays[f"variable_{i}"] for i in range(len(self.variables))]
+        # What NumPy and zipfile raise on a file that is damaged is of many types.
+        except Exception as error:
+            raise ValueError(f"{path} must be a checkpoint of this script: {error!r}.") from error
+        if found != settings:
+            raise ValueError(f"{path} is of a run with other settings: {found}.")
+        for variable, value in zip(self.variables, values, strict=True):
+            variable.assign(value)
+        self.elapsed = elapsed
 
 
 def run(trainer, args, settings, output):
-    """Trains for the minutes that are left, with a checkpoint every few minutes."""
+    """Trains for the minutes or steps that are left, with a checkpoint every few minutes."""
     validation = sorting.draw_lists(np.random.default_rng([args.seed, 1]), 500, 100)
     longest = trainer.sorter.length if args.sorter == "convolutional" else LONG
-    budget = 60 * args.minutes
     compiled, sums, count = set(), np.zeros(2), 0
     started = last = time.monotonic() - trainer.elapsed
-    while trainer.elapsed < budget:
+
+    def share_done():
+        steps = int(trainer.steps.numpy())
+        return steps / args.steps if args.steps else trainer.elapsed / (60 * args.minutes)
+
+    while (share := share_done()) < 1:
         steps = int(trainer.steps.numpy())
         rng = np.random.default_rng([args.seed, 0, steps])
         batch = training_batch(rng, args.items, longest, args.sorter == "convolutional")
-        decay = (1 + math.cos(math.pi * trainer.elapsed / budget)) / 2
+        decay = (1 + math.cos(math.pi * share)) / 2
         rate = args.learning_rate * min(1, (steps + 1) / 100) * max(decay, 0.002)
         sums += trainer.train(batch, rate)
         count += 1
@@ -218,7 +230,7 @@ def run(trainer, args, settings, output):
             compiled.add(shape)
             started = time.monotonic() - trainer.elapsed
         trainer.elapsed = time.monotonic() - started
-        if time.monotonic() - last > REPORT_SECONDS or trainer.elapsed >= budget:
+        if time.monotonic() - last > REPORT_SECONDS or share_done() >= 1:
             error, penalty = sums / count
             trainer.save(output / "checkpoint.npz", settings)
             found = sorting.mean_rank_error(trainer.result(), validation)
@@ -238,6 +250,7 @@ def parse_args(arguments=None):
     )
     parser.add_argument("--sorter", choices=SORTERS, required=True)
     parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--steps", type=int, help="how many in all, instead of minutes")
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--units", type=int, help="width; the layer's default without")

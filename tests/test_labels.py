@@ -87,3 +87,33 @@ def test_weights_of_another_shape_raise(make, scores):
 def test_strings_raise(scores):
     with pytest.raises(ValueError, match="must be numbers"):
         r4c.losses.SoftmaxLoss()(np.array(["a", "b", "c", "d"]), scores)
+
+
+@pytest.mark.parametrize("label_format", [None, "ids", "relevance"])
+def test_strings_of_any_format_raise(label_format):
+    with pytest.raises(ValueError, match="must be numbers"):
+        r4c.losses.SoftmaxLoss(label_format=label_format)(np.array([["a", "b"]]), [[1.0, 2.0]])
+
+
+def test_ragged_booleans_raise():
+    with pytest.raises(ValueError, match="`y_true` must hold integers where it is ragged"):
+        r4c.losses.SoftmaxLoss()(tf.ragged.constant([[True], []]), [[1.0, 2.0]] * 2)
+
+
+def test_the_highest_unsigned_number_is_no_padding():
+    with pytest.raises(ValueError, match=r"class ids in \[0, 2\)"):
+        r4c.losses.SoftmaxLoss()(np.array([2**64 - 1], np.uint64), [[1.0, 2.0]])
+
+
+def test_labels_of_one_item_are_not_those_of_all_in_a_graph():
+    """Where shapes are known only as it runs, they were spread over all items."""
+    loss = r4c.losses.SoftmaxLoss(label_format="relevance", reduction="none")
+    any_shape = tf.TensorSpec([None, None])
+    function = tf.function(loss, input_signature=[any_shape, any_shape])
+    np.testing.assert_allclose(function([[1.0, 0.0]], [[0.0, 0.0]]), np.log([2.0]), rtol=1e-6)
+    try:
+        found = function([[1.0]], [[0.0, 0.0]])
+    except tf.errors.InvalidArgumentError as error:
+        assert "`y_true`" in str(error)
+    else:
+        assert np.isnan(found).all()

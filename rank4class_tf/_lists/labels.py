@@ -94,9 +94,13 @@ def parse(
     if isinstance(y_true, tf.RaggedTensor):
         if label_format == "relevance":
             raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
+        if y_true.dtype.is_bool:
+            raise ValueError("`y_true` must hold integers where it is ragged. Received: bool.")
         y_true, label_format = _dense(y_true), "ids"
     else:
         y_true = tf.convert_to_tensor(y_true)
+        if y_true.dtype == tf.string:
+            raise ValueError("`y_true` must be numbers. Received: strings.")
     inferred = label_format is None
     if inferred:
         label_format = _infer_format(y_true, scores.shape)
@@ -272,6 +276,12 @@ def _from_relevance(labels, scores, max_positives):
         )
     _check_same_batch(labels, scores)
     labels = tf.cast(labels, scores.dtype)
+    if labels.shape[1] is None or scores.shape[1] is None:
+        # Labels of one item would be taken for those of all; XLA knows no assertions.
+        width, n = tf.shape(labels)[1], tf.shape(scores)[1]
+        rule = "`y_true` must hold relevance of the shape of `y_pred`."
+        tf.debugging.assert_equal(width, n, f"{rule} Received: widths")
+        labels = tf.where(width == n, labels, tf.cast(float("nan"), labels.dtype))
     rule = "`y_true` must hold finite relevance, negative for a masked item"
     invalid = check(~tf.math.is_finite(labels), labels, rule)
     if max_positives is not None:
@@ -337,6 +347,8 @@ def _dense(ids, keep=None):
         ids = tf.convert_to_tensor(ids)
     if ids.dtype == tf.string:
         raise ValueError("Labels and ids must be numbers. Received: strings.")
+    if ids.dtype == tf.uint64:  # The highest would become -1, which is padding.
+        ids = tf.minimum(ids, tf.cast(tf.int64.max, tf.uint64))
     if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
         ids = tf.cast(ids, tf.int64)
     return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids

@@ -9,7 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files
-from rank4class_tf.data import _sparse
+from rank4class_tf.data import _sparse, _text
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def extreme_classification(
@@ -42,8 +44,12 @@ def extreme_classification(
         The file is read anew each epoch.
 
     Raises:
-        ValueError: on a line of another form or a number out of range; the error, which TensorFlow
-            passes on as it reads, names file and line.
+        ValueError: on a line of another form or a number out of range, a value that is no finite
+            float32, or a damaged file; the error, which TensorFlow passes on as it reads, names
+            file and line.
+
+    Warns:
+        UserWarning: if the last line has no end, so that the file may be cut there.
 
     Example:
         >>> import tempfile
@@ -55,6 +61,7 @@ def extreme_classification(
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     num_points, num_features, _ = read_header(path)
+    _warn_if_cut(path)
     keep = None if rows is None else frozenset(int(row) for row in rows)
 
     def points():
@@ -77,15 +84,15 @@ def read_header(path: str | os.PathLike) -> tuple[int, ...]:
         path: the file.
 
     Raises:
-        ValueError: if the line is not three integers > 0.
+        ValueError: if the line is not three integers > 0, below 2**63.
     """
-    with _open(path) as lines:
+    with _text.naming(path), _open(path) as lines:
         first = lines.readline()
     try:
-        header = tuple(int(number) for number in first.split())
+        header = tuple(_text.natural(number) for number in first.split())
     except ValueError:
         header = ()
-    if len(header) != 3 or min(header) < 1:
+    if len(header) != 3 or not 1 <= min(header) <= max(header) < 2**63:
         raise ValueError(f"{path}, line 1: must be `points features labels`. Received: {first!r}.")
     return header
 
@@ -98,7 +105,10 @@ def read_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
         column: which one, from 0.
 
     Raises:
-        ValueError: on a line that has no such column.
+        ValueError: on a line that has no number >= 1 in such a column, or if the file is damaged.
+
+    Warns:
+        UserWarning: if the last line has no end, so that the file may be cut there.
 
     Example:
         >>> import pathlib, tempfile
@@ -108,15 +118,21 @@ def read_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
         [2, 1]
     """
     numbers = []
-    with _open(path) as lines:
+    _warn_if_cut(path)
+    with _text.naming(path), _open(path) as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                numbers.append(int(line.split()[column]))
+                numbers.append(_text.natural(line.split()[column]))
             except (IndexError, ValueError) as error:
                 raise ValueError(
                     f"{path}, line {number}: must have a number in column {column}. "
                     f"Received: {line!r}."
                 ) from error
+            if not 1 <= numbers[-1] < 2**63:
+                raise ValueError(
+                    f"{path}, line {number}: the number of a point must be in [1, 2**63). "
+                    f"Received: {numbers[-1]}."
+                )
     return np.array(numbers, np.int64)
 
 
@@ -154,15 +170,22 @@ def _open(path, mode="rt"):
     return opener(path, mode, encoding="utf-8")
 
 
+def _warn_if_cut(path):
+    if not str(path).endswith(".gz"):  # Which tells its size.
+        _text.warn_if_cut(path)
+
+
 def _points(path):
     """The points of a file: labels, feature ids, feature values."""
     count, num_features, num_labels = read_header(path)
-    with _open(path) as lines:
+    with _text.naming(path), _open(path) as lines:
         next(lines)
         number = 1
         for number, line in enumerate(lines, start=2):
             labels, *features = line.rstrip("\n").split(" ")
             try:
+                if "_" in line or not line.isascii():  # What Python takes in a number.
+                    raise ValueError
                 labels = [int(label) for label in labels.split(",")] if labels else []
                 pairs = [feature.split(":") for feature in features if feature]
                 ids = [int(i) for i, _ in pairs]
@@ -173,6 +196,11 @@ def _points(path):
                 ) from error
             _check_range(path, number, "label", labels, num_labels)
             _check_range(path, number, "feature", ids, num_features)
+            for value in values:
+                if not -_LARGEST <= value <= _LARGEST:
+                    raise ValueError(
+                        f"{path}, line {number}: a value must be finite. Received: {value}."
+                    )
             yield labels, ids, values
     if number - 1 != count:
         raise ValueError(

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from rank4class_tf import _checks
-from rank4class_tf.data import _splits
+from rank4class_tf.data import _splits, _text
 
 _COLUMNS = 8
 _SEPARATOR = " [SEP] "
@@ -77,7 +77,7 @@ def _files(path):
 def _read(file):
     """The category and the text of each article of a file, by its id."""
     articles = {}
-    with open(file, encoding="utf-8", newline="\n") as lines:
+    with _text.naming(file), open(file, encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             fields = line.rstrip("\r\n").split("\t")
             if len(fields) != _COLUMNS:
@@ -87,5 +87,11 @@ def _read(file):
                     f"Received: {len(fields)} in line {number} of {os.fspath(file)!r}."
                 )
             news_id, category, _, title, abstract, *_ = fields
+            if not news_id or not category or news_id in articles:
+                raise ValueError(
+                    "`path` must hold articles with a category, and each id once in a file. "
+                    f"Received: {news_id!r} of {category!r} in line {number} of "
+                    f"{os.fspath(file)!r}."
+                )
             articles[news_id] = category, _SEPARATOR.join(filter(None, (title, abstract)))
     return articles

@@ -2,8 +2,9 @@
 
 The records are messages of protocol buffers. The first one of a file begins with a field that no
 reader knows and all skip: it says that the last record ends with another one, which tells the size
-of the file, and the number of records of the set and their checksum. So a file that was cut between
-two records, an empty one and one of another set are found without reading what is between.
+of the file, its number, and the number of records of the set and their checksum. So a file that was
+cut between two records, an empty one, one of another set and one under the name of another are
+found without reading what is between.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from rank4class_tf import _files
 
 # The tags of the highest field number there is, of a number and of bytes, as varints.
 _NUMBER, _BYTES = b"\xf8\xff\xff\xff\x0f", b"\xfa\xff\xff\xff\x0f"
-_END = struct.Struct("<QQI")
+_END = struct.Struct("<QQII")
 _HEAD, _TAIL = _NUMBER + b"\x01", _BYTES + bytes([_END.size])
 
 # In a TFRecord file, the length of a record and its checksum stand before it, and one behind it.
@@ -36,6 +37,7 @@ class _End(NamedTuple):
     size: int
     num_records: int
     checksum: int
+    shard: int
 
 
 def write(records: Iterable[bytes], path: str | os.PathLike[str], num_shards: int) -> int:
@@ -69,7 +71,7 @@ def write(records: Iterable[bytes], path: str | os.PathLike[str], num_shards: in
         for shard, record in enumerate(last):
             end_size = len(_TAIL) + _END.size
             size = sizes[shard] + _BEFORE + len(record) + end_size + _BEHIND
-            shards[shard].write(record + _TAIL + _END.pack(size, count, checksum))
+            shards[shard].write(record + _TAIL + _END.pack(size, count, checksum, shard))
     return count
 
 
@@ -125,11 +127,19 @@ def _check_set(path, pattern, shards, ends):
             "`pattern` must match files of one set. Received files that were written at different "
             f"times: {', '.join(sorted(told.values())[:2])}."
         )
+    for file, (shard, _) in shards.items():
+        if (end := ends[file]) and end.shard != shard:
+            raise ValueError(
+                "`pattern` must match files under their own names. Received: "
+                f"{file!r}, which is number {end.shard} of its set."
+            )
     for num_records, _ in told:
         for file, (shard, num_shards) in shards.items():
-            if not os.path.getsize(file) and (count := len(range(shard, num_records, num_shards))):
+            count = len(range(shard, num_records, num_shards))
+            if ends[file] is None and count:
+                what = "no file of this set" if os.path.getsize(file) else "empty"
                 raise ValueError(
-                    f"`pattern` must match whole files. Received: {file!r}, which is empty and "
+                    f"`pattern` must match whole files. Received: {file!r}, which is {what} and "
                     f"should hold {count} records."
                 )
 
@@ -137,6 +147,10 @@ def _check_set(path, pattern, shards, ends):
 def _end(path):
     """What the end of a file tells, None if it is of another writer; raises if it is not whole."""
     size = os.path.getsize(path)
+    if 0 < size < _BEFORE + _BEHIND:  # TensorFlow takes these bytes for the end.
+        raise ValueError(
+            f"`pattern` must match whole files. Received: {path!r}, {size} bytes of a record."
+        )
     with open(path, "rb") as file:
         head = file.read(_BEFORE + len(_HEAD))[_BEFORE:]
         if head != _HEAD:

@@ -95,12 +95,16 @@ def from_pairs(batches: Iterable, seed: int = 0) -> UserItems:
     Only ids are kept, as int32, so that 20 million pairs need some 1.5 GB at most.
 
     Args:
-        batches: an iterable of pairs of integer arrays `(user_ids, item_ids)`, ids below 2**31.
+        batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of one length, ids
+            in [-2**31, 2**31).
         seed: of the split, in [0, 2**32).
 
     Returns:
         `UserItems`. Users and items are numbered in the order of their ids; those that have no pair
         are not there.
+
+    Raises:
+        ValueError: if there is no batch, or one has other arrays.
 
     Example:
         >>> users = from_pairs([([7, 7, 9], [30, 10, 10])])
@@ -110,8 +114,10 @@ def from_pairs(batches: Iterable, seed: int = 0) -> UserItems:
     rng = np.random.default_rng(_splits.check_seed(seed))
     columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     for batch in batches:
-        for column, ids in zip(columns, batch, strict=True):
-            column.append(np.asarray(ids, np.int32))
+        pair = [np.asarray(ids) for ids in batch]
+        _check_pair(pair)
+        for column, ids in zip(columns, pair, strict=True):
+            column.append(ids.astype(np.int32))
     if not columns[0]:
         raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
     user_ids, users = _number(columns[0])
@@ -136,6 +142,19 @@ def from_pairs(batches: Iterable, seed: int = 0) -> UserItems:
     return UserItems(  # type: ignore[call-arg]
         *(lists(number) for number in range(3)), item_ids, user_ids
     )
+
+
+def _check_pair(pair):
+    """Raises unless a pair has two arrays of ids, of one length, that int32 holds."""
+    of_ids = [ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size) for ids in pair]
+    if len(pair) != 2 or not all(of_ids) or len(pair[0]) != len(pair[1]):
+        raise ValueError(
+            "`batches` must hold pairs of integer arrays of one length. Received: "
+            f"{' and '.join(f'{ids.dtype} of shape {ids.shape}' for ids in pair)}."
+        )
+    for ids in pair:
+        for wrong in ids[(ids < -(2**31)) | (ids >= 2**31)][:1]:
+            raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
 
 
 def _number(chunks):

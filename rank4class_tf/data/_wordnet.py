@@ -10,9 +10,12 @@ import re
 import numpy as np
 
 from rank4class_tf import _checks
-from rank4class_tf.data import _sparse, _splits
+from rank4class_tf.data import _sparse, _splits, _text
 
 _HYPERNYM = ("@", "@i")  # of a class, and of an instance
+
+# A synset's number, lexicographer's file, part of speech and number of words, in hexadecimals.
+_START = re.compile(r"\d{8} \d\d [a-z] (?!00)[0-9a-f]{2}$", re.ASCII)
 
 # So many levels of nouns, from `entity` down, are above so much that they say little.
 _TOP_LEVELS = 3
@@ -60,8 +63,8 @@ def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _s
 
     Raises:
         OSError: if a file is missing.
-        ValueError: if a line is of another form, a synset is not there, too few glosses are left,
-            or a number is out of range.
+        ValueError: if a line is of another form or has no end, a synset is there twice or not at
+            all, too few glosses are left, or a number is out of range.
 
     Example:
         >>> splits = wordnet("/usr/share/wordnet")  # doctest: +SKIP
@@ -106,20 +109,28 @@ def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _s
 
 def _read(folder):
     """The synsets of nouns and verbs, by part of speech and number."""
-    synsets = {}
+    synsets: dict[str, _Synset] = {}
     for part in ("noun", "verb"):
         path = folder / f"data.{part}"
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            if line.startswith("  "):  # The licence.
+        with _text.naming(path):
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        before = len(synsets)
+        for number, line in enumerate(lines, start=1):
+            if line.startswith("  ") and len(synsets) == before:  # The licence.
                 continue
             try:
                 synset, gloss = line.split(" | ", 1)
                 key, parsed = _parse(synset.split(), gloss, part[0])
+                if key in synsets or not line.endswith("\n"):
+                    raise ValueError
             except (ValueError, IndexError) as error:
                 raise ValueError(
-                    f"{path}, line {number}: must be a synset of WordNet. Received: {line[:80]!r}."
+                    f"{path}, line {number}: must be a synset of WordNet, there once and whole. "
+                    f"Received: {line[:80]!r}."
                 ) from error
             synsets[key] = parsed
+        if len(synsets) == before:
+            raise ValueError(f"{path}: must hold synsets. Received: none.")
     for synset in synsets.values():
         for parent in synset.parents:
             if parent not in synsets:
@@ -133,10 +144,12 @@ def _read(folder):
 def _parse(fields, gloss, part):
     """One line: `number file type words {word id} pointers {symbol number part places} ...`."""
     number, first = fields[0], fields[4]
+    if not _START.match(" ".join(fields[:4])) or fields[2] != part:
+        raise ValueError
     at = 4 + 2 * int(fields[3], 16)
-    count = int(fields[at])
+    count = _text.natural(fields[at])
     pointers = fields[at + 1 : at + 1 + 4 * count]
-    if not number.isdigit() or len(pointers) != 4 * count:
+    if len(fields[at]) != 3 or len(pointers) != 4 * count:
         raise ValueError
     parents = tuple(
         f"{part_of_parent}{parent}"

@@ -1,6 +1,7 @@
 """What the learned sorters share: features of scores, weights, files of weights and warnings."""
 
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -169,16 +170,14 @@ class LearnedSorter(Sorter):
         content = file.read_bytes()
         card = file.with_suffix(".json")
         if card.exists():
-            expected = json.loads(card.read_text())["sha256"]
+            expected = _sha256(card)
             found = hashlib.sha256(content).hexdigest()
             if found != expected:
                 raise ValueError(
                     f"`path` must be the file that {card.name} describes, with the SHA-256 "
                     f"{expected}. Received: path={os.fspath(file)!r} with {found}."
                 )
-        with np.load(file, allow_pickle=False) as arrays:
-            description = json.loads(str(arrays["description"]))
-            values = {name: arrays[name] for name in arrays.files if name != "description"}
+        description, values = _weights(file, content)
         if description["sorter"] != cls.__name__:
             raise ValueError(
                 f"`path` must be a file of a {cls.__name__}. "
@@ -186,6 +185,12 @@ class LearnedSorter(Sorter):
             )
         sorter = cls(**description["config"], trainable=trainable, **kwargs)
         sorter.build((None, None))
+        expected_shapes = {name: tuple(weight.shape) for name, weight in sorter._of_name.items()}
+        if (shapes := {name: value.shape for name, value in values.items()}) != expected_shapes:
+            raise ValueError(
+                f"`path` must have weights of the shapes {expected_shapes}. Received: "
+                f"path={os.fspath(file)!r} with {shapes}."
+            )
         for name, weight in sorter._of_name.items():
             weight.assign(values[name])
         sorter._trained = True
@@ -250,6 +255,32 @@ class LearnedSorter(Sorter):
         """Keras's own; the sorter counts as trained."""
         super().load_own_variables(store)
         self._trained = True
+
+
+def _sha256(card):
+    """The checksum that a card tells."""
+    try:
+        return json.loads(card.read_text(encoding="utf-8"))["sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{os.fspath(card)!r} must be a card that `save_pretrained` wrote, or not be there. "
+            f"Received: {error!r}."
+        ) from error
+
+
+def _weights(file, content):
+    """The description and the weights that a file has."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            values = {name: arrays[name] for name in arrays.files}
+        description = json.loads(str(values.pop("description")))
+        return {name: description[name] for name in ("sorter", "config")}, values
+    # What NumPy and zipfile raise on a file that is damaged is of many types.
+    except Exception as error:
+        raise ValueError(
+            f"`path` must be a file of weights that `save_pretrained` wrote. Received: "
+            f"path={os.fspath(file)!r}, which cannot be read: {error!r}."
+        ) from error
 
 
 def dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:

@@ -290,3 +290,26 @@ def test_an_exception_in_the_input_leaves_no_file(tmp_path):
     with pytest.raises(RuntimeError, match="at the 31st"):
         elwc.write(broken(), tmp_path / "f", num_shards=2)
     assert count_lists(tmp_path / "f*") == 40  # As before.
+
+
+def test_a_file_under_the_name_of_another_is_an_error(sharded):
+    pattern, names = sharded
+    names[1].write_bytes(names[0].read_bytes())
+    with pytest.raises(ValueError, match="f-00001-of-00002', which is number 0 of its set"):
+        count_lists(pattern)
+
+
+@pytest.mark.parametrize("size", [1, 11, 15])
+def test_bytes_that_tensorflow_takes_for_the_end(sharded, size):
+    pattern, names = sharded
+    names[0].write_bytes(names[0].read_bytes()[:size])
+    with pytest.raises(ValueError, match=f"f-00000-of-00002', {size} bytes of a record"):
+        count_lists(pattern)
+
+
+def test_a_file_of_another_writer_in_a_set_is_an_error(sharded):
+    pattern, names = sharded
+    with tf.io.TFRecordWriter(str(names[0])) as file:
+        file.write(elwc.serialize(*lists_of(1)[0]))
+    with pytest.raises(ValueError, match="which is no file of this set and should hold 20"):
+        count_lists(pattern)

@@ -81,3 +81,52 @@ def test_errors_name_file_and_line(lines, message, tmp_path):
 def test_writer_checks_its_numbers(tmp_path):
     with pytest.raises(ValueError, match=r"line 2: a label must be in \[0, 2\). Received: 2"):
         data.write_extreme_classification(tmp_path / "x.txt", [([2], [], [])], 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"1 3 2\n0 1:nan\n", r"bad.txt, line 2: a value must be finite. Received: nan"),
+        (b"1 3 2\n0 1:1e39\n", r"bad.txt, line 2: a value must be finite. Received: 1e\+39"),
+        (b"1 3 20\n1_0 1:1\n", r"bad.txt, line 2: must be `l1,l2 f:v f:v`"),
+        ("1 3 9\n٣ 1:1\n".encode(), r"bad.txt, line 2: must be `l1,l2 f:v f:v`"),
+        (b"1 3 2\n0 1:1\xff\n", r"bad.txt: must be whole, and text in UTF-8"),
+        (b"1 3_0 2\n0 1:1\n", r"bad.txt, line 1: must be `points features labels`"),
+        (b"1 99999999999999999999 2\n0 1:1\n", r"bad.txt, line 1: must be `points features"),
+    ],
+)
+def test_what_python_takes_for_numbers_is_none(content, message, tmp_path):
+    path = tmp_path / "bad.txt"
+    path.write_bytes(content)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+        list(data.extreme_classification(path))
+
+
+@pytest.mark.parametrize("damage", [lambda x: x[:40], lambda x: x[:-6] + b"\0" + x[-5:], bytes])
+def test_a_damaged_packed_file_is_named(damage, tmp_path):
+    path = tmp_path / "toy.txt.gz"
+    data.write_extreme_classification(path, POINTS * 20, num_features=5, num_labels=6)
+    path.write_bytes(damage(path.read_bytes()) if damage is not bytes else b"no such")
+    with pytest.raises((ValueError, tf.errors.OpError), match="toy.txt.gz: must be whole"):
+        list(data.extreme_classification(path))
+
+
+def test_a_last_line_without_an_end_warns(tmp_path):
+    """0.53 that was cut to 0.5 is a number as well."""
+    path = tmp_path / "cut.txt"
+    path.write_text("1 3 2\n0 1:0.5")
+    with pytest.warns(UserWarning, match="cut.txt: the last line has no end; the file may be cut"):
+        list(data.extreme_classification(path))
+    path.write_text("12\n3")
+    with pytest.warns(UserWarning, match="cut.txt: the last line has no end"):
+        assert data.read_split(path).tolist() == [12, 3]
+    path.write_text("")
+    assert data.read_split(path).size == 0
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1_0", "9223372036854775808"])
+def test_points_of_a_split_are_numbered_from_1(number, tmp_path):
+    path = tmp_path / "trSplit.txt"
+    path.write_text(f"3\n{number}\n")
+    with pytest.raises(ValueError, match="trSplit.txt, line 2: "):
+        data.read_split(path)

@@ -97,3 +97,20 @@ def test_bad_numbers(folder):
         data.mind(folder, batch_size=np.int64(0))
     with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\). Received"):
         data.mind(folder, seed=1.5)
+
+
+@pytest.mark.parametrize(
+    "second", [line(1), line(2).replace("N2", "", 1), line(2).replace("autos", "", 1)]
+)
+def test_an_article_has_a_category_and_an_id_of_its_own(tmp_path, second):
+    file = tmp_path / "news.tsv"
+    file.write_text(f"{line(1)}\n{second}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="each id once in a file. Received: .* in line 2 of '.*"):
+        data.mind(file)
+
+
+def test_what_is_no_text_is_named(tmp_path):
+    file = tmp_path / "news.tsv"
+    file.write_bytes(line(1).encode() + b"\xff\n")
+    with pytest.raises(ValueError, match="news.tsv: must be whole, and text in UTF-8"):
+        data.mind(file)

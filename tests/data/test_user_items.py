@@ -137,3 +137,21 @@ def test_twenty_million_pairs_need_less_than_4_gb():
     command = [sys.executable, "-c", TWENTY_MILLION]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert float(done.stdout) < 4
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (([1, 2], [3]), "arrays of one length. Received: int64 of shape \\(2,\\) and int64 of"),
+        (([1], [2], [3]), "`batches` must hold pairs of integer arrays"),
+        (([1.5], [3]), "`batches` must hold pairs of integer arrays .* float64"),
+        ((["1"], [3]), "`batches` must hold pairs of integer arrays"),
+        (([[1]], [[3]]), "`batches` must hold pairs of integer arrays"),
+        (([1], [2**31]), "`batches` must hold ids in .* Received: 2147483648"),
+        ((np.array([2**64 - 1], np.uint64), [3]), "`batches` must hold ids in "),
+    ],
+)
+def test_pairs_are_checked(batch, message):
+    """Ids were cut to 32 bits, and floating ones rounded, without a word."""
+    with pytest.raises(ValueError, match=message):
+        data.from_pairs([([1], [2]), batch])

@@ -169,7 +169,7 @@ def test_a_folder_that_is_none_raises(tmp_path, folder):
         data.wordnet(tmp_path / "none")
     for name in ("noun", "verb"):
         (folder / f"data.{name}").write_text(LICENCE)
-    with pytest.raises(ValueError, match="must hold enough glosses"):
+    with pytest.raises(ValueError, match="must hold synsets|must hold enough glosses"):
         data.wordnet(folder)
 
 
@@ -189,3 +189,29 @@ def test_the_real_one(tmp_path):
         np.testing.assert_array_equal(features.indices, same.indices)
         np.testing.assert_allclose(features.values, same.values, atol=5.1e-5)  # four digits
         np.testing.assert_array_equal(np.sort(ids), np.sort(same_ids))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda x: x[:-1], "must be a synset of WordNet, there once and whole"),
+        (lambda x: x + x.splitlines(keepends=True)[-1], "there once and whole"),
+        (lambda x: LICENCE, "data.verb: must hold synsets. Received: none"),
+        (lambda x: "", "data.verb: must hold synsets. Received: none"),
+        (lambda x: x.replace(" 03 v 01 ", " 03 n 01 ", 1), "line 2: must be a synset"),
+        (lambda x: x.replace(" 03 v 01 ", " 03 v 00 ", 1), "line 2: must be a synset"),
+        (lambda x: x.replace("move 0 000", "move 0 -00", 1), "line 2: must be a synset"),
+        (lambda x: x + "  \n", "line 6: must be a synset"),
+    ],
+)
+def test_damaged_files(folder, damage, message):
+    file = folder / "data.verb"
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(ValueError, match=f"data.verb.*{message.removeprefix('data.verb')}"):
+        data.wordnet(folder)
+
+
+def test_what_is_no_text_is_named(folder):
+    (folder / "data.noun").write_bytes(b"\xff" + (folder / "data.noun").read_bytes())
+    with pytest.raises(ValueError, match="data.noun: must be whole, and text in UTF-8"):
+        data.wordnet(folder)

@@ -226,3 +226,31 @@ def test_shipped_weights_on_masks_and_nothing_else_than_numbers(cls):
     ranks = cls.pretrained()(padded, mask=tf.constant(mask)).numpy()
     error = np.abs(ranks[:, :50] - sorting.exact_ranks(scores)).mean() / 50
     assert error < 2.5 * ERRORS[cls][100] and (ranks[:, 50:] == 0).all()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("damage", ["cut", "flipped", "no archive", "card", "shapes"])
+def test_a_damaged_file_is_named(damage, tmp_path):
+    path = tmp_path / "weights.npz"
+    card = path.with_suffix(".json")
+    small(layers.SetSorter).save_pretrained(path)
+    content = path.read_bytes()
+    if damage == "card":
+        card.write_text(card.read_text()[:-40])
+    else:
+        card.unlink()
+    if damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    elif damage == "no archive":
+        path.write_text("text")
+    elif damage == "shapes":
+        arrays = dict(np.load(path))
+        del arrays[next(name for name in arrays if name != "description")]
+        np.savez(path, **arrays)
+    expected = {"card": "weights.json' must be a card", "shapes": "weights of the shapes"}
+    message = expected.get(damage, "`path` must be a file of weights.*weights.npz.* cannot be read")
+    with pytest.raises(ValueError, match=message):
+        layers.SetSorter.pretrained(path)

@@ -1,0 +1,107 @@
+"""Trains a classifier that may be killed at any moment: run it again, and it goes on.
+
+    python examples/resume_training.py --folder out/digits
+
+The end is that of a run which nothing disturbed, bit by bit. For this, all that an epoch depends on
+is in the checkpoint or follows from the number of the epoch: weights, optimizer, the random numbers
+of dropout and of a random loss are in it, the order of the examples is drawn from the number. A
+checkpoint of TensorFlow has checksums and is not found before it is whole; one that cannot be read
+later, say because a bit has flipped, is left out for the one before it.
+
+Keras's own BackupAndRestore promises less: docs/results/faults.md has what happens there.
+"""
+
+import argparse
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import data, layers, losses
+
+
+def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
+    """What a run depends on, the number of epochs that are done among it.
+
+    Args:
+        model: a compiled model that is built.
+        **more: what else has a state: `loss=model.loss` for a random loss.
+    """
+    model.optimizer.build(model.trainable_variables)
+    if hasattr(keras, "ops"):  # Keras 3 keeps the random numbers of dropout in these alone.
+        more["rest"] = [variable.value for variable in model.non_trainable_variables]
+    epoch = tf.Variable(0, dtype=tf.int64)
+    return tf.train.Checkpoint(model=model, optimizer=model.optimizer, epoch=epoch, **more)
+
+
+def restore(state: tf.train.Checkpoint, manager: tf.train.CheckpointManager) -> None:
+    """Reads the newest checkpoint that can be read; without any, the state stays as it is."""
+    error = None
+    for path in reversed(manager.checkpoints):
+        try:
+            state.restore(path).assert_existing_objects_matched()
+            return
+        except tf.errors.OpError as found:
+            error = found
+            print(f"{path} cannot be read: {error.message}")
+    if error:
+        raise error
+
+
+def train(
+    model: keras.Model,
+    batches_of: Callable[[int], tf.data.Dataset],
+    epochs: int,
+    folder: Any,
+    **more: Any,
+) -> None:
+    """Trains a model, from where an earlier call with the same arguments was interrupted.
+
+    Args:
+        model: as for `state_of`.
+        batches_of: a function of the number of an epoch, from 0, that returns its batches.
+        epochs: how many.
+        folder: where the checkpoints are; the run's own.
+        **more: as for `state_of`.
+    """
+    state = state_of(model, **more)
+    manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
+    restore(state, manager)
+    while (epoch := int(state.epoch)) < epochs:
+        batches = batches_of(epoch)
+        model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=2)
+        state.epoch.assign_add(1)
+        manager.save()
+
+
+def main(argv: list[str] | None = None) -> keras.Model:
+    """Trains on scikit-learn's digits."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the checkpoints")
+    parser.add_argument("--epochs", type=int, default=20)
+    args = parser.parse_args(argv)
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((64,)),
+            keras.layers.Dense(64, "relu"),
+            # Keras 2 starts the random numbers of dropout anew in each process.
+            *([keras.layers.Dropout(0.2)] if hasattr(keras, "ops") else []),
+            layers.DotProductHead(10),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(), losses.RankmaxLoss(), metrics=["accuracy"])
+    points = next(iter(data.digits(batch_size=10_000).train))  # All in one batch.
+    examples = tf.data.Dataset.from_tensor_slices(points)
+
+    def batches_of(epoch):
+        return examples.shuffle(len(examples), seed=epoch).batch(64)
+
+    train(model, batches_of, args.epochs, args.folder)
+    return model
+
+
+if __name__ == "__main__":
+    main()

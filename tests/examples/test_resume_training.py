@@ -1,0 +1,58 @@
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from examples import resume_training as example
+
+
+def end(folder, epochs=3):
+    model = example.main([f"--folder={folder}", f"--epochs={epochs}"])
+    return [np.array(x) for x in model.get_weights()]
+
+
+class Interrupted(Exception):
+    """What ends a run before its time."""
+
+
+def test_ends_the_same_after_interruptions(tmp_path, monkeypatch, capsys):
+    """Once before a checkpoint is whole, and once with the newest one damaged."""
+    expected = end(tmp_path / "whole")
+
+    def fails(self):
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, "save", fails)
+        with pytest.raises(Interrupted):
+            end(tmp_path / "broken")
+    end(tmp_path / "broken", epochs=2)
+    newest = pathlib.Path(tf.train.latest_checkpoint(tmp_path / "broken"))
+    data = newest.with_name(f"{newest.name}.data-00000-of-00001")
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    found = end(tmp_path / "broken")
+    assert f"{newest.name} cannot be read: " in capsys.readouterr().out
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_without_a_whole_checkpoint_there_is_an_error(tmp_path):
+    end(tmp_path, epochs=1)
+    for path in tmp_path.glob("*.index"):
+        path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(tf.errors.OpError):
+        end(tmp_path)
+
+
+def test_another_model_is_an_error(tmp_path):
+    end(tmp_path, epochs=1)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
+    model.compile("adam", "mse")
+    state = example.state_of(model, more=tf.Variable(0.0))
+    manager = tf.train.CheckpointManager(state, str(tmp_path), max_to_keep=2)
+    with pytest.raises((AssertionError, ValueError)):
+        example.restore(state, manager)

@@ -1,0 +1,90 @@
+"""The short form of scripts/fuzz.py, and that it finds what it looks for."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scripts import fuzz as script
+
+pytestmark = pytest.mark.once
+
+# Those that trace graphs take longer.
+CASES = {"elwc_files": 10, "elwc_messages": 5, "losses_graph": 15, "metrics_graph": 15}
+
+
+@pytest.mark.parametrize("target", script.TARGETS, ids=lambda target: target.__name__)
+def test_no_defect(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "MESSAGES", 4)
+
+    @settings(
+        max_examples=CASES.get(target.__name__, 40),
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def cases(data):
+        target(script.Draws(lambda n: data.draw(st.integers(0, n - 1))), tmp_path)
+
+    cases()
+
+
+def draws():
+    rng = np.random.default_rng(0)
+    return script.Draws(lambda n: int(rng.integers(n)))
+
+
+def test_mutations_change_bytes():
+    content = b"5 14 15\n0,12 3:0.5\n"
+    for mutation in script.MUTATIONS:
+        found = {mutation(draws, content) for draws in [draws()] for _ in range(50)}
+        assert len(found - {content}) > 3, mutation
+        mutation(draws, b"")
+    assert any(script.mutated(draws, content) == content for draws in [draws()] for _ in range(99))
+
+
+@pytest.mark.parametrize(
+    ("read", "expected", "message"),
+    [
+        (lambda: 1, lambda found: found == 2, "another result: 1"),
+        (lambda: 1, None, "another result: 1"),
+        (lambda: int("x"), None, "an error without a name"),
+        (lambda: int("x"), lambda found: True, "what is right is refused"),
+    ],
+)
+def test_defects_are_seen(read, expected, message):
+    with pytest.raises(script.Defect, match=message):
+        script.outcome(read, expected, ["file.txt"])
+
+
+def test_an_error_that_is_not_expected_goes_through():
+    with pytest.raises(ZeroDivisionError):
+        script.outcome(lambda: 1 // 0, None, [""])
+
+
+def test_a_crash_is_counted_and_the_rest_goes_on(tmp_path):
+    """In processes of its own, which a test may not fork: here only what they report."""
+    reported = []
+
+    def target(draws, folder):
+        assert folder.exists()
+        if draws.chance(2):
+            raise script.Defect("of a test")
+        return "right"
+
+    script.run(target, 0, 3, 23, lambda case, found: reported.append((case, found)))
+    assert [case for case, _ in reported] == list(range(3, 23))
+    assert {found for _, found in reported} == {"right", "DEFECT of a test"}
+
+
+def test_oracle_of_metrics_is_the_mean_over_all_orders():
+    """Two positives and two others share a score below one other: ranks 2, 3 or 4."""
+    found = script._reciprocal_rank([5.0, 1, 1, 1, 1], {1: 1.0, 2: 1.0}, set())
+    assert found == pytest.approx(1 / 2 * 1 / 2 + 1 / 2 * 2 / 3 / 3 + 1 / 2 * 1 / 3 / 4)
+
+
+def test_table():
+    results = {"a": {"done": 9, "outcomes": {"right": 2, "ValueError": 5, "defect": 1}}}
+    assert script.table(results).splitlines()[-1] == "| a | 8 | 2 | 5 ValueError | 1 |"
