@@ -31,7 +31,7 @@ class Catalogue:
                 "`candidates` must have a row for each candidate, of at least one. "
                 f"Received: numbers of rows {sorted(sizes, key=str)}."
             )
-        self.size: int = sizes.pop()
+        self.size = int(sizes.pop() or 0)
         self.has_ids = ids is not None
         self.ids = tf.range(self.size) if ids is None else tf.convert_to_tensor(ids)
         self.keys = id_keys(self.ids)
