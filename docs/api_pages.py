@@ -65,9 +65,11 @@ def public_names(module):
 @functools.cache
 def home(value):
     """The public module on whose page an object is described: the one nearest to its code."""
-    having = [name for name, module in modules().items() if any(
-        getattr(module, member) is value for member in public_names(module)
-    )]
+    having = [
+        name
+        for name, module in modules().items()
+        if any(getattr(module, member) is value for member in public_names(module))
+    ]
     nearest = [name for name in having if value.__module__.startswith(name)]
     return max(nearest or having, key=len)
 
@@ -224,18 +226,25 @@ def _module_doc(module):
 
 
 def _index():
-    rows = [f"   {name}" for name in modules()]
+    rows = [f"   {name}" for name in sorted(modules())]
     return "\n".join(
-        [_title("API reference"),
-         "What is not here is internal and may change; see :doc:`/api_stability`.\n",
-         ".. toctree::", "   :maxdepth: 1", "", *rows, ""]
+        [
+            _title("API reference"),
+            "What is not here is internal and may change; see :doc:`/api_stability`.\n",
+            ".. toctree::",
+            "   :maxdepth: 1",
+            "",
+            *rows,
+            "",
+        ]
     )
 
 
 def _front(name, module, rooms):
     pages = [f"   {room} <{name}.{_slug(room)}>" for room in rooms]
-    return "\n".join([_title(name), _module_doc(module), "", ".. toctree::", "   :maxdepth: 1", "",
-                      *pages, ""])
+    return "\n".join(
+        [_title(name), _module_doc(module), "", ".. toctree::", "   :maxdepth: 1", "", *pages, ""]
+    )
 
 
 def _page(name, module, names, room=None):

@@ -20,8 +20,6 @@ html_title = f"{project} {release}"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
-# Where a page of a result or of a guide is not written yet.
-suppress_warnings = ["toc.empty_glob"]
 exclude_patterns = ["_build"]
 
 # Signatures show defaults; the docstrings say in words what an argument may be.
@@ -38,6 +36,7 @@ html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["style.css"]
 html_math_renderer = "mathml"
+html_show_copyright = False
 html_show_sphinx = False
 html_copy_source = False
 pygments_style = "friendly"

@@ -27,8 +27,9 @@ def to_rst(text, names):
     """
     paragraphs = re.split(r"(\n[ ]*\n)", text)
     # An example stays as it is, up to the next empty line.
-    return "".join(p if re.match(r"\s*>>>", _without_title(p)) else _prose(p, names)
-                   for p in paragraphs)
+    return "".join(
+        p if re.match(r"\s*>>>", _without_title(p)) else _prose(p, names) for p in paragraphs
+    )
 
 
 def _without_title(paragraph):
@@ -52,32 +53,44 @@ def _prose(text, names):
 
     text = _DISPLAY.sub(display, _TABLE.sub(_list_table, text))
     parts = re.split(r"(^ *\.\. math::.*$)", text, flags=re.MULTILINE)
-    return "".join(p if ".. math::" in p else _INLINE.sub(inline, _CODE.sub(code, p))
-                   for p in parts)
+    return "".join(
+        p if ".. math::" in p else _INLINE.sub(inline, _CODE.sub(code, p)) for p in parts
+    )
 
 
 def _list_table(match):
     rows = [line.strip("| ").split(" | ") for line in match[0].splitlines()]
     lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in (rows[0], *rows[2:]):
-        lines += [f"   {'-' if place else '* -'} {cell}".replace("   - ", "     - ")
-                  for place, cell in enumerate(row)]
+        lines += [
+            f"   {'-' if place else '* -'} {cell}".replace("   - ", "     - ")
+            for place, cell in enumerate(row)
+        ]
     return "\n".join(lines) + "\n"
 
 
 def _process_docstring(app, kind, name, obj, options, lines):
     text = "\n".join(lines)
     if kind == "class":
-        arguments = inspect.getdoc(vars(obj)["__init__"]) if "__init__" in vars(obj) else None
+        arguments = _constructor_doc(obj)
         # Its first line says what the heading says.
-        if arguments and "Args:" in arguments and "Args:" not in text:
-            text += "\n\n" + arguments[arguments.index("Args:"):]
+        if "Args:" in arguments and "Args:" not in text and not _is_internal(obj):
+            text += "\n\n" + arguments[arguments.index("Args:") :]
     lines[:] = to_rst(text, api_pages.links()).split("\n")
 
 
+def _constructor_doc(cls):
+    return "__init__" in vars(cls) and inspect.getdoc(vars(cls)["__init__"]) or ""
+
+
+def _is_internal(cls):
+    """Whether others make the objects of a class for the user."""
+    return _constructor_doc(cls).startswith("Not for users")
+
+
 def _process_signature(app, kind, name, obj, options, signature, return_annotation):
-    if kind not in ("class", "function", "method"):
-        return None
+    if kind not in ("class", "function", "method") or kind == "class" and _is_internal(obj):
+        return ("", None) if kind == "class" else None
     try:
         function = obj.__init__ if kind == "class" else obj
         parameters = list(inspect.signature(function).parameters.values())

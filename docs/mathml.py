@@ -38,4 +38,3 @@ def _visit_block(translator, node):
     formula = to_mathml(node.astext(), block=True)
     translator.body.append(f'<div class="formula">{formula}</div>')
     raise nodes.SkipNode
-

@@ -15,13 +15,24 @@ from rank4class_tf import (
     tfr,
 )
 from rank4class_tf.calibration import calibrate, conformalize
-from rank4class_tf.evaluation import average, compare, evaluate, evaluate_retrieval
+from rank4class_tf.evaluation import (
+    Comparison,
+    Estimate,
+    Evaluation,
+    average,
+    compare,
+    evaluate,
+    evaluate_retrieval,
+)
 from rank4class_tf.serving import export_top_k
 
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
+    "Estimate",
+    "Evaluation",
     "average",
     "calibrate",
     "callbacks",

@@ -64,8 +64,10 @@ def test_what_a_class_shows():
         ("$$a\n  = b$$", ".. math:: a = b\n"),
         ("the `k`s", r"the ``k``\ s"),
         ("Text `a`.\n\n>>> f('`a` $b$')\n", "Text ``a``.\n\n>>> f('`a` $b$')\n"),
-        ("| a | b |\n|---|---|\n| `c` | d |\n", ".. list-table::\n   :header-rows: 1\n\n"
-         "   * - a\n     - b\n   * - ``c``\n     - d\n"),
+        (
+            "| a | b |\n|---|---|\n| `c` | d |\n",
+            ".. list-table::\n   :header-rows: 1\n\n   * - a\n     - b\n   * - ``c``\n     - d\n",
+        ),
     ],
 )
 def test_docstrings_become_rst(text, rst):

@@ -37,9 +37,7 @@ def test_loss_of_many_positives_is_the_sum(page, batch):
     relevance = np.zeros((1, 40), np.float32)
     relevance[0, :20] = 1
     scores = np.linspace(-2, 2, 40, dtype=np.float32)[np.newaxis]
-    expected = sum(
-        np.sum(np.maximum(scores[0, 20:] - scores[0, y] + 1, 0) ** 2) for y in range(20)
-    )
+    expected = sum(np.sum(np.maximum(scores[0, 20:] - scores[0, y] + 1, 0) ** 2) for y in range(20))
     np.testing.assert_allclose(loss(relevance, scores), [expected], rtol=1e-5)
 
 
