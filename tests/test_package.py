@@ -29,6 +29,7 @@ def test_setuptools_reads_the_version(monkeypatch):
 PROGRAM = """
 import sys
 import rank4class_tf
+assert not {"rank4class_tf.data", "rank4class_tf.experiments"} & set(sys.modules)
 print(rank4class_tf.data.elwc.write, dir(rank4class_tf.tfr))
 heavy = ("tensorflow_datasets", "tensorflow_ranking", "apache_beam")
 assert not set(heavy) & set(sys.modules), set(heavy) & set(sys.modules)
