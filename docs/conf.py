@@ -29,6 +29,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # They name private modules of TensorFlow.
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 
