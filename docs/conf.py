@@ -10,7 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import rank4class_tf  # noqa: E402
-from docs import api_pages, docstrings, mathml  # noqa: E402
+from docs import api_pages, docstrings, links, mathml  # noqa: E402
 
 project = "rank4class_tf"
 author = "The rank4class_tf developers"
@@ -47,4 +47,5 @@ def setup(app):
     """Adds the API pages, the form of the docstrings and the formulas."""
     api_pages.write(Path(app.srcdir) / "api")
     docstrings.setup(app)
+    links.setup(app)
     mathml.setup(app)

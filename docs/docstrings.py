@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from docs import api_pages
+from docs import public
 
 _TABLE = re.compile(r"^\|.*\|\n\|[-|]+\|\n((\|.*\|\n?)+)", re.MULTILINE)
 _DISPLAY = re.compile(r"^( *)\$\$(.+?)\$\$(,?\.?)$", re.MULTILINE | re.DOTALL)
@@ -17,26 +17,18 @@ def setup(app):
     app.connect("autodoc-process-signature", _process_signature)
 
 
-def to_rst(text, names):
-    """A docstring in reStructuredText.
-
-    Args:
-        text: the docstring, without indentation.
-        names: public name, short or in full -> its full name; what is in backticks and one of
-            these becomes a link.
-    """
+def to_rst(text):
+    """A docstring in reStructuredText; public names in backticks become links."""
     paragraphs = re.split(r"(\n[ ]*\n)", text)
     # An example stays as it is, up to the next empty line.
-    return "".join(
-        p if re.match(r"\s*>>>", _without_title(p)) else _prose(p, names) for p in paragraphs
-    )
+    return "".join(p if re.match(r"\s*>>>", _without_title(p)) else _prose(p) for p in paragraphs)
 
 
 def _without_title(paragraph):
     return re.sub(r"\A\s*Examples?:\n", "", paragraph)
 
 
-def _prose(text, names):
+def _prose(text):
     def display(match):
         indent, formula, stop = match.groups()
         formula = " ".join(formula.split()) + stop
@@ -47,7 +39,7 @@ def _prose(text, names):
 
     def code(match):
         name = " ".join(match[1].split())
-        full = names.get(name.removeprefix("rank4class_tf.").removesuffix("()"))
+        full = public.target(name)
         text = f":py:obj:`{name} <{full}>`" if full else f"``{name}``"
         return text + (r"\ " if match[2] else "")
 
@@ -76,7 +68,7 @@ def _process_docstring(app, kind, name, obj, options, lines):
         # Its first line says what the heading says.
         if "Args:" in arguments and "Args:" not in text and not _is_internal(obj):
             text += "\n\n" + arguments[arguments.index("Args:") :]
-    lines[:] = to_rst(text, api_pages.links()).split("\n")
+    lines[:] = to_rst(text).split("\n")
 
 
 def _constructor_doc(cls):
