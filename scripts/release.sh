@@ -27,13 +27,6 @@ cd "$work"
 installed="$(user/bin/python -c 'import os, rank4class_tf; print(os.path.dirname(rank4class_tf.__file__))' 2> /dev/null)"
 case "$installed" in "$work"/*) ;; *) echo "Not the installed package: $installed" >&2; exit 1 ;; esac
 export TF_CPP_MIN_LOG_LEVEL=3
-user/bin/python - "$project" <<'PYTHON'
-import pathlib, re, sys
-import rank4class_tf
-cited = re.search(r"^version: (.+)$", pathlib.Path(sys.argv[1], "CITATION.cff").read_text(), re.M)[1]
-if rank4class_tf.__version__ != cited:
-    sys.exit(f"CITATION.cff has the version {cited}, the package {rank4class_tf.__version__}.")
-PYTHON
 
 for legacy in 0 1; do
   echo "== Docstrings, TF_USE_LEGACY_KERAS=$legacy"

@@ -26,6 +26,10 @@ def test_setuptools_reads_the_version(monkeypatch):
     assert setupcfg.read_configuration("setup.cfg")["metadata"]["version"] == r4c.__version__
 
 
+def test_the_citation_has_the_version():
+    assert f"\nversion: {r4c.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 PROGRAM = """
 import sys
 import rank4class_tf
