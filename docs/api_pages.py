@@ -7,16 +7,8 @@ import inspect
 
 from docs import docstrings, public
 
-# The pages of `ops`, by the folder of the code.
-ROOMS = {
-    "_lists": "Lists",
-    "losses": "Losses",
-    "metrics": "Metrics",
-    "ranking": "Ranks and sorting",
-    "projections": "Projections",
-    "sampling": "Sampling",
-    "classes": "Scores of classes",
-}
+# Titles of the pages of `ops`, a folder of the code each, where they are not the folder's name.
+TITLES = {"_lists": "Lists", "ranking": "Ranks and sorting", "classes": "Scores of classes"}
 
 
 def write(folder):
@@ -58,12 +50,13 @@ def _rooms(name, module):
     names = public.public_names(module)
     if name != f"{public.PACKAGE}.ops":
         return {None: names}
-    rooms = {title: [] for title in ROOMS.values()}
+    rooms: dict = {}
     for member in names:
         value = getattr(module, member)
         parts = getattr(value, "__module__", public.origin(module, member).__name__).split(".")
-        rooms[ROOMS[parts[1] if parts[1] == "_lists" else parts[2]]].append(member)
-    return rooms
+        folder = parts[1] if parts[1] == "_lists" else parts[2]
+        rooms.setdefault(TITLES.get(folder, folder.capitalize()), []).append(member)
+    return dict(sorted(rooms.items()))
 
 
 def _title(text):
