@@ -1,10 +1,11 @@
 """Classification and retrieval as ranking: Keras losses, heads and metrics."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from rank4class_tf import (
     callbacks,
-    data,
     encoders,
-    experiments,
     layers,
     losses,
     metrics,
@@ -15,13 +16,27 @@ from rank4class_tf import (
     tfr,
 )
 from rank4class_tf.calibration import calibrate, conformalize
-from rank4class_tf.evaluation import average, compare, evaluate, evaluate_retrieval
+from rank4class_tf.evaluation import (
+    Comparison,
+    Estimate,
+    Evaluation,
+    average,
+    compare,
+    evaluate,
+    evaluate_retrieval,
+)
 from rank4class_tf.serving import export_top_k
+
+if TYPE_CHECKING:
+    from rank4class_tf import data, experiments
 
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
+    "Estimate",
+    "Evaluation",
     "average",
     "calibrate",
     "callbacks",
@@ -42,3 +57,17 @@ __all__ = [
     "plots",
     "tfr",
 ]
+
+# Imported at their first use: a model needs neither, and they are a quarter of all modules.
+_ON_FIRST_USE = ("data", "experiments")
+
+
+def __dir__() -> list[str]:
+    """What the package has, for completion."""
+    return sorted({*globals(), *_ON_FIRST_USE})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

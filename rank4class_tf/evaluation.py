@@ -3,10 +3,10 @@
 import contextlib
 import csv
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Callable, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,16 @@ class Comparison:
     p_value: float
 
 
+class _ByMetric(dict):
+    """Values by the name of a metric, its own or one for `metrics.get`: `"ndcg@3"`."""
+
+    def __missing__(self, name: str) -> Any:
+        with contextlib.suppress(TypeError, ValueError):
+            if (own := _metrics.get(name).name) in self:
+                return self[own]
+        raise KeyError(f"There is no metric {name!r}, but {', '.join(self)}.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """What `evaluate` returns.
@@ -81,12 +91,7 @@ class Evaluation:
 
     def __getitem__(self, name: str) -> Estimate:
         """The `Estimate` of a metric, by its own name or one for `metrics.get`: `"ndcg@3"`."""
-        if name in self.estimates:
-            return self.estimates[name]
-        with contextlib.suppress(TypeError, ValueError):
-            if (own := _metrics.get(name).name) in self.estimates:
-                return self.estimates[own]
-        raise KeyError(f"There is no metric {name!r}, but {', '.join(self.estimates)}.")
+        return _ByMetric(self.estimates)[name]
 
     def __repr__(self) -> str:
         """A table of the estimates."""
@@ -196,13 +201,14 @@ def evaluate(
 
     ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)
 
-    @tf.function
-    def step(features, labels, sample_weight=None):
+    def measure(features, labels, sample_weight=None):
         scores = scores_of(model, features)
         left_out = None if exclude is None else exclude(features)
         measured = [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
         return _best_and_top(parse(labels, scores, ranked.label_format, exclude=left_out)), measured
 
+    # TensorFlow warns of one function that it traces often. A partial is another one in each call.
+    step = tf.function(functools.partial(measure))
     results = [
         tf.nest.map_structure(lambda x: x.numpy(), step(*batch))
         for batch in batches(dataset, batch_size)
@@ -347,7 +353,7 @@ def compare(
         confidence: the probability that an interval covers the difference, in (0, 1).
 
     Returns:
-        Name of a metric -> `Comparison`.
+        Name of a metric, its own or one for `metrics.get`, -> `Comparison`.
 
     Raises:
         ValueError: if metrics or lists differ, or if `confidence` is out of range.
@@ -363,7 +369,7 @@ def compare(
     _check_confidence(confidence)
     _check_same_lists(first, second)
     rng = np.random.default_rng(seed)
-    result = {}
+    result = _ByMetric()
     for name, values in first.values.items():
         weights = first.weights[name]
         interval = _normal(values - second.values[name], weights, confidence)
@@ -412,6 +418,8 @@ def _mean(values, weights):
 
 
 def _normal(values, weights, confidence):
+    from statistics import NormalDist  # A tenth of the time that the package takes to import.
+
     mean = _mean(values, weights)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     error = math.sqrt(float((weights**2) @ (values - mean) ** 2))

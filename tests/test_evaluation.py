@@ -251,3 +251,18 @@ def test_prints_a_table(scores, ids):
     ]
     assert rank.startswith("mean_rank ") and len({len(line) for line in (head, ndcg, rank)}) == 1
     assert count == "100 lists" and repr(result) == str(result)
+
+
+def test_compare_knows_metrics_by_either_name():
+    one = r4c.evaluate(lambda x: x, ([[2.0, 1.0]], [0]), ["ndcg@1"])
+    comparisons = r4c.compare(one, one)
+    assert comparisons["ndcg@1"] is comparisons["ndcg_at_1"]
+    with pytest.raises(KeyError, match="There is no metric 'mrr', but ndcg_at_1"):
+        comparisons["mrr"]
+
+
+@pytest.mark.once
+def test_many_evaluations_do_not_make_tensorflow_warn(caplog):
+    for scale in range(1, 6):
+        r4c.evaluate(lambda x, scale=scale: scale * x, ([[2.0, 1.0]], [0]), ["mrr"])
+    assert not [record for record in caplog.records if "retracing" in record.message]

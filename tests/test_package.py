@@ -26,9 +26,14 @@ def test_setuptools_reads_the_version(monkeypatch):
     assert setupcfg.read_configuration("setup.cfg")["metadata"]["version"] == r4c.__version__
 
 
+def test_the_citation_has_the_version():
+    assert f"\nversion: {r4c.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 PROGRAM = """
 import sys
 import rank4class_tf
+assert not {"rank4class_tf.data", "rank4class_tf.experiments"} & set(sys.modules)
 print(rank4class_tf.data.elwc.write, dir(rank4class_tf.tfr))
 heavy = ("tensorflow_datasets", "tensorflow_ranking", "apache_beam")
 assert not set(heavy) & set(sys.modules), set(heavy) & set(sys.modules)

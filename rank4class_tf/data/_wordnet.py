@@ -39,9 +39,9 @@ def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _s
     $$x_f \propto (1 + \log n_f) \log \frac{N}{N_f}$$
 
     of a word that stands n_f times in the gloss and in N_f of the N glosses of the training part;
-    words of fewer than two of these are left out, and words of all. Its classes are all synsets
-    above it, by the relations "is a" and "is an instance of", at any distance; of nouns the three
-    top levels are left out. So are points without classes or without features. The split is
+    words that stand in fewer than two of these, or in all, are left out. Its classes are all
+    synsets above it, by the relations "is a" and "is an instance of", at any distance; of nouns the
+    three top levels are left out. So are points without classes or without features. The split is
     random, 80/10/10, and always the same.
 
     WordNet 3.0 gives 75,904 / 9,476 / 9,468 points of 5.4 classes, 25,775 features and 20,456

@@ -138,6 +138,7 @@ def _need_folder(data_dir):
 # The paper's: Adam, batches of 32 and 100,000 steps, which are so many epochs. Warm-up and clipping
 # are those of BERT's authors, whose settings the paper keeps.
 _FINE_TUNING = Settings(epochs=88, batch_size=32, learning_rate=1e-5, warmup=0.1, clip=1.0)
+# Texts for pretrained encoders: name -> how to load them, and the settings of the paper.
 TEXT_DATASETS = {
     "goemotions": _Dataset(
         lambda data_dir: data.goemotions(data_dir, text=True), _FINE_TUNING, sequence_length=32
@@ -238,6 +239,7 @@ def _kept_problem(description, make, layers, settings, cache):
 
 # The paper's: batches of 64 and 50 epochs.
 _IMAGE_SETTINGS = Settings(epochs=50, batch_size=64, learning_rate=1e-5)
+# Images for pretrained encoders: name -> how to load them, and the settings of the paper.
 IMAGE_DATASETS = {
     "cifar10": _Dataset(data.cifar10, _IMAGE_SETTINGS, image_shape=(32, 32, 3)),
     "imagenet2012": _Dataset(data.imagenet2012, _IMAGE_SETTINGS, image_shape=(224, 224, 3)),

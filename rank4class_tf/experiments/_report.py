@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from rank4class_tf import _files
 from rank4class_tf.evaluation import Evaluation, compare
 
+# The columns of the tables: title -> name of the metric.
 METRICS = {"Top-1": "top_k_accuracy@1", "Top-5": "top_k_accuracy@5", "NDCG@5": "ndcg@5"}
+# The column by which epochs and learning rates are chosen.
 SELECT_BY = "NDCG@5"
 
 # Differences less likely than this without a cause count as differences.

@@ -10,7 +10,7 @@ from rank4class_tf.layers._sorter import Sorter
 
 @_keras.register
 class SigmoidSorter(Sorter):
-    r"""Soft ranks by sigmoids of all differences, in O(d^2) time and O(d) memory.
+    r"""Soft ranks by sigmoids of all differences, in O(d²) time and O(d) memory.
 
     $$\pi(i) = 1 + \sum_{j \ne i} \sigma\left(\frac{s_j - s_i}{T}\right)$$
 

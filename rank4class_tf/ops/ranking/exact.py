@@ -111,7 +111,7 @@ def count_above_and_tied(
     Args:
         scores: `[batch, n]`; a NaN masks the item, or ranks it last.
         class_ids: `[batch, P]` integers, padded with -1.
-        depth: see `count_greater_and_equal`.
+        depth: None, or the number of ranks that matter; see `ranks_of_positives`.
 
     Returns:
         Two tensors `[batch, P]` of the dtype of the scores. A positive is tied with itself; one

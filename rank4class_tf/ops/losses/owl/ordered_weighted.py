@@ -13,6 +13,7 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.losses.owl.phi import get_phi
 from rank4class_tf.ops.losses.owl.rank_weights import RankWeights, at_most, get_rank_weights
 
+# Each negative against the positive, or each score against zero.
 KINDS = ("pairwise", "binary")
 
 

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Sets up and builds the pages of docs/; a warning is an error. Arguments go to sphinx-build:
+# scripts/docs.sh -E reads all pages anew.
+# What VENV, PYTHON and EXTRAS do stands in scripts/setup_env.sh.
+set -euo pipefail
+EXTRAS="${EXTRAS:-docs,beam}"
+source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
+
+python -m sphinx --builder html --fail-on-warning --keep-going --quiet "$@" docs out/docs
+echo "The pages are in $PWD/out/docs/index.html"

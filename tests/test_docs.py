@@ -1,0 +1,101 @@
+"""The pages: their examples run, their links lead somewhere, and no public name is left out."""
+
+import json
+import re
+
+import pytest
+
+from docs import docstrings, public
+from tests import pages
+
+# What is run as it stands. The page on TF-Ranking shows parts of examples/tfr_pipeline.py, and
+# docs/extending.md has tests of its own.
+RUN = [
+    "README.md",
+    "docs/data.md",
+    "docs/getting_started.md",
+    "docs/heads.md",
+    "docs/index.md",
+    "docs/labels.md",
+    "docs/large_output_spaces.md",
+    "docs/losses.md",
+    "docs/metrics.md",
+    "docs/papers/rank4class.md",
+    "docs/papers/rankmax.md",
+    "docs/papers/sodeep.md",
+    "docs/papers/stochastic_negative_mining.md",
+]
+
+
+@pytest.mark.once
+# Keras 3.15 warns at every `fit` on a dataset that is not told `shuffle=False`.
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
+@pytest.mark.parametrize("page", RUN)
+def test_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert pages.run(page)
+
+
+def test_every_public_name_has_a_docstring():
+    assert public.undocumented() == []
+
+
+@pytest.mark.once
+def test_an_undocumented_name_is_found(monkeypatch):
+    losses = public.modules()["rank4class_tf.losses"]
+    monkeypatch.setattr(losses.RankmaxLoss, "__doc__", None)
+    assert public.undocumented() == ["rank4class_tf.losses.RankmaxLoss"]
+
+
+@pytest.mark.once
+def test_what_a_class_shows():
+    losses = public.modules()["rank4class_tf.losses"]
+    assert "compute" in public.members(losses.RankingLoss)
+    assert public.members(losses.RankmaxLoss) == []
+    assert "crammer_singer" in public.members(losses.OrderedWeightedLoss)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "text, rst",
+    [
+        ("$x$ and `n`", ":math:`x` and ``n``"),
+        ("`hinge`", "``hinge``"),
+        ("`ops.hinge(u)`", ":py:obj:`ops.hinge(u) <rank4class_tf.ops.hinge>`"),
+        ("see `RankmaxLoss`", "see :py:obj:`RankmaxLoss <rank4class_tf.losses.RankmaxLoss>`"),
+        ("$$a\n  = b$$", ".. math:: a = b\n"),
+        ("the `k`s", r"the ``k``\ s"),
+        ("Text `a`.\n\n>>> f('`a` $b$')\n", "Text ``a``.\n\n>>> f('`a` $b$')\n"),
+        (
+            "| a | b |\n|---|---|\n| `c` | d |\n",
+            ".. list-table::\n   :header-rows: 1\n\n   * - a\n     - b\n   * - ``c``\n     - d\n",
+        ),
+    ],
+)
+def test_docstrings_become_rst(text, rst):
+    assert docstrings.to_rst(text) == rst
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "tests/README.md"])
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (pages.ROOT / page).read_text())
+    assert not [link for link in links if not ((pages.ROOT / page).parent / link).exists()]
+
+
+@pytest.mark.once
+def test_readme_is_short():
+    assert len((pages.ROOT / "README.md").read_text().splitlines()) < 150
+
+
+@pytest.mark.once
+@pytest.mark.slow
+def test_notebook_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = pages.ROOT / "examples" / "getting_started.ipynb"
+    cells = json.loads(path.read_text())["cells"]
+    namespace = {"__name__": "__main__"}
+    for number, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{path.name}[{number}]", "exec"), namespace)
+    assert path.stat().st_size < 100_000
