@@ -20,6 +20,8 @@ RUN = [
     "docs/large_output_spaces.md",
     "docs/losses.md",
     "docs/metrics.md",
+    "docs/retrieval.md",
+    "docs/serving.md",
     "docs/papers/rank4class.md",
     "docs/papers/rankmax.md",
     "docs/papers/sodeep.md",
