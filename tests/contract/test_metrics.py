@@ -176,7 +176,7 @@ def test_exclude_is_per_list_and_goes_with_ids(case, scores):
 
 
 @pytest.mark.base(REPRESENTATIVES)
-def test_exclude_is_checked(case, scores):
+def test_exclude_is_checked(case, scores, as_for_xla):
     metric = case.make()
     labels = np.array([0, 1, 2, 3])
     for bad in (np.array([[N]] * BATCH), np.array([[-2]] * BATCH), np.ones((BATCH, 1)), labels):
