@@ -40,7 +40,7 @@ def test_median_rank_over_lists_and_orders(seed, max_rank):
     np.testing.assert_allclose(metric.per_list(labels, scores)[0][:, 0], expected, rtol=1e-12)
 
 
-def test_median_rank_of_an_even_number_of_lists():
+def test_median_rank_of_an_even_number_of_lists(as_for_xla):
     scores = np.tile(np.arange(9, 0, -1, dtype=np.float32), (4, 1))
     ids = np.array([7, 0, 2, 5])
     metric = r4c.metrics.MedianRank()

@@ -51,7 +51,7 @@ def test_several_positives_belong_to_each_class():
     np.testing.assert_allclose(metric.group_means()[:, 0], [1, np.nan, (1 + 1 / 3) / 2])
 
 
-def test_unknown_groups_raise_or_are_nan(scores, ids):
+def test_unknown_groups_raise_or_are_nan(scores, ids, as_for_xla):
     metric = MacroAverage(MRR(), num_groups=2)
     with pytest.raises(ValueError, match=r"`groups` must hold class ids in \[0, 2\)"):
         metric.update_state([0, 1, 3], scores[:3])
@@ -61,7 +61,7 @@ def test_unknown_groups_raise_or_are_nan(scores, ids):
     assert float(metric.result()) == 0
 
 
-def test_broken_labels_are_nan_in_a_graph(scores):
+def test_broken_labels_are_nan_in_a_graph(scores, as_for_xla):
     """Though the group of such a list is not known."""
     metric = MacroAverage(MRR(label_format="ids"), num_groups=5)
     tf.function(lambda: metric.update_state([[0, 9], [1, -1]], scores[:2]) and None)()
@@ -90,7 +90,7 @@ def test_arguments_are_checked():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_relevance_that_is_not_finite_shows(bad):
+def test_relevance_that_is_not_finite_shows(bad, as_for_xla):
     metric = MacroAverage(TopKAccuracy(1, label_format="relevance"), 3)
 
     @tf.function
