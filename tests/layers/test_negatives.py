@@ -84,7 +84,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_column_that_does_not_exist(part, scores):
+def test_a_column_that_does_not_exist(part, scores, as_for_xla):
     bad = np.array([3, 9, 0, 8])
     with pytest.raises(ValueError, match=r"`labels` must hold class ids in \[0, 9\)"):
         PARTS[part](scores, bad)

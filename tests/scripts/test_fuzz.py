@@ -41,7 +41,7 @@ def test_mutations_change_bytes():
     for mutation in script.MUTATIONS:
         found = {mutation(draws, content) for draws in [draws()] for _ in range(50)}
         assert len(found - {content}) > 3, mutation
-        mutation(draws, b"")
+        mutation(draws(), b"")
     assert any(script.mutated(draws, content) == content for draws in [draws()] for _ in range(99))
 
 
