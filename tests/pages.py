@@ -29,7 +29,9 @@ def run(page):
 def _run_doctest(code, namespace, page, line):
     test = doctest.DocTestParser().get_doctest(code, namespace, page, str(ROOT / page), line - 1)
     messages = []
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner = doctest.DocTestRunner(
+        verbose=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
     runner.run(test, out=messages.append, clear_globs=False)
     assert not messages, "".join(messages)
     namespace.update(test.globs)
