@@ -61,7 +61,11 @@ class RankingTensorBoard(keras.callbacks.Callback):
             ) from error
         self._dataset, self._metrics, self._class_names = dataset, metrics, class_names
         self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
-        self._writer = tf.summary.create_file_writer(os.fspath(log_dir))
+        self._log_dir = os.fspath(log_dir)
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Keras calls this."""
+        self._writer = tf.summary.create_file_writer(self._log_dir)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Keras calls this."""
