@@ -124,8 +124,7 @@ def add_state(
     return layer.add_weight(
         name=name,
         shape=shape,
-        initializer=lambda shape, dtype=dtype, **kwargs: tf.fill(shape, tf.cast(0, dtype))
-        + tf.cast(start, dtype),
+        initializer=lambda shape, **kwargs: tf.broadcast_to(tf.cast(start, dtype), shape),
         dtype=dtype,
         trainable=False,
         aggregation=only_first,
