@@ -574,10 +574,10 @@ def elwc_files(draws, folder):
 def elwc_messages(draws, folder):
     """`elwc.read` of damaged messages in whole records, such as another writer may leave."""
     path = folder / "messages"
-    messages = []
+    messages, wholes = [], []
     for _ in range(MESSAGES):
-        context, examples = draws.of(_some_lists())
-        messages.append(mutated(draws, elwc.serialize(context, examples)))
+        wholes.append(elwc.serialize(*draws.of(_some_lists())))
+        messages.append(mutated(draws, wholes[-1]))
     with tf.io.TFRecordWriter(str(path)) as file:
         for message in messages:
             file.write(message)
@@ -592,18 +592,19 @@ def elwc_messages(draws, folder):
         return batch["query"][0].numpy().tolist(), list(pairs)
 
     counts = collections.Counter()
-    for message in messages:
+    # TensorFlow's parser takes some damaged messages that Google's refuses, and the other way round.
+    for message, whole in zip(messages, wholes, strict=True):
         try:
             expected = _list_of(message)
         except (ValueError, DecodeError):
             expected = None
-        right = functools.partial(equal, expected)
         try:
-            if expected is None:  # TensorFlow's parser takes some of what Google's refuses.
+            if expected is None:
                 found = outcome(read, lambda _: True, _OF_MESSAGES, False)
                 counts["taken though malformed" if found == "right" else found] += 1
             else:
-                counts[outcome(read, right, _OF_MESSAGES)] += 1
+                right = functools.partial(equal, expected)
+                counts[outcome(read, right, _OF_MESSAGES, message == whole)] += 1
         except Defect as defect:
             raise Defect(f"{defect}; {message!r}") from defect
     return counts
