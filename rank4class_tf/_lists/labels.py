@@ -101,6 +101,11 @@ def parse(
         y_true = tf.convert_to_tensor(y_true)
         if y_true.dtype == tf.string:
             raise ValueError("`y_true` must be numbers. Received: strings.")
+    if not y_true.shape[:1].is_compatible_with(scores.shape[:1]):
+        raise ValueError(
+            "`y_true` and `y_pred` must have the same batch size. "
+            f"Received: shapes {y_true.shape} and {scores.shape}."
+        )
     inferred = label_format is None
     if inferred:
         label_format = _infer_format(y_true, scores.shape)
@@ -238,7 +243,6 @@ def _infer_format(labels, scores_shape):
 def _from_ids(ids, scores, inferred):
     if ids.dtype.is_bool:
         raise ValueError("`y_true` must hold integers where it holds class ids. Received: bool.")
-    _check_same_batch(ids, scores)
     one_hot = inferred and ids.shape.rank == 2 and (ids.shape[1] or 0) > 2
     if one_hot:
         rule = (
@@ -274,7 +278,6 @@ def _from_relevance(labels, scores, max_positives):
             "`y_true` must hold relevance of the shape of `y_pred`. "
             f"Received: {labels.shape} and {scores.shape}."
         )
-    _check_same_batch(labels, scores)
     labels = tf.cast(labels, scores.dtype)
     if labels.shape[1] is None or scores.shape[1] is None:
         # Labels of one item would be taken for those of all; XLA knows no assertions.
@@ -352,11 +355,3 @@ def _dense(ids, keep=None):
     if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
         ids = tf.cast(ids, tf.int64)
     return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
-
-
-def _check_same_batch(labels, scores):
-    if not labels.shape[:1].is_compatible_with(scores.shape[:1]):
-        raise ValueError(
-            "`y_true` and `y_pred` must have the same batch size. "
-            f"Received: shapes {labels.shape} and {scores.shape}."
-        )

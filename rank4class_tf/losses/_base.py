@@ -37,6 +37,10 @@ class RankingLoss(keras.losses.Loss):
     # Whether the loss may be one of probabilities, so that these are no mistake.
     _takes_probabilities = False
 
+    # Whether the formula takes a pass over the items for each positive, or sorts these. One that
+    # does not takes labels of all items as they are, without a search for positives.
+    _searches_positives = True
+
     def __init__(
         self,
         *,
@@ -82,14 +86,6 @@ class RankingLoss(keras.losses.Loss):
         A model may find these among many without gradients and score them alone.
         """
         return None
-
-    @property
-    def _searches_positives(self) -> bool:
-        """Whether the formula takes a pass over the items for each positive, or sorts these.
-
-        One that does not takes labels of all items as they are, without a search for positives.
-        """
-        return True
 
     @property
     def probabilities(self) -> Probabilities | None:

@@ -51,11 +51,8 @@ class MetricLoss(LayerApart, RankingLoss):
                 f"`ranker` must be None, a layer or a function. Received: ranker={ranker!r}."
             )
         self.ranker = ranker
-
-    @property
-    def _searches_positives(self):
         # A ranker ranks all items, whatever the number of positives.
-        return self.ranker is None
+        self._searches_positives = ranker is None
 
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
         """The metric of each list, higher for better.

@@ -56,10 +56,7 @@ class FenchelYoungLoss(RankingLoss):
                 f"Received: alpha={alpha!r}, regularizer={regularizer!r}, k={k}."
             )
         self.alpha: Any = alpha
-
-    @property
-    def _searches_positives(self):
-        return self.alpha == "adaptive"
+        self._searches_positives = self.alpha == "adaptive"
 
     @property
     def probabilities(self) -> Probabilities | None:

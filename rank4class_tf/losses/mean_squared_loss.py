@@ -38,9 +38,7 @@ class MeanSquaredLoss(RankingLoss):
     # Their squared error is the score of Brier.
     _takes_probabilities = True
 
-    @property
-    def _searches_positives(self):
-        return False
+    _searches_positives = False
 
     def __init__(
         self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any

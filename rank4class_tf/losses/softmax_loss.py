@@ -37,9 +37,7 @@ class SoftmaxLoss(RankingLoss):
         0.6931471...
     """
 
-    @property
-    def _searches_positives(self):
-        return False
+    _searches_positives = False
 
     def __init__(
         self,

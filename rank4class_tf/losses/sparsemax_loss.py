@@ -28,9 +28,7 @@ class SparsemaxLoss(RankingLoss):
         0.25
     """
 
-    @property
-    def _searches_positives(self):
-        return False
+    _searches_positives = False
 
     @property
     def probabilities(self) -> Probabilities:

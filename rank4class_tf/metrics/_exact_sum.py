@@ -49,9 +49,10 @@ class ExactSum:
         if self.dtype == tf.float64:
             self._state.assign_add(high + low)
         else:
-            total, rest = self.parts()
-            total, lost = exact.two_sum(total, high)
-            total, rest = exact.two_sum(total, lost + (rest + low))
+            first, second, rest = tf.unstack(tf.convert_to_tensor(self._state))
+            total, lost = exact.two_sum(first, high)
+            total, lost_too = exact.two_sum(total, second)
+            total, rest = exact.two_sum(total, (lost + lost_too) + (rest + low))
             self._state.assign(tf.stack([*exact.halves(total), rest]))
 
     def parts(self) -> tuple[tf.Tensor, tf.Tensor]:

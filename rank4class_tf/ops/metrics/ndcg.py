@@ -22,7 +22,7 @@ def exponential_gain(relevance: TensorLike) -> tf.Tensor:
     # Of the whole part and the rest apart, so that whole labels have exact gains.
     limit = math.frexp(relevance.dtype.max)[1]
     whole = tf.where(relevance > 0, tf.floor(tf.minimum(relevance, limit)), 0)
-    powers = tf.constant([2.0**i for i in range(limit)] + [math.inf], relevance.dtype)
+    powers = tf.constant(np.append(2.0 ** np.arange(limit), np.inf), relevance.dtype)
     power = tf.gather(powers, tf.cast(whole, tf.int32))
     return power * tf.math.expm1((relevance - whole) * np.log(2.0)) + (power - 1)
 

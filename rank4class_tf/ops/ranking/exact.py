@@ -276,11 +276,11 @@ def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor
     """
     above, tied = tf.convert_to_tensor(above), tf.convert_to_tensor(tied)
     limit = num_ranks(table)
-    first, last = (tf.minimum(tf.cast(rank, tf.int32), limit) for rank in (above, above + tied))
-    sums = [
-        tf.gather(part, last) - tf.gather(part, first) for part in _prefix_sums(table, above.dtype)
-    ]
-    return tf.math.divide_no_nan(tf.add_n(sums), tied)
+    first = tf.minimum(tf.cast(above, tf.int32), limit)
+    last = tf.minimum(tf.cast(above + tied, tf.int32), limit)
+    parts = tf.stack(_prefix_sums(table, above.dtype), axis=1)
+    sums = tf.reduce_sum(tf.gather(parts, last) - tf.gather(parts, first), axis=-1)
+    return tf.math.divide_no_nan(sums, tied)
 
 
 def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
