@@ -43,7 +43,7 @@ def split(values: tf.Tensor, highest: tf.Tensor, count: tf.Tensor) -> tuple[tf.T
 def power_of_two(values: tf.Tensor) -> tf.Tensor:
     """The highest power of two up to each number >= 0, float32, at least 2**-86.
 
-    So a graph may take the factors of `split` in any order; TensorFlow does change it.
+    So a graph may take the factors of `split` and `to_integers` in any order; TensorFlow does change it.
     """
     bits = tf.bitcast(tf.cast(values, tf.float32), tf.int32)
     exponents = tf.bitwise.bitwise_and(bits, 0x7F800000)
@@ -88,6 +88,30 @@ def running_sums(values: tf.Tensor) -> tf.Tensor:
     highest = tf.reduce_max(values, axis=1, keepdims=True)
     first, rest = split(values, highest, tf.shape(values)[1])
     return tf.cumsum(first, axis=1) + tf.cumsum(rest, axis=1)
+
+
+# Of numbers with so many binary digits 2**21 add up in 64.
+_BITS = 40
+
+
+def to_integers(values: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
+    """Numbers in [-2, 2] times a power of two as int64, of which 2**21 add up without error.
+
+    Args:
+        values: float32 or float64.
+        unit: the power of two, see `power_of_two`, of a shape that broadcasts.
+    """
+    return tf.cast(tf.round(values / tf.cast(unit, values.dtype) * 2.0**_BITS), tf.int64)
+
+
+def from_integers(integers: tf.Tensor, unit: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+    """What `to_integers` made, or sums of it, in two parts: a rounded number and the rest."""
+
+    def part(integers):
+        return tf.cast(integers, dtype) * 2.0**-_BITS * tf.cast(unit, dtype)
+
+    high = tf.cast(integers, dtype)
+    return [part(integers), part(integers - tf.cast(high, tf.int64))]
 
 
 def two_sum(a: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
