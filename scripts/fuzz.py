@@ -592,7 +592,7 @@ def elwc_messages(draws, folder):
         return batch["query"][0].numpy().tolist(), list(pairs)
 
     counts = collections.Counter()
-    # TensorFlow's parser takes some damaged messages that Google's refuses, and the other way round.
+    # TensorFlow's parser takes some damaged messages that Google's refuses, and refuses others.
     for message, whole in zip(messages, wholes, strict=True):
         try:
             expected = _list_of(message)

@@ -7,9 +7,10 @@ word held out of a comment of GoEmotions, in the dataset's own split; and `wordn
 above a concept, from the words that explain it. Protocol: the model is that of
 examples/extreme_classification.py, trained with the binary ordered weighted loss, hinge, on B
 classes sampled for each batch. Negative sampling takes the mean over all B, Top-k mining that over
-the k highest; `word2vec` is the other negative sampling: dot products of free length, the logistic
-loss, and negatives that weigh 15 times as much as the positive in all. Softmax has the temperature
-0.1.
+the k highest, and "Top-64>Top-1" over the 64 highest in the first half of the epochs and the one
+highest in the second; `word2vec` is the other negative sampling: dot products of free length, the
+logistic loss, and negatives that weigh 15 times as much as the positive in all. Softmax has the
+temperature 0.1.
 
 All methods have the same grid of rates, of rows times that of rows over dense weights. Each pair is
 tried for `--search-epochs` with `--tuning-seed`, which is none of the seeds reported; a grid whose
@@ -38,7 +39,7 @@ from tensorflow import keras
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from examples import extreme_classification as example
-from rank4class_tf import _files, losses, metrics, ops, optimizers
+from rank4class_tf import _files, losses, metrics, models, ops, optimizers
 from scripts import experiments
 
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
@@ -67,10 +68,11 @@ def make_loss(method, num_sampled):
     Args:
         method: one of `METHODS`; the name may be followed by a margin function, a factor of the
             scores and the kind of loss, in any order: "Top-16:logistic:10:pairwise". Defaults are
-            those of the paper: hinge, 1, binary.
+            those of the paper: hinge, 1, binary. Of "Top-64>Top-1" it is the loss of the start.
         num_sampled: number of sampled classes.
     """
     name, *options = method.split(":")
+    name = name.partition(">")[0]
     numbers = [float(option) for option in options if option[0].isdigit()]
     names = [option for option in options if not option[0].isdigit()]
     kinds = [option for option in names if option in ("binary", "pairwise")]
@@ -87,6 +89,22 @@ def make_loss(method, num_sampled):
     if numbers:
         phi = ops.Scaled(phi, numbers[0])
     return losses.OrderedWeightedLoss((kinds or ["binary"])[0], phi, weights)
+
+
+def make_schedule(method, num_sampled, epochs):
+    """The callbacks that change the loss halfway, where the name says so."""
+    later = method.partition(":")[0].partition(">")[2]
+    if not later:
+        return []
+    stages = {0: method.split(":")[0].partition(">")[0], epochs // 2: later}
+    return [
+        models.SamplingSchedule(
+            {
+                first: (num_sampled, make_loss(name, num_sampled).rank_weights)
+                for first, name in stages.items()
+            }
+        )
+    ]
 
 
 def in_random_order(task):
@@ -154,13 +172,24 @@ class Trainer:
         self.state = [*self.model.variables, *self.model.optimizer.variables]
         self.start = [np.array(variable) for variable in self.state]
         self.row_multiplier = row_multiplier
+        self.make_schedule = functools.partial(make_schedule, method, num_sampled)
 
     def run(self, learning_rate, epochs, evaluate_every, patience, test):
         """Trains the model; returns its history and its figures at the best epoch."""
         for variable, value in zip(self.state, self.start, strict=True):
             variable.assign(value)
         self.model.optimizer.learning_rate = learning_rate / self.row_multiplier
-        task = self.task(self.seed)
+        task, schedule = self.task(self.seed), self.make_schedule(epochs)
+
+        def train(epoch):
+            self.model.fit(
+                task.train,
+                initial_epoch=epoch - 1,
+                epochs=epoch,
+                callbacks=schedule,
+                shuffle=False,
+                verbose=0,
+            )
 
         def evaluate(part):
             results = self.model.evaluate(part, return_dict=True, verbose=0)
@@ -171,7 +200,7 @@ class Trainer:
             self.model,
             epochs,
             evaluate_every,
-            train=lambda _: self.model.fit(task.train, shuffle=False, verbose=0),
+            train=train,
             evaluate=lambda: evaluate(task.validation),
             metric=SELECT_BY,
             patience=patience,
@@ -221,7 +250,7 @@ def experiment(name, num_sampled, args):
         stem = f"{name}-{num_sampled}-{method}-{rate:g}-{ratio:g}-{seed}"
         stem += "-search" if search else ""
         return experiments.cached(
-            args.out / f"{re.sub('[ :]', '_', stem)}.json",
+            args.out / f"{re.sub('[ :>]', '_', stem)}.json",
             common | options | settings,
             lambda: trainer(method, ratio, seed).run(rate, **length, test=test),
             needs=("test",) if test else (),

@@ -43,7 +43,8 @@ def split(values: tf.Tensor, highest: tf.Tensor, count: tf.Tensor) -> tuple[tf.T
 def power_of_two(values: tf.Tensor) -> tf.Tensor:
     """The highest power of two up to each number >= 0, float32, at least 2**-86.
 
-    So a graph may take the factors of `split` and `to_integers` in any order; TensorFlow does change it.
+    So a graph may take the factors of `split` and `to_integers` in any order, which TensorFlow does
+    change.
     """
     bits = tf.bitcast(tf.cast(values, tf.float32), tf.int32)
     exponents = tf.bitwise.bitwise_and(bits, 0x7F800000)
@@ -126,4 +127,3 @@ def halves(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     bits = tf.bitwise.bitwise_and(tf.bitcast(values, tf.int32), -(1 << 12))
     high = tf.bitcast(bits, tf.float32)
     return high, values - high
-

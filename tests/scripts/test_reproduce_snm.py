@@ -70,6 +70,15 @@ def test_losses_of_methods(method, rng):
     assert loss == pytest.approx(np.mean([wanted(method, row) for row in scores]), rel=1e-5)
 
 
+def test_a_schedule_mines_more_from_the_half_on():
+    (schedule,) = script.make_schedule("Top-8>Top-2:pairwise:hinge:3", 20, epochs=5)
+    stages = [(schedule.stage(epoch)[0], schedule.stage(epoch)[1].k) for epoch in range(5)]
+    assert stages == [(20, 8)] * 2 + [(20, 2)] * 3
+    first = script.make_loss("Top-8>Top-2:pairwise:hinge:3", 20)
+    assert (first.rank_weights.k, first.kind, first.phi.scale) == (8, "pairwise", 3)
+    assert script.make_schedule("Top-8:pairwise", 20, epochs=5) == []
+
+
 def fake_runs(tmp_path, monkeypatch, best, options=""):
     """Runs that give the better figures the closer their rates are to the best ones."""
     runs = []
