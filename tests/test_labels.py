@@ -117,3 +117,16 @@ def test_labels_of_one_item_are_not_those_of_all_in_a_graph():
         assert "`y_true`" in str(error)
     else:
         assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("wrong", [[np.nan, 1], [np.inf, 0], [-np.inf, 1], [3e38, 3e38]])
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_relevance_is_finite_also_in_sum(wrong, in_graph):
+    """The sum of a list tells; the error shows the label that is to blame."""
+    rows = np.float32([[0, 1], wrong])
+    loss = r4c.losses.SoftmaxLoss()
+    compute = tf.function(loss) if in_graph else loss
+    culprit = next(y for y in rows[1] if not abs(y) < 10)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="also in sum") as raised:
+        compute(rows, np.zeros([2, 2], np.float32))
+    assert f"{culprit:.3g}"[:3] in str(raised.value).rpartition("Received")[2]

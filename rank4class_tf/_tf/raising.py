@@ -7,15 +7,17 @@ from tensorflow.python.ops import control_flow_util
 
 
 def check(
-    bad: tf.Tensor, values: tf.Tensor, rule: str, of_row: Callable = tf.reduce_any
+    bad: tf.Tensor | Callable, values: tf.Tensor, rule: str, bad_rows: tf.Tensor | None = None
 ) -> tf.Tensor:
     """Raises if a row is bad, wherever something can raise; what XLA compiles cannot.
 
     Args:
-        bad: `[batch, r]` booleans, True where a value breaks the rule.
+        bad: `[batch, r]` booleans, True where a value breaks the rule; or a function that makes
+            them of rows of values, which is asked about bad rows alone.
         values: `[batch, r]`.
         rule: what the values must be, with the name of the argument.
-        of_row: makes a row's verdict of those of its values.
+        bad_rows: `[batch]` booleans, True for a row to raise for, some value of which is bad; None
+            means each row with a bad value.
 
     Returns:
         `[batch]` booleans, True for a bad row.
@@ -23,16 +25,17 @@ def check(
     Raises:
         ValueError: in eager mode. In a graph it is TensorFlow's `InvalidArgumentError`.
     """
-    bad_rows = of_row(bad, axis=-1)
-    if tf.executing_eagerly():
-        if bool(tf.reduce_any(bad_rows)):
-            row = tf.argmax(bad_rows)
-            raise ValueError(f"{rule}. Received: {values[row][bad[row]][0].numpy()!r}.")
-        return bad_rows
-    if _in_xla():
+    if bad_rows is None:
+        bad_rows = tf.reduce_any(bad, axis=-1)
+    eager = tf.executing_eagerly()
+    if not tf.reduce_any(bad_rows) if eager else _in_xla():
         return bad_rows
     rows = tf.where(bad_rows)  # None, as a rule: the rest is free then.
-    received = tf.gather_nd(tf.gather_nd(values, rows), tf.where(tf.gather_nd(bad, rows)))
+    received = tf.gather_nd(values, rows)
+    of_rows = bad(received) if callable(bad) else tf.gather_nd(bad, rows)
+    received = tf.gather_nd(received, tf.where(of_rows))
+    if eager:
+        raise ValueError(f"{rule}. Received: {received[0].numpy()!r}.")
     raised = tf.raw_ops.Assert(
         condition=tf.size(rows) == 0, data=[f"{rule}. Received:", received], summarize=5
     )
