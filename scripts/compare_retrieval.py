@@ -53,7 +53,9 @@ LOSSES = {
     ),
     "ApproxNDCG": r4c.losses.ApproxNDCGLoss,
 }
-TEMPERATURES = (0.05, 0.2)
+TEMPERATURES = (0.05, 0.2, 0.5, 1.0)
+# Chosen after the temperature, for which it is the first.
+LEARNING_RATES = (0.003, 0.001, 0.01)
 ALL_NEGATIVES = {"num_random": 512}
 # Towers by softmax, with other negatives.
 NEGATIVES = {
@@ -63,9 +65,9 @@ NEGATIVES = {
     "and of earlier batches, log-Q": {"num_random": 512, "log_q": True, "memory_size": 2048},
 }
 SETTINGS = {
-    "item-kNN": [{"neighbours": n, "shrink": s} for n in (20, 100, 1000) for s in (0, 10, 100)],
+    "item-kNN": [{"neighbours": n, "shrink": s} for n in (5, 10, 20, 100) for s in (0, 10, 100)],
     "EASE": [{"l2": l2} for l2 in (10, 30, 100, 300, 1000, 3000)],
-    "autoencoder": [{"learning_rate": rate} for rate in (1e-3, 3e-3)],
+    "autoencoder": [{"learning_rate": rate} for rate in (1e-3, 3e-3, 1e-2)],
 }
 
 
@@ -117,7 +119,7 @@ def ease(learned, l2):
     return lambda histories: histories - (histories - (histories @ learned.T) @ half) / diagonal
 
 
-def autoencoder(task, learned, learning_rate, width, seed, epochs=100, every=5):
+def autoencoder(task, learned, learning_rate, width, seed, epochs=200, every=5):
     """Likewise, by a network, after its best epoch; returns that epoch too."""
     keras.utils.set_random_seed(seed)
     size = learned.shape[1]
@@ -147,7 +149,7 @@ def autoencoder(task, learned, learning_rate, width, seed, epochs=100, every=5):
         lambda epoch: model.fit(inputs(learned), learned, batch_size=128, verbose=0),
         lambda: figures(score(histories), task, 2),
         SELECT_BY,
-        patience=15,
+        patience=30,
     )
     return score, best["epoch"]
 
@@ -188,11 +190,17 @@ def of_unrated(model, task):
 
 
 def plan(seeds, tuning_seed):
-    """Name of a row -> its settings to choose from, and seeds; what draws nothing has one."""
-    rows = {"popularity": ([{}], [tuning_seed])}
-    rows |= {name: (SETTINGS[name], [tuning_seed]) for name in ("item-kNN", "EASE")}
-    rows["autoencoder"] = (SETTINGS["autoencoder"], seeds)
-    towers = [{"temperature": temperature} for temperature in TEMPERATURES]
+    """Name of a row -> lists of settings, one of each to choose, and seeds.
+
+    A choice is made with those of the lists before it. What draws nothing has one seed.
+    """
+    rows = {"popularity": ([], [tuning_seed])}
+    rows |= {name: ([SETTINGS[name]], [tuning_seed]) for name in ("item-kNN", "EASE")}
+    rows["autoencoder"] = ([SETTINGS["autoencoder"]], seeds)
+    towers = [
+        [{"temperature": t, "learning_rate": LEARNING_RATES[0]} for t in TEMPERATURES],
+        [{"learning_rate": rate} for rate in LEARNING_RATES],
+    ]
     rows |= {f"towers, {loss}": (towers, seeds) for loss in LOSSES}
     return rows
 
@@ -216,9 +224,11 @@ def study(task, args):
         return experiments.cached(path, of_run, make)
 
     best = {}
-    for row, (choices, seeds) in plan(args.seeds, args.tuning_seed).items():
-        tried = [run(row, settings, args.tuning_seed) for settings in choices]
-        best[row] = max(tried, key=lambda r: r["validation"][SELECT_BY])["settings"]
+    for row, (lists, seeds) in plan(args.seeds, args.tuning_seed).items():
+        best[row] = {}
+        for choices in lists:
+            tried = [run(row, best[row] | choice, args.tuning_seed) for choice in choices]
+            best[row] = max(tried, key=lambda r: r["validation"][SELECT_BY])["settings"]
         yield row, best[row], [run(row, best[row], seed) for seed in seeds]
     for name, settings in NEGATIVES.items():
         settings = best["towers, softmax"] | settings

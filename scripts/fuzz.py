@@ -955,7 +955,7 @@ def _in_graph(kind, make):
             of_scores = tf.TensorSpec([None] * np.ndim(scores), tf.float32)
             try:
                 function = tf.function(make(label_format), [of_labels, of_scores])
-                with mock.patch.object(raising, "_in_xla", lambda: True):
+                with mock.patch.object(raising, "in_xla", lambda: True):
                     _GRAPHS[key] = function.get_concrete_function() and function
             except ValueError as error:
                 _GRAPHS[key] = error

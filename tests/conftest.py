@@ -68,7 +68,7 @@ def rng():
 @pytest.fixture
 def as_for_xla(monkeypatch):
     """Graphs as XLA gets them, where nothing can raise, without the seconds that it takes."""
-    monkeypatch.setattr(raising, "_in_xla", lambda: True)
+    monkeypatch.setattr(raising, "in_xla", lambda: True)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def check(
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)
     eager = tf.executing_eagerly()
-    if not tf.reduce_any(bad_rows) if eager else _in_xla():
+    if not tf.reduce_any(bad_rows) if eager else in_xla():
         return bad_rows
     rows = tf.where(bad_rows)  # None, as a rule: the rest is free then.
     received = tf.gather_nd(values, rows)
@@ -43,7 +43,7 @@ def check(
         return tf.identity(bad_rows)
 
 
-def _in_xla():
+def in_xla():
     """Whether XLA will compile the graph, for a TPU as well: it would drop the assertion.
 
     No public function of TensorFlow tells.

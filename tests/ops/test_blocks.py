@@ -40,10 +40,28 @@ def test_top_k_of_many_blocks(distinct, order, rng):
     if order != "random":
         scores = np.sort(scores, axis=1)[:, :: 1 if order == "rising" else -1]
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :20]
-    for search in (ops.top_k_by_blocks, tf.function(ops.top_k_by_blocks, jit_compile=True)):
-        values, ids = search(scorer(scores), 4000, 20, 512)
+    in_graph = tf.function(ops.top_k_by_blocks)
+    in_xla = tf.function(ops.top_k_by_blocks, jit_compile=True)
+    for search, k in [(ops.top_k_by_blocks, 20), (in_graph, tf.constant(20)), (in_xla, 20)]:
+        values, ids = search(scorer(scores), 4000, k, 512)
         np.testing.assert_array_equal(ids, expected)
         np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
+
+
+def test_top_k_where_few_are_left(rng):
+    scores = np.full([3, 400], -np.inf)
+    scores[:, ::90] = rng.normal(size=[3, 5])
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :9]
+    values, ids = ops.top_k_by_blocks(scorer(scores), 400, 9, 64)
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
+
+
+@pytest.mark.parametrize("num_classes", [60, 400])
+def test_top_k_for_nobody(num_classes):
+    search = tf.function(lambda: ops.top_k_by_blocks(scorer(scores), num_classes, 9, 64))
+    scores = np.zeros([0, num_classes], np.float32)
+    assert [tuple(x.shape) for x in search()] == [(0, 9)] * 2
 
 
 @blocks

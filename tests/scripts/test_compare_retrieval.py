@@ -57,6 +57,7 @@ def test_the_whole_study(tmp_path, monkeypatch, capsys):
     path = movielens_files.write(tmp_path / "tiny.zip")
     monkeypatch.setattr(script, "LOSSES", {"softmax": script.LOSSES["softmax"]})
     monkeypatch.setattr(script, "TEMPERATURES", (0.2,))
+    monkeypatch.setattr(script, "LEARNING_RATES", (0.003, 0.001))
     monkeypatch.setattr(script, "NEGATIVES", {"in the batch alone": {"num_random": 0}})
     few = {name: choices[:1] for name, choices in script.SETTINGS.items()}
     monkeypatch.setattr(script, "SETTINGS", few | {"item-kNN": [{"neighbours": 5, "shrink": 0}]})
