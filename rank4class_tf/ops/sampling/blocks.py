@@ -86,9 +86,9 @@ def _above(groups, least, has_new):
         ragged = tf.RaggedTensor.from_value_rowids(values, row, nrows, validate=False)
         return ragged.to_tensor(padding)
 
-    columns = group * groups.shape[2] + of_score[:, 1]
+    columns = tf.cast(group * groups.shape[2] + of_score[:, 1], tf.int32)
     padding = tf.constant(-float("inf"), scores.dtype)
-    return by_row(tf.gather_nd(scores, of_score), padding), by_row(columns, tf.constant(0, columns.dtype))
+    return by_row(tf.gather_nd(scores, of_score), padding), by_row(columns, 0)
 
 
 def count_above_and_tied_by_blocks(
