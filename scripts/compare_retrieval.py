@@ -55,7 +55,7 @@ LOSSES = {
 }
 TEMPERATURES = (0.05, 0.2, 0.5, 1.0)
 # Chosen after the temperature, for which it is the first.
-LEARNING_RATES = (0.003, 0.001, 0.01)
+LEARNING_RATES = (0.003, 0.001, 0.01, 0.03)
 ALL_NEGATIVES = {"num_random": 512}
 # Towers by softmax, with other negatives.
 NEGATIVES = {

@@ -8,14 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf._lists.labels import Labels
-from rank4class_tf._lists.pairs import FEW
+from rank4class_tf._lists.pairs import FEW, are_few
 from rank4class_tf._tf import top
 from rank4class_tf._tf.gather import scatter_add
 
 
 def are_surely_few(labels: Labels) -> bool:
     """Whether no list can have more than a few positives."""
-    return labels.max_positives is not None and labels.max_positives <= FEW
+    return are_few(labels.max_positives, labels.scores.shape[1])
 
 
 def over_positives(function: Callable, labels: Labels, compact: bool = True) -> Any:
@@ -34,7 +34,10 @@ def over_positives(function: Callable, labels: Labels, compact: bool = True) -> 
         The result of the function.
     """
     if are_surely_few(labels):
-        return function(*_most_relevant(labels, labels.max_positives))
+        most = labels.max_positives
+        if most is None or most > FEW:  # Lists are short.
+            most = tf.maximum(tf.reduce_max(labels.num_positives), 1)
+        return function(*_most_relevant(labels, most))
     return tf.cond(
         tf.reduce_all(labels.num_positives <= FEW),
         lambda: function(*_most_relevant(labels, FEW)),
@@ -46,13 +49,16 @@ def _most_relevant(labels, columns):
     """The positives `[batch, columns]`, padded with -1, and their relevance, 0 where padded."""
     ids, relevance = labels.class_ids, labels.relevance
     width = relevance.shape[1]
-    if width == columns:
-        return labels.positives, relevance
-    if width is None:
-        missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
-        relevance = tf.pad(relevance, missing)
-        ids = ids if ids is None else tf.pad(ids, missing)
-    relevance, places = top.top_k(relevance, columns)
+    if isinstance(columns, int):
+        if width == columns:
+            return labels.positives, relevance
+        if width is None:
+            missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
+            relevance = tf.pad(relevance, missing)
+            ids = ids if ids is None else tf.pad(ids, missing)
+        relevance, places = top.top_k(relevance, columns)
+    else:
+        relevance, places = tf.math.top_k(relevance, columns)
     ids = places if ids is None else tf.gather(ids, places, batch_dims=1)
     return tf.where(relevance > 0, ids, -1), relevance
 

@@ -121,6 +121,11 @@ class Lists:
         """n, the masked items with the others; an int where it is known."""
         return self._floored.shape[1] or tf.shape(self._floored)[1]
 
+    @property
+    def has_few_columns(self) -> bool:
+        """Whether it is known that a pass over the items for each column takes little."""
+        return pairs.are_few(self.num_columns, self._floored.shape[1])
+
     @_cached
     def num_visited(self) -> tf.Tensor:
         """How many leading columns hold all positives of the batch, a scalar."""
@@ -227,7 +232,7 @@ class Lists:
             if self.num_columns == 1:
                 return self.sum_over_differences(lambda d: violation(d, margin))
             levels = self.positive_scores
-        if self.num_columns is not None and self.num_columns <= pairs.FEW:
+        if self.has_few_columns:
             return pairs.sum_over_items(
                 lambda s, level: violation(s - level, margin),
                 [self._floored],

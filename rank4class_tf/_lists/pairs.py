@@ -5,11 +5,27 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf._tf import raising
+
 # Up to this many positives, a pass over the items for each costs less than sorting.
 FEW = 16
 
+# In lists of at most so many items any number of positives is few: there to trace two ways takes
+# longer than many steps save. XLA, where the columns are always the most there may be, has both.
+SHORT = 128
+
 # Positives are taken in blocks so that a block holds about this many entries per list.
 _BLOCK_ENTRIES = 1024
+
+
+def are_few(num_columns: int | None, num_items: int | None) -> bool:
+    """Whether positives in so many columns, of lists of so many items, take a pass each.
+
+    None is for a number that only running tells.
+    """
+    if num_columns is not None and num_columns <= FEW:
+        return True
+    return num_items is not None and num_items <= SHORT and not raising.in_xla()
 
 
 def sum_over_items(function: Callable, items: Any, positives: Any, count: tf.Tensor) -> Any:

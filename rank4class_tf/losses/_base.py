@@ -100,8 +100,8 @@ class RankingLoss(keras.losses.Loss):
         """The formula: `Lists` -> `[batch]`.
 
         The loss of a list depends on that list alone. The formula may use Keras layers. It is
-        traced for few and for many positives where only running tells how many there are. What it
-        gives for a list without positives does not matter, as long as it is finite.
+        traced for few and for many positives where lists are long and only running tells how many
+        there are. What it gives for a list without positives does not matter, as long as it is finite.
         """
         raise NotImplementedError
 

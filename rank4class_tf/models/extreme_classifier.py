@@ -88,7 +88,7 @@ class ExtremeClassifier(keras.Model):
             classes, num_sampled, normalize, shared_negatives, seed, name="scores"
         )
         self.scores.build((None, embedding_dim))
-        self._ranks_all_classes = False
+        self._evaluating = False
         inputs = _keras.symbolic_inputs(encoder)
         if inputs is None:
             self.built = encoder.built
@@ -216,7 +216,7 @@ class ExtremeClassifier(keras.Model):
     ) -> tf.Tensor:
         """Applies the compiled loss to the scores of a class of each example and negatives."""
         y = _keras.given_labels(y)
-        training = not self._ranks_all_classes if training is None else training
+        training = not self._evaluating if training is None else training
         if training:
             self._check_optimizer()
         if _are_of_all_classes(y, self.classes.num_classes):
@@ -230,13 +230,18 @@ class ExtremeClassifier(keras.Model):
         labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
         return super().compute_loss(x, labels, scores, sample_weight)
 
+    # Which step Keras traces. The replicas of a strategy trace one in turns, so that none may reset
+    # at its end what the others still read.
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Trains on a batch."""
+        self._evaluating = False
+        return super().train_step(data)
+
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluates a batch over all classes."""
-        self._ranks_all_classes = True  # for as long as Keras traces the step
-        try:
-            return super().test_step(data)
-        finally:
-            self._ranks_all_classes = False
+        self._evaluating = True
+        return super().test_step(data)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
@@ -244,7 +249,7 @@ class ExtremeClassifier(keras.Model):
         """In evaluation, updates the metrics; in training the loss is all there is."""
         y = _keras.given_labels(y)
         metrics = _keras.compiled_metrics(self, y, y_pred)
-        if not self._ranks_all_classes or not metrics:
+        if not self._evaluating or not metrics:
             return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
         labels, scores = self._shortlist(y_pred, y, metrics)
         # Shapes need not tell: there are no other labels here.

@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from .tables import LOSSES
 
-# Each size stands for a path: one block, several blocks, a last block with padding, sorting.
+# Each size stands for a path: one block, several blocks, a last block with padding, sorting, and
+# lists of up to 128 items, which have a path less.
 SIZES = [(1, 1), (2, 1), (17, 16), (40, 40), (70, 15), (100, 11), (200, 16), (300, 3), (300, 33)]
+SIZES += [(129, 129)]
 
 pytestmark = [
     pytest.mark.once,

@@ -95,7 +95,7 @@ def pairwise_hinge_loss(
         return violation(difference, margin)
 
     width = lists.num_columns
-    few = width is not None and width <= _MANY_POSITIVES
+    few = lists.has_few_columns or width is not None and width <= _MANY_POSITIVES
     if few or lambda_weights is not None or label_smoothing:
         return _sum_over_pairs(lists, pair_loss, margin, lambda_weights, label_smoothing)
 

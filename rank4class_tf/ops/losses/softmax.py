@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from rank4class_tf._lists.lists import Lists, as_lists
-from rank4class_tf._lists.pairs import FEW
 from rank4class_tf._tf import scan
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.raising import check
@@ -156,7 +155,7 @@ def _log_total(lists, temperature, with_ties):
     relative = tf.maximum((highest - own) / temperature, own.dtype.min / 8)
     irrelevant = tf.math.log(total)[:, tf.newaxis] + relative
 
-    if lists.num_columns is not None and lists.num_columns <= FEW:
+    if lists.has_few_columns:
         relevant = _log_total_by_pairs(own, lists.relevance, temperature, with_ties)
     else:
         relevant = _log_total_by_sorting(own, lists.relevance, temperature, with_ties)

@@ -127,7 +127,7 @@ def count_above_and_tied(
     there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
     positives = tf.where(there, positives, tf.constant(float("nan"), scores.dtype))
-    if depth is not None or _are_few(class_ids):
+    if depth is not None or pairs.are_few(class_ids.shape[1], scores.shape[1]):
         return count_greater_and_equal(scores, positives, depth)
     counts = (tf.gather(c, ids, batch_dims=1) for c in _count_of_items(scores))
     return _zeros_unless(~tf.math.is_nan(positives), counts, scores.dtype)
@@ -156,15 +156,11 @@ def count_greater_and_equal(
         (array([[1., 1.]], dtype=float32), array([[2., 0.]], dtype=float32))
     """
     values, thresholds = tf.convert_to_tensor(values), tf.convert_to_tensor(thresholds)
-    if _are_few(thresholds):
+    if pairs.are_few(thresholds.shape[1], values.shape[1]):
         return _count_one_by_one(values, thresholds)
     if depth is None:
         return _count_by_sorting(values, thresholds)
     return _count_among_highest(values, thresholds, depth)
-
-
-def _are_few(columns):
-    return columns.shape[1] is not None and columns.shape[1] <= pairs.FEW
 
 
 def _count_one_by_one(values, thresholds):
