@@ -99,9 +99,9 @@ class RankingLoss(keras.losses.Loss):
     def compute(self, lists: Lists) -> tf.Tensor:
         """The formula: `Lists` -> `[batch]`.
 
-        The loss of a list depends on that list alone. The formula may use Keras layers. It is
-        traced for few and for many positives where lists are long and only running tells how many
-        there are. What it gives for a list without positives does not matter, as long as it is finite.
+        The loss of a list depends on that list alone. The formula may use Keras layers. Long lists
+        may have it traced for few and for many positives, where only running tells how many there
+        are. What it gives for a list without positives does not matter, as long as it is finite.
         """
         raise NotImplementedError
 

@@ -30,7 +30,7 @@ def test_counts(rng, size, width, static):
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("depth", [1, 3, 20, 100])
 def test_depth_leaves_out_only_what_is_below(rng, depth, jit_compile):
-    values = np.round(rng.normal(size=(50, 30)), 1).astype(np.float32)
+    values = np.round(rng.normal(size=(50, 150)), 1).astype(np.float32)
     values[rng.random(values.shape) < 0.2] = np.nan
     values[rng.random(values.shape) < 0.2] = -np.inf
     values[0] = np.nan
