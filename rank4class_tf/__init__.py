@@ -28,7 +28,7 @@ from rank4class_tf.evaluation import (
 from rank4class_tf.serving import export_top_k
 
 if TYPE_CHECKING:
-    from rank4class_tf import data, experiments
+    from rank4class_tf import data
 
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
@@ -46,7 +46,6 @@ __all__ = [
     "encoders",
     "evaluate",
     "evaluate_retrieval",
-    "experiments",
     "export_top_k",
     "layers",
     "losses",
@@ -58,16 +57,14 @@ __all__ = [
     "tfr",
 ]
 
-# Imported at their first use: a model needs neither, and they are a quarter of all modules.
-_ON_FIRST_USE = ("data", "experiments")
-
 
 def __dir__() -> list[str]:
     """What the package has, for completion."""
-    return sorted({*globals(), *_ON_FIRST_USE})
+    return sorted({*globals(), "data"})
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ON_FIRST_USE:
+    # Imported at its first use: a model needs none of it.
+    if name != "data":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(f"{__name__}.data")

@@ -7,8 +7,8 @@ from rank4class_tf.data import elwc
 from rank4class_tf.data._digits import digits
 from rank4class_tf.data._extreme import (
     extreme_classification,
-    read_header,
-    read_split,
+    read_extreme_header,
+    read_extreme_split,
     write_extreme_classification,
 )
 from rank4class_tf.data._goemotions import goemotions
@@ -37,8 +37,8 @@ __all__ = [
     "mind",
     "movielens",
     "planted_points",
-    "read_header",
-    "read_split",
+    "read_extreme_header",
+    "read_extreme_split",
     "wordnet",
     "write_extreme_classification",
 ]
