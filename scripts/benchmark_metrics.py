@@ -129,7 +129,7 @@ def in_process(args, legacy_keras):
 
 def parse_arguments(argv):
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = benchmarking.parser(__file__, __doc__)
     parser.add_argument("--shapes", nargs="+", default=["1024x28", "1024x1000", "1024x100000"])
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each row")
     parser.add_argument(
@@ -146,16 +146,20 @@ def main(argv=None):
         shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
         print(json.dumps(list(measure(shapes, args.seconds, args.peers_up_to))))
         return
+    packages = filter(importlib.util.find_spec, ("keras", "tf_keras"))
+    benchmarking.show((table(args, package) for package in packages), args)
+
+
+def table(args, package):
+    """The table of a process, with Keras 3 or Keras 2."""
+    measured = in_process(args, legacy_keras=package == "tf_keras")
+    times = {(shape, kind, name): taken for shape, kind, name, taken in measured}
+    rows = []
+    for (shape, kind, name), taken in times.items():
+        ratios = [taken / times[shape, kind, other] for other in (BASELINE, OURS)]
+        rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *(f"{r:.2f}" for r in ratios)])
     head = ["scores", "labels", "metric", "ms", "over Keras's top-k", "over our NDCG(5)"]
-    for package in filter(importlib.util.find_spec, ("keras", "tf_keras")):
-        measured = in_process(args, legacy_keras=package == "tf_keras")
-        times = {(shape, kind, name): taken for shape, kind, name, taken in measured}
-        rows = []
-        for (shape, kind, name), taken in times.items():
-            ratios = [taken / times[shape, kind, other] for other in (BASELINE, OURS)]
-            rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *(f"{r:.2f}" for r in ratios)])
-        print(f"\n{package} {importlib.metadata.version(package)}\n")
-        print(benchmarking.table(head, rows, numbers_to_the_right=3), end="")
+    return benchmarking.Table(head, rows, f"{package} {importlib.metadata.version(package)}", 3)
 
 
 if __name__ == "__main__":
