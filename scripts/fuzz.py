@@ -447,7 +447,7 @@ def mind(draws, folder):
 
 
 def from_pairs(draws, folder):
-    """`data.from_pairs`."""
+    """`data.UserItems.from_pairs`."""
     del folder
     batches, wrong, pairs = [], False, []
     for _ in range(draws.integer(3) + 1):
@@ -479,7 +479,7 @@ def from_pairs(draws, folder):
         )
 
     def read():
-        users = data.from_pairs(iter(batches))
+        users = data.UserItems.from_pairs(iter(batches))
         found = []
         for part in (users.train, users.validation, users.test):
             owners = users.user_ids[part.value_rowids().numpy()].tolist()
