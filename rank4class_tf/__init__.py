@@ -3,18 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rank4class_tf import (
-    callbacks,
-    encoders,
-    layers,
-    losses,
-    metrics,
-    models,
-    ops,
-    optimizers,
-    plots,
-    tfr,
-)
+from rank4class_tf import layers, losses, metrics, models, ops, optimizers, tfr
 from rank4class_tf.calibration import calibrate, conformalize
 from rank4class_tf.evaluation import (
     Comparison,
@@ -28,7 +17,7 @@ from rank4class_tf.evaluation import (
 from rank4class_tf.serving import export_top_k
 
 if TYPE_CHECKING:
-    from rank4class_tf import data
+    from rank4class_tf import callbacks, data, encoders, plots
 
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
@@ -58,13 +47,16 @@ __all__ = [
 ]
 
 
+# Imported at their first use: no saved model needs them.
+_ON_FIRST_USE = ("callbacks", "data", "encoders", "plots")
+
+
 def __dir__() -> list[str]:
     """What the package has, for completion."""
-    return sorted({*globals(), "data"})
+    return sorted({*globals(), *_ON_FIRST_USE})
 
 
 def __getattr__(name: str) -> Any:
-    # Imported at its first use: a model needs none of it.
-    if name != "data":
+    if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.data")
+    return importlib.import_module(f"{__name__}.{name}")
