@@ -18,7 +18,8 @@ from scripts.benchmarking import Table
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "benchmarks.md"
-_FIGURES = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FIGURES = DOCS / "results" / "benchmarks"
+_PLACE = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def section(figures):
@@ -37,15 +38,15 @@ def section(figures):
     return "\n".join(["", *lines, "", ""])
 
 
-def filled(text, folder):
-    """A page with the figures of a folder in their places."""
+def filled(text):
+    """A page with the figures in their places."""
 
     def fill(match):
         begin, name, end = match.groups()
-        return begin + section(json.loads((folder / f"{name}.json").read_text())) + end
+        return begin + section(json.loads((FIGURES / f"{name}.json").read_text())) + end
 
-    return _FIGURES.sub(fill, text)
+    return _PLACE.sub(fill, text)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(), DOCS / "results" / "benchmarks"))
+    PAGE.write_text(filled(PAGE.read_text()))
