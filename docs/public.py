@@ -81,7 +81,7 @@ def links():
 def target(text):
     """The full name of what is written in code, such as `losses.RankmaxLoss(k=1)`, or None."""
     name = text.partition("(")[0].removeprefix(f"{PACKAGE}.")
-    # `evaluate` or `ranks` may be anything; `read_split` and `ops.ranks` are ours.
+    # `evaluate` or `ranks` may be anything; `read_extreme_split` and `ops.ranks` are ours.
     is_a_word = name.isalpha() and name.islower()
     return None if is_a_word else links().get(name)
 

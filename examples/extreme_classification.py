@@ -40,7 +40,7 @@ class Task:
 
 def files(train, validation, test, batch_size):
     """Files of the Extreme Classification Repository, in the order of their lines."""
-    _, num_features, num_classes = data.read_header(train)
+    _, num_features, num_classes = data.read_extreme_header(train)
     parts = [data.extreme_classification(path, batch_size) for path in (train, validation, test)]
     return Task(*parts, num_features, num_classes)
 

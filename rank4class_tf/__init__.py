@@ -3,18 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rank4class_tf import (
-    callbacks,
-    encoders,
-    layers,
-    losses,
-    metrics,
-    models,
-    ops,
-    optimizers,
-    plots,
-    tfr,
-)
+from rank4class_tf import layers, losses, metrics, models, ops, optimizers, tfr
 from rank4class_tf.calibration import calibrate, conformalize
 from rank4class_tf.evaluation import (
     Comparison,
@@ -28,7 +17,7 @@ from rank4class_tf.evaluation import (
 from rank4class_tf.serving import export_top_k
 
 if TYPE_CHECKING:
-    from rank4class_tf import data, experiments
+    from rank4class_tf import callbacks, data, encoders, plots
 
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
@@ -46,7 +35,6 @@ __all__ = [
     "encoders",
     "evaluate",
     "evaluate_retrieval",
-    "experiments",
     "export_top_k",
     "layers",
     "losses",
@@ -58,8 +46,9 @@ __all__ = [
     "tfr",
 ]
 
-# Imported at their first use: a model needs neither, and they are a quarter of all modules.
-_ON_FIRST_USE = ("data", "experiments")
+
+# Imported at their first use: no saved model needs them.
+_ON_FIRST_USE = ("callbacks", "data", "encoders", "plots")
 
 
 def __dir__() -> list[str]:

@@ -88,7 +88,7 @@ def cell(result, form):
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__doc__)
+    parser = benchmarking.parser(__file__, __doc__)
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     parser.add_argument(
         "--shape", type=benchmarking.shape_of(2), default=(32, 100), help="batch x classes"
@@ -116,7 +116,7 @@ def main(argv=None):
     title = f"First step of fit over that with Keras's loss, {benchmarking.shape_text(args.shape)}"
     if keras_seconds:
         title += f" (Keras: {min(keras_seconds):.2f} to {max(keras_seconds):.2f} s)"
-    benchmarking.show([benchmarking.table(["loss", *FORMS], rows, title, len(FORMS))], args.out)
+    benchmarking.show([benchmarking.Table(["loss", *FORMS], rows, title, len(FORMS))], args)
 
 
 if __name__ == "__main__":

@@ -162,12 +162,12 @@ def table(shape, results):
         cells += [number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
         cells += [quotient(result, mode, f"{mode}_own") for mode in modes]
         rows.append([name, *cells])
-    return benchmarking.table(head, rows, f"{batch} × {n}, d = {width}")
+    return benchmarking.Table(head, rows, f"{batch} × {n}, d = {width}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__doc__)
+    parser = benchmarking.parser(__file__, __doc__)
     benchmarking.add_cases(parser, "--heads", "head", CASES, ["time", "memory"], 300.0, 16.0)
     parser.add_argument(
         "--shapes",
@@ -189,7 +189,7 @@ def main(argv=None):
     tables = (
         table(shape, {name: run(name, shape, args) for name in args.heads}) for shape in args.shapes
     )
-    benchmarking.show(tables, args.out)
+    benchmarking.show(tables, args)
 
 
 if __name__ == "__main__":

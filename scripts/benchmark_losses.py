@@ -309,12 +309,12 @@ def table(batch, n, results):
         for mode in benchmarking.MODES:
             cells.append(speed_up(own, result, mode) if case.peer_of else "")
         rows.append([label, *cells])
-    return benchmarking.table(head, rows, f"{batch} × {n}")
+    return benchmarking.Table(head, rows, f"{batch} × {n}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__doc__)
+    parser = benchmarking.parser(__file__, __doc__)
     benchmarking.add_cases(parser, "--losses", "loss", CASES, ["time", "memory"])
     parser.add_argument(
         "--shapes",
@@ -345,7 +345,7 @@ def main(argv=None):
         table(*shape, {name: run(name, shape, args) for name in args.losses})
         for shape in args.shapes
     )
-    benchmarking.show(tables, args.out)
+    benchmarking.show(tables, args)
 
 
 if __name__ == "__main__":

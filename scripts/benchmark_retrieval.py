@@ -187,8 +187,8 @@ def run(case, mode, args):
     return times, {name: of.get("memory") for name, of in memory.items()}
 
 
-def table(rows):
-    """The Markdown table of a suite: time and memory of each, and ours over the others'."""
+def table(rows, title):
+    """The table of a suite: time and memory of each, and ours over the others'."""
     names = [n for n in (OURS, THEIRS, PRODUCT) if any(n in times for _, times, _ in rows)]
     head = ["case", *(f"{n}, ms" for n in names), *(f"{n}, MB" for n in names)]
     head += [f"time ÷ {n}" for n in names[1:]] + [f"memory ÷ {n}" for n in names[1:]]
@@ -204,12 +204,12 @@ def table(rows):
                 both = figures.get(name) and figures.get(OURS) is not None
                 cells.append(f"{figures[OURS] / figures[name]:.3f}" if both else "")
         lines.append([case, *cells])
-    return benchmarking.table(head, lines, numbers_to_the_right=len(head) - 1)
+    return benchmarking.Table(head, lines, title, len(head) - 1)
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__doc__)
+    parser = benchmarking.parser(__file__, __doc__)
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--batch", type=int, default=4096, help="of a step")
     parser.add_argument("--width", type=int, default=64)
@@ -235,13 +235,13 @@ def main(argv=None):
         if "step" in args.suite:
             cases = [(case, mode) for mode in args.modes for case in STEPS]
             rows = [(f"{case}, {mode}", *run(case, mode, args)) for case, mode in cases]
-            yield f"### A step of {args.batch:,} pairs, d = {args.width}\n\n" + table(rows)
+            yield table(rows, f"A step of {args.batch:,} pairs, d = {args.width}")
         if "top_k" in args.suite:
-            title = f"### The {args.k} best of {args.candidates:,} for {args.queries} queries"
+            title = f"The {args.k} best of {args.candidates:,} for {args.queries} queries"
             rows = [("top-k, graph", *run("top_k", "graph", args))]
-            yield f"{title}, d = {args.width}\n\n" + table(rows)
+            yield table(rows, f"{title}, d = {args.width}")
 
-    benchmarking.show(tables(), args.out)
+    benchmarking.show(tables(), args)
 
 
 if __name__ == "__main__":

@@ -171,8 +171,8 @@ def run(row, args):
     return row | benchmarking.in_process(__file__, arguments, environment)
 
 
-def table(results):
-    """The Markdown table."""
+def table(results, suite):
+    """The table of a suite."""
     names = list(dict.fromkeys(n for r in results for n in r.get("seconds", {})))
     peers = [n for n in names if n.startswith("top_")]
     head = ["dataset", "K", "d", "B", *(f"{n}, ms" for n in names)]
@@ -186,12 +186,12 @@ def table(results):
         cells += [f"{seconds[n] / softmax:.2f}" if softmax and n in seconds else "" for n in peers]
         cells += [f"{r[key]:.1f}" if key in r else "" for key in ("peak_gb", "above_table_gb")]
         rows.append(cells)
-    return benchmarking.table(head, rows, numbers_to_the_right=len(head) - 1)
+    return benchmarking.Table(head, rows, suite, len(head) - 1)
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__doc__)
+    parser = benchmarking.parser(__file__, __doc__)
     suites = ["classes", "samples", "memory", "evaluation"]
     parser.add_argument("--suite", nargs="+", choices=suites, default=suites)
     parser.add_argument("--max-classes", type=int, help="leave out what has more")
@@ -215,9 +215,9 @@ def main(argv=None):
     def tables():
         for suite in args.suite:
             chosen = [r for r in rows(suite) if r["classes"] <= (args.max_classes or r["classes"])]
-            yield f"### {suite}\n\n" + table([run(row, args) for row in chosen])
+            yield table([run(row, args) for row in chosen], suite)
 
-    benchmarking.show(tables(), args.out)
+    benchmarking.show(tables(), args)
 
 
 if __name__ == "__main__":

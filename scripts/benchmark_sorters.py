@@ -1,6 +1,6 @@
 """Time and accuracy of the sorters, beside public peers and `tf.sort` in the same run.
 
-    python scripts/benchmark_sorters.py --out docs/results/sorters.md --json sorters.json
+    python scripts/benchmark_sorters.py --shapes 32x100 --sorters laplace torchsort
 
 Every sorter runs in a process of its own for each shape, forward and with the gradient of the sum
 of squared ranks, in turns with the forward pass of `tf.sort`; all are taken at their best over the
@@ -14,7 +14,6 @@ et al. 2021), both in PyTorch, and NeuralSort (Grover et al. 2019), which is wri
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 import sys
@@ -220,7 +219,7 @@ def time_table(shape, results):
     head += ["XLA forward ÷ sort", "with gradient"]
     columns = [(mode, what) for mode in benchmarking.MODES for what in ("forward", "gradient")]
     rows = [[name, *(ratio_cell(result, *c) for c in columns)] for name, result in results.items()]
-    return benchmarking.table(head, rows, "{} × {}".format(*shape))
+    return benchmarking.Table(head, rows, "{} × {}".format(*shape))
 
 
 def accuracy_table(length, results):
@@ -232,12 +231,12 @@ def accuracy_table(length, results):
     for name, result in results.items():
         cells = [format(result[key], form) for key, form in forms.items() if key in result]
         rows.append([name, *(cells or [result["error"], "", "", ""])])
-    return benchmarking.table(head, rows, f"d = {length}")
+    return benchmarking.Table(head, rows, f"d = {length}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__doc__)
+    parser = benchmarking.parser(__file__, __doc__)
     benchmarking.add_cases(parser, "--sorters", "sorter", CASES, ["time", "accuracy"])
     parser.add_argument(
         "--shapes",
@@ -250,7 +249,6 @@ def parse_args(argv=None):
         "--lengths", nargs="*", type=int, default=[10, 100, 1000], help="d, for the accuracy"
     )
     parser.add_argument("--lists", type=int, default=10_000, help="lists for the accuracy")
-    parser.add_argument("--json", type=pathlib.Path, help="a JSON file for the figures")
     return parser.parse_args(argv)
 
 
@@ -265,24 +263,17 @@ def main(argv=None):
         }
         benchmarking.answer(measures[args.child], args.memory_limit)
         return
-    figures = {"times": {}, "accuracy": {}}
-
-    def kept(kind, key, results):
-        figures[kind][key] = results
-        if args.json:
-            args.json.write_text(json.dumps(figures, indent=1))
-        return results
 
     def tables():
         for length in args.lengths:
             results = {n: run("accuracy", n, (1, length), args) for n in args.sorters}
-            yield accuracy_table(length, kept("accuracy", length, results))
+            yield accuracy_table(length, results)
         for shape in args.shapes:
             names = [n for n in args.sorters if CASES[n].is_timed]
             results = {n: run("time", n, shape, args) for n in names}
-            yield time_table(shape, kept("times", benchmarking.shape_text(shape), results))
+            yield time_table(shape, results)
 
-    benchmarking.show(tables(), args.out)
+    benchmarking.show(tables(), args)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,14 @@ by `answer`. The process that starts them does not import TensorFlow.
 """
 
 import argparse
+import dataclasses
+import importlib.metadata
 import json
 import os
 import pathlib
+import platform
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -80,7 +84,12 @@ def compiled(function, *inputs, jit_compile):
 
 
 def best_times(calls, seconds):
-    """The best time of each of `calls`, which take turns, at least three."""
+    """The best time of each of `calls`, which take turns, at least three.
+
+    On a single core (`taskset -c 0`) it is the processor's time, which leaves out what other
+    programs take of it.
+    """
+    clock = time.process_time if len(os.sched_getaffinity(0)) == 1 else time.perf_counter
     for call in calls:
         call()
     best = [float("inf")] * len(calls)
@@ -88,9 +97,9 @@ def best_times(calls, seconds):
     turns = 0
     while turns < 3 or time.perf_counter() < end:
         for index, call in enumerate(calls):
-            start = time.perf_counter()
+            start = clock()
             call()
-            best[index] = min(best[index], time.perf_counter() - start)
+            best[index] = min(best[index], clock() - start)
         turns += 1
     return best
 
@@ -121,33 +130,107 @@ def memory_status(key):
     raise OSError(f"/proc/self/status has no {key}")
 
 
-def table(head, rows, title=None, numbers_to_the_right=0):
-    """A Markdown table, of which so many columns at the end are set to the right."""
-    rule = ["---"] * (len(head) - numbers_to_the_right) + ["---:"] * numbers_to_the_right
-    lines = [f"### {title}", ""] if title else []
-    lines += [f"| {' | '.join(head)} |", f"|{'|'.join(rule)}|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table; its text is Markdown.
+
+    Attributes:
+        head: the titles of the columns.
+        rows: the cells, as text.
+        title: what stands above it.
+        numbers_to_the_right: how many columns at the end are set to the right.
+    """
+
+    head: list
+    rows: list
+    title: str
+    numbers_to_the_right: int = 0
+
+    def __str__(self):
+        """The Markdown."""
+        right = self.numbers_to_the_right
+        rule = ["---"] * (len(self.head) - right) + ["---:"] * right
+        lines = [f"### {self.title}", "", f"| {' | '.join(self.head)} |", f"|{'|'.join(rule)}|"]
+        return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in self.rows)]) + "\n"
 
 
-def show(tables, out=None):
-    """Prints each table when it is measured; a file `out` has all there are so far."""
+def show(tables, args):
+    """Prints each table when it is measured; files have all there are so far.
+
+    Args:
+        tables: an iterable of `Table`.
+        args: of a `parser`: `out` and `json` are the files, None for none.
+    """
     shown = []
+    figures = {"command": args.command, "machine": machine(), "tables": []}
     for one in tables:
         shown.append(one)
+        figures["tables"].append(dataclasses.asdict(one))
         print(one, flush=True)
-        if out:
+        if args.out or args.json:
             from rank4class_tf import _files  # Whose import of TensorFlow children do not need.
+        if args.out:
+            _files.write_text(args.out, "\n".join(map(str, shown)))
+        if args.json:
+            _files.write_text(args.json, json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
 
-            _files.write_text(out, "\n".join(shown))
+
+# Of these a file of figures has the versions, where they are installed.
+PACKAGES = (
+    *("tensorflow", "keras", "tf_keras", "numpy", "tensorflow-ranking", "keras-rs"),
+    *("scikit-learn", "torch", "entmax", "torchsort", "diffsort"),
+)
 
 
-def parser(description):
-    """A command line that shows its defaults, with a file for the tables."""
-    result = argparse.ArgumentParser(
+def machine():
+    """What figures depend on: the processor, its cores that are free to use, versions."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load before": round(os.getloadavg()[0], 1),
+        "versions": versions,
+    }
+
+
+def _processor():
+    """The name of the processor."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Keeps the command that was given, but for the files, as `command`."""
+
+    def parse_args(self, args=None, namespace=None):
+        result = super().parse_args(args, namespace)
+        given = list(map(str, sys.argv[1:] if args is None else args))
+        for option in ("--out", "--json"):
+            if option in given:
+                place = given.index(option)
+                del given[place : place + 2]
+        result.command = shlex.join(["python", f"scripts/{self.prog}", *given])
+        return result
+
+
+def parser(script, description):
+    """The command line of a script: it shows its defaults, and has files for the tables."""
+    result = _Parser(
+        prog=pathlib.Path(script).name,
         description=description.splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    result.add_argument("--out", type=pathlib.Path, help="a file for the tables")
+    result.add_argument("--out", type=pathlib.Path, help="a Markdown file for the tables")
+    result.add_argument("--json", type=pathlib.Path, help="a JSON file for them")
     return result
 
 

@@ -278,8 +278,8 @@ def extreme_classification(draws, folder):
     return outcome(read, right, [path.name, "batch_size"])
 
 
-def read_header(draws, folder):
-    """`data.read_header`."""
+def read_extreme_header(draws, folder):
+    """`data.read_extreme_header`."""
     path = folder / "header.txt"
     content = mutated(draws, b"5 14 15\n0,12 3:0.5\n")
     path.write_bytes(content)
@@ -292,11 +292,11 @@ def read_header(draws, folder):
             right = functools.partial(equal, header)
     except ValueError:
         pass
-    return outcome(lambda: data.read_header(path), right, [path.name], content.isascii())
+    return outcome(lambda: data.read_extreme_header(path), right, [path.name], content.isascii())
 
 
-def read_split(draws, folder):
-    """`data.read_split`."""
+def read_extreme_split(draws, folder):
+    """`data.read_extreme_split`."""
     path = folder / "split.txt"
     content = mutated(draws, b"1 20\n13 4\n5 600\n7 8\n")
     path.write_bytes(content)
@@ -307,7 +307,7 @@ def read_split(draws, folder):
         right = functools.partial(equal, numbers)
     except (ValueError, IndexError):
         right = None
-    return outcome(lambda: data.read_split(path, column), right, [path.name])
+    return outcome(lambda: data.read_extreme_split(path, column), right, [path.name])
 
 
 # WordNet.
@@ -332,9 +332,6 @@ def _wordnet_files():
         above = [("@", number - 1, "v")] if number > 1 else [("+", 2, "n")]
         files["data.verb"] += _synset(number, [f"v{number}"], above, "to do a thing", "v")
     return {name: content.encode() for name, content in files.items()}
-
-
-_POINTER = re.compile(r"(\S+) (\S+) (\S+) (\S+)")
 
 
 def _synsets_of(files):
@@ -450,7 +447,7 @@ def mind(draws, folder):
 
 
 def from_pairs(draws, folder):
-    """`data.from_pairs`."""
+    """`data.UserItems.from_pairs`."""
     del folder
     batches, wrong, pairs = [], False, []
     for _ in range(draws.integer(3) + 1):
@@ -482,7 +479,7 @@ def from_pairs(draws, folder):
         )
 
     def read():
-        users = data.from_pairs(iter(batches))
+        users = data.UserItems.from_pairs(iter(batches))
         found = []
         for part in (users.train, users.validation, users.test):
             owners = users.user_ids[part.value_rowids().numpy()].tolist()
@@ -1018,8 +1015,8 @@ def metrics_graph(draws, folder):
 
 TARGETS = (
     extreme_classification,
-    read_header,
-    read_split,
+    read_extreme_header,
+    read_extreme_split,
     wordnet,
     mind,
     from_pairs,

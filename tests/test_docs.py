@@ -6,6 +6,7 @@ import re
 import pytest
 
 from docs import docstrings, public
+from scripts import benchmarks_page
 from tests import pages
 
 # What is run as it stands. The page on TF-Ranking shows parts of examples/tfr_pipeline.py, and
@@ -88,6 +89,14 @@ def test_links_lead_somewhere(page):
 @pytest.mark.once
 def test_readme_is_short():
     assert len((pages.ROOT / "README.md").read_text().splitlines()) < 150
+
+
+@pytest.mark.once
+def test_the_figures_of_benchmarks_are_those_of_their_files():
+    text = benchmarks_page.PAGE.read_text()
+    assert benchmarks_page.filled(text) == text
+    named = set(re.findall(r"<!-- figures: (\w+) -->", text))
+    assert named == {path.stem for path in benchmarks_page.FIGURES.glob("*.json")}
 
 
 @pytest.mark.once

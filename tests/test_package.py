@@ -32,8 +32,15 @@ def test_the_citation_has_the_version():
 
 PROGRAM = """
 import sys
+from tensorflow import keras
+keras.callbacks.Callback, keras.layers.Layer, keras.losses.Loss, keras.metrics.Metric, keras.Model
+keras.optimizers.SGD, keras.optimizers.Adam
+before = set(sys.modules)
 import rank4class_tf
-assert not {"rank4class_tf.data", "rank4class_tf.experiments"} & set(sys.modules)
+brought = {name.partition(".")[0] for name in set(sys.modules) - before}
+assert brought - sys.stdlib_module_names == {"rank4class_tf"}, brought
+rooms = {f"rank4class_tf.{name}" for name in ("callbacks", "data", "experiments", "plots")}
+assert not rooms & set(sys.modules)
 print(rank4class_tf.data.elwc.write, dir(rank4class_tf.tfr))
 heavy = ("tensorflow_datasets", "tensorflow_ranking", "apache_beam")
 assert not set(heavy) & set(sys.modules), set(heavy) & set(sys.modules)

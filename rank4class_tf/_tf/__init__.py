@@ -12,6 +12,7 @@ said otherwise). One that no longer pays for itself goes.
   loses c where b is large; sums of many numbers in integers and parts of float32.
 - `scan`: running maxima and sums of rows, which lose no digits to what is far above them.
 - `repeats`: tells repeated numbers apart by sorting, since `tf.unique` has no static shape.
+- `replicas`: rows of all replicas of a strategy, and where a replica's begin.
 - `nan`: keeps a NaN that sorting or searching would hide.
 - `search`: places in sorted lists; XLA's `searchsorted` compares all with all.
 - `top`: the k largest by the maxima of blocks; XLA's `top_k` on a CPU sorts every list in full.

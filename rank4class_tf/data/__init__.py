@@ -7,8 +7,8 @@ from rank4class_tf.data import elwc
 from rank4class_tf.data._digits import digits
 from rank4class_tf.data._extreme import (
     extreme_classification,
-    read_header,
-    read_split,
+    read_extreme_header,
+    read_extreme_split,
     write_extreme_classification,
 )
 from rank4class_tf.data._goemotions import goemotions
@@ -19,7 +19,7 @@ from rank4class_tf.data._mind import mind
 from rank4class_tf.data._movielens import movielens
 from rank4class_tf.data._planted import planted_points
 from rank4class_tf.data._splits import Splits
-from rank4class_tf.data._user_items import UserItems, from_pairs
+from rank4class_tf.data._user_items import UserItems
 from rank4class_tf.data._wordnet import wordnet
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "digits",
     "elwc",
     "extreme_classification",
-    "from_pairs",
     "goemotions",
     "goemotions_definitions",
     "goemotions_words",
@@ -37,8 +36,8 @@ __all__ = [
     "mind",
     "movielens",
     "planted_points",
-    "read_header",
-    "read_split",
+    "read_extreme_header",
+    "read_extreme_split",
     "wordnet",
     "write_extreme_classification",
 ]

@@ -35,7 +35,7 @@ def extreme_classification(
             in "Stochastic Negative Mining"; points without labels are left out. A model cannot
             tell the other labels from negatives then: `ExtremeClassifier` draws one itself.
         rows: None for all points, or the numbers of those to keep, from 1, as one column of the
-            repository's split files; see `read_split`.
+            repository's split files; see `read_extreme_split`.
         seed: of the labels drawn, an int; None for fresh ones.
 
     Returns:
@@ -60,7 +60,7 @@ def extreme_classification(
         (array([[0, 2]]), TensorShape([1, 4]))
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    num_points, num_features, _ = read_header(path)
+    num_points, num_features, _ = read_extreme_header(path)
     _warn_if_cut(path)
     keep = None if rows is None else frozenset(int(row) for row in rows)
 
@@ -77,7 +77,7 @@ def extreme_classification(
     return _sparse.batches(points, num_features, batch_size, count)
 
 
-def read_header(path: str | os.PathLike) -> tuple[int, ...]:
+def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
     """Reads the numbers of points, features and labels off the first line.
 
     Args:
@@ -97,7 +97,7 @@ def read_header(path: str | os.PathLike) -> tuple[int, ...]:
     return header
 
 
-def read_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
+def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
     r"""Reads one split of a split file: the numbers of its points, from 1.
 
     Args:
@@ -114,7 +114,7 @@ def read_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "trSplit.txt")
         >>> _ = path.write_text("1 2\n3 1\n")
-        >>> read_split(path, column=1).tolist()
+        >>> read_extreme_split(path, column=1).tolist()
         [2, 1]
     """
     numbers = []
@@ -177,7 +177,7 @@ def _warn_if_cut(path):
 
 def _points(path):
     """The points of a file: labels, feature ids, feature values."""
-    count, num_features, num_labels = read_header(path)
+    count, num_features, num_labels = read_extreme_header(path)
     with _text.naming(path), _open(path) as lines:
         next(lines)
         number = 1

@@ -53,4 +53,4 @@ def movielens(
     )
     batches = ratings.as_numpy_iterator()
     pairs = ([batch[field].astype(int) for field in fields] for batch in batches)
-    return _user_items.from_pairs(pairs, seed)
+    return _user_items.UserItems.from_pairs(pairs, seed)

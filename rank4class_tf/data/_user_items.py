@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Self
 
 import numpy as np
 import tensorflow as tf
@@ -39,6 +40,59 @@ class UserItems:
     def num_users(self) -> int:
         """The number of users."""
         return len(self.user_ids)
+
+    @classmethod
+    def from_pairs(cls, batches: Iterable, seed: int = 0) -> Self:
+        """Splits pairs of a user and an item at random into 80, 10 and 10 %.
+
+        Only ids are kept, as int32, so that 20 million pairs need some 1.5 GB at most.
+
+        Args:
+            batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of one length,
+                ids in [-2**31, 2**31).
+            seed: of the split, in [0, 2**32).
+
+        Returns:
+            `UserItems`. Users and items are numbered in the order of their ids; those without a
+            pair are not there.
+
+        Raises:
+            ValueError: if there is no batch, or one has other arrays.
+
+        Example:
+            >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
+            >>> users.num_users, users.num_items, users.item_ids
+            (2, 2, array([10, 30], dtype=int32))
+        """
+        rng = np.random.default_rng(_splits.check_seed(seed))
+        columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+        for batch in batches:
+            pair = [np.asarray(ids) for ids in batch]
+            _check_pair(pair)
+            for column, ids in zip(columns, pair, strict=True):
+                column.append(ids.astype(np.int32))
+        if not columns[0]:
+            raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
+        user_ids, users = _number(columns[0])
+        item_ids, items = _number(columns[1])
+
+        # One in ten of a random order each; what is left is for training.
+        count = len(users)
+        order = rng.permutation(count)
+        part = np.zeros(count, np.int8)
+        tenth = count // 10
+        part[order[:tenth]] = 1
+        part[order[tenth : 2 * tenth]] = 2
+        del order
+
+        def lists(number):
+            chosen = part == number
+            owners, owned = users[chosen], items[chosen]
+            by_user = np.lexsort((owned, owners))
+            lengths = np.bincount(owners, minlength=len(user_ids))
+            return tf.RaggedTensor.from_row_lengths(owned[by_user], lengths)
+
+        return cls(*map(lists, range(3)), item_ids, user_ids)  # type: ignore[call-arg]
 
     def batches(
         self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
@@ -87,61 +141,6 @@ class UserItems:
         options = tf.data.Options()
         options.autotune.enabled = False
         return batched.prefetch(1).with_options(options)
-
-
-def from_pairs(batches: Iterable, seed: int = 0) -> UserItems:
-    """Splits pairs of a user and an item at random into 80, 10 and 10 %.
-
-    Only ids are kept, as int32, so that 20 million pairs need some 1.5 GB at most.
-
-    Args:
-        batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of one length, ids
-            in [-2**31, 2**31).
-        seed: of the split, in [0, 2**32).
-
-    Returns:
-        `UserItems`. Users and items are numbered in the order of their ids; those that have no pair
-        are not there.
-
-    Raises:
-        ValueError: if there is no batch, or one has other arrays.
-
-    Example:
-        >>> users = from_pairs([([7, 7, 9], [30, 10, 10])])
-        >>> users.num_users, users.num_items, users.item_ids
-        (2, 2, array([10, 30], dtype=int32))
-    """
-    rng = np.random.default_rng(_splits.check_seed(seed))
-    columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
-    for batch in batches:
-        pair = [np.asarray(ids) for ids in batch]
-        _check_pair(pair)
-        for column, ids in zip(columns, pair, strict=True):
-            column.append(ids.astype(np.int32))
-    if not columns[0]:
-        raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
-    user_ids, users = _number(columns[0])
-    item_ids, items = _number(columns[1])
-
-    # One in ten of a random order each; what is left is for training.
-    count = len(users)
-    order = rng.permutation(count)
-    part = np.zeros(count, np.int8)
-    tenth = count // 10
-    part[order[:tenth]] = 1
-    part[order[tenth : 2 * tenth]] = 2
-    del order
-
-    def lists(number):
-        chosen = part == number
-        owners, owned = users[chosen], items[chosen]
-        by_user = np.lexsort((owned, owners))
-        lengths = np.bincount(owners, minlength=len(user_ids))
-        return tf.RaggedTensor.from_row_lengths(owned[by_user], lengths)
-
-    return UserItems(  # type: ignore[call-arg]
-        *(lists(number) for number in range(3)), item_ids, user_ids
-    )
 
 
 def _check_pair(pair):

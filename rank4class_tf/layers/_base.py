@@ -36,7 +36,7 @@ class Head(keras.layers.Layer):
     """
 
     # Arguments of the `ClassTable` that a number of classes becomes.
-    table_arguments: dict[str, Any] = {}
+    _table_arguments: dict[str, Any] = {}
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -44,7 +44,7 @@ class Head(keras.layers.Layer):
         if isinstance(classes, Classes):
             self.classes = classes
         else:
-            self.classes = as_classes(classes, dtype=dtype, **self.table_arguments)
+            self.classes = as_classes(classes, dtype=dtype, **self._table_arguments)
         self.interaction = get_interaction(interaction)
 
     @property
@@ -87,10 +87,10 @@ class Head(keras.layers.Layer):
             )
         if not self.classes.built:
             self.classes.build(input_shape)
-        self.build_head(int(input_shape[-1]))
+        self._build_head(int(input_shape[-1]))
         self.built = True
 
-    def build_head(self, width: int) -> None:
+    def _build_head(self, width: int) -> None:
         """Creates the weights that are not of the classes, for encodings `[batch, width]`."""
         if not self.interaction.built:
             self.interaction.build([(None, width), (self.num_classes, self.classes.width)])
@@ -121,7 +121,7 @@ class Head(keras.layers.Layer):
 class MLPHead(Head):
     """Base of the heads with an MLP."""
 
-    interaction_class: type[Interaction]
+    _interaction_class: type[Interaction]
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class MLPHead(Head):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        interaction = self.interaction_class(
+        interaction = self._interaction_class(
             units=units,
             activation=activation,
             dropout=dropout,

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import ops
+from rank4class_tf.ops.classes.interactions import inverse_norms, unit_rows
 
 # For wider rows it costs less to scale their scores, which are fewer.
 _WIDE = 256
@@ -28,7 +28,7 @@ class ClassScores:
     def scaled(self, rows: tf.Tensor) -> tf.Tensor:
         """Encodings or rows of classes as they are multiplied."""
         rows = tf.cast(rows, tf.float32)
-        return ops.unit_rows(rows) if self.normalize else rows
+        return unit_rows(rows) if self.normalize else rows
 
     def __call__(self, encodings: tf.Tensor, ids: tf.Tensor, gradient: bool = True) -> tf.Tensor:
         """Scores of classes that are shared `[m]`, or of each example's own `[batch, m]`.
@@ -51,6 +51,6 @@ class ClassScores:
         else:
             scores = tf.einsum("bmd,bd->bm", rows, encodings)
         if scale_scores:
-            scores *= ops.inverse_norms(rows)[..., 0]
+            scores *= inverse_norms(rows)[..., 0]
         biases = self.classes.biases(ids)
         return scores if biases is None else scores + tf.cast(biases, tf.float32)

@@ -33,7 +33,7 @@ class LearnedSorter(Sorter):
     them. It is frozen unless `trainable` is asked for. There is no dropout and no batch
     normalization: training and inference mode are the same.
 
-    A subclass names its weights in `weight_shapes` and is its formula, `network`.
+    A subclass names its weights in `_weight_shapes` and is its formula, `_network`.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class LearnedSorter(Sorter):
         self._trained = False
         self._weights_file: str | None = None
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of each weight."""
         raise NotImplementedError
 
-    def network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula.
 
         Args:
@@ -70,12 +70,12 @@ class LearnedSorter(Sorter):
         raise NotImplementedError
 
     @property
-    def num_features(self) -> int:
+    def _num_features(self) -> int:
         """Features of an item: its score, sines and cosines of it, and the length of the list."""
         return 2 * self.frequencies + 2
 
-    def features(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """What the network sees of each item, `[batch, d, num_features]`."""
+    def _features(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """What the network sees of each item, `[batch, d, number of features]`."""
         angles = standardized[:, :, None] * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
         log_count = tf.math.log(count(standardized, mask)) / 5  # About 1 for 100 items.
         parts = [
@@ -97,39 +97,39 @@ class LearnedSorter(Sorter):
                 stacklevel=2,
             )
         standardized = tf.cast(standardize(scores, mask), tf.float32)
-        ranks = _within_half_a_rank(self.network(standardized, mask), count(standardized, mask))
+        ranks = _within_half_a_rank(self._network(standardized, mask), count(standardized, mask))
         return tf.cast(ranks, scores.dtype)
 
     def build(self, input_shape: Any) -> None:
         """Makes the weights."""
         del input_shape
         self._of_name = {
-            name: _keras.add_table(self, name, shape, self.initializer(name))
-            for name, shape in self.weight_shapes().items()
+            name: _keras.add_table(self, name, shape, self._initializer(name))
+            for name, shape in self._weight_shapes().items()
         }
         self.built = True
 
-    def initializer(self, name: str) -> Any:
+    def _initializer(self, name: str) -> Any:
         """How a weight starts, as Keras's `add_weight` takes it."""
         return "zeros" if name.endswith("_bias") else "glorot_uniform"
 
-    def weight(self, name: str) -> tf.Tensor:
+    def _weight(self, name: str) -> tf.Tensor:
         """The value of a weight."""
         return tf.convert_to_tensor(self._of_name[name])
 
-    def dense(self, name: str, inputs: tf.Tensor) -> tf.Tensor:
+    def _dense(self, name: str, inputs: tf.Tensor) -> tf.Tensor:
         """Inputs times the weight `<name>_kernel`, plus `<name>_bias`."""
-        return inputs @ self.weight(f"{name}_kernel") + self.weight(f"{name}_bias")
+        return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
 
-    def decoder_shapes(self, width: int, num_features: int) -> dict[str, tuple[int, ...]]:
-        """The weights that `decode` takes for a context of that width."""
+    def _decoder_shapes(self, width: int, num_features: int) -> dict[str, tuple[int, ...]]:
+        """The weights that `_decode` takes for a context of that width."""
         return {
             **dense_shapes("gate", num_features, width),
             **dense_shapes("hidden", width + num_features, self.units),
             **dense_shapes("output", self.units + width + num_features, 1),
         }
 
-    def decode(self, features: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+    def _decode(self, features: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
         """A number for each item from what is known of the list and of the item.
 
         The product of both is what a series of the list's distribution, taken at an item, needs.
@@ -141,9 +141,9 @@ class LearnedSorter(Sorter):
         Returns:
             `[batch, d]`.
         """
-        both = tf.concat([self.dense("gate", features) * context, features], axis=2)
-        hidden = tf.nn.relu(self.dense("hidden", both))
-        return self.dense("output", tf.concat([hidden, both], axis=2))[:, :, 0]
+        both = tf.concat([self._dense("gate", features) * context, features], axis=2)
+        hidden = tf.nn.relu(self._dense("hidden", both))
+        return self._dense("output", tf.concat([hidden, both], axis=2))[:, :, 0]
 
     @classmethod
     def pretrained(
@@ -284,7 +284,7 @@ def _weights(file, content):
 
 
 def dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-    """The weights that `LearnedSorter.dense` takes."""
+    """The weights that `LearnedSorter._dense` takes."""
     return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
 
 

@@ -30,7 +30,7 @@ class BilinearHead(Head):
         (None, 28)
     """
 
-    table_arguments = {"use_bias": True}
+    _table_arguments = {"use_bias": True}
 
     def __init__(
         self,

@@ -40,4 +40,4 @@ class ConcatHead(MLPHead):
         (None, 28)
     """
 
-    interaction_class = ConcatInteraction
+    _interaction_class = ConcatInteraction

@@ -56,18 +56,18 @@ class ConvolutionalSorter(LearnedSorter):
         self.length = _checks.positive_int("length", length)
         self._halvings = (self.length - 1).bit_length()
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of each weight."""
-        shapes = dense_shapes("items", self.num_features, self.units)
+        shapes = dense_shapes("items", self._num_features, self.units)
         for i in range(self._halvings):
             shapes |= dense_shapes(f"convolution_{i}", 2 * self.units, self.units)
-        return {**shapes, **self.decoder_shapes(self.units, self.num_features)}
+        return {**shapes, **self._decoder_shapes(self.units, self._num_features)}
 
-    def initializer(self, name: str) -> Any:
+    def _initializer(self, name: str) -> Any:
         """The way down starts near a mean of the list."""
         if name.startswith("convolution_") and name.endswith("_kernel"):
             return keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
-        return super().initializer(name)
+        return super()._initializer(name)
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula."""
@@ -85,10 +85,10 @@ class ConvolutionalSorter(LearnedSorter):
         scores, mask = (tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask))
         return tf.gather(super().soft_ranks(scores, mask), back, axis=1, batch_dims=1)
 
-    def network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula."""
-        features = self.features(standardized, mask)
-        items = tf.nn.relu(self.dense("items", features))
+        features = self._features(standardized, mask)
+        items = tf.nn.relu(self._dense("items", features))
         if mask is not None:
             items *= tf.cast(mask, tf.float32)[:, :, None]
         num_items = count(standardized, mask)
@@ -100,5 +100,5 @@ class ConvolutionalSorter(LearnedSorter):
             size //= 2
             pairs = tf.reshape(context, [-1, size, 2 * self.units])
             first, second = tf.split(pairs, 2, axis=2)
-            context = (first + second) / 2 + tf.nn.relu(self.dense(f"convolution_{i}", pairs))
-        return 0.5 + num_items * (0.5 + self.decode(features, context))
+            context = (first + second) / 2 + tf.nn.relu(self._dense(f"convolution_{i}", pairs))
+        return 0.5 + num_items * (0.5 + self._decode(features, context))

@@ -31,7 +31,7 @@ class DotProductHead(Head):
         (None, 28)
     """
 
-    table_arguments = {"use_bias": True}
+    _table_arguments = {"use_bias": True}
 
     def __init__(self, classes: Any, **kwargs: Any) -> None:
         interaction = DotProductInteraction(dtype=kwargs.get("dtype"))

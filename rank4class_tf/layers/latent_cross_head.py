@@ -41,4 +41,4 @@ class LatentCrossHead(MLPHead):
         (None, 28)
     """
 
-    interaction_class = LatentCrossInteraction
+    _interaction_class = LatentCrossInteraction

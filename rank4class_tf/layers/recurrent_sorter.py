@@ -49,16 +49,16 @@ class RecurrentSorter(LearnedSorter):
     ) -> None:
         super().__init__(frequencies, units, trainable, **kwargs)
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of each weight."""
         shapes: dict[str, tuple[int, ...]] = {}
         for direction in ("forward", "backward"):
-            shapes[f"{direction}_kernel"] = (self.num_features, 4 * self.units)
+            shapes[f"{direction}_kernel"] = (self._num_features, 4 * self.units)
             shapes[f"{direction}_recurrent_kernel"] = (self.units, 4 * self.units)
             shapes[f"{direction}_bias"] = (4 * self.units,)
-        return {**shapes, **self.decoder_shapes(2 * self.units, self.num_features)}
+        return {**shapes, **self._decoder_shapes(2 * self.units, self._num_features)}
 
-    def initializer(self, name: str) -> Any:
+    def _initializer(self, name: str) -> Any:
         """Gates that let a state start as a running mean."""
         if name.endswith("ward_kernel"):
             return _kernel_of_running_means
@@ -66,21 +66,21 @@ class RecurrentSorter(LearnedSorter):
             return _weak()
         if name.endswith("ward_bias"):
             return _bias_of_running_means
-        return super().initializer(name)
+        return super()._initializer(name)
 
-    def network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula."""
-        features = self.features(standardized, mask)
+        features = self._features(standardized, mask)
         forward, backward = (
             LSTMWeights(
-                self.weight(f"{direction}_kernel"),
-                self.weight(f"{direction}_recurrent_kernel"),
-                self.weight(f"{direction}_bias"),
+                self._weight(f"{direction}_kernel"),
+                self._weight(f"{direction}_recurrent_kernel"),
+                self._weight(f"{direction}_bias"),
             )
             for direction in ("forward", "backward")
         )
         states = bidirectional_lstm(features, forward, backward, mask)
-        return 0.5 + count(standardized, mask) * (0.5 + self.decode(features, states))
+        return 0.5 + count(standardized, mask) * (0.5 + self._decode(features, states))
 
 
 def _weak():

@@ -109,9 +109,9 @@ class SampledScores(Head):
             return self.num_classes
         return self.num_sampled
 
-    def build_head(self, width: int) -> None:
+    def _build_head(self, width: int) -> None:
         """Creates the random state, and checks the width of the classes."""
-        super().build_head(width)
+        super()._build_head(width)
         self.random_state = _random.add_state(self, self.seed)
 
     def call(

@@ -51,28 +51,28 @@ class SetSorter(LearnedSorter):
         super().__init__(frequencies, units, trainable, **kwargs)
 
     @property
-    def num_features(self) -> int:
+    def _num_features(self) -> int:
         """Those of the base and the differences of soft ranks."""
-        return super().num_features + len(_TEMPERATURES) - 1
+        return super()._num_features + len(_TEMPERATURES) - 1
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of each weight."""
         return {
-            **dense_shapes("items", self.num_features, self.units),
+            **dense_shapes("items", self._num_features, self.units),
             **dense_shapes("set", self.units, self.units),
-            **self.decoder_shapes(self.units, self.num_features),
+            **self._decoder_shapes(self.units, self._num_features),
         }
 
-    def network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula."""
         ranks = [ops.laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
         features = tf.concat(
-            [self.features(standardized, mask), tf.stack(differences, axis=2)], axis=2
+            [self._features(standardized, mask), tf.stack(differences, axis=2)], axis=2
         )
-        items = self.dense("set", tf.nn.relu(self.dense("items", features)))
+        items = self._dense("set", tf.nn.relu(self._dense("items", features)))
         if mask is not None:
             items *= tf.cast(mask, tf.float32)[:, :, None]
         num_items = count(standardized, mask)[:, :, None]
         context = tf.reduce_sum(items, axis=1, keepdims=True) / num_items
-        return ranks[1] + self.decode(features, context)
+        return ranks[1] + self._decode(features, context)

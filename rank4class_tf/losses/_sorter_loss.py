@@ -88,7 +88,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         outputs = _matrix("y_pred", y_pred)
         outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
         labels = _matrix("y_true", y_true)
-        labels = self.checked(labels, outputs)
+        labels = self._checked(labels, outputs)
         bad = tf.reduce_any(~tf.math.is_finite(tf.cast(labels, outputs.dtype)))
         if tf.executing_eagerly() and bad:
             raise ValueError("`y_true` must hold finite numbers. Received: NaN or infinity.")
@@ -102,7 +102,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
             return losses
         return losses + weight * self.misalignment(labels, outputs)
 
-    def checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The labels in the dtype of the outputs; raises unless the shapes are the same."""
         if not labels.shape.is_compatible_with(outputs.shape):
             raise ValueError(

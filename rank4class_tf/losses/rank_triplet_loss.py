@@ -46,7 +46,7 @@ class RankTripletLoss(SorterLoss):
         super().__init__(sorter, **kwargs)
         self.margin = None if margin is None else _checks.positive_float("margin", margin)
 
-    def checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The labels as they are; raises unless there is one for each row and column."""
         square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
         if not square or not labels.shape.is_compatible_with([outputs.shape[0], 1]):

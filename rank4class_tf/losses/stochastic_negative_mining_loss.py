@@ -9,6 +9,7 @@ from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._ordered import OrderedLoss
 from rank4class_tf.losses._random import RandomRankingLoss
+from rank4class_tf.ops.losses.owl.stochastic_negative_mining import check_weights_fit
 
 
 @_keras.register
@@ -66,7 +67,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         super().__init__(kind=kind, phi=phi, rank_weights=rank_weights, seed=seed, **kwargs)
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.rescale = bool(rescale)
-        ops.check_weights_fit(self.rank_weights, self.num_sampled)
+        check_weights_fit(self.rank_weights, self.num_sampled)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

@@ -32,7 +32,6 @@ class Catalogue:
                 f"Received: numbers of rows {sorted(sizes, key=str)}."
             )
         self.size = int(sizes.pop() or 0)
-        self.has_ids = ids is not None
         self.ids = tf.range(self.size) if ids is None else tf.convert_to_tensor(ids)
         self.keys = id_keys(self.ids)
         order = np.argsort(self.keys.numpy(), kind="stable")

@@ -21,6 +21,7 @@ from rank4class_tf.layers import (
 from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import MacroAverage, RankingMetric
 from rank4class_tf.models._catalogue import Catalogue, id_keys
+from rank4class_tf.ops.classes.interactions import unit_rows
 
 
 @_keras.register
@@ -340,7 +341,7 @@ class TwoTower(keras.Model):
 
     def _scaled(self, encodings):
         encodings = tf.cast(encodings, tf.float32)
-        return ops.unit_rows(encodings) if self.normalize else encodings
+        return unit_rows(encodings) if self.normalize else encodings
 
     def _encode_queries(self, queries):
         return self._scaled(self(queries, training=False)) / self.temperature

@@ -17,7 +17,7 @@ from rank4class_tf.ops.calibration.expected_calibration_error import (
     expected_calibration_error,
 )
 from rank4class_tf.ops.calibration.temperature import best_temperature
-from rank4class_tf.ops.classes.interactions import inverse_norms, latent_cross, unit_rows
+from rank4class_tf.ops.classes.interactions import latent_cross
 from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
 from rank4class_tf.ops.losses.fenchel_young import adaptive_fenchel_young_loss, fenchel_young_loss
 from rank4class_tf.ops.losses.gumbel import gumbel_noise, mean_over_gumbel_noise
@@ -48,7 +48,6 @@ from rank4class_tf.ops.losses.owl.rank_weights import (
     snm_expected_weights,
 )
 from rank4class_tf.ops.losses.owl.stochastic_negative_mining import (
-    check_weights_fit,
     stochastic_negative_mining_loss,
 )
 from rank4class_tf.ops.losses.pairwise import pairwise_hinge_loss, pairwise_logistic_loss
@@ -90,7 +89,6 @@ from rank4class_tf.ops.ranking.exact import (
     expected_ranks,
     mean_over_ties,
     ranks_of_positives,
-    reciprocals,
 )
 from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
 from rank4class_tf.ops.ranking.sigmoid_sort import all_sigmoid_ranks
@@ -108,14 +106,15 @@ __all__ = [
     "NDCGLambdaWeights",
     "PowerLawWeights",
     "Ramp",
-    "Scaled",
     "RankWeights",
     "Ranks",
     "Regularizer",
+    "Scaled",
     "StaircaseWeights",
     "TopKWeights",
     "UniformWeights",
     "adaptive_fenchel_young_loss",
+    "all_sigmoid_ranks",
     "approx_mrr_loss",
     "approx_ndcg_loss",
     "as_lists",
@@ -123,7 +122,6 @@ __all__ = [
     "best_positive",
     "best_temperature",
     "calibration_bins",
-    "check_weights_fit",
     "conformal_threshold",
     "count_above_and_tied",
     "count_above_and_tied_by_blocks",
@@ -146,7 +144,8 @@ __all__ = [
     "hinge",
     "hit_rate",
     "hits",
-    "inverse_norms",
+    "isotonic_regression",
+    "laplace_ranks",
     "latent_cross",
     "list_mle_loss",
     "logarithmic_discount",
@@ -160,6 +159,7 @@ __all__ = [
     "pairwise_hinge_loss",
     "pairwise_logistic_loss",
     "precision",
+    "projected_ranks",
     "rank_histogram",
     "rank_of_best",
     "rankmax",
@@ -167,7 +167,6 @@ __all__ = [
     "ranks_of_positives",
     "recall",
     "reciprocal_rank",
-    "reciprocals",
     "sample_distinct",
     "sample_items",
     "score_by_recomputed_blocks",
@@ -180,17 +179,12 @@ __all__ = [
     "soft_recall",
     "soft_reciprocal_rank",
     "softmax_loss",
+    "spearman_correlation",
     "squared_hinge",
     "stochastic_negative_mining_loss",
     "top_k_by_blocks",
     "uniform",
     "unique_softmax_loss",
-    "unit_rows",
     "warp_loss",
-    "all_sigmoid_ranks",
-    "isotonic_regression",
-    "laplace_ranks",
-    "projected_ranks",
-    "spearman_correlation",
     "weighted_average_precision",
 ]

@@ -28,7 +28,7 @@ def dense(batches):
 
 
 def test_what_is_written_is_read(path):
-    assert data.read_header(path) == (4, 5, 6)
+    assert data.read_extreme_header(path) == (4, 5, 6)
     batches = data.extreme_classification(path, batch_size=3)
     for _ in range(2):  # each epoch anew
         (first, first_ids), (second, second_ids) = dense(batches)
@@ -54,11 +54,11 @@ def test_one_label_is_drawn_uniformly(path):
 
 def test_splits_keep_their_points(path, tmp_path):
     (tmp_path / "trSplit.txt").write_text("1 4\n3 3\n")
-    rows = data.read_split(tmp_path / "trSplit.txt", column=1)
+    rows = data.read_extreme_split(tmp_path / "trSplit.txt", column=1)
     ((_, class_ids),) = dense(data.extreme_classification(path, rows=rows))
     np.testing.assert_array_equal(class_ids, [[4, -1, -1], [1, 3, 4]])
     with pytest.raises(ValueError, match=r"trSplit.txt, line 1: must have a number in column 2"):
-        data.read_split(tmp_path / "trSplit.txt", column=2)
+        data.read_extreme_split(tmp_path / "trSplit.txt", column=2)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_a_last_line_without_an_end_warns(tmp_path):
         list(data.extreme_classification(path))
     path.write_text("12\n3")
     with pytest.warns(UserWarning, match="cut.txt: the last line has no end"):
-        assert data.read_split(path).tolist() == [12, 3]
+        assert data.read_extreme_split(path).tolist() == [12, 3]
     path.write_text("")
-    assert data.read_split(path).size == 0
+    assert data.read_extreme_split(path).size == 0
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "1_0", "9223372036854775808"])
@@ -129,4 +129,4 @@ def test_points_of_a_split_are_numbered_from_1(number, tmp_path):
     path = tmp_path / "trSplit.txt"
     path.write_text(f"3\n{number}\n")
     with pytest.raises(ValueError, match="trSplit.txt, line 2: "):
-        data.read_split(path)
+        data.read_extreme_split(path)

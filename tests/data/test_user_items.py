@@ -28,7 +28,7 @@ def as_pairs(users, part):
 
 
 def test_every_pair_is_in_one_part(pairs):
-    users = data.from_pairs(np.split(pairs, 4, axis=1))
+    users = data.UserItems.from_pairs(np.split(pairs, 4, axis=1))
     parts = [as_pairs(users, part) for part in ("train", "validation", "test")]
     assert [len(part) for part in parts] == [2400, 300, 300]
     assert set.union(*parts) == set(zip(*pairs.tolist(), strict=True))
@@ -36,13 +36,13 @@ def test_every_pair_is_in_one_part(pairs):
 
 
 def test_the_split_follows_from_the_seed(pairs):
-    first, again, other = (data.from_pairs([pairs], seed) for seed in (1, 1, 2))
+    first, again, other = (data.UserItems.from_pairs([pairs], seed) for seed in (1, 1, 2))
     assert as_pairs(first, "test") == as_pairs(again, "test") != as_pairs(other, "test")
 
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_batches(pairs, ragged):
-    users = data.from_pairs([pairs])
+    users = data.UserItems.from_pairs([pairs])
     lists = {part: getattr(users, part).to_list() for part in ("train", "validation", "test")}
     for part, earlier in (
         ("train", []),
@@ -70,20 +70,20 @@ def test_batches(pairs, ragged):
 
 
 def test_training_order_is_new_each_epoch(pairs):
-    batches = data.from_pairs([pairs]).batches("train", batch_size=50, seed=0)
+    batches = data.UserItems.from_pairs([pairs]).batches("train", batch_size=50, seed=0)
     (first,), (second,) = ([ids.numpy() for _, ids in batches] for _ in range(2))
     assert (first != second).any()
     np.testing.assert_array_equal(*(sorted(map(tuple, epoch)) for epoch in (first, second)))
 
 
 def test_arguments_are_checked(pairs):
-    users = data.from_pairs([pairs])
+    users = data.UserItems.from_pairs([pairs])
     with pytest.raises(ValueError, match="`part` must be one of"):
         users.batches("dev")
     with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
         users.batches("test", batch_size=0)
     with pytest.raises(ValueError, match="`batches` must hold at least one"):
-        data.from_pairs([])
+        data.UserItems.from_pairs([])
     with pytest.raises(ValueError, match="`version` must be one of"):
         data.movielens("2m")
 
@@ -121,7 +121,7 @@ def batches():
         # Some users and films have many pairs, most have few, as in MovieLens 20M.
         yield [(n * rng.random(100_000) ** 2).astype(int) for n in (138_493, 26_744)]
 
-users = data.from_pairs(batches())
+users = data.UserItems.from_pairs(batches())
 counts = [getattr(users, part).flat_values.shape[0] for part in ("train", "validation", "test")]
 assert counts == [16_000_000, 2_000_000, 2_000_000], counts
 next(iter(users.batches("train", seed=0)))
@@ -154,4 +154,4 @@ def test_twenty_million_pairs_need_less_than_4_gb():
 def test_pairs_are_checked(batch, message):
     """Ids were cut to 32 bits, and floating ones rounded, without a word."""
     with pytest.raises(ValueError, match=message):
-        data.from_pairs([([1], [2]), batch])
+        data.UserItems.from_pairs([([1], [2]), batch])

@@ -244,5 +244,5 @@ def test_units_are_checked():
         LatentCrossHead(5, units=64)
     with pytest.raises(ValueError, match="`units` must be a positive integer. Received: units=0"):
         LatentCrossHead(5, units=(8, 0))
-    with pytest.raises(ValueError, match="`dropout` must be below 1"):
+    with pytest.raises(ValueError, match=r"`dropout` must be a number in \[0, 1\)"):
         LatentCrossHead(5, dropout=1)

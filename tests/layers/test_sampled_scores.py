@@ -8,8 +8,8 @@ import scipy.stats
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import ops
 from rank4class_tf.layers import SampledScores, sampled_scores
+from rank4class_tf.ops.classes.interactions import unit_rows
 
 NUM_CLASSES = 30
 ENCODING = tf.ones([1, 1])
@@ -255,7 +255,7 @@ def test_unit_rows_and_their_gradient(length, rng):
     rows = tf.constant(rows)
     upstream = tf.constant(rng.normal(size=(4, 6)))
     results = []
-    for function in (ops.unit_rows, lambda rows: tf.math.l2_normalize(rows, axis=-1)):
+    for function in (unit_rows, lambda rows: tf.math.l2_normalize(rows, axis=-1)):
         with tf.GradientTape() as tape:
             tape.watch(rows)
             unit = function(rows)
@@ -270,7 +270,7 @@ def test_rows_near_zero_have_no_gradient(rng):
     rows = tf.constant(rows, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(rows)
-        unit = ops.unit_rows(rows)
+        unit = unit_rows(rows)
     gradient = tape.gradient(unit, rows, output_gradients=tf.random.normal([5, 6])).numpy()
     assert np.isfinite(unit[:4]).all() and (np.linalg.norm(unit[1:4], axis=1) < 0.1).all()
     assert gradient[0].any() and not gradient[1:4].any()

@@ -15,7 +15,7 @@ def test_table_shows_ratios():
     own = {"graph": 0.003, "graph_dense": 0.002, "xla": "out of memory", "graph_memory": 7.4}
     peer = {"graph": 0.03, "graph_dense": 0.002, "graph_own": 0.003}
     results = {"concat": own, "plain_concat": peer, "plain_cosine": {"error": "over 9 s"}}
-    assert benchmark_heads.table((2, 8, 4), results).splitlines()[4:] == [
+    assert str(benchmark_heads.table((2, 8, 4), results)).splitlines()[4:] == [
         "| concat | 3.0 | out of memory | 1.50 |  | 7 |  |  |  |",
         "| plain_concat | 30.0 |  | 15.00 |  |  |  | 10.00 |  |",
         "| plain_cosine | over 9 s | over 9 s |  |  |  |  |  |  |",

@@ -33,9 +33,9 @@ def test_prints_times_and_memory(tmp_path, monkeypatch):
 def test_ratios_are_those_of_the_figures():
     times = {script.OURS: 0.002, script.PRODUCT: 0.004}
     memory = {script.OURS: 3.0, script.PRODUCT: 60.0}
-    head, _, row = script.table([("top-k", times, memory)]).splitlines()
+    *_, head, _, row = str(script.table([("top-k", times, memory)], "search")).splitlines()
     figures = dict(zip(cells(head), cells(row), strict=True))
     assert figures["time ÷ product alone"] == "0.500"
     assert figures["memory ÷ product alone"] == "0.050"
-    row = script.table([("step", {"error": "out of memory"}, {})]).splitlines()[-1]
+    row = str(script.table([("step", {"error": "out of memory"}, {})], "steps")).splitlines()[-1]
     assert cells(row)[:2] == ["step", "out of memory"]

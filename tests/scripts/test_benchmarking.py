@@ -1,6 +1,7 @@
 """What the benchmarks share; `best_times` and memory run with them."""
 
 import argparse
+import json
 
 import pytest
 
@@ -40,16 +41,24 @@ def test_options_leave_out_what_is_not_given():
 
 
 def test_show_writes_what_there_is_so_far(tmp_path, capsys):
-    out = tmp_path / "tables.md"
+    out, figures = tmp_path / "tables.md", tmp_path / "tables.json"
+    parser = benchmarking.parser("/somewhere/benchmark_it.py", "It measures.")
+    parser.add_argument("--shape")
+    files = ["--out", str(out), "--json", str(figures)]
+    args = parser.parse_args(["--shape", "2 x 8", *files])
 
     def tables():
-        yield benchmarking.table(["loss", "ms"], [["a", "1"]], "first", numbers_to_the_right=1)
+        yield benchmarking.Table(["loss", "ms"], [["a", "1"]], "first", numbers_to_the_right=1)
         assert out.read_text() == "### first\n\n| loss | ms |\n|---|---:|\n| a | 1 |\n"
-        yield "second\n"
+        yield benchmarking.Table(["loss"], [["b"]], "second")
 
-    benchmarking.show(tables(), out)
-    assert out.read_text().endswith("| a | 1 |\n\nsecond\n")
+    benchmarking.show(tables(), args)
+    assert out.read_text().endswith("| a | 1 |\n\n### second\n\n| loss |\n|---|\n| b |\n")
     assert capsys.readouterr().out == out.read_text() + "\n"
+    written = json.loads(figures.read_text())
+    assert written["command"] == "python scripts/benchmark_it.py --shape '2 x 8'"
+    assert [table["rows"] for table in written["tables"]] == [[["a", "1"]], [["b"]]]
+    assert written["machine"]["cores"] >= 1 and "tensorflow" in written["machine"]["versions"]
 
 
 def test_shapes():

@@ -19,7 +19,7 @@ def users(version, data_dir, seed):
     assert (version, data_dir) == ("latest-small", None)
     rng = np.random.default_rng(0)
     items = [20 * (user % 2) + rng.permutation(20)[:10] for user in range(30)]
-    return data.from_pairs([(np.repeat(range(30), 10), np.concatenate(items))], seed=seed)
+    return data.UserItems.from_pairs([(np.repeat(range(30), 10), np.concatenate(items))], seed=seed)
 
 
 @pytest.mark.slow

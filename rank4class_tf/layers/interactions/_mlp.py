@@ -51,9 +51,7 @@ class MLPInteraction(Interaction):
             raise ValueError(f"`units` must hold at least one width. Received: units={units!r}.")
         self.units = tuple(_checks.positive_int("units", width) for width in units)
         self.activation = keras.activations.get(activation)
-        self.dropout = _checks.fraction("dropout", dropout)
-        if self.dropout == 1:
-            raise ValueError(f"`dropout` must be below 1. Received: dropout={dropout!r}.")
+        self.dropout = _checks.fraction_below("dropout", dropout, 1)
         self.layer_norm = bool(layer_norm)
         self.add_dot_product = bool(add_dot_product)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -64,10 +62,10 @@ class MLPInteraction(Interaction):
         """Creates the MLP."""
         if self.add_dot_product:
             check_same_width(width, class_width)
-        self.first = self.build_first(width, class_width)
+        self.first = self._build_first(width, class_width)
         self.first_bias = self._add("first_bias", (self.units[0],), "zeros")
         sizes = zip(self.units, [*self.units[1:], 1], strict=True)
-        self.kernels = [self.add_kernel(f"kernel_{i}", size) for i, size in enumerate(sizes, 1)]
+        self.kernels = [self._add_kernel(f"kernel_{i}", size) for i, size in enumerate(sizes, 1)]
         self.biases = [
             self._add(f"bias_{i}", (size,), "zeros")
             for i, size in enumerate([*self.units[1:], 1], 1)
@@ -82,17 +80,17 @@ class MLPInteraction(Interaction):
         if self.dropout:
             self.random_state = _random.add_state(self, self.seed)
 
-    def build_first(self, width: int, class_width: int) -> list[Any]:
+    def _build_first(self, width: int, class_width: int) -> list[Any]:
         """Creates the kernels of the first layer and returns them in a list."""
         raise NotImplementedError
 
-    def first_layer(
+    def _first_layer(
         self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
     ) -> tf.Tensor:
         """The first layer without bias and activation: `[batch, n, units[0]]`."""
         raise NotImplementedError
 
-    def add_kernel(self, name: str, shape: tuple[int, ...]) -> Any:
+    def _add_kernel(self, name: str, shape: tuple[int, ...]) -> Any:
         """Adds a kernel of this shape."""
         # The same initializer gives the same numbers again.
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
@@ -121,7 +119,7 @@ class MLPInteraction(Interaction):
         def score(candidates, block, tensors):
             encodings, weights = tensors
             first, (first_bias,), kernels, biases, scales, offsets = weights
-            hidden = self.first_layer(encodings, candidates, first) + first_bias
+            hidden = self._first_layer(encodings, candidates, first) + first_bias
             for i, (kernel, bias) in enumerate(zip(kernels, biases, strict=True)):
                 if self.layer_norm:
                     hidden = _normalised(hidden) * scales[i] + offsets[i]

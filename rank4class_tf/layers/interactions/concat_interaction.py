@@ -36,12 +36,12 @@ class ConcatInteraction(MLPInteraction):
         TensorShape([2, 5])
     """
 
-    def build_first(self, width: int, class_width: int) -> list[Any]:
+    def _build_first(self, width: int, class_width: int) -> list[Any]:
         """Creates the kernels of the first layer, for encodings and for candidates."""
         names = {"first_of_encodings": width, "first_of_candidates": class_width}
-        return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
+        return [self._add_kernel(name, (size, self.units[0])) for name, size in names.items()]
 
-    def first_layer(
+    def _first_layer(
         self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
     ) -> tf.Tensor:
         """The first layer without bias and activation: `[batch, n, units[0]]`."""

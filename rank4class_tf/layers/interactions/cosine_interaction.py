@@ -4,8 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _keras
 from rank4class_tf.layers.interactions._base import Interaction, check_same_width, dot_products
+from rank4class_tf.ops.classes.interactions import unit_rows
 
 
 @_keras.register
@@ -42,5 +43,5 @@ class CosineInteraction(Interaction):
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
             encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
-        scores = dot_products(ops.unit_rows(encodings), ops.unit_rows(candidates))
+        scores = dot_products(unit_rows(encodings), unit_rows(candidates))
         return tf.cast(self.scale * scores, dtype)

@@ -36,12 +36,12 @@ class LatentCrossInteraction(MLPInteraction):
         TensorShape([2, 5])
     """
 
-    def build_first(self, width: int, class_width: int) -> list[Any]:
+    def _build_first(self, width: int, class_width: int) -> list[Any]:
         """Creates the kernel of the first layer."""
         check_same_width(width, class_width)
-        return [self.add_kernel("first", (width, self.units[0]))]
+        return [self._add_kernel("first", (width, self.units[0]))]
 
-    def first_layer(
+    def _first_layer(
         self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
     ) -> tf.Tensor:
         """The first layer without bias and activation: `[batch, n, units[0]]`."""

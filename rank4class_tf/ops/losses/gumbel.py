@@ -85,8 +85,4 @@ def gumbel_noise(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float
         >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
         0.6
     """
-    return -_negative_gumbel_noise(shape, seed, dtype)
-
-
-def _negative_gumbel_noise(shape, seed, dtype):
-    return tf.math.log(-tf.math.log(random.uniform(shape, seed, dtype)))
+    return -tf.math.log(-tf.math.log(random.uniform(shape, seed, dtype)))

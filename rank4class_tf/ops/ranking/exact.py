@@ -259,7 +259,7 @@ def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor
     with $a$ items above and $m$ tied, the item itself counted. 0 where $m = 0$.
 
     Args:
-        table: `[R]` float64, `f(1), ..., f(R)`, such as from `table_by_rank`; f is 0 beyond.
+        table: `[R]` float64, `f(1), ..., f(R)`; f is 0 beyond.
         above: number of items above, float32 or float64.
         tied: number of items tied, of the shape and dtype of `above`.
 
@@ -267,7 +267,8 @@ def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor
         Of the shape and dtype of `above`.
 
     Example:
-        >>> mean_over_ties(reciprocals(2), tf.constant([0.0, 1.0]), tf.constant([2.0, 2.0])).numpy()
+        >>> above, tied = tf.constant([0.0, 1.0]), tf.constant([2.0, 2.0])
+        >>> mean_over_ties(np.array([1.0, 0.5]), above, tied).numpy()
         array([0.75, 0.25], dtype=float32)
     """
     above, tied = tf.convert_to_tensor(above), tf.convert_to_tensor(tied)

@@ -1,0 +1,52 @@
+"""Puts the figures of the benchmarks on their page, docs/benchmarks.md.
+
+    python scripts/benchmark_losses.py --json docs/results/benchmarks/losses.json
+    python scripts/benchmarks_page.py
+
+What stands between `<!-- figures: losses -->` and `<!-- end -->` on the page is written from
+`losses.json`, the file that `--json` of a benchmark writes; the rest of the page stays.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from scripts.benchmarking import Table
+
+DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+PAGE = DOCS / "benchmarks.md"
+FIGURES = DOCS / "results" / "benchmarks"
+_PLACE = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def section(figures):
+    """The Markdown of a file of figures: the command, the machine, the tables."""
+    machine = figures["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    lines = [
+        f"`{figures['command']}`",
+        "",
+        f"{machine['cores']} × {machine['processor']}, load {machine['load before']} before it "
+        f"began; {versions}.",
+    ]
+    for fields in figures["tables"]:
+        table = Table(**fields)
+        lines += ["", f"**{table.title}**", "", *str(table).splitlines()[2:]]
+    return "\n".join(["", *lines, "", ""])
+
+
+def filled(text):
+    """A page with the figures in their places."""
+
+    def fill(match):
+        begin, name, end = match.groups()
+        return begin + section(json.loads((FIGURES / f"{name}.json").read_text())) + end
+
+    return _PLACE.sub(fill, text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))
