@@ -1063,30 +1063,30 @@ def in_processes(target, seed, cases, path):
         results = json.loads(path.read_text())
     memory = mmap.mmap(-1, 8)
     while results["done"] < cases:
-        start, stop = results["done"], min(cases, results["done"] + 1000)
+        memory[:] = struct.pack("<q", results["done"])
         sys.stdout.flush()
         if not (pid := os.fork()):
             code = 1
             try:
-                _run_part(target, seed, start, stop, results, memory, path)
+                _run_all(target, seed, cases, results, memory, path)
                 code = 0
             finally:
                 os._exit(code)
         _, status = os.waitpid(pid, 0)
-        if not status:
+        if path.exists():
             results = json.loads(path.read_text())
-            continue
-        # The cases of this part before the one that ended the process are not in the outcomes.
-        case = max(struct.unpack("<q", memory[:])[0], start)
-        results["defects"][str(case)] = f"DEFECT the process ended: {status}"
-        results["outcomes"]["defect"] = results["outcomes"].get("defect", 0) + 1
-        results["done"] = case + 1
-        _files.write_text(path, json.dumps(results, indent=1))
+        if status:
+            # The cases since the last that were written are not in the outcomes.
+            (case,) = struct.unpack("<q", memory[:])
+            results["defects"][str(case)] = f"DEFECT the process ended: {status}"
+            results["outcomes"]["defect"] = results["outcomes"].get("defect", 0) + 1
+            results["done"] = case + 1
+            _files.write_text(path, json.dumps(results, indent=1))
     return results
 
 
-def _run_part(target, seed, start, stop, results, memory, path):
-    """Runs some cases, and adds what came of them to the results and their file."""
+def _run_all(target, seed, cases, results, memory, path):
+    """Runs all cases that are left, and writes what came of them after every thousandth."""
     counts = collections.Counter(results["outcomes"])
 
     def report(case, found):
@@ -1095,11 +1095,11 @@ def _run_part(target, seed, start, stop, results, memory, path):
             found = "defect"
         counts.update([found] if isinstance(found, str) else found)
         memory[:] = struct.pack("<q", case + 1)
+        if (case + 1) % 1000 == 0 or case + 1 == cases:
+            results.update(done=case + 1, outcomes=dict(counts))
+            _files.write_text(path, json.dumps(results, indent=1))
 
-    run(target, seed, start, stop, report)
-    _files.write_text(
-        path, json.dumps(results | {"done": stop, "outcomes": dict(counts)}, indent=1)
-    )
+    run(target, seed, results["done"], cases, report)
 
 
 def table(results):
