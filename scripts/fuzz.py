@@ -809,9 +809,10 @@ def judged(labels, scores, label_format):
         None where the labels as a whole break them; else for each list None where it breaks them,
         or relevance by item and the items that are masked.
     """
-    if scores.ndim != 2:
+    if scores.ndim != 2 or not scores.shape[1]:
         return None
     batch, n = scores.shape
+    inferred = label_format is None and not isinstance(labels, tf.RaggedTensor)
     if isinstance(labels, tf.RaggedTensor):
         if label_format == "relevance" or labels.dtype == tf.bool:
             return None
@@ -828,7 +829,12 @@ def judged(labels, scores, label_format):
         rows = labels.reshape(batch, -1).tolist() if batch else []
     if label_format == "ids" and dtype == np.bool_:
         return None
-    return [(_of_ids if label_format == "ids" else _of_relevance)(row, n) for row in rows]
+    judgements = [(_of_ids if label_format == "ids" else _of_relevance)(row, n) for row in rows]
+    if inferred and label_format == "ids" and len(rows[0]) > 2:
+        # They may be meant as labels of all items, of which there are another number.
+        for i, row in enumerate(rows):
+            judgements[i] = None if set(row) <= {0, 1} else judgements[i]
+    return judgements
 
 
 def _format(labels, n):
@@ -972,8 +978,6 @@ def _check_in_graph(draws, measure, formula):
     if drawn is None:
         return "not made"
     labels, scores, label_format = drawn
-    if np.ndim(scores) == 2 and not scores.shape[1]:
-        return "not made"  # TensorFlow gathers nothing from lists of no items.
     if label_format is None:  # Shapes are not known.
         label_format = draws.of(["ids", "relevance"])
     judgement = judged(labels, scores, label_format)
