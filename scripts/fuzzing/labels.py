@@ -149,7 +149,9 @@ def _of_ids(row, n):
 def _of_relevance(row, n):
     del n
     row = [float(np.float32(x)) for x in row]
-    if not all(map(math.isfinite, row)):
+    with np.errstate(all="ignore"):
+        total = np.sum(np.array(row, np.float32))
+    if not np.isfinite(total):
         return None
     masked = {i for i, x in enumerate(row) if x < 0}
     return {i: x for i, x in enumerate(row) if x > 0}, masked
