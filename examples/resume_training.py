@@ -43,9 +43,10 @@ def restore(state: tf.train.Checkpoint, manager: tf.train.CheckpointManager) -> 
         try:
             state.restore(path).assert_existing_objects_matched()
             return
-        except tf.errors.OpError as found:
+        # TensorFlow raises an IndexError on an index that is cut, and OpErrors of many kinds.
+        except Exception as found:
             error = found
-            print(f"{path} cannot be read: {error.message}")
+            print(f"{path} cannot be read: {error!r}")
     if error:
         raise error
 

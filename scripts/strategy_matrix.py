@@ -111,17 +111,24 @@ class Cell:
         parts = [self.kind, self.labels, self.mode, self.precision, self.data]
         return "-".join(parts + ["weighted"] * self.weighted + ["few"] * self.few)
 
+    @classmethod
+    def of_name(cls, name):
+        """The cell of this name."""
+        kind, labels, mode, precision, data, *rest = name.split("-")
+        return cls(kind, labels, mode, precision, data, "weighted" in rest, "few" in rest)
+
     @property
     def is_plain(self):
         """Whether it is in a graph and in float32."""
         return (self.mode, self.precision) == ("graph", "float32")
 
     def reference(self, strategy):
-        """The cell on one device that this one should equal under a strategy."""
+        """The cell on one device that this one should equal under a strategy.
+
+        Of as many objects: the weights that each begins with depend on those before it.
+        """
         weighted = strategy in ("mirrored", "multi_worker") and self.data != "even"
-        first = self.labels == LABELS[self.kind][0] and self.data == "uneven"
-        few = self.few and not first  # All are there.
-        return Cell(self.kind, self.labels, data=self.data, weighted=weighted, few=few)
+        return Cell(self.kind, self.labels, data=self.data, weighted=weighted, few=self.few)
 
 
 def row(kind, every=False):
@@ -247,16 +254,25 @@ def compiled(cell, names):
         "steps_per_execution": 2 if cell.mode == "two_steps" else 1,
     }
     makers = objects(cell.kind)
+
+    def scaled(optimizer):
+        """In float16 without Keras's first scale of 2**15, with which early steps overflow."""
+        if cell.precision != "mixed_float16":
+            return optimizer
+        of_keras_3 = getattr(keras.optimizers, "LossScaleOptimizer", None)
+        make = of_keras_3 or keras.mixed_precision.LossScaleOptimizer
+        return make(optimizer, initial_scale=128)
+
     if cell.kind == "models":
         (name,) = names
         encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(4)])
         if name == CONTROL:
-            encoder.compile("sgd", Control(), **arguments)
+            encoder.compile(scaled(keras.optimizers.SGD()), Control(), **arguments)
             return encoder
         model = models.ExtremeClassifier(encoder, 40, 4, num_sampled=12, seed=3)
         options = {"epsilon": 1e-2} if name.endswith("Adam") else {}
         model.compile(
-            makers[name](0.1, **options),
+            scaled(makers[name](0.1, **options)),
             losses.SoftmaxLoss(),
             metrics=[metrics.PrecisionAtK([1, 3]), metrics.NDCG(5)],
             **arguments,
@@ -282,7 +298,7 @@ def compiled(cell, names):
         outputs, of_outputs = keras.layers.Dense(CLASSES)(inputs), Control()
         of_metrics = [makers[name](name=name) for name in names if name != CONTROL]
     model = keras.Model(inputs, outputs)
-    model.compile(keras.optimizers.SGD(0.1), of_outputs, metrics=of_metrics, **arguments)
+    model.compile(scaled(keras.optimizers.SGD(0.1)), of_outputs, metrics=of_metrics, **arguments)
     return model
 
 
@@ -425,10 +441,8 @@ def child(strategy_name, folder, names):
         )
         server.join()
     strategy = make_strategy(strategy_name)
-    both = [*cells(strategy_name), *cells(strategy_name, every=True)]
-    known = {cell.name: cell for cell in both}
     for name in names:
-        results = run_cell(known[name], strategy)
+        results = run_cell(Cell.of_name(name), strategy)
         if task.get("index", 0) == 0:
             _files.write_text(folder / f"{name}.json", json.dumps(results))
 
@@ -484,13 +498,12 @@ def start(keras, strategy, folder, names):
     return processes
 
 
-def run(keras, strategy, folder, time_limit, every):
-    """Runs the cells of a strategy that have no results yet."""
+def run(keras, strategy, folder, time_limit, listed):
+    """Runs those of the cells that have no results yet."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def missing():
-        names = [cell.name for cell in cells(strategy, every)]
-        return [name for name in names if not (folder / f"{name}.json").exists()]
+        return [cell.name for cell in listed if not (folder / f"{cell.name}.json").exists()]
 
     while names := missing():
         processes = start(keras, strategy, folder, names)
@@ -516,12 +529,6 @@ def load(folder, keras, strategy, cell):
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def with_all(folder, keras, strategy, cell):
-    """Results of a cell, of all objects if they are there."""
-    every = load(folder, keras, strategy, dataclasses.replace(cell, few=False))
-    return every or load(folder, keras, strategy, cell) or {}
-
-
 def distance(ours, theirs):
     """How far results are from others: of weights, of what training changed; of values."""
     if "error" in ours:
@@ -545,8 +552,8 @@ def compare(folder, keras, strategy, cell):
         return "", []
     if "error" in results.get(CONTROL, {}):
         return "Keras", [results[CONTROL]["error"]]
-    reference = with_all(folder, keras, "one", cell.reference(strategy))
-    by_mirrored = with_all(folder, keras, "mirrored", cell.reference("one"))
+    reference = load(folder, keras, "one", cell.reference(strategy)) or {}
+    by_mirrored = load(folder, keras, "mirrored", cell.reference("one")) or {}
     apart = draw_apart(cell)
     replicas = strategy in ("mirrored", "multi_worker")
     limit = TOLERANCES[cell.precision]
@@ -617,7 +624,8 @@ def main():
         child(args.child, args.folder, args.cells)
         return
     for keras, strategy in itertools.product(args.keras, args.strategies):
-        run(keras, strategy, args.folder / f"keras{keras}" / strategy, args.time_limit, args.all)
+        listed = cells(strategy, args.all)
+        run(keras, strategy, args.folder / f"keras{keras}" / strategy, args.time_limit, listed)
     text = table(args.folder, args.all)
     if args.out:
         args.out.write_text(text)

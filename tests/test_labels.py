@@ -130,3 +130,18 @@ def test_relevance_is_finite_also_in_sum(wrong, in_graph):
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="also in sum") as raised:
         compute(rows, np.zeros([2, 2], np.float32))
     assert f"{culprit:.3g}"[:3] in str(raised.value).rpartition("Received")[2]
+
+
+@pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
+@pytest.mark.parametrize("label_format", ["ids", "relevance"])
+def test_lists_of_no_items_raise(make, label_format):
+    labels, scores = np.full([2, 0 if label_format == "relevance" else 1], -1.0), np.zeros([2, 0])
+    rule = "`y_pred` must score at least one item"
+    compute = make(label_format=label_format)
+    with pytest.raises(ValueError, match=f"{rule}. Received: shape"):
+        compute(labels, scores)
+    compute = make(label_format=label_format)
+    spec = tf.TensorSpec([None, None])
+    graph = tf.function(lambda *args: compute(*args), input_signature=[spec, spec])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
+        graph(tf.cast(labels, tf.float32), tf.cast(scores, tf.float32))

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,6 +76,10 @@ class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return self._highest * tf.clip_by_value(tf.minimum(rise, fall), 0.0, 1.0)
 
 
+# The history and the best weights after an epoch, with a checksum of each.
+_PROGRESS = "progress.npz"
+
+
 class _Progress(keras.callbacks.Callback):
     """Keeps the best epoch's weights, ends the run, and lets it go on after an interruption.
 
@@ -122,23 +127,47 @@ class _Progress(keras.callbacks.Callback):
         return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
 
     def _save(self):
-        """Writes this epoch's state, then the file that points at it, then removes the last one."""
+        """Writes this epoch's state, the file that makes it whole at last; the one before stays."""
         folder = self._folder / str(self.epochs)
         folder.mkdir(parents=True, exist_ok=True)
         self._checkpoint(self.model).write(str(folder / "state"))
-        np.savez(folder / "best.npz", *self._best_weights)
-        state = {"history": self.history, "best_epoch": self.best_epoch}
-        _files.write_text(self._folder / "progress.json", json.dumps(state))
-        shutil.rmtree(self._folder / str(self.epochs - 1), ignore_errors=True)
+        with _files.replacing(folder / _PROGRESS) as path:
+            np.savez(path, *self._best_weights, history=json.dumps(self.history))
+        shutil.rmtree(self._folder / str(self.epochs - 2), ignore_errors=True)
 
     def read(self) -> None:
-        """Reads how far an earlier run came."""
-        if self._folder is None or not (self._folder / "progress.json").exists():
+        """Reads how far an earlier run came, by the newest of its states that can be read.
+
+        Raises:
+            ValueError: if there are states, and none can be read.
+        """
+        if self._folder is None:
             return
-        state = json.loads((self._folder / "progress.json").read_text())
-        self.history, self.best_epoch = state["history"], state["best_epoch"]
-        with np.load(self._folder / str(self.epochs) / "best.npz") as weights:
-            self._best_weights = list(weights.values())
+        damaged = []
+        for path in sorted(self._folder.glob(f"*/{_PROGRESS}"), key=_epoch_of, reverse=True):
+            try:
+                self._read(path)
+            # What NumPy and zipfile raise on a file that is damaged is of many types.
+            except Exception as error:
+                damaged.append(f"{path.parent} cannot be read: {error!r}")
+            else:
+                for message in damaged:
+                    warnings.warn(f"{message}. Going on from {path.parent}.", stacklevel=3)
+                return
+        if damaged:
+            message = ". ".join(damaged)
+            raise ValueError(f"`folder` must hold a state of a run. {message}.")
+
+    def _read(self, path):
+        """Takes history and best weights of one epoch, if all of its state is whole."""
+        state = tf.train.load_checkpoint(str(path.parent / "state"))
+        for name in state.get_variable_to_shape_map():
+            state.get_tensor(name)  # Which compares its checksum.
+        with np.load(path) as file:
+            arrays = dict(file)
+        self.history = json.loads(str(arrays.pop("history")))
+        self._best_weights = list(arrays.values())
+        self.best_epoch = int(np.argmax(self.history[self._monitor]))
 
     def restore(self, model: keras.Model, features: Any) -> None:
         """Gives the model and its optimizer the state that an earlier run left."""
@@ -147,6 +176,11 @@ class _Progress(keras.callbacks.Callback):
             model.optimizer.build(model.trainable_variables)
             path = self._folder / str(self.epochs) / "state"
             self._checkpoint(model).read(str(path)).assert_existing_objects_matched()
+
+
+def _epoch_of(path):
+    """The number of the epoch after which a file was written."""
+    return int(path.parent.name)
 
 
 @contextlib.contextmanager
@@ -176,13 +210,16 @@ def train(
         loss: a loss or the name of one.
         head: the name of a head.
         folder: where to keep the state after each epoch, to go on from it; None for nowhere. It
-            must be the run's own.
+            must be the run's own. What cannot be read is left out for the epoch before it.
         say: called after each epoch with its number and the NDCG@5 on validation.
         **head_arguments: other arguments of the head.
 
     Returns:
         `loss`, `head`, `best_epoch` (1-based), the metrics on `test`, and on `validation` after
         each epoch; `lists`: what `as_evaluation` reads.
+
+    Raises:
+        ValueError: if there are states in `folder`, and none can be read.
     """
     # Each run starts anew, so that it does not depend on the runs before it.
     keras.backend.clear_session()

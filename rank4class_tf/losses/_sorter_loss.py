@@ -7,6 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
 from rank4class_tf._tf.dtypes import as_dtype
+from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import LaplaceSorter, Sorter
 from rank4class_tf.losses._layers_apart import LayerApart
@@ -89,11 +90,11 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
         labels = _matrix("y_true", y_true)
         labels = self._checked(labels, outputs)
-        bad = tf.reduce_any(~tf.math.is_finite(tf.cast(labels, outputs.dtype)))
-        if tf.executing_eagerly() and bad:
-            raise ValueError("`y_true` must hold finite numbers. Received: NaN or infinity.")
+        finite = tf.math.is_finite(tf.cast(labels, outputs.dtype))
+        bad = check(~finite, labels, "`y_true` must hold finite numbers")
         losses = self.compute(labels, outputs)
-        losses = tf.where(bad, tf.constant(float("nan"), losses.dtype), losses)
+        # A list may lie along the batch.
+        losses = tf.where(tf.reduce_any(bad), tf.constant(float("nan"), losses.dtype), losses)
         if isinstance(self.alignment, AlignmentSchedule):
             weight = tf.cast(self.alignment.value, outputs.dtype)
         elif self.alignment:

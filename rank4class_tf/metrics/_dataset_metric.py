@@ -6,13 +6,14 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
+from rank4class_tf._tf.raising import check
 
 
 class DatasetMetric(keras.metrics.Metric):
     """Base of the metrics of whole columns: labels and scores of all examples are kept, as float32.
 
-    They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One example more raises
-    in eager mode and makes the result NaN in graph mode.
+    They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One example more raises,
+    and makes the result NaN where XLA compiles.
     """
 
     def __init__(
@@ -96,20 +97,19 @@ class DatasetMetric(keras.metrics.Metric):
 
     def _append(self, labels, scores, weights, added):
         count = tf.convert_to_tensor(self.count)
-        if tf.executing_eagerly() and int(count + added) > self.max_examples:
-            raise ValueError(
-                "`max_examples` must be at least the number of examples. "
-                f"Received: max_examples={self.max_examples}, {int(count + added)} examples."
-            )
+        total = tf.reshape(count + added, [1, 1])
+        rule = f"`max_examples`={self.max_examples} must be at least the number of examples"
+        raised = check(total > self.max_examples, total, rule)
         # Too many overwrite the last place; the count tells that the result is void.
         places = tf.minimum(count + tf.range(added), self.max_examples - 1)[:, tf.newaxis]
-        for mine, new in (
-            (self.labels, labels),
-            (self.scores, scores),
-            (self.weights_seen, weights),
-        ):
-            _keras.variable(mine).scatter_nd_update(places, new)
-        self.count.assign_add(added)
+        with tf.control_dependencies([raised]):
+            for mine, new in (
+                (self.labels, labels),
+                (self.scores, scores),
+                (self.weights_seen, weights),
+            ):
+                _keras.variable(mine).scatter_nd_update(places, new)
+            self.count.assign_add(added)
 
     def result(self) -> tf.Tensor:
         """Returns the mean over the columns that have a value, 0 if none has."""

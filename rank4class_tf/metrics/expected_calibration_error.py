@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._lists.labels import parse
+from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
 from rank4class_tf.metrics._exact_sum import ExactSum
@@ -34,7 +35,7 @@ class ExpectedCalibrationError(RankingMetric):
 
     Raises:
         ValueError: if `num_bins` is not a positive integer; in the call, if a highest probability
-            is not in [0, 1], which makes the result NaN in graph mode.
+            is not in [0, 1], which makes the result NaN where XLA compiles.
 
     Example:
         >>> metric = ExpectedCalibrationError()
@@ -83,11 +84,11 @@ class ExpectedCalibrationError(RankingMetric):
         # Sums of shares may miss 1 by rounding.
         slack = 1e-5
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
-        if tf.executing_eagerly() and bool(tf.reduce_any(bad)):
-            raise ValueError(
-                "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, as to "
-                f"layers.Probabilities(). Received: {float(confidence[bad][0])}."
-            )
+        rule = (
+            "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, as to "
+            "layers.Probabilities()"
+        )
+        bad = check(bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
         confidence = tf.clip_by_value(tf.cast(confidence, self.sums.dtype), 0, 1)
         confidence = tf.where(counted, confidence, tf.zeros_like(confidence))
         return tf.where(bad, tf.constant(float("nan"), confidence.dtype), confidence)

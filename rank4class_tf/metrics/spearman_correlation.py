@@ -28,8 +28,8 @@ class SpearmanCorrelation(DatasetMetric):
 
     Args:
         num_outputs: outputs of the model, each with a correlation of its own, >= 1.
-        max_examples: the most examples, >= 1. One more raises in eager mode and makes the result
-            NaN in graph mode.
+        max_examples: the most examples, >= 1. One more raises, and makes the result NaN
+            where XLA compiles.
         name: name of the metric.
         dtype: dtype of the result.
 

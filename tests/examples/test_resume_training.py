@@ -48,6 +48,25 @@ def test_without_a_whole_checkpoint_there_is_an_error(tmp_path):
         end(tmp_path)
 
 
+def test_what_is_cut_is_left_out_for_the_one_before(tmp_path):
+    """TensorFlow's errors on a cut are of several types."""
+    value = tf.Variable(np.arange(50.0))
+    state = tf.train.Checkpoint(value=value)
+    manager = tf.train.CheckpointManager(state, str(tmp_path), max_to_keep=2)
+    for _ in range(2):
+        newest = manager.save()
+        value.assign(value + 1)
+    for suffix in (".index", ".data-00000-of-00001"):
+        path = pathlib.Path(newest + suffix)
+        content = path.read_bytes()
+        for size in range(0, len(content) - 1, 23):
+            path.write_bytes(content[:size])
+            value.assign(tf.zeros_like(value))
+            example.restore(state, manager)
+            np.testing.assert_array_equal(value, np.arange(50.0))
+        path.write_bytes(content)
+
+
 def test_another_model_is_an_error(tmp_path):
     end(tmp_path, epochs=1)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])

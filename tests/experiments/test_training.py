@@ -55,7 +55,7 @@ def test_interrupted_run_ends_as_the_whole_one(problem, tmp_path, monkeypatch):
         patch.setattr(_training._Progress, "_save", save_and_fail)
         with pytest.raises(Interrupted):
             experiments.train(*arguments, folder=tmp_path / "state")
-    assert (tmp_path / "state" / "progress.json").exists()
+    assert sorted(path.name for path in (tmp_path / "state").iterdir()) == ["1", "2"]
     resumed = experiments.train(*arguments, folder=tmp_path / "state")
     assert len(resumed["validation"]["NDCG@5"]) == len(whole["validation"]["NDCG@5"])
     assert resumed["best_epoch"] == whole["best_epoch"]
@@ -65,6 +65,45 @@ def test_interrupted_run_ends_as_the_whole_one(problem, tmp_path, monkeypatch):
         )
         assert resumed["test"][name] == pytest.approx(whole["test"][name], rel=1e-5)
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("name", ["progress.npz", "state.data-00000-of-00001", "state.index"])
+@pytest.mark.parametrize("epochs", [[2], [1, 2]], ids=["newest", "all"])
+def test_damaged_state(problem, name, epochs, tmp_path):
+    """The epoch before it is taken; without any, the error names the files, which stay."""
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+
+    def progress():
+        return _training._Progress("val", 2, tmp_path, lambda *_: None)
+
+    writer, weights = progress(), []
+    writer.set_model(model)
+    for epoch, score in enumerate([0.25, 0.5]):
+        model.set_weights([weight + 1 for weight in model.get_weights()])
+        weights.append(model.get_weights())
+        writer.on_epoch_end(epoch, {"val": score})
+    for epoch in epochs:
+        path = tmp_path / str(epoch) / name
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 16
+        path.write_bytes(content)
+
+    reader = progress()
+    if len(epochs) == 2:
+        with pytest.raises(ValueError, match=f"{tmp_path}/2 cannot be read.*{tmp_path}/1 cannot"):
+            reader.read()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+        return
+    warned = f"{tmp_path}/2 cannot be read.*Going on from {tmp_path}/1"
+    with pytest.warns(UserWarning, match=warned):
+        reader.read()
+    reader.restore(model, np.zeros([1, 4], "float32"))
+    assert (reader.epochs, reader.best_epoch, reader.history) == (1, 0, {"val": [0.25]})
+    for found in (reader._best_weights, model.get_weights()):
+        for x, y in zip(found, weights[0], strict=True):
+            np.testing.assert_array_equal(x, y)
 
 
 def test_run_ends_after_its_patience(problem, monkeypatch):

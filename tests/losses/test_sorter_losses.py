@@ -193,11 +193,19 @@ def test_a_row_without_negatives_has_no_loss():
 
 
 @pytest.mark.parametrize("make", [losses.SpearmanLoss, losses.MeanAveragePrecisionLoss])
-def test_labels_that_are_not_finite(make):
+def test_labels_that_are_not_finite_raise(make):
     labels, outputs = [1.0, np.nan, 3.0], [1.0, 2.0, 3.0]
-    with pytest.raises(ValueError, match="`y_true` must hold finite numbers"):
+    message = "`y_true` must hold finite numbers. Received:.*nan"
+    with pytest.raises(ValueError, match=message):
         make()(labels, outputs)
-    assert np.isnan(tf.function(make())(tf.constant(labels), tf.constant(outputs)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        tf.function(make())(tf.constant(labels), tf.constant(outputs))
+
+
+@pytest.mark.parametrize("make", [losses.SpearmanLoss, losses.MeanAveragePrecisionLoss])
+def test_labels_that_are_not_finite_are_nan_for_xla(make, as_for_xla):
+    labels, outputs = tf.constant([1.0, np.inf, 3.0]), tf.constant([1.0, 2.0, 3.0])
+    assert np.isnan(tf.function(make())(labels, outputs))
 
 
 def test_masked_entries_do_not_count_in_the_alignment():

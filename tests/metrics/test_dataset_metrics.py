@@ -127,8 +127,18 @@ def test_batches_reset_merge_and_config(make, labels, scores):
 
 @both
 def test_too_many_examples(make, labels, scores):
-    with pytest.raises(ValueError, match="`max_examples` must be at least .*=50, 60 examples"):
+    message = "`max_examples`=50 must be at least the number of examples. Received:.*60"
+    with pytest.raises(ValueError, match=message):
         filled(make, labels, scores, max_examples=50)
+    metric = make(max_examples=50)
+    update = tf.function(lambda y, s: metric.update_state(y, s) and None)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        update(labels, scores)
+    assert int(metric.count) == 0
+
+
+@both
+def test_too_many_examples_are_nan_for_xla(make, labels, scores, as_for_xla):
     metric = make(max_examples=50)
     tf.function(lambda y, s: metric.update_state(y, s) and None)(labels, scores)
     assert np.isnan(metric.result())

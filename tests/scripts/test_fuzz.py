@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scripts import fuzz as script
+from scripts.fuzzing import binaries, faults, labels
 
 pytestmark = pytest.mark.once
 
@@ -15,7 +16,7 @@ CASES = {"elwc_files": 10, "elwc_messages": 5, "losses_graph": 15, "metrics_grap
 
 @pytest.mark.parametrize("target", script.TARGETS, ids=lambda target: target.__name__)
 def test_no_defect(target, tmp_path, monkeypatch):
-    monkeypatch.setattr(script, "MESSAGES", 4)
+    monkeypatch.setattr(binaries, "MESSAGES", 4)
 
     @settings(
         max_examples=CASES.get(target.__name__, 40),
@@ -26,23 +27,23 @@ def test_no_defect(target, tmp_path, monkeypatch):
     )
     @given(st.data())
     def cases(data):
-        target(script.Draws(lambda n: data.draw(st.integers(0, n - 1))), tmp_path)
+        target(faults.Draws(lambda n: data.draw(st.integers(0, n - 1))), tmp_path)
 
     cases()
 
 
 def draws():
     rng = np.random.default_rng(0)
-    return script.Draws(lambda n: int(rng.integers(n)))
+    return faults.Draws(lambda n: int(rng.integers(n)))
 
 
 def test_mutations_change_bytes():
     content = b"5 14 15\n0,12 3:0.5\n"
-    for mutation in script.MUTATIONS:
+    for mutation in faults.MUTATIONS:
         found = {mutation(draws, content) for draws in [draws()] for _ in range(50)}
         assert len(found - {content}) > 3, mutation
         mutation(draws(), b"")
-    assert any(script.mutated(draws, content) == content for draws in [draws()] for _ in range(99))
+    assert any(faults.mutated(draws, content) == content for draws in [draws()] for _ in range(99))
 
 
 @pytest.mark.parametrize(
@@ -55,13 +56,13 @@ def test_mutations_change_bytes():
     ],
 )
 def test_defects_are_seen(read, expected, message):
-    with pytest.raises(script.Defect, match=message):
-        script.outcome(read, expected, ["file.txt"])
+    with pytest.raises(faults.Defect, match=message):
+        faults.outcome(read, expected, ["file.txt"])
 
 
 def test_an_error_that_is_not_expected_goes_through():
     with pytest.raises(ZeroDivisionError):
-        script.outcome(lambda: 1 // 0, None, [""])
+        faults.outcome(lambda: 1 // 0, None, [""])
 
 
 def test_a_crash_is_counted_and_the_rest_goes_on(tmp_path):
@@ -71,7 +72,7 @@ def test_a_crash_is_counted_and_the_rest_goes_on(tmp_path):
     def target(draws, folder):
         assert folder.exists()
         if draws.chance(2):
-            raise script.Defect("of a test")
+            raise faults.Defect("of a test")
         return "right"
 
     script.run(target, 0, 3, 23, lambda case, found: reported.append((case, found)))
@@ -81,7 +82,7 @@ def test_a_crash_is_counted_and_the_rest_goes_on(tmp_path):
 
 def test_oracle_of_metrics_is_the_mean_over_all_orders():
     """Two positives and two others share a score below one other: ranks 2, 3 or 4."""
-    found = script._reciprocal_rank([5.0, 1, 1, 1, 1], {1: 1.0, 2: 1.0}, set())
+    found = labels._reciprocal_rank([5.0, 1, 1, 1, 1], {1: 1.0, 2: 1.0}, set())
     assert found == pytest.approx(1 / 2 * 1 / 2 + 1 / 2 * 2 / 3 / 3 + 1 / 2 * 1 / 3 / 4)
 
 
