@@ -76,6 +76,8 @@ on each replica: on two replicas they are compared with `MirroredStrategy` in a 
 In float16 the loss is scaled by 128 from the start: with the 2**15 of Keras the first steps
 overflow, and are left out. The gradient of the sorter `set`, a network in float32, is 5e-5 from
 that in float64 in each mode; four steps make up to 1e-3 of the difference between two modes.
+In half precision its ranks are those of the rounded scores to the last bit; to round scores to
+bfloat16 moves its gradient by 40 % (of the recurrent sorter by 7 %), and so what it trains.
 
 Faults of Keras 3.15, with any model: no `MultiWorkerMirroredStrategy`; under `MirroredStrategy`
 no ragged labels (pad them: `labels.to_tensor(-1, shape=[None, P])`), no `steps_per_execution`
