@@ -37,7 +37,8 @@ def get(
             known = ", ".join(sorted(classes))
             raise ValueError(f"`identifier` must name a {kind}: {known}. Received: {identifier!r}.")
         try:
-            inspect.signature(classes[identifier]).bind(**kwargs)
+            # Of the class itself, Python 3.11.2 would give that of Keras 2's `__new__`.
+            inspect.signature(classes[identifier].__init__).bind(None, **kwargs)
         except TypeError as error:
             given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items()) or "none"
             raise ValueError(
