@@ -38,7 +38,8 @@ def get(
             raise ValueError(f"`identifier` must name a {kind}: {known}. Received: {identifier!r}.")
         try:
             # Of the class itself, Python 3.11.2 would give that of Keras 2's `__new__`.
-            inspect.signature(classes[identifier].__init__).bind(None, **kwargs)
+            constructor = classes[identifier].__init__  # type: ignore[misc]
+            inspect.signature(constructor).bind(None, **kwargs)
         except TypeError as error:
             given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items()) or "none"
             raise ValueError(
