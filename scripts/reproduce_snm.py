@@ -93,15 +93,15 @@ def make_loss(method, num_sampled):
 
 def make_schedule(method, num_sampled, epochs):
     """The callbacks that change the loss halfway, where the name says so."""
-    later = method.partition(":")[0].partition(">")[2]
+    first, _, later = method.partition(":")[0].partition(">")
     if not later:
         return []
-    stages = {0: method.split(":")[0].partition(">")[0], epochs // 2: later}
+    stages = {0: first, epochs // 2: later}
     return [
         models.SamplingSchedule(
             {
-                first: (num_sampled, make_loss(name, num_sampled).rank_weights)
-                for first, name in stages.items()
+                epoch: (num_sampled, make_loss(name, num_sampled).rank_weights)
+                for epoch, name in stages.items()
             }
         )
     ]

@@ -49,16 +49,13 @@ def _most_relevant(labels, columns):
     """The positives `[batch, columns]`, padded with -1, and their relevance, 0 where padded."""
     ids, relevance = labels.class_ids, labels.relevance
     width = relevance.shape[1]
-    if isinstance(columns, int):
-        if width == columns:
-            return labels.positives, relevance
-        if width is None:
-            missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
-            relevance = tf.pad(relevance, missing)
-            ids = ids if ids is None else tf.pad(ids, missing)
-        relevance, places = top.top_k(relevance, columns)
-    else:
-        relevance, places = tf.math.top_k(relevance, columns)
+    if isinstance(columns, int) and width == columns:
+        return labels.positives, relevance
+    if width is None:
+        missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
+        relevance = tf.pad(relevance, missing)
+        ids = ids if ids is None else tf.pad(ids, missing)
+    relevance, places = top.top_k(relevance, columns)
     ids = places if ids is None else tf.gather(ids, places, batch_dims=1)
     return tf.where(relevance > 0, ids, -1), relevance
 

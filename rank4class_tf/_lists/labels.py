@@ -97,7 +97,8 @@ def parse(
     if scores.shape.rank is not None and scores.shape.rank != 2:
         raise ValueError(f"`y_pred` must have the shape [batch, n]. Received: {scores.shape}.")
     scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
-    scores = _with_items(scores)
+    if not scores.shape[1]:
+        scores = _with_items(scores)
 
     if isinstance(y_true, tf.RaggedTensor):
         if label_format == "relevance":
@@ -376,11 +377,9 @@ def _dense(ids, keep=None):
 
 
 def _with_items(scores):
-    """The scores; raises, while running where only that tells, if lists have no items."""
+    """Scores whose width is 0 or not known; raises, if need be while running, if it is 0."""
     rule = "`y_pred` must score at least one item"
-    if scores.shape.rank == 2 and scores.shape[1]:
-        return scores
-    if scores.shape.rank == 2 and scores.shape[1] == 0:
+    if scores.shape[1] == 0:
         raise ValueError(f"{rule}. Received: shape {scores.shape}.")
     some = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
     with tf.control_dependencies([some]):  # So that this error comes before those it causes.

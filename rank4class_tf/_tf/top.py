@@ -20,13 +20,13 @@ def top_k(scores: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
 
     Args:
         scores: `[batch, n]`, n >= k.
-        k: positive integer.
+        k: positive integer, or a scalar tensor where only running tells, for which all is sorted.
 
     Returns:
         Two tensors `[batch, k]`, the values and their columns, int32.
     """
     n = scores.shape[1]
-    if n is None or n < _MIN_ITEMS_PER_PLACE * k:
+    if n is None or not isinstance(k, int) or n < _MIN_ITEMS_PER_PLACE * k:
         values, columns = tf.math.top_k(scores, k)
         return values, columns
     size = math.isqrt(n // k)
