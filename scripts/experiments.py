@@ -1,5 +1,6 @@
 """What the reproductions share: runs kept in files, the best epoch, and Markdown."""
 
+import dataclasses
 import json
 import time
 
@@ -8,7 +9,7 @@ import numpy as np
 from rank4class_tf import _files
 from rank4class_tf.experiments import cached
 
-__all__ = ["cached", "plus_minus", "report", "table", "train_to_best"]
+__all__ = ["cached", "in_random_order", "plus_minus", "report", "table", "train_to_best"]
 
 
 def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patience):
@@ -71,3 +72,18 @@ def report(folder, text, runs, draw, plot):
         draw(folder / plot)
     except ImportError as error:
         print(f"No plot without matplotlib: {error}.")
+
+
+def in_random_order(splits):
+    """A function of a seed: splits with the same training batches, in orders that follow from it.
+
+    What is read once stays in memory.
+    """
+    parts = {part: getattr(splits, part).cache() for part in ("train", "validation", "test")}
+    counts = {part: sum(1 for _ in batches) for part, batches in parts.items()}  # Reads them once.
+
+    def in_order_of(seed):
+        train = parts["train"].shuffle(counts["train"], seed=seed)
+        return dataclasses.replace(splits, **parts | {"train": train})
+
+    return in_order_of

@@ -26,7 +26,6 @@ matplotlib, `ratios.png`.
 """
 
 import argparse
-import dataclasses
 import functools
 import pathlib
 import re
@@ -107,23 +106,11 @@ def make_schedule(method, num_sampled, epochs):
     ]
 
 
-def in_random_order(task):
-    """A function of a seed: the task with the batches of the training part in an order of it."""
-    parts = {part: getattr(task, part).cache() for part in ("train", "validation", "test")}
-    counts = {part: sum(1 for _ in batches) for part, batches in parts.items()}  # Reads them once.
-
-    def in_order_of(seed):
-        train = parts["train"].shuffle(counts["train"], seed=seed)
-        return dataclasses.replace(task, **parts | {"train": train})
-
-    return in_order_of
-
-
 def planted(args):
     """The artificial points, the same for each seed."""
     sizes = (args.planted_points, *[max(1, args.planted_points // 10)] * 2)
     with tempfile.TemporaryDirectory() as folder:
-        return in_random_order(
+        return experiments.in_random_order(
             example.planted(
                 folder, args.batch_size, sizes, args.planted_classes, args.planted_classes
             )
@@ -137,7 +124,7 @@ def words(args):
 
 def wordnet(args):
     """WordNet's concepts, the same for each seed."""
-    return in_random_order(example.wordnet(args.wordnet_dir, args.batch_size, seed=0))
+    return experiments.in_random_order(example.wordnet(args.wordnet_dir, args.batch_size, seed=0))
 
 
 TASKS = {"planted": planted, "words": words, "wordnet": wordnet}

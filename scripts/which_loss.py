@@ -5,8 +5,9 @@
 
 Tasks: `digits`, scikit-learn's images, five of each class to learn from, with two dense layers;
 `goemotions` and `goemotions_multilabel`, the comments with one of 28 emotions and with all of
-theirs, on the frozen features of a pretrained transformer, the mean of its tokens. Each loss has
-the dot product as its head, and each other head has softmax.
+theirs, on the frozen features of a pretrained transformer, the mean of its tokens; `movielens` and
+`wordnet` of scripts/which_loss_tasks.py. Each loss has the dot product as its head, and each other
+head has softmax.
 
 The rate is the one of `--learning-rates` with the best NDCG@5 on the validation part with the first
 seed, the epoch the one with the best NDCG@5 there. The tables have the mean over the seeds on the
@@ -29,6 +30,7 @@ from collections.abc import Callable
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from rank4class_tf import _files, experiments, layers, losses, ops
+from scripts import which_loss_tasks
 
 # Each of these is `SoftmaxLoss` where an example has one label.
 LIKE_SOFTMAX = ("list_mle_loss", "unique_softmax_loss")
@@ -59,29 +61,35 @@ LOSSES: dict[str, Callable] = {
     ),
 }
 HEADS = ("latent_cross", "concat", "cosine", "bilinear")
-TASKS = ("digits", "goemotions", "goemotions_multilabel")
+TASKS = ("digits", "movielens", "wordnet", "goemotions", "goemotions_multilabel")
+OF_PRESET = TASKS[3:]
 
 
 def problem_of(task, args):
-    """The problem and its settings."""
+    """The problem of a task."""
     if task == "digits":
         problem = experiments.small_problem("digits", "dense_layers", examples_per_class=5)
-        return problem, dataclasses.replace(problem.settings, epochs=args.epochs or 12)
-    problem = experiments.text_problem(
-        task,
-        args.preset,
-        args.data_dir,
-        frozen="all",
-        pooling="mean",
-        cache=args.out / "features",
-    )
-    settings = dataclasses.replace(problem.settings, epochs=args.epochs or 8, batch_size=512)
-    return problem, settings
+        settings = dataclasses.replace(problem.settings, epochs=12)
+    elif task == "movielens":
+        return which_loss_tasks.movielens(args.data_dir)
+    elif task == "wordnet":
+        return which_loss_tasks.wordnet(args.wordnet_dir)
+    else:
+        problem = experiments.text_problem(
+            task,
+            args.preset,
+            args.data_dir,
+            frozen="all",
+            pooling="mean",
+            cache=args.out / "features",
+        )
+        settings = dataclasses.replace(problem.settings, epochs=8, batch_size=512)
+    return dataclasses.replace(problem, settings=settings)
 
 
 def candidates(task, args):
     """The rows of a task: names of losses, and of heads."""
-    left_out = () if task == "goemotions_multilabel" else LIKE_SOFTMAX
+    left_out = LIKE_SOFTMAX if task in ("digits", "goemotions") else ()
     first = [name for name in args.losses if name not in left_out]
     rows = [(name, "dot_product") for name in first] + [("softmax_loss", h) for h in args.heads]
     return list(dict.fromkeys([("softmax_loss", "dot_product"), *rows]))
@@ -100,7 +108,10 @@ def run_of(task, problem, settings, loss, head, args):
 
 def measure(task, args):
     """The rows of a task with their rates."""
-    problem, settings = problem_of(task, args)
+    problem = problem_of(task, args)
+    settings = problem.settings
+    if args.epochs is not None:
+        settings = dataclasses.replace(settings, epochs=args.epochs)
     rows, rates = [], {}
     for loss, head in candidates(task, args):
 
@@ -131,6 +142,7 @@ def main(argv=None):
     parser.add_argument("--tasks", nargs="+", choices=TASKS, help="default: those at hand")
     parser.add_argument("--preset", help="of keras-hub or a local folder, for goemotions")
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
+    parser.add_argument("--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/which_loss"))
     parser.add_argument("--losses", nargs="*", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--heads", nargs="*", choices=HEADS, default=list(HEADS))
@@ -145,7 +157,7 @@ def main(argv=None):
     parser.add_argument("--epochs", type=experiments.positive(int), help="default: by task")
     args = parser.parse_args(argv)
     tasks = args.tasks or (TASKS if args.preset else TASKS[:1])
-    if args.preset is None and set(tasks) - {"digits"}:
+    if args.preset is None and set(tasks) & set(OF_PRESET):
         parser.error("--preset must be given for goemotions")
     args.out.mkdir(parents=True, exist_ok=True)
     lines, numbers = [], {}

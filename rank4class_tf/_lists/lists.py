@@ -198,14 +198,14 @@ class Lists:
         items, positives = list(items), [self.positive_scores, *positives]
         if vanishes:
             first = [self._floored, *items]
-            return pairs.sum_over_items(function, first, positives, self.num_visited)
+            return pairs.sum_over_items(function, first, positives, lambda: self.num_visited)
 
         def masked(mask, *arguments):
             values = function(*arguments)
             return tf.where(mask > 0, values, tf.zeros_like(values))
 
         first = [tf.cast(self.mask, self.dtype), self.scores, *items]
-        return pairs.sum_over_items(masked, first, positives, self.num_visited)
+        return pairs.sum_over_items(masked, first, positives, lambda: self.num_visited)
 
     def sum_over_differences(self, function: Callable) -> tf.Tensor:
         """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`.
@@ -237,7 +237,7 @@ class Lists:
                 lambda s, level: violation(s - level, margin),
                 [self._floored],
                 [levels],
-                self.num_visited,
+                lambda: self.num_visited,
             )
         return keep_nan(excess.excess(self._floored, levels, margin), self._floored)
 

@@ -1,4 +1,4 @@
-"""Sums over all items for each positive, without a `[batch, P, n]` tensor."""
+"""Sums over all items for each positive, of long lists without a `[batch, P, n]` tensor."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +10,10 @@ from rank4class_tf._tf import raising
 # Up to this many positives, a pass over the items for each costs less than sorting.
 FEW = 16
 
-# In lists of at most so many items any number of positives is few: there to trace two ways takes
-# longer than many steps save. XLA, where the columns are always the most there may be, has both.
+# In lists of at most so many items any number of positives is few, and all of them are compared with
+# all items at once: a loop over blocks takes twice to nine times as long for few positives, still
+# more for many, and longer to trace. XLA, where the columns are always the most there may be, has
+# both ways, and the loop.
 SHORT = 128
 
 # Positives are taken in blocks so that a block holds about this many entries per list.
@@ -25,20 +27,27 @@ def are_few(num_columns: int | None, num_items: int | None) -> bool:
     """
     if num_columns is not None and num_columns <= FEW:
         return True
+    return _are_short(num_items)
+
+
+def _are_short(num_items):
+    """Whether lists of so many items take any number of positives at once."""
     return num_items is not None and num_items <= SHORT and not raising.in_xla()
 
 
-def sum_over_items(function: Callable, items: Any, positives: Any, count: tf.Tensor) -> Any:
+def sum_over_items(function: Callable, items: Any, positives: Any, count: Callable) -> Any:
     r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p.
 
-    Time is O(P n); memory is O(n), since many positives are taken block by block, in the gradient
-    too. The gradient flows to `items` and `positives`, not to what `function` captures.
+    Time is O(P n); memory of lists that are not short is O(n), since many positives are taken block
+    by block, in the gradient too. The gradient flows to `items` and `positives`, not to what
+    `function` captures.
 
     Args:
         function: works entry by entry, on one tensor for each of `items` and `positives`.
         items: list of floating tensors `[batch, n]`.
         positives: list of floating tensors `[batch, P]`.
-        count: scalar integer; only the first `count` positives are visited, the others give 0.
+        count: a function that returns how many positives there are, a scalar integer: only the
+            first ones need be right.
 
     Returns:
         `[batch, P]`.
@@ -46,19 +55,19 @@ def sum_over_items(function: Callable, items: Any, positives: Any, count: tf.Ten
     width, n = positives[0].shape[1], items[0].shape[1]
     block = max(1, _BLOCK_ENTRIES // n) if n else 1
     # TensorFlow refuses to scatter into no lists.
-    if (width is not None and width <= block) or items[0].shape[0] == 0:
+    if _are_short(n) or (width is not None and width <= block) or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
 
-    num_items = len(items)
+    num_items, num_visited = len(items), count()
 
     @tf.custom_gradient
     def blocked(*tensors):
         items, positives = tensors[:num_items], tensors[num_items:]
 
         def gradient(upstream):
-            return _gradient_by_blocks(function, items, positives, upstream, count, block)
+            return _gradient_by_blocks(function, items, positives, upstream, num_visited, block)
 
-        return _sum_by_blocks(function, items, positives, count, block), gradient
+        return _sum_by_blocks(function, items, positives, num_visited, block), gradient
 
     return blocked(*items, *positives)
 
