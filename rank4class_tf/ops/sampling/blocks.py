@@ -43,7 +43,9 @@ def top_k_by_blocks(
     def join(best, ids, new, places):
         values = tf.concat([best[0], new], axis=1)
         ids_of_values = tf.concat([best[1], tf.gather(ids, places)], axis=1)
-        values, index = tf.math.top_k(values, k)
+        # To sort all takes half the time of finding the k highest of few more.
+        values, index = tf.math.top_k(values, tf.shape(values)[1])
+        values, index = (tf.slice(x, [0, 0], [-1, k]) for x in (values, index))
         return values, tf.gather(ids_of_values, index, batch_dims=1)
 
     def merge(best, ids, scores):
