@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, plots
-from rank4class_tf.evaluation import Evaluation, evaluate
+from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluation, evaluate
 
 __all__ = ["RankingTensorBoard"]
 
@@ -27,7 +27,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
         dataset: what to evaluate on, as for `evaluate`.
         metrics: as for `evaluate`.
         class_names: a name for each class, for the pictures; None for the ids.
-        k: of the confusion, in [1, 10].
+        k: of the confusion, in [1, 10]; all classes if there are fewer.
         every: epochs between evaluations, >= 1; the first epoch is evaluated.
 
     Raises:
@@ -61,6 +61,8 @@ class RankingTensorBoard(keras.callbacks.Callback):
             ) from error
         self._dataset, self._metrics, self._class_names = dataset, metrics, class_names
         self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
+        if k > NUM_TOP_CLASSES:
+            raise ValueError(f"`k` must be at most {NUM_TOP_CLASSES}. Received: k={k}.")
         self._log_dir = os.fspath(log_dir)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -84,11 +86,12 @@ class RankingTensorBoard(keras.callbacks.Callback):
         self._writer.flush()
 
     def _figures(self, evaluation: Evaluation) -> dict[str, Any]:
+        k = min(self._k, evaluation.top_classes.shape[1])
         return {
             "accuracy_by_k": plots.accuracy_by_k(evaluation),
             "rank_histogram": plots.rank_histogram(evaluation),
             "hardest_classes": plots.hardest_classes(evaluation, self._class_names),
-            "confusion_at_k": plots.confusion_at_k(evaluation, self._k, self._class_names),
+            "confusion_at_k": plots.confusion_at_k(evaluation, k, self._class_names),
         }
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:

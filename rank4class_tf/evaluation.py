@@ -18,11 +18,8 @@ from rank4class_tf._batches import batches, check_gives_scores, scores_of
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
 
-# Metrics of lists that are no means over them.
-_NOT_MEANS = (_metrics.ExpectedCalibrationError, _metrics.MacroAverage, _metrics.MedianRank)
-
 # How many of the highest items of each list an evaluation keeps.
-_KEPT = 10
+NUM_TOP_CLASSES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +71,13 @@ class Evaluation:
     Attributes:
         estimates: name of a metric -> `Estimate`.
         values: name of a metric -> `[lists]` float64, its value for each list.
-        weights: name of a metric -> `[lists]` float64; 0 for a list without positives.
+        weights: name of a metric -> `[lists]` float64; 0 for a list without positives, unless the
+            metric has `count_empty`.
         ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one.
-        class_ids: `[lists]` int64, the most relevant item of each list, -1 without one; None where
-            it was not kept.
+        class_ids: `[lists]` int64, the most relevant item of each list, of equal ones that of the
+            highest id, -1 without one; None where it was not kept.
         top_classes: `[lists, m]` int64, the m = 10 highest items of each list in falling order, or
-            all; None where they were not kept, as by `average`.
+            all, and -1 where a list has fewer; None where they were not kept, as by `average`.
     """
 
     estimates: dict
@@ -195,8 +193,7 @@ def evaluate(
     if len(set(names)) < len(names):
         raise ValueError(f"`metrics` must have different names. Received: {names}.")
     for metric in metrics:
-        is_of_lists = isinstance(metric, _metrics.RankingMetric)
-        if not is_of_lists or isinstance(metric, _NOT_MEANS):
+        if not isinstance(metric, _metrics.RankingMetric) or not metric.is_mean:
             raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
 
     ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)
@@ -216,7 +213,12 @@ def evaluate(
     if not results:
         raise ValueError("`dataset` must have at least one batch. Received: none.")
     kept, of_batches = zip(*results, strict=True)
-    class_ids, top_classes = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    class_ids, tops = zip(*kept, strict=True)
+    width = max(top.shape[1] for top in tops)
+    class_ids = np.concatenate(class_ids)
+    top_classes = np.concatenate(
+        [np.pad(top, [(0, 0), (0, width - top.shape[1])], constant_values=-1) for top in tops]
+    )
     (ranks, _), *measured = [
         [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
         for of_metric in zip(*of_batches, strict=True)
@@ -382,7 +384,7 @@ def compare(
         )
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
-        p_value = (extreme + 1) / (samples + 1)
+        p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
         result[name] = Comparison(interval.value, interval.low, interval.high, p_value)
     return result
 
@@ -399,16 +401,25 @@ def _check_same_lists(first, second):
     for name, weights in first.weights.items():
         if not np.array_equal(weights, second.weights[name]):
             raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
+    class_ids = first.class_ids, second.class_ids
+    if not any(ids is None for ids in class_ids) and not np.array_equal(*class_ids):
+        raise ValueError(
+            "The evaluations must have the same lists in the same order. Their labels differ."
+        )
 
 
 def _best_and_top(labels):
     """The most relevant item of each list, -1 without one, and the highest ones."""
-    best = tf.argmax(labels.relevance, axis=-1, output_type=tf.int32)[:, tf.newaxis]
-    best = tf.gather(labels.positives, best, batch_dims=1)[:, 0]
-    scores = labels.scores
+    most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
+    best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)
+    scores, found = labels.scores, ~tf.math.is_nan(labels.scores)
     if labels.mask is not None:
-        scores = tf.where(labels.mask, scores, scores.dtype.min)
-    top = tf.math.top_k(scores, tf.minimum(_KEPT, tf.shape(scores)[1])).indices
+        found &= labels.mask
+    # A score of -inf is one; what is masked is below it.
+    lowest = tf.constant(-float("inf"), scores.dtype)
+    scores = tf.where(found, tf.maximum(scores, scores.dtype.min), lowest)
+    top = tf.math.top_k(scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])).indices
+    top = tf.where(tf.gather(found, top, batch_dims=1), top, -1)
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
 
 

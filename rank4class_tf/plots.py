@@ -23,7 +23,8 @@ def accuracy_by_k(
 
     $$A(k) = \frac{1}{N} |\{i : \mathrm{rank}_i \le k\}|$$
 
-    Lists without positives are left out. In biometrics it is the cumulative match curve.
+    Lists without positives are left out. A positive that ties has its mean rank here, unlike in
+    `TopKAccuracy`. In biometrics it is the cumulative match curve.
 
     Args:
         evaluations: one, or several by name, whose curves stand in one picture.
@@ -45,7 +46,7 @@ def accuracy_by_k(
     """
     named = _named(evaluations)
     if max_k is None:
-        max_k = int(min(50, max(np.nanmax(e.ranks, initial=1) for e in named.values())))
+        max_k = int(np.ceil(min(50, max(np.nanmax(e.ranks, initial=1) for e in named.values()))))
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = _figure()
     for name, evaluation in named.items():
@@ -96,6 +97,8 @@ def hardest_classes(
 ) -> Figure:
     """The classes whose labels stand lowest on average, with the number of their lists.
 
+    A list of several positives counts for its class in `class_ids`, with the rank of its best one.
+
     Args:
         evaluation: from `evaluate`.
         class_names: a name for each class; None for the ids.
@@ -129,7 +132,7 @@ def confusion_at_k(
 ) -> Figure:
     """For each class, how often each class is among the k first of its lists.
 
-    The diagonal is the accuracy at k of each class.
+    For lists of one positive without ties the diagonal is the accuracy at k of each class.
 
     Args:
         evaluation: from `evaluate`.

@@ -163,6 +163,21 @@ def test_comparison_tells_models_apart_or_not(scores, ids):
         r4c.compare(one, r4c.evaluate(identity, dataset(np.full(100, -1), scores), ["mrr"]))
 
 
+def test_only_the_same_lists_compare(scores, ids):
+    one = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
+    other = r4c.evaluate(identity, dataset(ids[::-1], scores[::-1]), ["mrr"])
+    for join in (r4c.compare, lambda *evaluations: r4c.average(evaluations)):
+        with pytest.raises(ValueError, match="in the same order. Their labels differ"):
+            join(one, other)
+
+
+def test_comparison_of_nan_is_nan(scores, ids):
+    one, other = (r4c.evaluate(identity, dataset(ids, s), ["mrr"]) for s in (scores, -scores))
+    one.values["mrr"][3] = np.nan
+    comparison = r4c.compare(one, other)["mrr"]
+    assert np.isnan([comparison.difference, comparison.p_value]).all()
+
+
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     result = r4c.evaluate(identity, dataset(ids, scores), ["mrr", "ndcg@3"])
     result.save(tmp_path / "ranks.csv")

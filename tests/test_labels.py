@@ -59,6 +59,15 @@ def test_items_to_leave_out(dtype, scores):
     assert metric.result() == expected.result()
 
 
+@pytest.mark.parametrize("exclude", [[[1]], [[True], [False], [False]], [[True] * 4] * 3])
+def test_items_to_leave_out_of_other_lists_raise(exclude):
+    scores = np.array([[1.0, 3.0, 2.0]] * 3, np.float32)
+    with pytest.raises(ValueError, match=r"`exclude` must hold.*for scores of shape \(3, 3\)"):
+        r4c.metrics.MRR().update_state([0, 1, 2], scores, exclude=exclude)
+    with pytest.raises(ValueError, match="`exclude` must hold"):
+        r4c.layers.ExcludeItems()([scores, np.array(exclude)])
+
+
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int16])
 def test_ids_of_no_class_raise(dtype, scores):
     for bad in (1000, np.iinfo(dtype).max):

@@ -35,9 +35,31 @@ def test_what_an_evaluation_keeps_of_relevance_and_masks():
         lambda x: x, (scores, labels), ["mrr"], exclude=lambda x: [[-1], [0], [1]], batch_size=3
     )
     np.testing.assert_array_equal(kept.class_ids, [2, -1, 0])
-    # Masked and excluded items stand last.
-    np.testing.assert_array_equal(kept.top_classes, [[2, 1, 0, 3], [1, 2, 3, 0], [2, 0, 3, 1]])
+    # Masked and excluded items have no place.
+    np.testing.assert_array_equal(kept.top_classes, [[2, 1, 0, -1], [1, 2, 3, -1], [2, 0, 3, -1]])
     np.testing.assert_array_equal(kept.ranks, [1, np.nan, 2])
+
+
+def test_top_classes_of_scores_that_are_not_finite():
+    scores = np.array([[3, 1, -np.inf, 2, 5], [3, np.nan, 1, 2, np.nan]], np.float32)
+    labels = np.array([[1, 0, 0, -1, -1], [1, 0, 0, 0, 0]], np.float32)
+    kept = r4c.evaluate(lambda x: x, (scores, labels), ["mrr"])
+    np.testing.assert_array_equal(kept.top_classes, [[0, 1, 2, -1, -1], [0, 3, 2, -1, -1]])
+
+
+def test_class_ids_are_those_of_any_form_of_the_labels():
+    scores, multi_hot = np.zeros((2, 4)), np.array([[1, 0, 1, 0], [0, 1, 1, 1]], np.float32)
+    forms = multi_hot, np.array([[0, 2, -1], [2, 1, 3]])
+    for labels in forms:
+        kept = r4c.evaluate(lambda x: x, (scores, labels), ["mrr"])
+        np.testing.assert_array_equal(kept.class_ids, [2, 3])
+
+
+def test_batches_of_lists_of_other_lengths():
+    batches = [([[1.0, 3.0, 2.0]], [[0.0, 1.0, 0.0]]), ([[1.0, 2.0]], [[1.0, 0.0]])]
+    kept = r4c.evaluate(lambda x: x, batches, ["mrr"])
+    np.testing.assert_array_equal(kept.top_classes, [[1, 2, 0], [1, 0, -1]])
+    np.testing.assert_array_equal(kept.ranks, [1, 2])
 
 
 def test_accuracy_by_k(evaluation):
@@ -46,6 +68,12 @@ def test_accuracy_by_k(evaluation):
     (axes,) = plots.accuracy_by_k({"one": evaluation, "two": evaluation}, max_k=2).axes
     assert [line.get_label() for line in axes.lines] == ["one", "two"]
     assert axes.lines[1].get_ydata().tolist() == [0.5, 0.75]
+
+
+def test_accuracy_by_k_of_ties():
+    tied = r4c.evaluate(lambda x: x, ([[1.0, 1.0]], [0]), ["mrr"])
+    (axes,) = plots.accuracy_by_k(tied).axes
+    assert axes.lines[0].get_ydata().tolist() == [0, 1]  # The mean rank is 1.5.
 
 
 def test_rank_histogram(evaluation):
@@ -86,7 +114,7 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
     model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
     model.compile("sgd", r4c.losses.SoftmaxLoss())
     board = r4c.callbacks.RankingTensorBoard(
-        tmp_path, (SCORES, CLASS_IDS), ["mrr"], NAMES, k=2, every=2
+        tmp_path, (SCORES, CLASS_IDS), ["mrr"], NAMES, every=2
     )
     model.fit(SCORES[:4], CLASS_IDS[:4], epochs=3, verbose=0, callbacks=[board])
     (path,) = tmp_path.iterdir()
@@ -98,3 +126,9 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
     pictures = ("accuracy_by_k", "rank_histogram", "hardest_classes", "confusion_at_k")
     names = {"ranking/mrr", "ranking/rank", *(f"ranking/{name}" for name in pictures)}
     assert tags == {name: [0, 2] for name in names}
+
+
+def test_callback_refuses_what_an_evaluation_does_not_keep(tmp_path):
+    pytest.importorskip("tensorboard")
+    with pytest.raises(ValueError, match="`k` must be at most 10. Received: k=11"):
+        r4c.callbacks.RankingTensorBoard(tmp_path, (SCORES, CLASS_IDS), k=11)

@@ -315,25 +315,30 @@ def _is_huge_or_nan(relevance):
     return (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance)
 
 
-def excluded_items(exclude: TensorLike, scores_shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def excluded_items(exclude: TensorLike, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Brings the items to leave out to a mask.
 
     Args:
         exclude: ids `[batch, E]` padded with -1 or ragged, or booleans `[batch, n]`, True for an
             item to leave out.
-        scores_shape: `[batch, n]`, a tensor.
+        scores: `[batch, n]`, of which the shape counts.
 
     Returns:
-        Booleans `[batch, n]`, and `[batch]` booleans, True where ids break the rules. Only in graph
-        mode; in eager mode such ids raise.
+        Booleans `[batch, n]`, and `[batch]` booleans, True where ids break the rules. Only where
+        XLA compiles this; elsewhere such ids raise.
     """
     exclude = _dense(exclude, keep=tf.bool)
     rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
-    if exclude.shape.rank != 2 or not (exclude.dtype.is_integer or exclude.dtype.is_bool):
-        raise ValueError(f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape}.")
+    shape = scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])
+    fits = exclude.shape.rank == 2 and exclude.shape.is_compatible_with(shape)
+    if not fits or not (exclude.dtype.is_integer or exclude.dtype.is_bool):
+        raise ValueError(
+            f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape} for scores of shape "
+            f"{scores.shape}."
+        )
     if exclude.dtype.is_bool:
         return exclude, tf.zeros(tf.shape(exclude)[:1], tf.bool)
-    batch, n = tf.unstack(scores_shape)
+    batch, n = tf.unstack(tf.shape(scores))
     bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
     invalid = check(bad, exclude, rule)
     # Padding goes to a column of its own, which is cut off.
@@ -344,7 +349,7 @@ def excluded_items(exclude: TensorLike, scores_shape: tf.Tensor) -> tuple[tf.Ten
 
 def _without(labels, exclude):
     """The labels with the items masked that `exclude` names."""
-    excluded, invalid = excluded_items(exclude, tf.shape(labels.scores))
+    excluded, invalid = excluded_items(exclude, labels.scores)
     ids, gone = labels.class_ids, excluded
     if ids is not None:
         gone = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)

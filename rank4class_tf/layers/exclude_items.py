@@ -27,6 +27,6 @@ class ExcludeItems(keras.layers.Layer):
     def call(self, inputs: Any) -> tf.Tensor:
         """Scores `[batch, n]` and item ids `[batch, E]`, padded with -1 -> scores."""
         scores, exclude = inputs
-        mask, invalid = excluded_items(exclude, tf.shape(scores))
+        mask, invalid = excluded_items(exclude, scores)
         scores = tf.where(mask, tf.constant(-float("inf"), scores.dtype), scores)
         return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)

@@ -37,6 +37,9 @@ class RankingMetric(keras.metrics.Metric):
     # Whether a higher value is better.
     higher_is_better: bool = True
 
+    # Whether the result is the mean of the values of `per_list`.
+    is_mean: bool = True
+
     # Whether a list without positives counts, with the value 0.
     count_empty: bool = False
 

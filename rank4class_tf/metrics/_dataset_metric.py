@@ -16,6 +16,9 @@ class DatasetMetric(keras.metrics.Metric):
     and makes the result NaN where XLA compiles.
     """
 
+    # Whether a higher value is better.
+    higher_is_better: bool = True
+
     def __init__(
         self, num_columns: int, max_examples: int, name: str | None = None, dtype: Any = None
     ) -> None:
@@ -37,6 +40,11 @@ class DatasetMetric(keras.metrics.Metric):
             )
         )
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
+
+    @property
+    def _direction(self):
+        # What callbacks of Keras 3 ask where they are not told.
+        return "up" if self.higher_is_better else "down"
 
     def per_column(self, dtype: tf.DType = tf.float64) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns `compute` of all examples; too many make the values NaN."""

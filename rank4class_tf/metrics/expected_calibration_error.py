@@ -45,6 +45,7 @@ class ExpectedCalibrationError(RankingMetric):
     """
 
     higher_is_better = False
+    is_mean = False
 
     def __init__(self, num_bins: int = 15, probabilities: Any = None, **kwargs: Any) -> None:
         self.num_bins = _checks.positive_int("num_bins", num_bins)

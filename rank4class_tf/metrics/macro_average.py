@@ -40,10 +40,12 @@ class MacroAverage(RankingMetric):
         0.5
     """
 
+    is_mean = False
+
     def __init__(
         self, metric: RankingMetric, num_groups: int, name: str | None = None, dtype: Any = None
     ) -> None:
-        if not isinstance(metric, RankingMetric) or not hasattr(metric, "sums"):
+        if not isinstance(metric, RankingMetric) or not metric.is_mean:
             raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
         self.num_groups = _checks.positive_int("num_groups", num_groups)
         self.num_results = metric.num_results
@@ -51,6 +53,7 @@ class MacroAverage(RankingMetric):
             name=name or f"macro_{metric.name}", label_format=metric.label_format, dtype=dtype
         )
         self.metric = metric
+        self.higher_is_better = metric.higher_is_better
 
     @property
     def result_names(self) -> Sequence[str]:
@@ -79,8 +82,8 @@ class MacroAverage(RankingMetric):
             y_pred: scores `[batch, n]`.
             sample_weight: see `RankingMetric.per_list`.
             exclude: see `RankingMetric.per_list`.
-            groups: `[batch]` integers in [0, num_groups), or -1 for none; None means the classes
-                of the positives.
+            groups: integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
+                means the classes of the positives.
         """
         y_true = _keras.given_labels(y_true)
         dtype = self.sums.dtype
@@ -89,8 +92,6 @@ class MacroAverage(RankingMetric):
         if groups is None:
             labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
             groups, broken = labels.positives, labels.invalid
-        else:
-            groups = tf.convert_to_tensor(groups)[:, tf.newaxis]
         groups, invalid = padded_ids(groups, self.num_groups, "groups")
         invalid |= broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
@@ -104,12 +105,12 @@ class MacroAverage(RankingMetric):
     def group_means(self) -> tf.Tensor:
         """Returns the mean of each group, `[num_groups, r]`; NaN for one without lists."""
         weight = self.sums.parts()[0][:, -1:]
-        return tf.where(weight > 0, self.sums.means(), tf.constant(float("nan"), weight.dtype))
+        return tf.where(weight != 0, self.sums.means(), tf.constant(float("nan"), weight.dtype))
 
     def result(self) -> Any:
         """Returns the mean over groups, 0 before any list with a positive."""
         means = self.group_means()
-        seen = self.sums.parts()[0][:, -1:] > 0
+        seen = self.sums.parts()[0][:, -1:] != 0
         means = tf.reduce_sum(tf.where(seen, means, tf.zeros_like(means)), axis=0)
         count = tf.reduce_sum(tf.cast(seen, means.dtype))
         means = tf.math.divide_no_nan(means, count)

@@ -39,6 +39,7 @@ class MedianRank(RankingMetric):
     """
 
     higher_is_better = False
+    is_mean = False
 
     def __init__(self, max_rank: int = 2**16, **kwargs: Any) -> None:
         self.max_rank = _checks.positive_int("max_rank", max_rank)

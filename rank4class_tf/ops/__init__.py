@@ -59,7 +59,6 @@ from rank4class_tf.ops.metrics.average_precision import average_precision, soft_
 from rank4class_tf.ops.metrics.best_positive import (
     best_positive,
     hit_rate,
-    rank_histogram,
     rank_of_best,
     reciprocal_rank,
     soft_reciprocal_rank,
@@ -160,7 +159,6 @@ __all__ = [
     "pairwise_logistic_loss",
     "precision",
     "projected_ranks",
-    "rank_histogram",
     "rank_of_best",
     "rankmax",
     "rankmax_loss",

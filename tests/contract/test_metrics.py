@@ -74,6 +74,24 @@ def test_equals_the_definition(case, scores, relevance):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("highest", [64, 127, 128, 200])
+def test_labels_of_any_size(case, scores, relevance, highest):
+    if case.name.startswith("dcg") and highest >= 128:
+        pytest.skip("the gain is beyond float32")
+    labels = np.where(relevance == relevance.max(axis=1, keepdims=True), highest, relevance)
+    expected = [brute_force(case, *lists) for lists in zip(labels, scores, strict=True)]
+    np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12)
+    actual = result(case.make(), (labels.astype(np.float32), scores))
+    np.testing.assert_allclose(actual, case.combine(expected), rtol=1e-6)
+
+
+@pytest.mark.once
+def test_says_which_way_is_better(case):
+    good, bad = (result(case.make(), ([0] * 4, [row] * 4)) for row in (range(N, 0, -1), range(N)))
+    assert (good > bad) == case.make().higher_is_better
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(8))
 def test_ties_count_in_expectation_over_their_orders(case, seed):
     rng = np.random.default_rng(seed)

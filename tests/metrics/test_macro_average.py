@@ -7,7 +7,14 @@ from sklearn import metrics as sklearn_metrics
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf.metrics import MRR, MacroAverage, MedianRank, TopKAccuracy
+from rank4class_tf.metrics import (
+    MRR,
+    ExpectedCalibrationError,
+    MacroAverage,
+    MeanRank,
+    MedianRank,
+    TopKAccuracy,
+)
 
 
 @pytest.fixture
@@ -81,8 +88,37 @@ def test_in_keras(scores, ids):
         np.testing.assert_allclose(logs[name], copy.result()[name], rtol=1e-6)
 
 
+def test_the_lower_the_better_as_of_its_metric():
+    for metric in (MeanRank(), MRR()):
+        macro = MacroAverage(metric, 3)
+        assert macro.higher_is_better == metric.higher_is_better
+        assert macro._direction == metric._direction
+
+
+def test_groups_of_several_forms(scores, ids, rng):
+    groups = rng.integers(-1, 3, 60)
+    results = []
+    for form in (groups, groups[:, None], np.stack([groups, np.full(60, -1)], axis=1)):
+        metric = MacroAverage(MRR(), 3)
+        metric.update_state(ids, scores, groups=form)
+        results.append(float(metric.result()))
+    assert len(set(results)) == 1
+
+
+def test_a_weight_that_is_nan_shows():
+    metric = MacroAverage(MRR(), 3)
+    metric.update_state([0, 1], [[3.0, 2.0, 1.0]] * 2, [np.nan, 1.0])
+    assert np.isnan(metric.result())
+
+
 def test_arguments_are_checked():
-    for bad in ("mrr", MedianRank(), keras.metrics.Mean()):
+    for bad in (
+        "mrr",
+        MedianRank(),
+        ExpectedCalibrationError(),
+        MacroAverage(MRR(), 3),
+        keras.metrics.Mean(),
+    ):
         with pytest.raises(ValueError, match="`metric` must be a mean over lists"):
             MacroAverage(bad, 3)
     with pytest.raises(ValueError, match="`num_groups` must be a positive integer"):

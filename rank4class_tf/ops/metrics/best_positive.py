@@ -152,37 +152,23 @@ def rank_of_best(ranks: Ranks) -> tf.Tensor:
     return tf.where(positives > 0, above + (tied + 1) / (positives + 1), ranks.num_items)
 
 
-def rank_histogram(
-    above: tf.Tensor, tied: tf.Tensor, positives: tf.Tensor, weights: TensorLike, max_rank: int
-) -> tf.Tensor:
+def integer_histogram(
+    above: tf.Tensor, tied: tf.Tensor, positives: tf.Tensor, weights: tf.Tensor, max_rank: int
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Distribution of the rank of the best positive, summed over lists.
 
     Args:
         above: `[batch]`, the items above the best positive.
-        tied: `[batch]`, the items tied with it, itself included.
-        positives: `[batch]`, the positives among these; see `best_positive`.
-        weights: `[batch]`, the mass of each list.
+        tied: `[batch]`, the items tied with it, itself included, >= 1.
+        positives: `[batch]`, the positives among these, >= 1; see `best_positive`.
+        weights: `[batch]`, the mass of each list, finite.
         max_rank: positive integer; higher ranks are counted together.
 
     Returns:
-        `[max_rank + 1]` float64, the mass at the ranks `1, ..., max_rank` and above. The mass of a
-        list whose best positives tie is spread over their possible ranks.
-
-    Example:
-        >>> import tensorflow as tf
-        >>> above, tied, positives = tf.constant([[0.0], [3.0], [1.0]], tf.float64)
-        >>> rank_histogram(above, tied, positives, [6.0], max_rank=2).numpy()
-        array([2., 2., 2.])
+        `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
+        unit; see `exact.to_integers`. The mass of a list whose best positives tie is spread over
+        their possible ranks.
     """
-    weights = tf.convert_to_tensor(weights, above.dtype)
-    integers, unit = integer_histogram(above, tied, positives, weights, max_rank)
-    return tf.add_n(exact.from_integers(integers, unit, above.dtype))
-
-
-def integer_histogram(
-    above: tf.Tensor, tied: tf.Tensor, positives: tf.Tensor, weights: tf.Tensor, max_rank: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """`rank_histogram` as integers and their unit, see `exact.to_integers`, for finite weights."""
     single = positives <= 1
     unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))
 

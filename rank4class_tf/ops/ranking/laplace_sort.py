@@ -47,7 +47,8 @@ def laplace_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -> tf
             values -= tf.reduce_mean(values, axis=1, keepdims=True)
             from_above, from_below = _decaying_sums(items.scores, temperature, values)
             pulls = from_above + from_below - values * (above + below)
-            return items.restore(pulls / (2 * temperature))
+            result = items.restore(pulls / (2 * temperature))
+            return result if mask is None else tf.where(mask, result, tf.zeros_like(result))
 
         return items.restore(places + (below - above) / 2), gradient
 
