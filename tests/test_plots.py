@@ -113,9 +113,7 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
     inputs = keras.Input((3,))
     model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
     model.compile("sgd", r4c.losses.SoftmaxLoss())
-    board = r4c.callbacks.RankingTensorBoard(
-        tmp_path, (SCORES, CLASS_IDS), ["mrr"], NAMES, every=2
-    )
+    board = r4c.callbacks.RankingTensorBoard(tmp_path, (SCORES, CLASS_IDS), ["mrr"], NAMES, every=2)
     model.fit(SCORES[:4], CLASS_IDS[:4], epochs=3, verbose=0, callbacks=[board])
     (path,) = tmp_path.iterdir()
     tags = {}

@@ -10,10 +10,10 @@ from rank4class_tf._tf import raising
 # Up to this many positives, a pass over the items for each costs less than sorting.
 FEW = 16
 
-# In lists of at most so many items any number of positives is few, and all of them are compared with
-# all items at once: a loop over blocks takes two to nine times as long for few positives, a fifth
-# to a half longer for many, and longer to trace. Not under XLA, where there are always as many
-# columns as there may be positives.
+# In lists of at most so many items any number of positives is few, and all of them are compared
+# with all items at once: a loop over blocks takes two to nine times as long for few positives, a
+# fifth to a half longer for many, and longer to trace. Not under XLA, where there are always as
+# many columns as there may be positives.
 SHORT = 128
 
 # Positives are taken in blocks so that a block holds about this many entries per list.

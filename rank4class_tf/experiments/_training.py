@@ -83,12 +83,16 @@ _PROGRESS = "progress.npz"
 class _Progress(keras.callbacks.Callback):
     """Keeps the best epoch's weights, ends the run, and lets it go on after an interruption.
 
-    With a folder, each epoch's state is written there. What goes on from it sees the same data as
-    without the interruption; the random numbers of dropout start anew.
+    With a folder, each epoch's state is written there, with what the run is: the state of another
+    run is removed. What goes on from it sees the same data as without the interruption; the random
+    numbers of dropout start anew.
     """
 
-    def __init__(self, monitor: str, patience: int, folder: Any, say: Callable) -> None:
+    def __init__(
+        self, run: dict[str, Any], monitor: str, patience: int, folder: Any, say: Callable
+    ) -> None:
         super().__init__()
+        self._run = json.dumps(run, sort_keys=True, default=str)
         self._monitor, self._patience, self._folder, self._say = monitor, patience, folder, say
         self.history: dict[str, list[float]] = {}
         self.best_epoch = -1
@@ -117,9 +121,12 @@ class _Progress(keras.callbacks.Callback):
         if self.finished:
             self.model.stop_training = True
 
-    def keep_best(self, model: keras.Model) -> None:
-        """Gives the model the weights of the best epoch and removes the state on disk."""
+    def give_best(self, model: keras.Model) -> None:
+        """Gives the model the weights of the best epoch."""
         model.set_weights(self._best_weights)
+
+    def clear(self) -> None:
+        """Removes the state on disk."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -132,7 +139,8 @@ class _Progress(keras.callbacks.Callback):
         folder.mkdir(parents=True, exist_ok=True)
         self._checkpoint(self.model).write(str(folder / "state"))
         with _files.replacing(folder / _PROGRESS) as path:
-            np.savez(path, *self._best_weights, history=json.dumps(self.history))
+            history = json.dumps(self.history)
+            np.savez(path, *self._best_weights, history=history, run=self._run)
         shutil.rmtree(self._folder / str(self.epochs - 2), ignore_errors=True)
 
     def read(self) -> None:
@@ -146,7 +154,9 @@ class _Progress(keras.callbacks.Callback):
         damaged = []
         for path in sorted(self._folder.glob(f"*/{_PROGRESS}"), key=_epoch_of, reverse=True):
             try:
-                self._read(path)
+                if not self._read(path):
+                    self.clear()
+                    return
             # What NumPy and zipfile raise on a file that is damaged is of many types.
             except Exception as error:
                 damaged.append(f"{path.parent} cannot be read: {error!r}")
@@ -159,15 +169,18 @@ class _Progress(keras.callbacks.Callback):
             raise ValueError(f"`folder` must hold a state of a run. {message}.")
 
     def _read(self, path):
-        """Takes history and best weights of one epoch, if all of its state is whole."""
+        """Takes history and best weights of one epoch, if its state is whole and of this run."""
         state = tf.train.load_checkpoint(str(path.parent / "state"))
         for name in state.get_variable_to_shape_map():
             state.get_tensor(name)  # Which compares its checksum.
         with np.load(path) as file:
             arrays = dict(file)
+        if str(arrays.pop("run")) != self._run:
+            return False
         self.history = json.loads(str(arrays.pop("history")))
         self._best_weights = list(arrays.values())
         self.best_epoch = int(np.argmax(self.history[self._monitor]))
+        return True
 
     def restore(self, model: keras.Model, features: Any) -> None:
         """Gives the model and its optimizer the state that an earlier run left."""
@@ -209,8 +222,9 @@ def train(
         settings: how to train.
         loss: a loss or the name of one.
         head: the name of a head.
-        folder: where to keep the state after each epoch, to go on from it; None for nowhere. It
-            must be the run's own. What cannot be read is left out for the epoch before it.
+        folder: where to keep the state after each epoch, to go on from it; None for nowhere. That
+            of a run with other arguments is removed. What cannot be read is left out for the epoch
+            before it.
         say: called after each epoch with its number and the NDCG@5 on validation.
         **head_arguments: other arguments of the head.
 
@@ -225,7 +239,16 @@ def train(
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
     columns = {column: metrics.get(name) for column, name in METRICS.items()}
-    progress = _Progress(f"val_{columns[SELECT_BY].name}", settings.patience, folder, say)
+    loss_object = losses.get(loss)
+    run = {
+        **problem.description,
+        **dataclasses.asdict(settings),
+        **head_arguments,
+        "loss": loss_object.get_config(),
+        "head": head,
+    }
+    monitor = f"val_{columns[SELECT_BY].name}"
+    progress = _Progress(run, monitor, settings.patience, folder, say)
     progress.read()
     splits = problem.load(settings.batch_size, settings.seed, progress.epochs)
     with _precision(settings.precision):
@@ -241,7 +264,7 @@ def train(
             rate = _Schedule(rate, int(settings.warmup * steps), steps)
         model.compile(
             keras.optimizers.Adam(rate, global_clipnorm=settings.clip),
-            loss=losses.get(loss),
+            loss=loss_object,
             metrics=list(columns.values()),
         )
         progress.restore(model, next(iter(splits.validation))[0])
@@ -255,8 +278,9 @@ def train(
                 shuffle=False,  # the dataset shuffles itself
                 verbose=0,
             )
-        progress.keep_best(model)
+        progress.give_best(model)
         test = evaluate(model, splits.test, list(columns.values()))
+    progress.clear()
     return {
         "loss": loss if isinstance(loss, str) else loss.name,
         "head": head,

@@ -1,5 +1,6 @@
 """CosineHead."""
 
+import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +20,7 @@ class CosineHead(Head):
 
     The margin m makes training ask for more than the highest score: as losses for face recognition
     have it, the score of an example's class, y_i = 1, is lowered. It takes effect in training and
-    where the head is called with class ids.
+    where the head is called with class ids, which `keras.Sequential` does not do.
 
     Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition".
 
@@ -60,6 +61,12 @@ class CosineHead(Head):
         """
         scores = super().call(inputs)
         if class_ids is None:
+            if training and self.margin:
+                warnings.warn(
+                    f"`margin`={self.margin} has no effect without class ids: call the head with "
+                    "`class_ids=`, in a functional model.",
+                    stacklevel=2,
+                )
             return scores
         positives, invalid = _labels.padded_ids(class_ids, self.num_classes)
         positives = _labels.distinct_ids(positives)

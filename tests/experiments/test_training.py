@@ -51,11 +51,19 @@ def test_interrupted_run_ends_as_the_whole_one(problem, tmp_path, monkeypatch):
         if self.epochs == 2:
             raise Interrupted
 
-    with monkeypatch.context() as patch:
-        patch.setattr(_training._Progress, "_save", save_and_fail)
-        with pytest.raises(Interrupted):
-            experiments.train(*arguments, folder=tmp_path / "state")
-    assert sorted(path.name for path in (tmp_path / "state").iterdir()) == ["1", "2"]
+    def fail(*args):
+        raise Interrupted
+
+    epochs = len(whole["validation"]["NDCG@5"])
+    for where, name, function, kept in (
+        (_training._Progress, "_save", save_and_fail, ["1", "2"]),
+        (_training, "evaluate", fail, [str(epochs - 1), str(epochs)]),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, function)
+            with pytest.raises(Interrupted):
+                experiments.train(*arguments, folder=tmp_path / "state")
+        assert sorted(path.name for path in (tmp_path / "state").iterdir()) == kept
     resumed = experiments.train(*arguments, folder=tmp_path / "state")
     assert len(resumed["validation"]["NDCG@5"]) == len(whole["validation"]["NDCG@5"])
     assert resumed["best_epoch"] == whole["best_epoch"]
@@ -67,6 +75,24 @@ def test_interrupted_run_ends_as_the_whole_one(problem, tmp_path, monkeypatch):
     assert not (tmp_path / "state").exists()
 
 
+def test_state_of_another_run_is_removed(tmp_path):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+
+    def progress(rate):
+        return _training._Progress({"rate": rate}, "val", 2, tmp_path, lambda *_: None)
+
+    writer = progress(0.1)
+    writer.set_model(model)
+    writer.on_epoch_end(0, {"val": 0.5})
+    same, other = progress(0.1), progress(0.2)
+    same.read()
+    assert same.epochs == 1
+    other.read()
+    assert other.epochs == 0 and not tmp_path.exists()
+
+
 @pytest.mark.parametrize("name", ["progress.npz", "state.data-00000-of-00001", "state.index"])
 @pytest.mark.parametrize("epochs", [[2], [1, 2]], ids=["newest", "all"])
 def test_damaged_state(problem, name, epochs, tmp_path):
@@ -76,7 +102,7 @@ def test_damaged_state(problem, name, epochs, tmp_path):
     model.optimizer.build(model.trainable_variables)
 
     def progress():
-        return _training._Progress("val", 2, tmp_path, lambda *_: None)
+        return _training._Progress({}, "val", 2, tmp_path, lambda *_: None)
 
     writer, weights = progress(), []
     writer.set_model(model)

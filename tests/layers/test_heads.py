@@ -152,6 +152,13 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
     assert np.isnan(scores[0]).all() and np.isfinite(scores[1:]).all()
 
 
+def test_margin_without_class_ids_warns():
+    model = keras.Sequential([keras.Input((4,)), CosineHead(3, margin=0.2)])
+    model.compile("sgd", r4c.losses.SoftmaxLoss())
+    with pytest.warns(UserWarning, match="`margin`=0.2 has no effect without class ids"):
+        model.fit(np.ones((4, 4)), np.array([0, 1, 2, 0]), verbose=0)
+
+
 def test_margin_in_a_functional_model(rng):
     encodings, class_ids = keras.Input((4,)), keras.Input((), dtype="int32")
     scores = CosineHead(5, margin=0.2)(encodings, class_ids=class_ids)
