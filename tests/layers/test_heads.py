@@ -154,7 +154,7 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
 
 def test_margin_without_class_ids_warns():
     model = keras.Sequential([keras.Input((4,)), CosineHead(3, margin=0.2)])
-    model.compile("sgd", r4c.losses.SoftmaxLoss())
+    model.compile("sgd", SoftmaxLoss())
     with pytest.warns(UserWarning, match="`margin`=0.2 has no effect without class ids"):
         model.fit(np.ones((4, 4)), np.array([0, 1, 2, 0]), verbose=0)
 
