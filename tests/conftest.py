@@ -54,6 +54,12 @@ def _runs(item):
     return base is None or item.callspec.params["case"].name in base.args[0]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _seeds_of_module():
+    """What a module's own fixtures draw does not depend on the tests before it."""
+    keras.utils.set_random_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def _seeds():
     keras.utils.set_random_seed(0)
