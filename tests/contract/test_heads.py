@@ -49,6 +49,7 @@ def test_classes_differ_and_all_weights_learn(make, encodings):
         assert np.abs(new - old).max() > 0
 
 
+@pytest.mark.once
 def test_xla_equals_eager(make, encodings, request):
     if "strings" in request.node.callspec.id:
         pytest.skip("XLA has no strings.")
@@ -107,6 +108,7 @@ def test_trains_the_same_on_two_devices(make, encodings, two_devices, request):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("shape", [(3,), (3, 2, WIDTH)])
 def test_input_must_be_encodings(make, shape):
     with pytest.raises(ValueError, match=r"`inputs` must have the shape \[batch, d\]"):
