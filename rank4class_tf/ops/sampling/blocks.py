@@ -45,7 +45,7 @@ def top_k_by_blocks(
         ids_of_values = tf.concat([best[1], tf.gather(ids, places)], axis=1)
         # To sort all takes half the time of finding the k highest of few more.
         values, index = tf.math.top_k(values, tf.shape(values)[1])
-        values, index = (tf.slice(x, [0, 0], [-1, k]) for x in (values, index))
+        values, index = (tf.ensure_shape(x[:, :k], best[0].shape) for x in (values, index))
         return values, tf.gather(ids_of_values, index, batch_dims=1)
 
     def merge(best, ids, scores):
