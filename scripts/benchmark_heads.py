@@ -19,24 +19,27 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from scripts import benchmarking
 
-UNITS = (256, 256)
+MLPS = ("latent_cross", "concat")
+HEADS = ("dot_product", "cosine", "bilinear", *MLPS)
 
 
-def by_name(name, **kwargs):
-    """A head of this package."""
+def by_name(name):
+    """A head of this package; `units` are those of its hidden layers, if it has any."""
 
-    def make(n, width):
+    def make(n, width, units):
         from rank4class_tf import layers
 
-        head = layers.get_head(name, classes=n, **kwargs)
+        arguments = {"units": units} if name in MLPS else {}
+        head = layers.get_head(name, classes=n, **arguments)
         head.build((None, width))
         return head, head.trainable_variables
 
     return make
 
 
-def dense(n, width):
+def dense(n, width, units):
     """What all are compared with."""
+    del units
     from tensorflow import keras
 
     layer = keras.layers.Dense(n)
@@ -47,11 +50,10 @@ def dense(n, width):
 def plain(name):
     """The formula of a head over all pairs, with its weights."""
 
-    def make(n, width):
+    def make(n, width, units):
         import tensorflow as tf
 
-        mlp = {"units": UNITS} if name in ("latent_cross", "concat") else {}
-        head, variables = by_name(name, **mlp)(n, width)
+        head, variables = by_name(name)(n, width, units)
 
         def pairs(h, c):
             if name == "latent_cross":
@@ -80,15 +82,10 @@ def plain(name):
     return make
 
 
-MLPS = ("latent_cross", "concat")
-HEADS = ("dot_product", "cosine", "bilinear", *MLPS)
 CASES = {
     name: form
     for head in HEADS
-    for name, form in (
-        (head, by_name(head, **({"units": UNITS} if head in MLPS else {}))),
-        (f"plain_{head}", plain(head)),
-    )
+    for name, form in ((head, by_name(head)), (f"plain_{head}", plain(head)))
 }
 
 
@@ -103,7 +100,7 @@ def measure(name, shape, args):
     upstream = tf.constant(rng.normal(size=(batch, n)), tf.float32)
 
     def compiled(make, jit_compile):
-        score, variables = make(n, width)
+        score, variables = make(n, width, tuple(args.units))
 
         def step(encodings):
             with tf.GradientTape() as tape:
@@ -134,7 +131,7 @@ def measure(name, shape, args):
 def run(name, shape, args):
     """Measures one head: time and memory, each in a process of its own."""
     arguments = ["--heads", name, "--shapes", benchmarking.shape_text(shape)]
-    arguments += benchmarking.options(args, "seconds", "memory_limit")
+    arguments += benchmarking.options(args, "seconds", "memory_limit", "units")
     return benchmarking.time_and_memory(__file__, arguments, time_limit=args.time_limit)
 
 
@@ -175,6 +172,9 @@ def parse_args(argv=None):
         type=benchmarking.shape_of(3),
         default=[(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)],
         help="batch x n x d",
+    )
+    parser.add_argument(
+        "--units", nargs="+", type=int, default=[256, 256], help="of the hidden layers"
     )
     return parser.parse_args(argv)
 

@@ -71,7 +71,12 @@ def answer(measure, memory_limit):
 def options(args, *names):
     """The command line that gives a process these options of its parent."""
     given = {f"--{name.replace('_', '-')}": getattr(args, name) for name in names}
-    return [x for key, value in given.items() if value is not None for x in (key, value)]
+    return [
+        x
+        for key, value in given.items()
+        if value is not None
+        for x in (key, *(value if isinstance(value, list) else [value]))
+    ]
 
 
 def compiled(function, *inputs, jit_compile):

@@ -32,7 +32,7 @@ def test_plain_forms_are_those_of_the_heads(name, rng):
     scores = []
     for case in (name, f"plain_{name}"):
         keras.utils.set_random_seed(1)
-        score, _ = benchmark_heads.CASES[case](5, 6)
+        score, _ = benchmark_heads.CASES[case](5, 6, (4, 3))
         scores.append(score(encodings))
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
 
@@ -40,7 +40,16 @@ def test_plain_forms_are_those_of_the_heads(name, rng):
 @pytest.mark.slow
 def test_runs(tmp_path):
     out = tmp_path / "table.md"
-    command = [sys.executable, SCRIPT, "--heads", "plain_concat", "--shapes", "2x8x4"]
+    command = [
+        sys.executable,
+        SCRIPT,
+        "--heads",
+        "plain_concat",
+        "--shapes",
+        "2x8x4",
+        "--units",
+        "3",
+    ]
     subprocess.run([*command, "--seconds", "0", "--out", out], check=True, capture_output=True)
     cells = out.read_text().splitlines()[4].strip("| ").split(" | ")
     assert cells[0] == "plain_concat" and all(float(cell) > 0 for cell in cells[1:5])
