@@ -32,7 +32,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import rank4class_tf as r4c
 from rank4class_tf import _files, experiments
 from scripts import few_examples
-from scripts.experiments import plus_minus, table
+from scripts.reproducing import plus_minus, table
 
 LOSSES = (
     "softmax_loss",

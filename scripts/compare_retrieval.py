@@ -32,8 +32,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import rank4class_tf as r4c
 from examples import movielens_retrieval as example
-from rank4class_tf import _files
-from scripts import experiments
+from rank4class_tf import _files, experiments
+from scripts import reproducing
 
 COLUMNS = {
     "Recall@10": "recall_at_10",
@@ -142,7 +142,7 @@ def autoencoder(task, learned, learning_rate, width, seed, epochs=200, every=5):
         return model.predict(inputs(histories), batch_size=128, verbose=0)
 
     histories = interactions(task, 2)
-    _, best = experiments.train_to_best(
+    _, best = reproducing.train_to_best(
         model,
         epochs,
         every,
@@ -247,11 +247,11 @@ def report(task, results):
         for column in COLUMNS.values():
             values = [run["test"][column] for run in runs]
             text = f"{np.mean(values):.3f}"
-            cells.append(text if len(values) == 1 else experiments.plus_minus(values))
+            cells.append(text if len(values) == 1 else reproducing.plus_minus(values))
         chosen = ", ".join(f"{key}={value}" for key, value in settings.items()) or "–"
         epochs = [str(run["epoch"]) for run in runs if "epoch" in run]
         lines.append([*cells, chosen, ", ".join(epochs) or "–"])
-    text = experiments.table(["method", *COLUMNS, "settings", "epochs"], lines)
+    text = reproducing.table(["method", *COLUMNS, "settings", "epochs"], lines)
     text += [
         "",
         f"{len(task.users)} users, {len(task.films.ids):,} films, seeds as many as epochs.",
@@ -260,7 +260,7 @@ def report(task, results):
         (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if "unrated" in run
     ]
     text += ["", "Test films without a rating in training, for their users:", ""]
-    text += experiments.table(
+    text += reproducing.table(
         ["towers", "films", "median rank", "in the best 100"],
         [
             [row, str(len(ranks)), f"{np.median(ranks):,.0f}", str(sum(r <= 100 for r in ranks))]

@@ -1,4 +1,4 @@
-"""What the reproductions share: runs kept in files, the best epoch, and Markdown."""
+"""What the reproductions share: the best epoch, the order of batches, and Markdown."""
 
 import dataclasses
 import json
@@ -7,9 +7,6 @@ import time
 import numpy as np
 
 from rank4class_tf import _files
-from rank4class_tf.experiments import cached
-
-__all__ = ["cached", "in_random_order", "plus_minus", "report", "table", "train_to_best"]
 
 
 def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patience):
