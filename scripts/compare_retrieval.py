@@ -246,8 +246,7 @@ def report(task, results):
         cells = [row]
         for column in COLUMNS.values():
             values = [run["test"][column] for run in runs]
-            text = f"{np.mean(values):.3f}"
-            cells.append(text if len(values) == 1 else reproducing.plus_minus(values))
+            cells.append(reproducing.plus_minus(values))
         chosen = ", ".join(f"{key}={value}" for key, value in settings.items()) or "–"
         epochs = [str(run["epoch"]) for run in runs if "epoch" in run]
         lines.append([*cells, chosen, ", ".join(epochs) or "–"])

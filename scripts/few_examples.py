@@ -20,12 +20,16 @@ results.md holds the tables, mean and standard deviation over the draws.
 import argparse
 import itertools
 import pathlib
+import sys
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
 from rank4class_tf import data, encoders, experiments, layers, losses
+from scripts.reproducing import plus_minus
 
 METHODS = {
     "Dense": ("dot_product", False),
@@ -192,7 +196,7 @@ def few_table(runs, args):
         cells = []
         for shots, metric in itertools.product(args.shots, ("balanced", "Top-1")):
             values = [run["test"][metric] for run in runs[method, shots]]
-            cells.append(f"{np.mean(values):.3f} ± {np.std(values):.3f}")
+            cells.append(plus_minus(values))
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -209,7 +213,7 @@ def zero_table(runs):
         cells = []
         for name in names:
             values = [run[name] for run in of_method]
-            cells.append(f"{np.mean(values):.3f} ± {np.std(values):.3f}")
+            cells.append(plus_minus(values))
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -21,9 +21,13 @@ import argparse
 import dataclasses
 import pathlib
 import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from rank4class_tf import _files, experiments
 from rank4class_tf.experiments import METRICS, SELECT_BY, train
+from scripts.reproducing import plus_minus
 
 LOSSES = {
     "softmax_loss": "SoftmaxCE",
@@ -170,11 +174,9 @@ def table(cells, rates, seeds, args, title):
         for head in args.heads:
             row = []
             for loss in args.losses:
-                mean, values = means[metric, head, loss], cells[metric, head, loss]
-                text = f"{mean:.4f}"
-                if len(values) > 1:
-                    text += f" ± {statistics.stdev(values):.4f}"
-                mark = {0: "**", 1: "*", 2: "*"}.get(ranked.index(mean), "")
+                text = plus_minus(cells[metric, head, loss], digits=4)
+                place = ranked.index(means[metric, head, loss])
+                mark = {0: "**", 1: "*", 2: "*"}.get(place, "")
                 row.append(f"{mark}{text}{mark}")
             lines.append(f"| {metric} | {HEADS[head]} | " + " | ".join(row) + " |")
     chosen = ", ".join(f"{LOSSES[loss]} {rate:g}" for loss, rate in rates.items())

@@ -344,7 +344,7 @@ def draw(results, path):
             axes.errorbar(
                 np.arange(len(mined)) + 0.1 * (index - 2.5),
                 [value.mean() for value in values],
-                [value.std() for value in values],
+                [value.std(ddof=1) if len(value) > 1 else 0 for value in values],
                 fmt="o",
                 label=title(metric),
             )

@@ -325,13 +325,8 @@ def task_text(name, rates, runs, args):
     for method in runs:
         row = [method, f"{rates[method]:g}"]
         for figure in shown:
-            of_seeds = values(method, figure)
-            wide = "median" in figure
-            row.append(
-                f"{of_seeds.mean():.1f} ± {of_seeds.std():.1f}"
-                if wide
-                else reproducing.plus_minus(of_seeds)
-            )
+            digits = 1 if "median" in figure else 3
+            row.append(reproducing.plus_minus(values(method, figure), digits))
         better = values(method, lead) - values(first, lead)
         row.append("" if method == first else reproducing.plus_minus(better))
         row.append("" if method == first else f"{np.sum(better > 0)} of {len(better)}")

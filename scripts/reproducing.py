@@ -41,9 +41,10 @@ def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patien
     return history, best
 
 
-def plus_minus(values):
-    """Mean and standard deviation of some values, as a text."""
-    return f"{np.mean(values):.3f} ± {np.std(values):.3f}"
+def plus_minus(values, digits=3):
+    """Mean ± standard deviation, over n - 1, as a text; of a single value the mean alone."""
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
 
 
 def table(head, rows):

@@ -5,6 +5,13 @@ import pytest
 from scripts import reproducing
 
 
+def test_deviations_are_over_one_less():
+    # 1 and 2 are half a unit off their mean: the root of (1/4 + 1/4) / 1.
+    assert reproducing.plus_minus([1, 2]) == "1.500 ± 0.707"
+    assert reproducing.plus_minus([1, 2], digits=1) == "1.5 ± 0.7"
+    assert reproducing.plus_minus([2]) == "2.000"
+
+
 @pytest.mark.parametrize(("patience", "last"), [(10, 7), (2, 6)])
 def test_the_weights_of_the_best_epoch_stay(patience, last):
     class Model:
