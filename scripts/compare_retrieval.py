@@ -4,8 +4,10 @@
 
 The task and the towers are those of `examples/movielens_retrieval.py`: of each user the last film
 by time is the test, the one before it the validation. All films of the archive are ranked for each
-user but those that the user has rated before. All methods learn from the same films of the same
-users, and for the test read the validation film as the user's last.
+user but those that the user has rated before. All methods learn from films before these two of the
+same users: the towers have at most the last 50 of each user to find (the example's `PAIRS`), each
+from the 50 before it, the others have all. For the test they read the validation film as the user's
+last.
 
 - `popularity`: how many users rated a film;
 - `item-kNN`: the sum of the cosines with the user's films, of the nearest to each;
@@ -253,7 +255,8 @@ def report(task, results):
     text = reproducing.table(["method", *COLUMNS, "settings", "epochs"], lines)
     text += [
         "",
-        f"{len(task.users)} users, {len(task.films.ids):,} films, seeds as many as epochs.",
+        f"{len(task.users)} users, {len(task.films.ids):,} films. A row has one seed for each epoch "
+        "it lists; a row without epochs draws nothing.",
     ]
     with_ranks = [
         (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if "unrated" in run

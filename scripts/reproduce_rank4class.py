@@ -78,7 +78,7 @@ def parse_args(argv=None):
         "--learning-rates",
         nargs="+",
         type=experiments.positive(float),
-        help="to choose from; default: 0.3, 1 and 3 times the dataset's",
+        help="to choose from; default: 0.3, 1 and 3 times --learning-rate, which it replaces",
     )
     parser.add_argument(
         "--units", nargs="+", type=experiments.positive(int), default=[64, 64], help="of MLPs"
@@ -128,7 +128,7 @@ class Runs:
     def learning_rates(self):
         """Those to choose from."""
         rate = self._settings.learning_rate
-        return self._args.learning_rates or [float(f"{x * rate:.1g}") for x in (0.3, 1, 3)]
+        return self._args.learning_rates or [float(f"{x * rate:.2g}") for x in (0.3, 1, 3)]
 
     def get(self, loss, head, learning_rate, seed):
         """The results of a run, made now if it is new."""
