@@ -9,9 +9,9 @@ find.
 
 A user is the films rated last, a film its number, the words of its title, its genres and decade. In
 training one film in five comes without its number, so that a film that training has no rating of,
-which has none, is found by the rest. Negatives are the other films of the batch and films drawn from all, and log-Q
-corrects for the share of frequent films. `scripts/compare_retrieval.py` has the study: other losses
-and negatives, and other methods.
+which has none, is found by the rest. Negatives are the other films of the batch and films drawn
+from all, and log-Q corrects for the share of frequent films. `scripts/compare_retrieval.py` has the
+study: other losses and negatives, and other methods.
 """
 
 import argparse

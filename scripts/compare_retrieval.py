@@ -255,8 +255,8 @@ def report(task, results):
     text = reproducing.table(["method", *COLUMNS, "settings", "epochs"], lines)
     text += [
         "",
-        f"{len(task.users)} users, {len(task.films.ids):,} films. A row has one seed for each epoch "
-        "it lists; a row without epochs draws nothing.",
+        f"{len(task.users)} users, {len(task.films.ids):,} films. A row has one seed for each "
+        "epoch it lists; a row without epochs draws nothing.",
     ]
     with_ranks = [
         (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if "unrated" in run
