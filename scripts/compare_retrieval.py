@@ -35,7 +35,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import rank4class_tf as r4c
 from examples import movielens_retrieval as example
 from rank4class_tf import _files, experiments
-from scripts import reproducing
+from scripts import benchmarking, reproducing
 
 COLUMNS = {
     "Recall@10": "recall_at_10",
@@ -275,7 +275,7 @@ def report(task, results):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/retrieval"))

@@ -33,7 +33,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import rank4class_tf as r4c
 from rank4class_tf import _files, experiments
-from scripts import reproducing
+from scripts import benchmarking, reproducing
 
 # What the paper's Table 2 has for its smallest dataset.
 PAPER = {
@@ -239,7 +239,7 @@ def draw(tuning, path):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
     parser.add_argument("--version", default="latest-small", help="of MovieLens")
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder")

@@ -39,7 +39,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from examples import extreme_classification as example
 from rank4class_tf import _files, experiments, losses, metrics, models, ops, optimizers
-from scripts import reproducing
+from scripts import benchmarking, reproducing
 
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
 SELECT_BY = "recall_at_5"
@@ -360,7 +360,7 @@ def draw(results, path):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")

@@ -32,7 +32,7 @@ from tensorflow import keras
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from rank4class_tf import _files, experiments, layers
-from scripts import reproducing, sodeep_tasks, sorting
+from scripts import benchmarking, reproducing, sodeep_tasks, sorting
 
 SORTERS = {
     "sigmoid": functools.partial(layers.SigmoidSorter, 0.1),
@@ -367,7 +367,7 @@ def draw_figure6(runs, path):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
     parser.add_argument("--tasks", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--sorters", nargs="+", choices=list(SORTERS), help="default: by task")
