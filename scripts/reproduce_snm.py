@@ -57,8 +57,8 @@ METHODS = (
 # word2vec draws 5 to 20 negatives for each example.
 _WORD2VEC_NEGATIVES = 15
 
-# A grid is made wider so often at each end.
-_MOST_WIDENINGS = 3
+# A grid is made wider so often, at both ends together.
+_MOST_WIDENINGS = 6
 
 
 def make_loss(method, num_sampled):
@@ -250,7 +250,7 @@ def experiment(name, num_sampled, args):
     for method in args.methods:
         tried, searched = sorted(args.learning_rates), []
         new = list(tried)
-        for _ in range(1 + 2 * _MOST_WIDENINGS):
+        for _ in range(1 + _MOST_WIDENINGS):
             for ratio in args.row_multipliers:
                 searched += [
                     cached_run(method, ratio, rate, args.tuning_seed, search=True) for rate in new
