@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, layers, losses, metrics, models, ops, optimizers
+from rank4class_tf import _files, data, layers, losses, metrics, models, ops, optimizers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,8 @@ def main(argv=None):
             args.export.mkdir(parents=True, exist_ok=True)
             model.export_classes(args.export / "classes.npy")
             queries = np.concatenate([model.predict_on_batch(points) for points, _ in task.test])
-            np.save(args.export / "queries.npy", queries)
+            with _files.replacing(args.export / "queries.npy") as temporary:
+                np.save(temporary, queries)
             print(f"for examples/approximate_search.py: {args.export}")
     if args.out:
         model.save(args.out)

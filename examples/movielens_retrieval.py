@@ -1,4 +1,4 @@
-"""Trains two towers to find the next film of a user, and shows films that nobody has rated.
+"""Trains two towers to find the next film of a user; shows films that training has no rating of.
 
     python examples/movielens_retrieval.py --zip ml-latest-small.zip
 
@@ -8,10 +8,10 @@ before it the validation, and of the others each of the last 50 is what the film
 find.
 
 A user is the films rated last, a film its number, the words of its title, its genres and decade. In
-training one film in five comes without its number, so that a film without ratings, which has none,
-is found by the rest. Negatives are the other films of the batch and films drawn from all, and log-Q
-corrects for the share of frequent films. `scripts/compare_retrieval.py` has the study: other losses
-and negatives, and other methods.
+training one film in five comes without its number, so that a film that training has no rating of,
+which has none, is found by the rest. Negatives are the other films of the batch and films drawn
+from all, and log-Q corrects for the share of frequent films. `scripts/compare_retrieval.py` has the
+study: other losses and negatives, and other methods.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Films:
         titles: their titles, with the year.
         genres: `[N, G]` of 0 and 1.
         words: `[N, WORDS]`, numbers of the words of the title, 1 for a rare one, padded with 0.
-        decades: `[N]`, 0 for an unknown one.
+        decades: `[N]`, 0 for an unknown one, 1 for that of 1900 and all before.
         num_words: the number of numbers of words.
         num_decades: likewise.
     """
@@ -94,7 +94,7 @@ def read(path: pathlib.Path) -> tuple[Films, list[np.ndarray]]:
 def _films(movies):
     titles = [title for _, title, _ in movies]
     years = [re.search(r"\((\d{4})\)", title) for title in titles]
-    decades = np.array([int(year[1]) // 10 - 189 if year else 0 for year in years])
+    decades = np.array([max(int(year[1]) // 10 - 189, 1) if year else 0 for year in years])
     texts = [re.findall(r"[a-z0-9']+", re.sub(r"\(\d{4}\)", "", t).lower()) for t in titles]
     distinct, counts = np.unique([word for text in texts for word in text], return_counts=True)
     number = {word: 2 + i for i, word in enumerate(distinct[counts > 1].tolist())}
@@ -259,7 +259,7 @@ def measure(model: models.TwoTower, task: Task, held_out: int) -> dict[str, floa
 
 
 def show_unrated(model: models.TwoTower, task: Task, count: int = 3) -> None:
-    """Prints films without ratings, each with the films most like it and its rank for fans."""
+    """Prints films that training has no rating of, with those most like them and ranks for fans."""
     films, features = task.films, _features(task)
     unrated = np.flatnonzero(~task.rated)
     inputs = {name: values for name, values in features.items() if name != "id"}
@@ -274,7 +274,7 @@ def show_unrated(model: models.TwoTower, task: Task, count: int = 3) -> None:
         }
         film = {name: values[[row]] for name, values in features.items()}
         rank = 1 + int(model.ranks(fan, film).above[0, 0])
-        print(f"{films.titles[row]}, which nobody rated, is like:")
+        print(f"{films.titles[row]}, of which training has no rating, is like:")
         print("".join(f"    {films.titles[i]}\n" for i in like[:RECENT]), end="")
         print(f"  who saw these finds it at rank {rank:,} of {len(films.ids):,}")
 
@@ -302,7 +302,7 @@ def parse_args(argv=None):
 
 
 def main(argv=None):
-    """Trains, measures, and shows films without ratings."""
+    """Trains, measures, and shows films that training has no rating of."""
     args = parse_args(argv)
     task = Task(*read(args.zip))
     loss = losses.get(args.loss)

@@ -113,10 +113,11 @@ def measure(name, shape, args):
 
     result = {}
     for mode, jit_compile in benchmarking.MODES.items():
+        key = f"{mode}_memory" if args.child == "memory" else mode
         try:
             call = compiled(CASES[name], jit_compile)
             if args.child == "memory":
-                result[f"{mode}_memory"] = benchmarking.memory_of(call)
+                result[key] = benchmarking.memory_of(call)
                 continue
             calls = [call, compiled(dense, jit_compile)]
             if name.startswith("plain_"):
@@ -124,7 +125,7 @@ def measure(name, shape, args):
             times = benchmarking.best_times(calls, args.seconds)
             result |= zip((mode, f"{mode}_dense", f"{mode}_own"), times, strict=False)
         except (MemoryError, tf.errors.ResourceExhaustedError):
-            result[mode] = "out of memory"
+            result[key] = "out of memory"
     return result
 
 
@@ -154,7 +155,7 @@ def table(shape, results):
     modes = benchmarking.MODES
     rows = []
     for name, result in results.items():
-        cells = [result.get("error") or number(result.get(mode), 1000) for mode in modes]
+        cells = [number(result.get(mode, result.get("error")), 1000) for mode in modes]
         cells += [quotient(result, mode, f"{mode}_dense") for mode in modes]
         cells += [number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
         cells += [quotient(result, mode, f"{mode}_own") for mode in modes]

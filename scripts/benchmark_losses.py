@@ -239,6 +239,7 @@ def measure(case, batch, n, args):
 
     result = {}
     for mode, jit_compile in benchmarking.MODES.items():
+        key = f"{mode}_memory" if args.child == "memory" else mode
         try:
             if case.is_step and jit_compile:
                 continue
@@ -247,15 +248,15 @@ def measure(case, batch, n, args):
             else:
                 call = compiled(loss, labels, jit_compile)
             if args.child == "memory":
-                result[f"{mode}_memory"] = benchmarking.memory_of(call)
+                result[key] = benchmarking.memory_of(call)
                 continue
             reference = compiled(softmax, first_ids, jit_compile)
             times = benchmarking.best_times([call, reference], args.seconds)
             result[mode], result[f"{mode}_softmax"] = times
         except (MemoryError, tf.errors.ResourceExhaustedError):
-            result[mode] = "out of memory"
+            result[key] = "out of memory"
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, ValueError) as error:
-            result[mode] = "fails"
+            result[key] = "fails"
             print(f"{mode}: {error}", file=sys.stderr)
     return result
 
@@ -284,9 +285,9 @@ def cell(result, mode, samples):
 
 
 def memory_cell(result, mode):
-    """A memory as text."""
+    """A memory as text, or what stands in its place."""
     value = result.get(f"{mode}_memory")
-    return "" if value is None else f"{value:.0f}"
+    return f"{value:.0f}" if isinstance(value, float) else value or ""
 
 
 def speed_up(own, peer, mode):

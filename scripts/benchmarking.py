@@ -1,5 +1,7 @@
 """What the benchmarks share: processes of their own, the best time of turns, memory, and tables.
 
+`DefaultsFormatter` is for the other scripts, too.
+
 A benchmark starts itself again for each case, by `in_process`, and that process prints its figures
 by `answer`. The process that starts them does not import TensorFlow.
 """
@@ -13,6 +15,7 @@ import pathlib
 import platform
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +30,8 @@ RETURN_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "0",
     "TF_ENABLE_ONEDNN_OPTS": "0",
 }
+# By these the system, or an allocator, ends a process that asks for too much.
+SIGNALS_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT)
 OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "allocate memory")
 
 
@@ -44,21 +49,28 @@ def in_process(script, arguments, environment=None, time_limit=None):
         last = (done.stderr.strip().splitlines() or [""])[-1]
         if "ImportError" in last or "ModuleNotFoundError" in last:
             return {"error": "not installed"}
-        if done.returncode < 0 or any(word in done.stderr for word in OUT_OF_MEMORY):
+        if -done.returncode in SIGNALS_OF_MEMORY or any(w in done.stderr for w in OUT_OF_MEMORY):
             return {"error": "out of memory"}
+        if done.returncode < 0:
+            return {"error": f"ends by signal {-done.returncode}"}
         return {"error": f"fails: {last[:80]}"}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def time_and_memory(script, arguments, environment=None, time_limit=None):
-    """The figures of `--child time` and `--child memory`, each in a process of its own."""
-    environment, result = environment or {}, {}
-    for what, of_child in (("time", {}), ("memory", RETURN_MEMORY)):
-        child = ["--child", what, *arguments]
-        result |= in_process(script, child, environment | of_child, time_limit)
-        if "error" in result:
-            break
-    return result
+    """The figures of `--child time` and `--child memory`, each in a process of its own.
+
+    The reason why there are no times is `error`, that why there is no memory stands in its place.
+    """
+    environment = environment or {}
+    result = in_process(script, ["--child", "time", *arguments], environment, time_limit)
+    if "error" in result:
+        return result
+    child = ["--child", "memory", *arguments]
+    memory = in_process(script, child, environment | RETURN_MEMORY, time_limit)
+    if "error" in memory:
+        memory = {f"{mode}_memory": memory["error"] for mode in MODES if mode in result}
+    return result | memory
 
 
 def answer(measure, memory_limit):
@@ -213,17 +225,26 @@ def _processor():
     return names[0] if names else platform.machine()
 
 
+class DefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the defaults of the options that have one."""
+
+    def _get_help_string(self, action):
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
 class _Parser(argparse.ArgumentParser):
     """Keeps the command that was given, but for the files, as `command`."""
 
     def parse_args(self, args=None, namespace=None):
         result = super().parse_args(args, namespace)
-        given = list(map(str, sys.argv[1:] if args is None else args))
-        for option in ("--out", "--json"):
-            if option in given:
-                place = given.index(option)
-                del given[place : place + 2]
-        result.command = shlex.join(["python", f"scripts/{self.prog}", *given])
+        given = iter(map(str, sys.argv[1:] if args is None else args))
+        kept = []
+        for word in given:
+            if word in ("--out", "--json"):
+                next(given)
+            elif not word.startswith(("--out=", "--json=")):
+                kept.append(word)
+        result.command = shlex.join(["python", f"scripts/{self.prog}", *kept])
         return result
 
 
@@ -232,7 +253,7 @@ def parser(script, description):
     result = _Parser(
         prog=pathlib.Path(script).name,
         description=description.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=DefaultsFormatter,
     )
     result.add_argument("--out", type=pathlib.Path, help="a Markdown file for the tables")
     result.add_argument("--json", type=pathlib.Path, help="a JSON file for them")

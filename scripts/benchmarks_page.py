@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from rank4class_tf import _files
 from scripts.benchmarking import Table
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
@@ -49,4 +50,4 @@ def filled(text):
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    _files.write_text(PAGE, filled(PAGE.read_text()))

@@ -5,21 +5,23 @@
 
 A small model is trained with each loss, from several seeds, on scikit-learn's digits, some images
 of each class, or on GoEmotions' comments as a pretrained transformer encodes them, which stays as
-it is; without --preset a small encoder learns to. Half of the validation examples choose the epoch,
-by NDCG@5, and fit the temperature of `calibrate`; the other half, which nothing was fitted to,
-gives `conformalize` its threshold. All figures are of the test examples:
+it is; without --preset a small encoder is trained with the head. Half of the validation examples
+choose the epoch, by NDCG@5, and fit the temperature of `calibrate`; the other half, which nothing
+was fitted to, gives `conformalize` its threshold. All figures are of the test examples:
 
 - the expected calibration error (15 bins) and the mean negative log-likelihood of softmax as it
   is, and of the calibrated one; and the error of the loss's own probabilities, where it has any;
 - the share of test examples whose class is in its prediction set, and the mean size of the sets,
   for both methods, on calibrated probabilities and on softmax as it is.
 
-The scores of each trained model are kept in the folder that --out names; a second call goes on from
-there. <dataset>.md holds the tables, mean and standard deviation over the seeds.
+The scores of each trained model are kept in the folder that --out names; a second call with the
+same settings goes on from there, one with others puts its scores in their place. <dataset>.md holds
+the tables, mean and standard deviation over the seeds.
 """
 
 import argparse
 import dataclasses
+import json
 import pathlib
 import sys
 
@@ -32,7 +34,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import rank4class_tf as r4c
 from rank4class_tf import _files, experiments
 from scripts import few_examples
-from scripts.experiments import plus_minus, table
+from scripts.reproducing import plus_minus, table
 
 LOSSES = (
     "softmax_loss",
@@ -107,19 +109,28 @@ def parts(args, problem, seed):
     return splits, {"train": train, "choice": chosen, "conformal": conformal, "test": test}
 
 
+def settings_of(path):
+    """The settings of a file of scores, as text; None of one without."""
+    with np.load(path) as arrays:
+        return str(arrays["settings"]) if "settings" in arrays else None
+
+
 def trained_scores(args, loss, seed):
     """Scores and class ids of the examples that the model was not trained on, by part."""
     kind = args.shots if args.dataset == "digits" else pathlib.Path(args.preset or "small").name
     path = args.out / f"{args.dataset}-{kind}-{loss}-{args.epochs}-{seed}.npz"
-    if not path.exists():
+    options = ("dataset", "shots", "epochs", "preset", "pooling")
+    settings = json.dumps(
+        {"loss": loss, "seed": seed, **{option: getattr(args, option) for option in options}}
+    )
+    if not path.exists() or settings_of(path) != settings:
         problem = problem_of(args)
         splits, examples = parts(args, problem, seed)
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)
         head = r4c.layers.DotProductHead(splits.num_classes)
         model = keras.Sequential([*problem.layers(splits), head])
-        settings = problem.settings
-        optimizer = keras.optimizers.Adam(settings.learning_rate)
+        optimizer = keras.optimizers.Adam(problem.settings.learning_rate)
         model.compile(optimizer, r4c.losses.get(loss), metrics=[r4c.metrics.NDCG(5)])
         stopping = keras.callbacks.EarlyStopping(
             "val_ndcg_at_5",
@@ -129,13 +140,13 @@ def trained_scores(args, loss, seed):
         )
         model.fit(
             *examples["train"],
-            batch_size=settings.batch_size,
+            batch_size=problem.settings.batch_size,
             validation_data=examples["choice"],
             epochs=args.epochs,
             callbacks=[stopping],
             verbose=0,
         )
-        arrays = {}
+        arrays = {"settings": settings}
         for name in ("choice", "conformal", "test"):
             features, class_ids = examples[name]
             arrays[f"{name}_scores"] = model.predict(features, batch_size=1024, verbose=0)

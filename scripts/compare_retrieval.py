@@ -4,8 +4,10 @@
 
 The task and the towers are those of `examples/movielens_retrieval.py`: of each user the last film
 by time is the test, the one before it the validation. All films of the archive are ranked for each
-user but those that the user has rated before. All methods learn from the same films of the same
-users, and for the test read the validation film as the user's last.
+user but those that the user has rated before. All methods learn from films before these two of the
+same users: the towers have at most the last 50 of each user to find (the example's `PAIRS`), each
+from the 50 before it, the others have all. For the test they read the validation film as the user's
+last.
 
 - `popularity`: how many users rated a film;
 - `item-kNN`: the sum of the cosines with the user's films, of the nearest to each;
@@ -32,8 +34,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import rank4class_tf as r4c
 from examples import movielens_retrieval as example
-from rank4class_tf import _files
-from scripts import experiments
+from rank4class_tf import _files, experiments
+from scripts import benchmarking, reproducing
 
 COLUMNS = {
     "Recall@10": "recall_at_10",
@@ -142,7 +144,7 @@ def autoencoder(task, learned, learning_rate, width, seed, epochs=200, every=5):
         return model.predict(inputs(histories), batch_size=128, verbose=0)
 
     histories = interactions(task, 2)
-    _, best = experiments.train_to_best(
+    _, best = reproducing.train_to_best(
         model,
         epochs,
         every,
@@ -246,21 +248,21 @@ def report(task, results):
         cells = [row]
         for column in COLUMNS.values():
             values = [run["test"][column] for run in runs]
-            text = f"{np.mean(values):.3f}"
-            cells.append(text if len(values) == 1 else experiments.plus_minus(values))
+            cells.append(reproducing.plus_minus(values))
         chosen = ", ".join(f"{key}={value}" for key, value in settings.items()) or "–"
         epochs = [str(run["epoch"]) for run in runs if "epoch" in run]
         lines.append([*cells, chosen, ", ".join(epochs) or "–"])
-    text = experiments.table(["method", *COLUMNS, "settings", "epochs"], lines)
+    text = reproducing.table(["method", *COLUMNS, "settings", "epochs"], lines)
     text += [
         "",
-        f"{len(task.users)} users, {len(task.films.ids):,} films, seeds as many as epochs.",
+        f"{len(task.users)} users, {len(task.films.ids):,} films. A row has one seed for each "
+        "epoch it lists; a row without epochs draws nothing.",
     ]
     with_ranks = [
         (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if "unrated" in run
     ]
     text += ["", "Test films without a rating in training, for their users:", ""]
-    text += experiments.table(
+    text += reproducing.table(
         ["towers", "films", "median rank", "in the best 100"],
         [
             [row, str(len(ranks)), f"{np.median(ranks):,.0f}", str(sum(r <= 100 for r in ranks))]
@@ -273,7 +275,7 @@ def report(task, results):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/retrieval"))

@@ -10,8 +10,9 @@ through a dense layer that starts as the identity.
 Few examples: a number of training comments of each class, or all there are if fewer; several draws.
 The rate with the best balanced accuracy on the validation part of the first draw is taken for all.
 Held-out classes: trained on the comments of 21 classes, 500 of each at most, and tested on those of
-the other seven, whose definitions are added after training; each class is held out once. A table
-has no rows for them: it guesses.
+the other seven, whose definitions are added after training; each class is held out once. The rate
+is that of the largest number of examples, which was chosen on validation comments of all classes,
+the held-out ones among them. A table has no rows for them: it guesses.
 
 Every finished run is a file in the folder that --out names; a second call goes on from there.
 results.md holds the tables, mean and standard deviation over the draws.
@@ -20,12 +21,16 @@ results.md holds the tables, mean and standard deviation over the draws.
 import argparse
 import itertools
 import pathlib
+import sys
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, encoders, experiments, layers, losses
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from rank4class_tf import _files, data, encoders, experiments, layers, losses
+from scripts.reproducing import plus_minus
 
 METHODS = {
     "Dense": ("dot_product", False),
@@ -192,7 +197,7 @@ def few_table(runs, args):
         cells = []
         for shots, metric in itertools.product(args.shots, ("balanced", "Top-1")):
             values = [run["test"][metric] for run in runs[method, shots]]
-            cells.append(f"{np.mean(values):.3f} ± {np.std(values):.3f}")
+            cells.append(plus_minus(values))
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -209,7 +214,7 @@ def zero_table(runs):
         cells = []
         for name in names:
             values = [run[name] for run in of_method]
-            cells.append(f"{np.mean(values):.3f} ± {np.std(values):.3f}")
+            cells.append(plus_minus(values))
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -240,15 +245,15 @@ def main(argv=None):
             rate: run("few", few_examples, method=method, shots=shots, rate=rate, seed=0)
             for rate in args.learning_rates
         }
-        rates[method] = max(
+        rate = rates[method, shots] = max(
             tuning, key=lambda rate, runs=tuning: runs[rate]["validation"]["balanced"]
         )
         few[method, shots] = [
-            run("few", few_examples, method=method, shots=shots, rate=rates[method], seed=seed)
+            run("few", few_examples, method=method, shots=shots, rate=rate, seed=seed)
             for seed in range(args.draws)
         ]
     text = few_table(few, args)
-    (args.out / "results.md").write_text(text)
+    _files.write_text(args.out / "results.md", text)
     folds = range(len(definitions) // HELD_OUT)
     zero = {
         "Cosine of comment and definition, no training": [
@@ -257,13 +262,12 @@ def main(argv=None):
     }
     for method, (_, described) in METHODS.items():
         if described:
-            # The rate is that of the largest number of examples.
+            rate = rates[method, max(args.shots)]
             zero[method] = [
-                run("zero", held_out_classes, method=method, rate=rates[method], fold=fold)
-                for fold in folds
+                run("zero", held_out_classes, method=method, rate=rate, fold=fold) for fold in folds
             ]
     text += "\n" + zero_table(zero)
-    (args.out / "results.md").write_text(text)
+    _files.write_text(args.out / "results.md", text)
     print(text)
 
 

@@ -10,8 +10,9 @@ message names the file or the argument. All else is a defect: another result, an
 name, a crash of the process, or a case of more than `LIMIT` seconds.
 
 The cases follow from --seed. Each target runs in a process of its own, which is started again
-behind a case that ends it. The folder gets `<target>.json`: a script that is started again goes on
-behind the last case there, and the defects, with the numbers of their cases, are in it.
+behind a case that ends it. The folder gets `<target>.json`: a script that is started again with the
+same --seed goes on behind the last case there, and the defects, with the numbers of their cases,
+are in it. table.md has all targets with such a file.
 """
 
 import argparse
@@ -79,11 +80,19 @@ def cases_of(target, count):
     return math.ceil(count / binaries.MESSAGES) if target is binaries.elwc_messages else count
 
 
+def kept(path, seed):
+    """What a file has of the cases of a seed."""
+    results = json.loads(path.read_text())
+    if (other := results.get("seed")) != seed:
+        raise SystemExit(f"{path} has cases of --seed {other}, not {seed}: name another --out")
+    return results
+
+
 def in_processes(target, seed, cases, path):
     """Runs a target in processes of its own, and keeps what came of it in a file."""
-    results = {"done": 0, "outcomes": {}, "defects": {}}
+    results = {"seed": seed, "done": 0, "outcomes": {}, "defects": {}}
     if path.exists():
-        results = json.loads(path.read_text())
+        results = kept(path, seed)
     memory = mmap.mmap(-1, 8)
     while results["done"] < cases:
         memory[:] = struct.pack("<q", results["done"])
@@ -101,7 +110,8 @@ def in_processes(target, seed, cases, path):
         if status:
             # The cases since the last that were written are not in the outcomes.
             (case,) = struct.unpack("<q", memory[:])
-            results["defects"][str(case)] = f"DEFECT the process ended: {status}"
+            code = os.waitstatus_to_exitcode(status)
+            results["defects"][str(case)] = f"DEFECT the process ended: {code}"
             results["outcomes"]["defect"] = results["outcomes"].get("defect", 0) + 1
             results["done"] = case + 1
             _files.write_text(path, json.dumps(results, indent=1))
@@ -109,7 +119,7 @@ def in_processes(target, seed, cases, path):
 
 
 def _run_all(target, seed, cases, results, memory, path):
-    """Runs all cases that are left, and writes what came of them after every thousandth."""
+    """Runs all cases that are left; writes what came of them at a defect and every thousandth."""
     counts = collections.Counter(results["outcomes"])
 
     def report(case, found):
@@ -118,7 +128,7 @@ def _run_all(target, seed, cases, results, memory, path):
             found = "defect"
         counts.update([found] if isinstance(found, str) else found)
         memory[:] = struct.pack("<q", case + 1)
-        if (case + 1) % 1000 == 0 or case + 1 == cases:
+        if found == "defect" or (case + 1) % 1000 == 0 or case + 1 == cases:
             results.update(done=case + 1, outcomes=dict(counts))
             _files.write_text(path, json.dumps(results, indent=1))
 
@@ -151,10 +161,13 @@ def main(argv=None):
     args.out.mkdir(parents=True, exist_ok=True)
     results = {}
     for target in TARGETS:
-        if args.only not in target.__name__:
-            continue
         path = args.out / f"{target.__name__}.json"
-        found = in_processes(target, args.seed, cases_of(target, args.cases), path)
+        if args.only in target.__name__:
+            found = in_processes(target, args.seed, cases_of(target, args.cases), path)
+        elif path.exists():
+            found = kept(path, args.seed)
+        else:
+            continue
         name = target.__doc__.splitlines()[0].removesuffix(".")
         results[name] = found
         print(f"{name}: {found['outcomes']}", flush=True)

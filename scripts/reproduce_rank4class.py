@@ -21,9 +21,13 @@ import argparse
 import dataclasses
 import pathlib
 import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from rank4class_tf import _files, experiments
 from rank4class_tf.experiments import METRICS, SELECT_BY, train
+from scripts.reproducing import plus_minus
 
 LOSSES = {
     "softmax_loss": "SoftmaxCE",
@@ -74,7 +78,7 @@ def parse_args(argv=None):
         "--learning-rates",
         nargs="+",
         type=experiments.positive(float),
-        help="to choose from; default: 0.3, 1 and 3 times the dataset's",
+        help="to choose from; default: 0.3, 1 and 3 times --learning-rate, which it replaces",
     )
     parser.add_argument(
         "--units", nargs="+", type=experiments.positive(int), default=[64, 64], help="of MLPs"
@@ -124,7 +128,7 @@ class Runs:
     def learning_rates(self):
         """Those to choose from."""
         rate = self._settings.learning_rate
-        return self._args.learning_rates or [float(f"{x * rate:.1g}") for x in (0.3, 1, 3)]
+        return self._args.learning_rates or [float(f"{x * rate:.2g}") for x in (0.3, 1, 3)]
 
     def get(self, loss, head, learning_rate, seed):
         """The results of a run, made now if it is new."""
@@ -170,11 +174,9 @@ def table(cells, rates, seeds, args, title):
         for head in args.heads:
             row = []
             for loss in args.losses:
-                mean, values = means[metric, head, loss], cells[metric, head, loss]
-                text = f"{mean:.4f}"
-                if len(values) > 1:
-                    text += f" ± {statistics.stdev(values):.4f}"
-                mark = {0: "**", 1: "*", 2: "*"}.get(ranked.index(mean), "")
+                text = plus_minus(cells[metric, head, loss], digits=4)
+                place = ranked.index(means[metric, head, loss])
+                mark = {0: "**", 1: "*", 2: "*"}.get(place, "")
                 row.append(f"{mark}{text}{mark}")
             lines.append(f"| {metric} | {HEADS[head]} | " + " | ".join(row) + " |")
     chosen = ", ".join(f"{LOSSES[loss]} {rate:g}" for loss, rate in rates.items())

@@ -32,8 +32,8 @@ from tensorflow import keras
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import rank4class_tf as r4c
-from rank4class_tf import _files
-from scripts import experiments
+from rank4class_tf import _files, experiments
+from scripts import benchmarking, reproducing
 
 # What the paper's Table 2 has for its smallest dataset.
 PAPER = {
@@ -140,7 +140,7 @@ def run(loss_name, learning_rate, l2, users, seed, args, test, epochs=None):
         for epoch in range(1, epochs + 1):
             train(epoch)
         return {"test": evaluate(score, users, "test")}
-    history, best = experiments.train_to_best(
+    history, best = reproducing.train_to_best(
         model,
         args.epochs,
         args.evaluate_every,
@@ -190,14 +190,14 @@ def summary(chosen, runs, args):
         seconds = np.mean([result["cpu_seconds"] for result in results])
         rate, l2 = chosen[name]
         paper = " / ".join(f"{value:.3f}" for value in PAPER[name])
-        cells = [name, f"{rate:g}", f"{l2:g}", *map(experiments.plus_minus, figures)]
+        cells = [name, f"{rate:g}", f"{l2:g}", *map(reproducing.plus_minus, figures)]
         rows.append([*cells, f"{seconds:.0f}", paper])
     trained = "training and validation films" if args.refit else "training films"
     title = (
         f"MovieLens {args.version}, models of the {trained}, test part, "
         f"mean ± standard deviation of seeds {args.seeds}."
     )
-    return "\n".join([title, "", *experiments.table(head, rows)]) + "\n"
+    return "\n".join([title, "", *reproducing.table(head, rows)]) + "\n"
 
 
 def draw(tuning, path):
@@ -239,7 +239,7 @@ def draw(tuning, path):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
     parser.add_argument("--version", default="latest-small", help="of MovieLens")
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder")
@@ -282,7 +282,7 @@ def main(argv=None):
         for name in args.losses
     }
     text = summary(chosen, runs, args)
-    experiments.report(args.out, text, runs, lambda path: draw(tuning, path), "figure_2.png")
+    reproducing.report(args.out, text, runs, lambda path: draw(tuning, path), "figure_2.png")
 
 
 if __name__ == "__main__":

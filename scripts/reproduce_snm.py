@@ -38,8 +38,8 @@ from tensorflow import keras
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from examples import extreme_classification as example
-from rank4class_tf import _files, losses, metrics, models, ops, optimizers
-from scripts import experiments
+from rank4class_tf import _files, experiments, losses, metrics, models, ops, optimizers
+from scripts import benchmarking, reproducing
 
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
 SELECT_BY = "recall_at_5"
@@ -57,8 +57,8 @@ METHODS = (
 # word2vec draws 5 to 20 negatives for each example.
 _WORD2VEC_NEGATIVES = 15
 
-# A grid is made wider so often at each end.
-_MOST_WIDENINGS = 3
+# A grid is made wider so often, at both ends together.
+_MOST_WIDENINGS = 6
 
 
 def make_loss(method, num_sampled):
@@ -110,7 +110,7 @@ def planted(args):
     """The artificial points, the same for each seed."""
     sizes = (args.planted_points, *[max(1, args.planted_points // 10)] * 2)
     with tempfile.TemporaryDirectory() as folder:
-        return experiments.in_random_order(
+        return reproducing.in_random_order(
             example.planted(
                 folder, args.batch_size, sizes, args.planted_classes, args.planted_classes
             )
@@ -124,7 +124,7 @@ def words(args):
 
 def wordnet(args):
     """WordNet's concepts, the same for each seed."""
-    return experiments.in_random_order(example.wordnet(args.wordnet_dir, args.batch_size, seed=0))
+    return reproducing.in_random_order(example.wordnet(args.wordnet_dir, args.batch_size, seed=0))
 
 
 TASKS = {"planted": planted, "words": words, "wordnet": wordnet}
@@ -183,7 +183,7 @@ class Trainer:
             # A model that diverged finds nothing.
             return {metric: float(np.nan_to_num(results[metric])) for metric in METRICS}
 
-        history, best = experiments.train_to_best(
+        history, best = reproducing.train_to_best(
             self.model,
             epochs,
             evaluate_every,
@@ -250,7 +250,7 @@ def experiment(name, num_sampled, args):
     for method in args.methods:
         tried, searched = sorted(args.learning_rates), []
         new = list(tried)
-        for _ in range(1 + 2 * _MOST_WIDENINGS):
+        for _ in range(1 + _MOST_WIDENINGS):
             for ratio in args.row_multipliers:
                 searched += [
                     cached_run(method, ratio, rate, args.tuning_seed, search=True) for rate in new
@@ -309,9 +309,9 @@ def summary(name, rates, runs, frequency, args):
     for method, results in runs.items():
         values = [[result["test"][metric] for result in results] for metric in METRICS]
         chosen = [f"{number:g}" for number in rates[method]]
-        figures.append([method, *chosen, *map(experiments.plus_minus, values)])
+        figures.append([method, *chosen, *map(reproducing.plus_minus, values)])
         if method != BASELINE and of_metric:
-            row = [experiments.plus_minus(of_metric[metric][method]) for metric in METRICS]
+            row = [reproducing.plus_minus(of_metric[metric][method]) for metric in METRICS]
             quotients.append([method, *row])
     row = [f"{frequency[metric]:.3f}" for metric in METRICS]
     figures.append(["the most frequent classes", "", "", *row])
@@ -321,10 +321,10 @@ def summary(name, rates, runs, frequency, args):
             f"Ratios to {BASELINE} of the same seed, test part, mean ± standard deviation of seeds "
             f"{args.seeds}:",
             "",
-            *experiments.table(["method", *head[3:]], quotients),
+            *reproducing.table(["method", *head[3:]], quotients),
             "",
         ]
-    return [*lines, "The figures themselves:", "", *experiments.table(head, figures), ""]
+    return [*lines, "The figures themselves:", "", *reproducing.table(head, figures), ""]
 
 
 def draw(results, path):
@@ -344,7 +344,7 @@ def draw(results, path):
             axes.errorbar(
                 np.arange(len(mined)) + 0.1 * (index - 2.5),
                 [value.mean() for value in values],
-                [value.std() for value in values],
+                [value.std(ddof=1) if len(value) > 1 else 0 for value in values],
                 fmt="o",
                 label=title(metric),
             )
@@ -360,7 +360,7 @@ def draw(results, path):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
@@ -422,7 +422,7 @@ def main(argv=None):
     }
     lines = [line for name, result in results.items() for line in summary(name, *result, args)]
     runs = {name: runs for name, (_, runs, _) in results.items()}
-    experiments.report(
+    reproducing.report(
         args.out, "\n".join(lines), runs, lambda path: draw(results, path), "ratios.png"
     )
 

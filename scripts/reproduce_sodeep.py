@@ -31,8 +31,8 @@ from tensorflow import keras
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from rank4class_tf import _files, layers
-from scripts import experiments, sodeep_tasks, sorting
+from rank4class_tf import _files, experiments, layers
+from scripts import benchmarking, reproducing, sodeep_tasks, sorting
 
 SORTERS = {
     "sigmoid": functools.partial(layers.SigmoidSorter, 0.1),
@@ -117,7 +117,7 @@ def table1_text(results, args):
             ]
         )
     text = f"L1 of ranks over d, {args.lists:,} lists; slopes at d = {LENGTHS[0]}:"
-    return ["### Table 1", "", text, "", *experiments.table(head, rows), ""]
+    return ["### Table 1", "", text, "", *reproducing.table(head, rows), ""]
 
 
 def swept_lists(count=2001):
@@ -159,7 +159,7 @@ def figure5_text(results, args):
         rows.append([name, f"{errors.mean():.2f}", f"{errors.max():.2f}", f"{rising:.1%}"])
     head = ["sorter", "mean error, in ranks", "largest error", "steps that go the wrong way"]
     text = "The rank of one of 100 items while its score goes from -1 to 1 by 0.001:"
-    return ["### Figure 5", "", text, "", *experiments.table(head, rows), ""]
+    return ["### Figure 5", "", text, "", *reproducing.table(head, rows), ""]
 
 
 def draw_figure5(results, path):
@@ -245,7 +245,7 @@ class Trainer:
             order = rng.permutation(parts["train"])[: steps * BATCH]
             self.train(tf.constant(order.reshape(steps, BATCH)))
 
-        history, best = experiments.train_to_best(
+        history, best = reproducing.train_to_best(
             self.model,
             epochs,
             self.task.evaluate_every,
@@ -325,15 +325,10 @@ def task_text(name, rates, runs, args):
     for method in runs:
         row = [method, f"{rates[method]:g}"]
         for figure in shown:
-            of_seeds = values(method, figure)
-            wide = "median" in figure
-            row.append(
-                f"{of_seeds.mean():.1f} ± {of_seeds.std():.1f}"
-                if wide
-                else experiments.plus_minus(of_seeds)
-            )
+            digits = 1 if "median" in figure else 3
+            row.append(reproducing.plus_minus(values(method, figure), digits))
         better = values(method, lead) - values(first, lead)
-        row.append("" if method == first else experiments.plus_minus(better))
+        row.append("" if method == first else reproducing.plus_minus(better))
         row.append("" if method == first else f"{np.sum(better > 0)} of {len(better)}")
         rows.append(row)
     more = f"more than {first}" + (", mean R@10" if name == "retrieval" else "")
@@ -343,7 +338,7 @@ def task_text(name, rates, runs, args):
         "",
         f"Test part, mean ± standard deviation of seeds {args.seeds}:",
         "",
-        *experiments.table(head, rows),
+        *reproducing.table(head, rows),
         "",
     ]
 
@@ -372,7 +367,7 @@ def draw_figure6(runs, path):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
     parser.add_argument("--tasks", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--sorters", nargs="+", choices=list(SORTERS), help="default: by task")
@@ -415,7 +410,7 @@ def main(argv=None):
         if "synthetic" in results:
             draw_figure6(results["synthetic"], path.with_name("figure6.png"))
 
-    experiments.report(args.out, "\n".join(lines), results, draw, "figure5.png")
+    reproducing.report(args.out, "\n".join(lines), results, draw, "figure5.png")
 
 
 if __name__ == "__main__":

@@ -119,8 +119,8 @@ def standardized(values):
 def regression(features, labels, epochs, evaluate_every):
     """A number to be put in order: squared and absolute errors against ranks.
 
-    Labels are standardised. Beside the ranks the absolute error counts for a tenth of
-    the epochs, as the paper's domain alignment.
+    Labels are standardised. Beside the ranks the absolute error counts for a tenth of the task's
+    own epochs, whatever --epochs says, as the paper's domain alignment.
     """
     labels = standardized(labels)
 

@@ -453,7 +453,14 @@ def child(strategy_name, folder, names):
             _files.write_text(folder / f"{name}.json", json.dumps(results))
 
 
-# ---- All cells. TensorFlow is not imported.
+# ---- All cells. TensorFlow is not imported, but to write a file.
+
+
+def write_text(path, text):
+    """Writes a file of the process that starts the others."""
+    from rank4class_tf import _files
+
+    _files.write_text(path, text)
 
 
 def free_ports(count):
@@ -525,8 +532,9 @@ def run(keras, strategy, folder, time_limit, listed):
             process.wait()
         if missing() and missing()[0] in names:  # The one that it was at.
             reason = f"no result in {time_limit} s" if late else "the process died"
-            path = folder / f"{missing()[0]}.json"
-            path.write_text(json.dumps({CONTROL: {"error": reason}}))
+            # Without a result it is not known whether Keras alone would have come through.
+            results = {"all objects": {"error": reason}}
+            write_text(folder / f"{missing()[0]}.json", json.dumps(results))
 
 
 def load(folder, keras, strategy, cell):
@@ -634,7 +642,7 @@ def main():
         run(keras, strategy, args.folder / f"keras{keras}" / strategy, args.time_limit, listed)
     text = table(args.folder, args.all)
     if args.out:
-        args.out.write_text(text)
+        write_text(args.out, text)
     else:
         print(text)
 

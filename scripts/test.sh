@@ -28,17 +28,24 @@ run_half() {
     # shellcheck disable=SC2086  # The tests are several arguments.
     TF_USE_LEGACY_KERAS="$((3 - keras))" python -m pytest -o "cache_dir=.pytest_cache/keras$keras" \
       -m "not slow" --doctest-modules $tests "${@:2}" < /dev/null || status=$?
-    # 5: the arguments choose tests of other parts alone.
-    case "$status" in 0 | 5) ;; *) echo "Keras $keras: $tests" >> "$results/failed" ;; esac
+    # 5: the arguments choose no test of this part.
+    case "$status" in
+      0) touch "$results/chosen" ;;
+      5) ;;
+      *) touch "$results/chosen"; echo "Keras $keras: $tests" >> "$results/failed" ;;
+    esac
   done <<< "$1"
 }
+set -m  # A group of its own, so that its processes end with it.
 run_half "$second_half" "$@" > "$results/second_half" 2>&1 &
 second_pid=$!
-trap 'kill "$second_pid" 2>/dev/null || true; rm -rf "$results"' EXIT
+set +m
+trap 'kill -- "-$second_pid" 2>/dev/null || true; rm -rf "$results"' EXIT
 run_half "$first_half" "$@"
 wait "$second_pid"
 cat "$results/second_half"
 
+[ -e "$results/chosen" ] || failed+=("no test was chosen")
 if [ -e "$results/failed" ]; then mapfile -t -O "${#failed[@]}" failed < "$results/failed"; fi
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'Failed: %s\n' "${failed[@]}"

@@ -15,8 +15,8 @@ test part, 95 % intervals for other test examples and the same models, and the p
 test of each row against softmax with the dot product; the sentence below a table keeps the
 probability of an error in it below 5 % (Holm).
 
-Runs are kept in `--out`; a second call goes on from there. It writes `which_loss.md` and
-`which_loss.json`.
+Runs are kept in `--out`; a second call goes on from there. After each task it writes
+`which_loss.md` and `which_loss.json`.
 """
 
 import argparse
@@ -139,7 +139,9 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, help="default: those at hand")
+    parser.add_argument(
+        "--tasks", nargs="+", choices=TASKS, help="default: digits; with --preset all of them"
+    )
     parser.add_argument("--preset", help="of keras-hub or a local folder, for goemotions")
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.add_argument("--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict")
@@ -176,10 +178,9 @@ def main(argv=None):
                 for row in rows
             ],
         }
-    text = "\n".join(lines)
-    _files.write_text(args.out / "which_loss.md", text)
-    _files.write_text(args.out / "which_loss.json", json.dumps(numbers, indent=1))
-    print(text)
+        _files.write_text(args.out / "which_loss.md", "\n".join(lines))
+        _files.write_text(args.out / "which_loss.json", json.dumps(numbers, indent=1))
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import data, experiments, layers
-from scripts.experiments import in_random_order
+from scripts.reproducing import in_random_order
 
 # Films that so many users rated, and concepts above so many glosses of the training part.
 FEWEST_RATINGS = 5

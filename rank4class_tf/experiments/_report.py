@@ -32,7 +32,7 @@ class Row:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Returns the table of the test metrics, and of what the first row is better or worse by.
+    """Returns the table of the test metrics, and of how far each row is above or below the first.
 
     Args:
         rows: one for each loss and head; the others are compared with the first.

@@ -170,8 +170,7 @@ def _reciprocal_rank(scores, positives, masked):
     best = max(scores[i] for i in positives)
     with_it = sum(scores[i] == best for i in positives)
     above, tied = sum(s > best for s in others), sum(s == best for s in others)
-    expected = left = 1.0
-    expected = 0.0
+    expected, left = 0.0, 1.0
     for place in range(tied + 1):  # So many of the others stand before the first of them.
         chance = left * with_it / (with_it + tied - place)
         expected += chance / (above + place + 1)

@@ -1,6 +1,7 @@
 """The matrix of strategies, in a reduced form: two devices equal one, an uneven last batch too."""
 
 import dataclasses
+import subprocess
 
 import pytest
 import tensorflow as tf
@@ -36,6 +37,17 @@ def test_all_objects_run(kind, two_devices):
     results = strategy_matrix.run_cell(strategy_matrix.row(kind)[0], two_devices)
     assert set(results) == {*strategy_matrix.objects(kind), CONTROL}
     assert not [name for name, result in results.items() if "error" in result]
+
+
+def test_a_cell_that_dies_is_no_fault_of_keras(tmp_path, monkeypatch):
+    def start(*args):
+        return [subprocess.Popen(["false"])]
+
+    monkeypatch.setattr(strategy_matrix, "start", start)
+    cell = Cell("losses", "padded")
+    strategy_matrix.run("3", "mirrored", tmp_path / "keras3" / "mirrored", 60, [cell])
+    text, lines = strategy_matrix.compare(tmp_path, "3", "mirrored", cell)
+    assert (text, lines) == ("0/1", ["`all objects`: the process died"])
 
 
 def test_a_wrong_number_shows():

@@ -1,4 +1,4 @@
-"""The example reads an archive, holds out by time, learns, and finds films that nobody rated."""
+"""The example reads, holds out by time, learns, and finds films that training has no rating of."""
 
 import numpy as np
 import pytest
@@ -21,6 +21,14 @@ def test_reads_films(task):
     assert films.words.max() == films.num_words - 1
     # "the" and "night" stand in each title of its genre, the number of the film in one.
     assert len(set(films.words[1, :2]) & set(films.words[4, :2])) == 2 and films.words[1, 2] == 1
+
+
+def test_decades_before_1900_are_known():
+    years = (1888, 1895, 1903, 1911)
+    movies = [[str(year), f"A film ({year})", "Drama"] for year in years]
+    films = example._films([*movies, ["5", "Another", "Drama"]])
+    assert films.decades.tolist() == [1, 1, 1, 2, 0]
+    assert films.num_decades == 3
 
 
 def test_holds_out_the_last_films(task, tmp_path):
@@ -66,7 +74,7 @@ def test_learns_and_exports(tmp_path, capsys):
     recall = next(line for line in lines if line.startswith("recall_at_10: "))
     # Ten of 60 at random are a sixth; a user likes one genre of three.
     assert float(recall.split(": ")[1]) > 1 / 6
-    unrated = next(line for line in lines if "which nobody rated" in line)
+    unrated = next(line for line in lines if "of which training has no rating" in line)
     word = unrated.split()[1]
     like = lines[lines.index(unrated) + 1 :][:5]
     assert sum(word in line for line in like) >= 4

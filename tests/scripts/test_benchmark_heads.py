@@ -13,13 +13,25 @@ SCRIPT = pathlib.Path(benchmark_heads.__file__)
 
 def test_table_shows_ratios():
     own = {"graph": 0.003, "graph_dense": 0.002, "xla": "out of memory", "graph_memory": 7.4}
-    peer = {"graph": 0.03, "graph_dense": 0.002, "graph_own": 0.003}
+    peer = {"graph": 0.03, "graph_dense": 0.002, "graph_own": 0.003, "graph_memory": "over 9 s"}
     results = {"concat": own, "plain_concat": peer, "plain_cosine": {"error": "over 9 s"}}
     assert str(benchmark_heads.table((2, 8, 4), results)).splitlines()[4:] == [
         "| concat | 3.0 | out of memory | 1.50 |  | 7 |  |  |  |",
-        "| plain_concat | 30.0 |  | 15.00 |  |  |  | 10.00 |  |",
+        "| plain_concat | 30.0 |  | 15.00 |  | over 9 s |  | 10.00 |  |",
         "| plain_cosine | over 9 s | over 9 s |  |  |  |  |  |  |",
     ]
+
+
+@pytest.mark.parametrize("child", ["time", "memory"])
+def test_what_runs_out_of_memory_says_so_in_its_place(child, monkeypatch):
+    def compiled(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr(benchmark_heads.benchmarking, "compiled", compiled)
+    args = benchmark_heads.parse_args(["--units", "3", "--child", child])
+    result = benchmark_heads.measure("concat", (2, 8, 4), args)
+    end = {"time": "", "memory": "_memory"}[child]
+    assert result == {f"graph{end}": "out of memory", f"xla{end}": "out of memory"}
 
 
 @pytest.mark.parametrize("name", benchmark_heads.HEADS)

@@ -14,6 +14,8 @@ from scripts import benchmarking
         ("print('first'); print('{\"graph\": 1.5}')", {"graph": 1.5}),
         ("import no_such_module", {"error": "not installed"}),
         ("raise MemoryError", {"error": "out of memory"}),
+        ("import os; os.kill(os.getpid(), 9)", {"error": "out of memory"}),
+        ("import os; os.kill(os.getpid(), 15)", {"error": "ends by signal 15"}),
         ("raise ValueError('k')", {"error": "fails: ValueError: k"}),
         ("import time; time.sleep(60)", {"error": "over 0.5 s"}),
     ],
@@ -34,17 +36,36 @@ def test_memory_has_a_process_of_its_own(tmp_path):
     assert benchmarking.time_and_memory(script, [7]) == {"time": "7", "memory": "0"}
 
 
+def test_times_stay_where_memory_fails(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nassert sys.argv[2] == 'time', 'MemoryError'\nprint('{\"graph\": 1.5}')"
+    )
+    expected = {"graph": 1.5, "graph_memory": "out of memory"}
+    assert benchmarking.time_and_memory(script, []) == expected
+
+
+def test_help_shows_the_defaults_there_are():
+    parser = benchmarking.parser("benchmark_it.py", "It measures.")
+    parser.add_argument("--batch", type=int, default=7, help="of a step")
+    help_text = parser.format_help()
+    assert "of a step (default: 7)" in help_text and "None" not in help_text
+
+
 def test_options_leave_out_what_is_not_given():
     args = argparse.Namespace(max_positives=None, memory_limit=8.0, seed=0)
     given = benchmarking.options(args, "max_positives", "memory_limit", "seed")
     assert given == ["--memory-limit", 8.0, "--seed", 0]
 
 
-def test_show_writes_what_there_is_so_far(tmp_path, capsys):
+@pytest.mark.parametrize("joined", [False, True])
+def test_show_writes_what_there_is_so_far(joined, tmp_path, capsys):
     out, figures = tmp_path / "tables.md", tmp_path / "tables.json"
     parser = benchmarking.parser("/somewhere/benchmark_it.py", "It measures.")
     parser.add_argument("--shape")
     files = ["--out", str(out), "--json", str(figures)]
+    if joined:
+        files = ["=".join(files[:2]), "=".join(files[2:])]
     args = parser.parse_args(["--shape", "2 x 8", *files])
 
     def tables():

@@ -1,5 +1,7 @@
 """The tables of calibration.py, in a short form."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,42 @@ def test_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "problem_of", pytest.fail)
     script.main([*ARGUMENTS, str(tmp_path)])
     assert (tmp_path / "digits.md").read_text() == text
+
+
+@pytest.mark.parametrize("options", [["--pooling", "first"], ["--preset", "there/small"]])
+def test_scores_of_other_settings_are_not_reused(options, tmp_path, monkeypatch):
+    common = ["--dataset", "goemotions", "--preset", "here/small", "--out", str(tmp_path)]
+    made = []
+
+    class Scorer:
+        """Stands for a trained model; its scores tell how many there were before it."""
+
+        def __init__(self, layers):
+            made.append(layers)
+
+        def compile(self, *args, **kwargs):
+            pass
+
+        fit = compile
+
+        def predict(self, features, **kwargs):
+            return np.full([len(features), 2], len(made), np.float32)
+
+    few = np.zeros([3, 4], np.float32), np.zeros(3, np.int64)
+    splits = types.SimpleNamespace(num_classes=2)
+    examples = dict.fromkeys(("train", "choice", "conformal", "test"), few)
+    settings = types.SimpleNamespace(learning_rate=0.1, batch_size=3)
+    problem = types.SimpleNamespace(layers=lambda splits: [], settings=settings)
+    monkeypatch.setattr(script, "problem_of", lambda args: problem)
+    monkeypatch.setattr(script, "parts", lambda *args: (splits, examples))
+    monkeypatch.setattr(script.keras, "Sequential", Scorer)
+
+    def score(arguments):
+        scored = script.trained_scores(script.parse_args(arguments), "softmax_loss", 0)
+        return scored["test"][0].numpy().max()
+
+    assert score(common) == score(common) == 1
+    assert score([*common, *options]) == 2
 
 
 def test_parts_are_apart():

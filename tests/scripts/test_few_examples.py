@@ -72,6 +72,26 @@ def test_definitions_help_where_there_are_few_examples_or_none(parts, tmp_path, 
     assert (tmp_path / "results.md").read_text() == f"{few}\n\n{zero}"
 
 
+def test_held_out_classes_have_the_rate_of_the_most_examples(tmp_path, monkeypatch):
+    def few_examples(parts, definitions, method, shots, rate, seed, args):
+        balanced = float(rate == {2: 0.1, 9: 0.3}[shots])
+        return {part: {"balanced": balanced, "Top-1": 0.5} for part in ("validation", "test")}
+
+    rates = []
+
+    def held_out_classes(parts, definitions, method, rate, fold, args):
+        rates.append(rate)
+        return {"among held-out": 0.5, "among all": 0.5}
+
+    monkeypatch.setattr(script, "encode", lambda args: (None, np.zeros([28, 3])))
+    monkeypatch.setattr(script, "standardized", lambda *encoded: encoded)
+    monkeypatch.setattr(script, "few_examples", few_examples)
+    monkeypatch.setattr(script, "held_out_classes", held_out_classes)
+    options = "--shots 9 2 --draws 1 --learning-rates 0.1 0.3".split()
+    script.main([*options, "--out", str(tmp_path)])
+    assert set(rates) == {None, 0.3}
+
+
 def test_rows_of_held_out_classes_come_last(parts):
     """Heads see the classes in the order seen, held out; the table's columns are read alike."""
     (features, class_ids), places = parts[0]["test"], parts[1]

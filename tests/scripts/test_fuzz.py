@@ -1,5 +1,7 @@
 """The short form of scripts/fuzz.py, and that it finds what it looks for."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,6 +80,43 @@ def test_a_crash_is_counted_and_the_rest_goes_on(tmp_path):
     script.run(target, 0, 3, 23, lambda case, found: reported.append((case, found)))
     assert [case for case, _ in reported] == list(range(3, 23))
     assert {found for _, found in reported} == {"right", "DEFECT of a test"}
+
+
+def test_a_defect_is_written_at_once(tmp_path):
+    path, seen = tmp_path / "target.json", []
+
+    def target(draws, folder):
+        seen.append(json.loads(path.read_text()) if path.exists() else None)
+        if len(seen) == 2:
+            raise faults.Defect("of a test")
+        return "right"
+
+    results = {"seed": 0, "done": 0, "outcomes": {}, "defects": {}}
+    script._run_all(target, 0, 3, results, bytearray(8), path)
+    assert seen[:2] == [None, None]
+    assert seen[2]["defects"] == {"1": "DEFECT of a test"} and seen[2]["done"] == 2
+    assert seen[2]["outcomes"] == {"right": 1, "defect": 1}
+
+
+def test_results_of_another_seed_are_refused(tmp_path):
+    path = tmp_path / "target.json"
+    path.write_text(json.dumps({"seed": 3, "done": 5, "outcomes": {"right": 5}, "defects": {}}))
+    assert script.in_processes(None, 3, 5, path)["outcomes"] == {"right": 5}
+    with pytest.raises(SystemExit, match="--seed 3, not 4"):
+        script.in_processes(None, 4, 5, path)
+
+
+def test_table_keeps_what_was_run_before(tmp_path, monkeypatch):
+    def in_processes(target, seed, cases, path):
+        results = {"seed": seed, "done": cases, "outcomes": {"right": cases}, "defects": {}}
+        path.write_text(json.dumps(results))
+        return results
+
+    monkeypatch.setattr(script, "in_processes", in_processes)
+    for count, only in ((7, "wordnet"), (8, "losses")):
+        script.main(["--cases", str(count), "--only", only, "--out", str(tmp_path)])
+    _, _, *rows = (tmp_path / "table.md").read_text().splitlines()
+    assert [row.split(" | ")[1] for row in rows] == ["7", "8", "8"]
 
 
 def test_oracle_of_metrics_is_the_mean_over_all_orders():

@@ -80,6 +80,8 @@ def test_rates_are_around_the_datasets_own():
     args = script.parse_args(["--tables", "goemotions:bert_base_en_uncased"])
     problem = script.problem_of(args.tables[0], args)
     assert script.Runs(problem, args).learning_rates == [3e-6, 1e-5, 3e-5]
+    args = script.parse_args("--learning-rate 2.5e-4".split())
+    assert script.Runs(problem, args).learning_rates == [7.5e-5, 2.5e-4, 7.5e-4]
     args = script.parse_args("--learning-rates 0.1 0.2".split())
     assert script.Runs(problem, args).learning_rates == [0.1, 0.2]
 

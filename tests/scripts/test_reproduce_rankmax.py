@@ -39,7 +39,7 @@ def test_small_run(tmp_path, monkeypatch):
         assert [point["epoch"] for point in final["history"]] == [2]
         assert all(0 <= final["test"][metric] <= 1 for metric in script.METRICS)
         assert (
-            f"| {loss} | {best:g} | 0.01 | {final['test']['AP@10']:.3f} ± 0.000 |"
+            f"| {loss} | {best:g} | 0.01 | {final['test']['AP@10']:.3f} |"
             in (tmp_path / "results.md").read_text()
         )
     assert (tmp_path / "figure_2.png").read_bytes().startswith(b"\x89PNG")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from scripts import experiments
+from rank4class_tf import experiments
 from scripts import reproduce_snm as script
 
 ARGUMENTS = (
@@ -33,7 +33,7 @@ def test_small_run(tmp_path, monkeypatch):
     row = next(line for line in text.splitlines() if line.startswith("| Top-1 | "))
     plain, top, _ = (results[0] for results in runs.values())
     ratio = top["test"]["precision_at_1"] / plain["test"]["precision_at_1"]
-    assert row.split(" | ")[1] == f"{ratio:.3f} ± 0.000"
+    assert row.split(" | ")[1] == f"{ratio:.3f}"
     # Nothing is trained again.
     monkeypatch.setattr(script, "Trainer", None)
     script.main(arguments)
@@ -175,29 +175,3 @@ def test_runs_of_other_settings_are_not_reused(tmp_path):
     assert get({"a": 2})["x"] == 2
     get({"a": 2}, ["test"])
     assert len(calls) == 3
-
-
-@pytest.mark.parametrize(("patience", "last"), [(10, 7), (2, 6)])
-def test_the_weights_of_the_best_epoch_stay(patience, last):
-    class Model:
-        weights = 0
-
-        def get_weights(self):
-            return self.weights
-
-        def set_weights(self, weights):
-            self.weights = weights
-
-    model = Model()
-    figures = {2: 0.3, 4: 0.5, 6: 0.4, 7: 0.1}
-    history, best = experiments.train_to_best(
-        model,
-        epochs=7,
-        evaluate_every=2,
-        train=model.set_weights,
-        evaluate=lambda: {"ndcg": figures[model.weights]},
-        metric="ndcg",
-        patience=patience,
-    )
-    assert [point["epoch"] for point in history] == [e for e in (2, 4, 6, 7) if e <= last]
-    assert (best["epoch"], best["ndcg"], model.weights) == (4, 0.5, 4)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from sklearn.metrics import average_precision_score
 
 from scripts import reproduce_sodeep as script
-from scripts import sodeep_tasks
+from scripts import reproducing, sodeep_tasks
 
 RAW = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "raw"
 has_data = pytest.mark.skipif(not RAW.exists(), reason="the real data is not at ../shared/data")
@@ -36,10 +36,10 @@ def test_small_run(tmp_path, monkeypatch):
     runs = results["diabetes"]
     assert list(runs) == ["MSE", "L1", "laplace"]
     values = {m: [run["test"]["spearman"] for run in of_m] for m, of_m in runs.items()}
-    assert of_task[2] == f"{np.mean(values['laplace']):.3f} ± {np.std(values['laplace']):.3f}"
+    assert of_task[2] == reproducing.plus_minus(values["laplace"])
     better = np.subtract(values["laplace"], values["MSE"])
     assert of_task[-2:] == [
-        f"{better.mean():.3f} ± {better.std():.3f}",
+        reproducing.plus_minus(better),
         f"{(better > 0).sum()} of 2",
     ]
     assert "test" not in json.loads((tmp_path / "diabetes-MSE-0.01-100.json").read_text())

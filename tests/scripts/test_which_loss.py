@@ -1,7 +1,10 @@
 import json
 
+import numpy as np
 import pytest
 
+from rank4class_tf import experiments
+from rank4class_tf.evaluation import Estimate, Evaluation
 from scripts import which_loss
 
 pytestmark = pytest.mark.once
@@ -32,6 +35,22 @@ def test_short_form(tmp_path, capsys):
     assert text in capsys.readouterr().out
     which_loss.main(call)  # Trains nothing anew.
     assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def test_what_is_done_is_written_before_a_failure(tmp_path, monkeypatch):
+    estimates = {name: Estimate(0.5, 0.25, 0.75) for name in experiments.METRICS}
+    evaluation = Evaluation(estimates, {}, {}, np.ones(3))
+
+    def measure(task, args):
+        if task == "movielens":
+            raise OSError("no films")
+        return [experiments.Row("softmax_loss", "dot_product", evaluation)], {"softmax_loss": 0.1}
+
+    monkeypatch.setattr(which_loss, "measure", measure)
+    with pytest.raises(OSError, match="no films"):
+        which_loss.main(["--tasks", "digits", "movielens", "--out", str(tmp_path)])
+    assert "0.500" in (tmp_path / "which_loss.md").read_text()
+    assert list(json.loads((tmp_path / "which_loss.json").read_text())) == ["digits"]
 
 
 def test_texts_need_a_preset(capsys):

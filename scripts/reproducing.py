@@ -1,4 +1,4 @@
-"""What the reproductions share: runs kept in files, the best epoch, and Markdown."""
+"""What the reproductions share: the best epoch, the order of batches, and Markdown."""
 
 import dataclasses
 import json
@@ -7,9 +7,6 @@ import time
 import numpy as np
 
 from rank4class_tf import _files
-from rank4class_tf.experiments import cached
-
-__all__ = ["cached", "in_random_order", "plus_minus", "report", "table", "train_to_best"]
 
 
 def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patience):
@@ -44,9 +41,10 @@ def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patien
     return history, best
 
 
-def plus_minus(values):
-    """Mean and standard deviation of some values, as a text."""
-    return f"{np.mean(values):.3f} ± {np.std(values):.3f}"
+def plus_minus(values, digits=3):
+    """Mean ± standard deviation, over n - 1, as a text; of a single value the mean alone."""
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
 
 
 def table(head, rows):
