@@ -86,6 +86,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
         self._writer.flush()
 
     def _figures(self, evaluation: Evaluation) -> dict[str, Any]:
+        assert evaluation.top_classes is not None  # `evaluate` keeps them.
         k = min(self._k, evaluation.top_classes.shape[1])
         return {
             "accuracy_by_k": plots.accuracy_by_k(evaluation),

@@ -213,11 +213,10 @@ def evaluate(
     if not results:
         raise ValueError("`dataset` must have at least one batch. Received: none.")
     kept, of_batches = zip(*results, strict=True)
-    class_ids, tops = zip(*kept, strict=True)
-    width = max(top.shape[1] for top in tops)
-    class_ids = np.concatenate(class_ids)
+    class_ids = np.concatenate([best for best, _ in kept])
+    width = max(top.shape[1] for _, top in kept)
     top_classes = np.concatenate(
-        [np.pad(top, [(0, 0), (0, width - top.shape[1])], constant_values=-1) for top in tops]
+        [np.pad(top, [(0, 0), (0, width - top.shape[1])], constant_values=-1) for _, top in kept]
     )
     (ranks, _), *measured = [
         [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
