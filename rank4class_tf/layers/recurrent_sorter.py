@@ -45,7 +45,7 @@ class RecurrentSorter(LearnedSorter):
     """
 
     def __init__(
-        self, frequencies: int = 24, units: int = 64, trainable: bool = False, **kwargs: Any
+        self, frequencies: int = 40, units: int = 80, trainable: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(frequencies, units, trainable, **kwargs)
 
