@@ -169,14 +169,14 @@ class _Progress(keras.callbacks.Callback):
             raise ValueError(f"`folder` must hold a state of a run. {message}.")
 
     def _read(self, path):
-        """Takes history and best weights of one epoch, if its state is whole and of this run."""
-        state = tf.train.load_checkpoint(str(path.parent / "state"))
-        for name in state.get_variable_to_shape_map():
-            state.get_tensor(name)  # Which compares its checksum.
+        """Takes history and best weights of one epoch, if its state is of this run, and whole."""
         with np.load(path) as file:
             arrays = dict(file)
         if str(arrays.pop("run")) != self._run:
             return False
+        state = tf.train.load_checkpoint(str(path.parent / "state"))
+        for name in state.get_variable_to_shape_map():
+            state.get_tensor(name)  # Which compares its checksum.
         self.history = json.loads(str(arrays.pop("history")))
         self._best_weights = list(arrays.values())
         self.best_epoch = int(np.argmax(self.history[self._monitor]))

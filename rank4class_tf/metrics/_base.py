@@ -10,10 +10,11 @@ from rank4class_tf import _checks, _config, _keras, _registry, ops
 from rank4class_tf._lists.columns import over_positives
 from rank4class_tf._lists.labels import check_label_format, list_weights, parse
 from rank4class_tf._types import TensorLike
+from rank4class_tf.metrics._directed import Directed
 from rank4class_tf.metrics._exact_sum import ExactSum
 
 
-class RankingMetric(keras.metrics.Metric):
+class RankingMetric(Directed, keras.metrics.Metric):
     """Base of the metrics; a subclass is the formula of one list and its configuration.
 
     The result is the weighted mean over lists, a list without positives left out; metrics with a
@@ -33,9 +34,6 @@ class RankingMetric(keras.metrics.Metric):
 
     # How many ranks matter; None for all.
     depth = None
-
-    # Whether a higher value is better.
-    higher_is_better: bool = True
 
     # Whether the result is the mean of the values of `per_list`.
     is_mean: bool = True
@@ -64,11 +62,6 @@ class RankingMetric(keras.metrics.Metric):
     def _add_states(self):
         # Of the weighted values and, last, of the weights.
         self.sums = ExactSum(self, "sums", (self.num_results + 1,))
-
-    @property
-    def _direction(self):
-        # What callbacks of Keras 3 ask where they are not told.
-        return "up" if self.higher_is_better else "down"
 
     @property
     def result_names(self) -> Sequence[str]:

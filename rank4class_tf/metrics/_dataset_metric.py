@@ -7,17 +7,15 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
 from rank4class_tf._tf.raising import check
+from rank4class_tf.metrics._directed import Directed
 
 
-class DatasetMetric(keras.metrics.Metric):
+class DatasetMetric(Directed, keras.metrics.Metric):
     """Base of the metrics of whole columns: labels and scores of all examples are kept, as float32.
 
     They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One example more raises,
     and makes the result NaN where XLA compiles.
     """
-
-    # Whether a higher value is better.
-    higher_is_better: bool = True
 
     def __init__(
         self, num_columns: int, max_examples: int, name: str | None = None, dtype: Any = None
@@ -40,11 +38,6 @@ class DatasetMetric(keras.metrics.Metric):
             )
         )
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
-
-    @property
-    def _direction(self):
-        # What callbacks of Keras 3 ask where they are not told.
-        return "up" if self.higher_is_better else "down"
 
     def per_column(self, dtype: tf.DType = tf.float64) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns `compute` of all examples; too many make the values NaN."""
