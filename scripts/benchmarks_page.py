@@ -1,9 +1,9 @@
-"""Puts the figures of the benchmarks on their page, docs/benchmarks.md.
+"""Puts the figures of the benchmarks on their pages, docs/benchmarks.md and docs/results/speed.md.
 
     python scripts/benchmark_losses.py --json docs/results/benchmarks/losses.json
     python scripts/benchmarks_page.py
 
-What stands between `<!-- figures: losses -->` and `<!-- end -->` on the page is written from
+What stands between `<!-- figures: losses -->` and `<!-- end -->` on a page is written from
 `losses.json`, the file that `--json` of a benchmark writes; the rest of the page stays.
 """
 
@@ -18,7 +18,7 @@ from rank4class_tf import _files
 from scripts.benchmarking import Table
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
-PAGE = DOCS / "benchmarks.md"
+PAGES = (DOCS / "benchmarks.md", DOCS / "results" / "speed.md")
 FIGURES = DOCS / "results" / "benchmarks"
 _PLACE = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -50,4 +50,5 @@ def filled(text):
 
 
 if __name__ == "__main__":
-    _files.write_text(PAGE, filled(PAGE.read_text()))
+    for page in PAGES:
+        _files.write_text(page, filled(page.read_text()))

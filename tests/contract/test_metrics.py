@@ -345,8 +345,17 @@ def test_unknown_static_shapes(case, scores, relevance):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_many_items(case, rng, jit_compile):
+def test_many_items(case, rng):
+    check_many_items(case, rng, jit_compile=False)
+
+
+@pytest.mark.once
+@pytest.mark.base(REPRESENTATIVES)
+def test_many_items_under_xla(case, rng):
+    check_many_items(case, rng, jit_compile=True)
+
+
+def check_many_items(case, rng, jit_compile):
     n = 3000
     scores = np.round(rng.normal(size=(2, n)), 2).astype(np.float32)
     ids = np.stack([np.argsort(-row)[rng.integers(0, 9, 5)] for row in scores])

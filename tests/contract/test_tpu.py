@@ -152,18 +152,18 @@ def test_all_optimizers_are_here():
     assert made | {"Rowwise"} == set(r4c.optimizers.__all__)
 
 
-@pytest.mark.parametrize("num_ids", [1, 3])
 @pytest.mark.parametrize(
-    ("optimizer", "loss", "options"),
+    ("optimizer", "num_ids", "loss", "options"),
     [
-        ("sgd", MINED, {"num_sampled": 20}),
-        ("momentum", r4c.losses.SoftmaxLoss(), {"num_sampled": 20}),
-        ("adagrad", MINED, {"num_sampled": 20, "shared_negatives": False}),
-        ("adam", r4c.losses.SoftmaxLoss(), {"num_sampled": None}),
-        ("adam", r4c.losses.SoftmaxLoss(), {"num_sampled": 600}),
+        ("sgd", 1, MINED, {"num_sampled": 20}),
+        ("sgd", 3, MINED, {"num_sampled": 20}),
+        ("momentum", 1, r4c.losses.SoftmaxLoss(), {"num_sampled": 20}),
+        ("adagrad", 3, MINED, {"num_sampled": 20, "shared_negatives": False}),
+        ("adam", 1, r4c.losses.SoftmaxLoss(), {"num_sampled": None}),
+        ("adam", 3, r4c.losses.SoftmaxLoss(), {"num_sampled": 600}),
     ],
 )
-def test_extreme_classifier(optimizer, loss, options, num_ids):
+def test_extreme_classifier(optimizer, num_ids, loss, options):
     """With each row-wise optimizer, in training and evaluation."""
     encoder = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(8)])
     model = r4c.models.ExtremeClassifier(encoder, 1000, 8, **options)

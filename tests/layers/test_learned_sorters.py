@@ -209,11 +209,11 @@ def test_shipped_weights(cls):
     """Errors and slopes are those promised, on a part of the test lists."""
     sorter = cls.pretrained()
     for length, bound in ERRORS[cls].items():
-        scores = sorting.test_lists(300, length)
+        scores = sorting.test_lists(100, length)
         assert sorting.mean_rank_error(sorter, scores) < bound
         ranks = sorter(scores).numpy()
         np.testing.assert_allclose(ranks.mean(axis=1), (length + 1) / 2, rtol=0.05)
-    shares = sorting.slope_shares(sorting.own_slopes(sorter, 500))
+    shares = sorting.slope_shares(sorting.own_slopes(sorter, 300))
     assert shares["vanishing_slopes"] < 0.04 and shares["wrong_slopes"] < 0.02
 
 

@@ -150,8 +150,7 @@ def test_a_loaded_model_has_the_loss_of_its_learned_sorter(tmp_path, rng):
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("sorter", [layers.LaplaceSorter(), layers.SoftRankSorter(0.1)])
-def test_training_orders_what_mse_does_not(sorter, rng):
+def test_training_orders_what_mse_does_not(rng):
     """Labels in which few are huge: their order is a matter of ranks."""
     features = rng.normal(size=(256, 5)).astype(np.float32)
     signal = features @ np.array([1.0, -2.0, 0.5, 0, 1], np.float32)
@@ -164,7 +163,7 @@ def test_training_orders_what_mse_does_not(sorter, rng):
         model.fit(features, labels, batch_size=64, epochs=40, verbose=0)
         return scipy.stats.spearmanr(labels, model.predict(features, verbose=0)[:, 0]).statistic
 
-    by_ranks = spearman(losses.SpearmanLoss(sorter))
+    by_ranks = spearman(losses.SpearmanLoss(layers.LaplaceSorter()))
     assert by_ranks > 0.97
     assert by_ranks > spearman("mse") + 0.05
 

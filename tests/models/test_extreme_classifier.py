@@ -226,7 +226,6 @@ def clustered(rng, examples=300):
 @pytest.mark.parametrize(
     ("optimizer", "jit_compile"),
     [
-        ("RowwiseSGD", False),
         ("RowwiseAdagrad", False),
         ("RowwiseAdam", False),
         ("RowwiseSGD", True),
@@ -251,7 +250,6 @@ def test_learns(optimizer, jit_compile, rng):
 @pytest.mark.parametrize(
     ("optimizer", "k", "kwargs"),
     [
-        ("RowwiseSGD", 1, {}),
         ("RowwiseAdagrad", 3, {}),
         # A larger epsilon, for Adam makes whole steps of the rounding of gradients that cancel.
         ("RowwiseAdam", 1, {"epsilon": 1e-2}),
