@@ -76,6 +76,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_full_disk_is_an_error_and_leaves_what_was_there(name, little_space):
     path = little_space / name

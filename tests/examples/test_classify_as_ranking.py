@@ -82,6 +82,7 @@ def test_plot_is_a_picture(out):
     assert image.startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.once
 def test_row_does_not_depend_on_the_rows_before_it(tmp_path, results):
     example.main(
         "--loss rankmax_loss --head latent_cross --epochs 2 --seeds 5 --batch-size 100 "

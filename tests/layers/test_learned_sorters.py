@@ -204,6 +204,7 @@ def test_wrong_arguments(cls, name):
         cls(**{name: 0})
 
 
+@pytest.mark.once
 @every_sorter
 def test_shipped_weights(cls):
     """Errors and slopes are those promised, on a part of the test lists."""

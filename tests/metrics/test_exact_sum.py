@@ -143,6 +143,7 @@ def lists(rng, batch, n):
     ],
     ids=["mrr", "ndcg", "mean_rank", "macro"],
 )
+@pytest.mark.once
 def test_a_metric_of_ten_million_lists(metric, rng):
     """As 40 batches of lists that stand for 5,000 each, against the metric in float64."""
     plain, wide = metric(), metric(dtype="float64")

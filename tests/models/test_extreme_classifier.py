@@ -83,6 +83,7 @@ def sampled_classes(model):
     + [("softmax", 64)],
 )
 @pytest.mark.parametrize("num_sampled", [12, None], ids=["sampled", "all"])
+@pytest.mark.once
 def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, data, monkeypatch):
     monkeypatch.setattr(sampled_scores, "_NEGATIVES_PER_MINED", negatives_per_mined)
     features, class_ids = data[0], data[1][:, 0]
@@ -231,6 +232,7 @@ def clustered(rng, examples=300):
         ("RowwiseSGD", True),
     ],
 )
+@pytest.mark.once
 def test_learns(optimizer, jit_compile, rng):
     rate = {"RowwiseSGD": 2.0, "RowwiseAdagrad": 0.3, "RowwiseAdam": 0.05}[optimizer]
     model = make()

@@ -145,6 +145,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("make_loss", [losses.SoftmaxLoss, top_3], ids=["softmax", "top_3"])
 @pytest.mark.parametrize("sources", SOURCES)
 def test_step_is_that_of_dense_lists(sources, make_loss, pairs, candidates):
@@ -434,6 +435,7 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
         np.testing.assert_array_equal(own, np.full([size, 2], 5.0))
 
 
+@pytest.mark.once
 def test_xla_trains_alike(pairs, candidates):
     def train(jit_compile):
         model = make(**ALL, frequencies=layers.CandidateFrequencies(1000))

@@ -12,8 +12,14 @@ from scripts.fuzzing import binaries, faults, labels
 
 pytestmark = pytest.mark.once
 
-# Those that trace graphs take longer.
-CASES = {"elwc_files": 10, "elwc_messages": 5, "losses_graph": 15, "metrics_graph": 15}
+# Those that trace graphs or read a file several times take longer.
+CASES = {
+    "elwc_files": 10,
+    "elwc_messages": 5,
+    "extreme_classification": 15,
+    "losses_graph": 15,
+    "metrics_graph": 15,
+}
 
 
 @pytest.mark.parametrize("target", script.TARGETS, ids=lambda target: target.__name__)
