@@ -1,9 +1,7 @@
 """SavedModels that find the best classes, without this package."""
 
-import io
 import os
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from typing import Any
 
 import tensorflow as tf
@@ -36,15 +34,13 @@ def write_top_k(
         also: layers that `best` reads besides the model.
     """
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
+    if class_names is not None:
+        class_names = [tf.compat.as_str_any(name) for name in class_names]
     check_classes(default_k, class_names, num_classes)
     rule = f"`k` must be in [1, {num_classes}]."
-    archive = keras.export.ExportArchive()
-    for resource in (model, *also):
-        archive.track(resource)
     if class_names is not None:
         # A constant of the graph may not be larger than 2 GB.
-        names = tf.Variable(list(class_names), trainable=False, dtype=tf.string)
-        archive.track(names)
+        names = tf.Variable(class_names, trainable=False, dtype=tf.string)
 
     def named(features, k):
         result = best(features, k)
@@ -52,14 +48,35 @@ def write_top_k(
             result["class_names"] = tf.gather(names, result["class_ids"])
         return result
 
+    def serving_default(features):
+        return named(features, default_k)
+
     def top_k(features, k):
         in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
         with tf.control_dependencies([in_range]):
             return named(features, tf.identity(k))
 
     k_spec = tf.TensorSpec([], tf.int32, name="k")
-    archive.add_endpoint("top_k", top_k, [features_spec, k_spec])
-    archive.add_endpoint("serving_default", lambda x: named(x, default_k), [features_spec])
-    # Keras prints the temporary name.
-    with _files.replacing_saved_model(path) as temporary, redirect_stdout(io.StringIO()):
-        archive.write_out(temporary)
+    signatures = {
+        "top_k": tf.function(top_k, [features_spec, k_spec]),
+        "serving_default": tf.function(serving_default, [features_spec]),
+    }
+    module = tf.Module()
+    # What the graphs read. Saved as a part, the model itself would be traced for dense features, as
+    # in Keras 3's own archive.
+    module.read = [
+        [v for f in signatures.values() for v in f.get_concrete_function().graph.variables],
+        [table for root in (model, *also) for table in _tables(root)],
+    ]
+    with _files.replacing_saved_model(path) as temporary:
+        tf.saved_model.save(module, temporary, signatures)
+
+
+def _tables(layer):
+    """The lookup tables of a layer and the layers within."""
+    return [
+        found
+        for part in layer._flatten_layers()
+        for found in tf.train.TrackableView(part).descendants()
+        if isinstance(found, tf.saved_model.experimental.TrackableResource)
+    ]

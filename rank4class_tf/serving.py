@@ -81,7 +81,8 @@ def _features_spec(model):
 
     def spec(tensor, name):
         shape = [None, *tensor.shape[1:]]
-        if getattr(tensor, "sparse", False):
+        of_keras_2 = isinstance(getattr(tensor, "type_spec", None), tf.SparseTensorSpec)
+        if of_keras_2 or getattr(tensor, "sparse", False):
             return tf.SparseTensorSpec(shape, tensor.dtype)
         return tf.TensorSpec(shape, tensor.dtype, name)
 

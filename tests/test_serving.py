@@ -114,6 +114,41 @@ def test_several_features(rng, tmp_path):
     assert_same(served(**features), expected(model, features, 2))
 
 
+def test_sparse_features(tmp_path):
+    inputs = keras.Input((5,), sparse=True)
+    model = keras.Model(inputs, r4c.layers.SparseDense(4)(inputs))
+    r4c.export_top_k(model, tmp_path / "served", 2)
+    features = tf.sparse.from_dense(np.eye(5, dtype=np.float32)[:3])
+    served = signatures_of(tmp_path / "served")["serving_default"]
+    parts = (features.indices, features.values, features.dense_shape)
+    result = served(**dict(zip(("features", "features_1", "features_2"), parts, strict=True)))
+    scores, class_ids = tf.math.top_k(model(features), 2)
+    np.testing.assert_array_equal(result["class_ids"], class_ids)
+    np.testing.assert_allclose(result["scores"], scores, rtol=1e-6)
+
+
+def test_words_are_looked_up(tmp_path):
+    """A lookup table is no variable."""
+    inputs = keras.Input((1,), dtype="string")
+    words = keras.layers.StringLookup(vocabulary=["a", "b"])
+    encodings = keras.layers.Flatten()(keras.layers.Embedding(3, 4)(words(inputs)))
+    model = keras.Model(inputs, keras.layers.Dense(4)(encodings))
+    r4c.export_top_k(model, tmp_path / "served", 2)
+    served = signatures_of(tmp_path / "served")["serving_default"]
+    features = tf.constant([["b"], ["other"]])
+    _, class_ids = tf.math.top_k(model(features), 2)
+    np.testing.assert_array_equal(served(features=features)["class_ids"], class_ids)
+
+
+def test_half_precision_is_served_as_the_layer_gives_it(features, tmp_path, mixed_precision):
+    model = make()
+    r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
+    served = signatures_of(tmp_path / "served")["serving_default"]
+    result = served(features=tf.constant(features))
+    assert result["scores"].dtype == tf.float32
+    assert_same(result, expected(model, features, 2))
+
+
 class Subclassed(keras.Model):
     """A model without symbolic inputs."""
 
@@ -129,9 +164,9 @@ def test_a_model_without_symbolic_inputs(features, tmp_path):
     model = Subclassed()
     with pytest.raises(ValueError, match="`features_spec` must be given"):
         r4c.export_top_k(model, tmp_path / "served")
-    spec = tf.TensorSpec([None, 5], name="features")
-    r4c.export_top_k(model, tmp_path / "served", 2, None, PROBABILITIES, SETS, spec)
-    served = signatures_of(tmp_path / "served")["serving_default"]
+    path = tmp_path / "models" / "1"  # As TensorFlow Serving has them.
+    r4c.export_top_k(model, path, 2, None, PROBABILITIES, SETS, tf.TensorSpec([None, 5]))
+    served = signatures_of(path)["serving_default"]
     assert_same(served(features=tf.constant(features)), expected(model, features, 2, names=False))
 
 
@@ -152,6 +187,7 @@ def test_keras_exports_a_model_that_ends_in_the_layer(features, tmp_path):
         ({"k": 0}, "`k` must be a positive integer. Received: k=0"),
         ({"k": 5}, r"`k` must be in \[1, 4\]. Received: k=5"),
         ({"class_names": ["a"]}, "a name for each of the 4 classes. Received: 1 names"),
+        ({"class_names": iter(range(3))}, "a name for each of the 4 classes. Received: 3 names"),
     ],
 )
 def test_arguments_are_checked(arguments, message, tmp_path):

@@ -79,6 +79,7 @@ class TopClasses(keras.layers.Layer):
 
     def best(self, scores: tf.Tensor, k: TensorLike) -> dict[str, tf.Tensor]:
         """The outputs without the names, for any k, an int or a scalar tensor."""
+        scores = tf.cast(scores, self.compute_dtype)
         values, class_ids = tf.math.top_k(scores, k)
         result = {"scores": values, "class_ids": class_ids}
         if self.probabilities is not None:

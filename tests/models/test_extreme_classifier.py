@@ -352,6 +352,17 @@ def test_checkpoint_keeps_the_training_state(data, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_exports_sparse_features(tmp_path):
+    features = tf.sparse.from_dense(np.eye(5, dtype=np.float32)[:3])
+    model = models.ExtremeClassifier(layers.SparseDense(4), 6, 4, num_sampled=2)
+    spec = tf.SparseTensorSpec([None, 5], tf.float32)
+    model.export_top_k(tmp_path / "saved", spec, k=2)
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    parts = (features.indices, features.values, features.dense_shape)
+    result = served(**dict(zip(("features", "features_1", "features_2"), parts, strict=True)))
+    np.testing.assert_array_equal(result["class_ids"], model.top_k(features, 2)[1])
+
+
 def test_exports_top_k(data, tmp_path):
     features = data[0]
     model = make()
