@@ -59,7 +59,8 @@ def replacing(path: PathLike) -> Iterator[str]:
 def replacing_saved_model(path: PathLike) -> Iterator[str]:
     """As `replacing`, for the folder of a SavedModel.
 
-    Folders above it are made. Other files of the folder stay. While files change, there is none that a loader looks for.
+    Folders above it are made. Other files of the folder stay. While files change, there is none
+    that a loader looks for.
     """
     target = _resolved(path)
     tf.io.gfile.makedirs(os.path.dirname(target))

@@ -40,6 +40,7 @@ def get(
             # Of the class itself, Python 3.11.2 would give that of Keras 2's `__new__`.
             constructor = classes[identifier].__init__  # type: ignore[misc]
             inspect.signature(constructor).bind(None, **kwargs)
+            _check_names(classes[identifier], kwargs)
         except TypeError as error:
             given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items()) or "none"
             raise ValueError(
@@ -56,6 +57,20 @@ def get(
     if isinstance(identifier, base):
         return identifier
     raise TypeError(f"`identifier` must be a name, a config or a {kind}. Received: {identifier!r}.")
+
+
+def _check_names(cls, arguments):
+    """Raises a TypeError for a name that no constructor takes, as far as these tell."""
+    known: set[str] = set()
+    for base in getattr(cls, "__mro__", (object,))[:-1]:  # None of a function that builds one.
+        if "__init__" not in vars(base):
+            continue
+        parameters = inspect.signature(vars(base)["__init__"]).parameters
+        known |= parameters.keys()
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+            for name in arguments.keys() - known:
+                raise TypeError(f"got an unexpected keyword argument {name!r}")
+            return
 
 
 def by_snake_case(classes: Iterable[type], suffix: str = "") -> dict[str, type]:

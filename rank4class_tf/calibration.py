@@ -149,9 +149,16 @@ def _labelled_scores(
     check_gives_scores(model)
     batch_size = _checks.positive_int("batch_size", batch_size)
     compiled = tf.function(functools.partial(scores_of, model))
-    empty = True
+    width = None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         labels = parse(y_true, compiled(features), label_format)
+        found = int(tf.shape(labels.scores)[1])
+        if width not in (None, found):
+            raise ValueError(
+                "`model` must give scores of as many classes in each batch. "
+                f"Received: {width} and {found}."
+            )
+        width = found
         if labels.mask is not None:
             labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
         weights = tf.ones(tf.shape(labels.scores)[:1])
@@ -160,6 +167,5 @@ def _labelled_scores(
                 list_weights(sample_weight[0], y_true, labels.scores, label_format), tf.float32
             )
         yield labels, weights
-        empty = False
-    if empty:
+    if width is None:
         raise ValueError("`dataset` must have at least one batch. Received: none.")

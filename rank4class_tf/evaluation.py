@@ -239,7 +239,7 @@ def evaluate(
 def evaluate_retrieval(
     similarity: TensorLike,
     matches: TensorLike | None = None,
-    k: Sequence[int] = (1, 5, 10),
+    k: int | Sequence[int] = (1, 5, 10),
     batch_size: int = 1024,
 ) -> dict[str, dict[str, float]]:
     """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
@@ -254,7 +254,7 @@ def evaluate_retrieval(
         similarity: `[rows, columns]`.
         matches: booleans of that shape, True for a column that matches the row; None means the
             diagonal.
-        k: the cutoffs.
+        k: the cutoff, or a list of them.
         batch_size: how many queries are ranked at once.
 
     Returns:
@@ -262,7 +262,8 @@ def evaluate_retrieval(
         `"median_rank"` -> value.
 
     Raises:
-        ValueError: if a shape is another, or if a number is no positive integer.
+        ValueError: if a shape is another, if nothing matches, or if a number is no positive
+            integer.
 
     Example:
         >>> figures = evaluate_retrieval([[0.9, 0.5], [0.8, 0.6]], k=[1])
@@ -277,13 +278,16 @@ def evaluate_retrieval(
             "`similarity` and `matches` must have one shape [rows, columns]; the default of "
             f"`matches` needs a square. Received: {similarity.shape} and {matches.shape}."
         )
+    if not matches.any():
+        raise ValueError("`matches` must hold a match. Received: none.")
+    cutoffs = [k] if isinstance(k, int) else list(k)
     figures = {}
     for side, scores, labels in (
         ("rows", similarity, matches),
         ("columns", similarity.T, matches.T),
     ):
         metrics = [
-            _metrics.HitRate(list(k), label_format="relevance"),
+            _metrics.HitRate(cutoffs, label_format="relevance"),
             _metrics.MedianRank(max_rank=max(scores.shape[1], 1), label_format="relevance"),
         ]
         for start in range(0, len(scores), batch_size):

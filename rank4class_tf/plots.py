@@ -109,7 +109,8 @@ def hardest_classes(
 
     Raises:
         ImportError: without matplotlib.
-        ValueError: if `count` is no positive integer, or `evaluation` has no `class_ids`.
+        ValueError: if `count` is no positive integer, if a class has no name, or if `evaluation`
+            has no `class_ids`.
     """
     count = _checks.positive_int("count", count)
     known, of_class = np.unique(_kept(evaluation, "class_ids"), return_inverse=True)
@@ -145,8 +146,8 @@ def confusion_at_k(
 
     Raises:
         ImportError: without matplotlib.
-        ValueError: if `k` or `count` is out of range, or `evaluation` has no `class_ids` or
-            `top_classes`.
+        ValueError: if `k` or `count` is out of range, if a class has no name, or if `evaluation`
+            has no `class_ids` or `top_classes`.
     """
     class_ids, top = _kept(evaluation, "class_ids"), _kept(evaluation, "top_classes")
     if _checks.positive_int("k", k) > top.shape[1]:
@@ -193,7 +194,14 @@ def _kept(evaluation, name) -> np.ndarray:
 
 
 def _name(class_id, class_names):
-    return str(class_id) if class_names is None else class_names[class_id]
+    if class_names is None:
+        return str(class_id)
+    if class_id >= len(class_names):
+        raise ValueError(
+            f"`class_names` must have a name for each class. Received: {len(class_names)} names, "
+            f"none for class {class_id}."
+        )
+    return str(class_names[class_id])
 
 
 def _figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:

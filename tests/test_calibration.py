@@ -125,6 +125,30 @@ def test_sets_are_small_where_the_model_is_sure(rng):
     assert sizes["lac"] < sizes["aps"] < np.sort(ranks)[int(0.9 * len(ids))]
 
 
+def test_sums_of_probabilities_do_not_exceed_1(rng):
+    """Rounded, one in three of a thousand does, and a threshold above 1 is none."""
+    scores = rng.normal(size=(200, 1000)).astype(np.float32)
+    mass = r4c.ops.mass_not_above(tf.nn.softmax(scores)).numpy()
+    assert mass.max() == 1
+    sets = r4c.conformalize(lambda x: x, (scores, scores.argmax(axis=1)), 0.2, method="aps")
+    assert np.asarray(sets(scores)).any(axis=1).all()
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, 2.0, float("nan")])
+def test_coverage_is_checked(coverage):
+    with pytest.raises(ValueError, match=r"`coverage` must be in \(0, 1\)"):
+        r4c.ops.conformal_threshold(np.arange(9.0), coverage)
+
+
+def test_batches_of_other_widths_raise():
+    dataset = [
+        (np.eye(3, dtype=np.float32), [0, 1, 2]),
+        (np.eye(4, dtype=np.float32), [0, 1, 2, 3]),
+    ]
+    with pytest.raises(ValueError, match="as many classes in each batch. Received: 3 and 4"):
+        r4c.calibrate(lambda x: x, dataset)
+
+
 @pytest.mark.parametrize(
     ("dataset", "arguments", "message"),
     [

@@ -35,3 +35,12 @@ def test_shapes_are_checked():
     for bad in (np.zeros([2, 3]), np.zeros([3])):
         with pytest.raises(ValueError, match="`similarity` and `matches` must have one shape"):
             evaluation.evaluate_retrieval(bad)
+
+
+def test_one_cutoff_and_no_match(rng):
+    matrix = rng.normal(size=(5, 5))
+    assert evaluation.evaluate_retrieval(matrix, k=2) == evaluation.evaluate_retrieval(
+        matrix, k=[2]
+    )
+    with pytest.raises(ValueError, match="`matches` must hold a match"):
+        evaluation.evaluate_retrieval(matrix, np.zeros([5, 5], bool))

@@ -96,6 +96,9 @@ def test_unknown_names_list_the_known(get, known):
 
 
 def test_other_arguments_than_those_of_the_name_raise():
+    for name in ("spearman_loss", "rankmax_loss", "gumbel_approx_ndcg_loss"):
+        with pytest.raises(ValueError, match=rf"'{name}' takes other.*'foo'. Received: foo=1"):
+            r4c.losses.get(name, foo=1)
     with pytest.raises(ValueError, match="'recall' takes other arguments.*'k'.*Received: none"):
         r4c.metrics.get("recall")
     with pytest.raises(ValueError, match="'mean_rank' takes other arguments.*Received: k=5"):

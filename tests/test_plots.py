@@ -101,6 +101,7 @@ def test_confusion(evaluation):
         (lambda e: plots.accuracy_by_k({}), "`evaluations` must have at least one"),
         (lambda e: plots.confusion_at_k(e, k=4), "`k` must be at most 3. Received: k=4"),
         (lambda e: plots.confusion_at_k(r4c.average([e])), "must have `top_classes`"),
+        (lambda e: plots.hardest_classes(e, ["a"]), "Received: 1 names, none for class"),
     ],
 )
 def test_errors(evaluation, make, message):

@@ -1,6 +1,8 @@
 """The text format of the Extreme Classification Repository."""
 
 import gzip
+import itertools
+import operator
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files
-from rank4class_tf.data import _sparse, _text
+from rank4class_tf.data import _sparse, _splits, _text
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -36,7 +38,7 @@ def extreme_classification(
             tell the other labels from negatives then: `ExtremeClassifier` draws one itself.
         rows: None for all points, or the numbers of those to keep, from 1, as one column of the
             repository's split files; see `read_extreme_split`.
-        seed: of the labels drawn, an int; None for fresh ones.
+        seed: of the labels drawn, in [0, 2**32), other ones each time; None for fresh ones.
 
     Returns:
         A `tf.data.Dataset` of `(features, class_ids)`: a float32 `tf.SparseTensor`
@@ -44,9 +46,9 @@ def extreme_classification(
         The file is read anew each epoch.
 
     Raises:
-        ValueError: on a line of another form or a number out of range, a value that is no finite
-            float32, or a damaged file; the error, which TensorFlow passes on as it reads, names
-            file and line.
+        ValueError: if an argument is out of range; on a line of another form or a number out of
+            range, a value that is no finite float32, or a damaged file; the error, which TensorFlow
+            passes on as it reads, names file and line.
 
     Warns:
         UserWarning: if the last line has no end, so that the file may be cut there.
@@ -62,10 +64,13 @@ def extreme_classification(
     batch_size = _checks.positive_int("batch_size", batch_size)
     num_points, num_features, _ = read_extreme_header(path)
     _warn_if_cut(path)
-    keep = None if rows is None else frozenset(int(row) for row in rows)
+    keep = None if rows is None else _checked_rows(rows, num_points)
+    if seed is not None:
+        seed = _splits.check_seed(seed)
+    epochs = itertools.count()
 
     def points():
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(None if seed is None else [seed, next(epochs)])
         for number, (labels, *features) in enumerate(_points(path), start=1):
             if keep is not None and number not in keep or one_label and not labels:
                 continue
@@ -148,17 +153,21 @@ def write_extreme_classification(
         num_labels: number of labels.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if there is no point, or a number is out of range.
         OSError: if the file cannot be written, as on a full disk; one of that name stays then.
     """
     num_features = _checks.positive_int("num_features", num_features)
     num_labels = _checks.positive_int("num_labels", num_labels)
     points = list(points)
+    if not points:
+        raise ValueError("`points` must hold at least one point. Received none.")
     with _files.replacing(path) as temporary, _open(temporary, "wt") as file:
         file.write(f"{len(points)} {num_features} {num_labels}\n")
         for number, (labels, ids, values) in enumerate(points, start=1):
+            labels, ids = ([*map(operator.index, each)] for each in (labels, ids))
             _check_range(path, number + 1, "label", labels, num_labels)
             _check_range(path, number + 1, "feature", ids, num_features)
+            _check_finite(path, number + 1, values)
             features = " ".join(
                 f"{i}:{np.float32(value)!s}" for i, value in zip(ids, values, strict=True)
             )
@@ -196,17 +205,31 @@ def _points(path):
                 ) from error
             _check_range(path, number, "label", labels, num_labels)
             _check_range(path, number, "feature", ids, num_features)
-            for value in values:
-                if not -_LARGEST <= value <= _LARGEST:
-                    raise ValueError(
-                        f"{path}, line {number}: a value must be finite. Received: {value}."
-                    )
+            _check_finite(path, number, values)
             yield labels, ids, values
     if number - 1 != count:
         raise ValueError(
             f"{path}, line 1: must have the number of points. Received: {count}, but there are "
             f"{number - 1}."
         )
+
+
+def _checked_rows(rows, num_points):
+    """The numbers of points to keep, a set."""
+    given = list(rows)
+    for row in given:
+        whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
+        if not whole or not 1 <= row <= num_points:
+            raise ValueError(
+                f"`rows` must be None or integers in [1, {num_points}]. Received: {row!r}."
+            )
+    return frozenset(map(int, given))
+
+
+def _check_finite(path, number, values):
+    for value in values:
+        if not -_LARGEST <= value <= _LARGEST:
+            raise ValueError(f"{path}, line {number}: a value must be finite. Received: {value}.")
 
 
 def _check_range(path, number, what, values, limit):

@@ -45,7 +45,8 @@ class UserItems:
     def from_pairs(cls, batches: Iterable, seed: int = 0) -> Self:
         """Splits pairs of a user and an item at random into 80, 10 and 10 %.
 
-        Only ids are kept, as int32, so that 20 million pairs need some 1.5 GB at most.
+        A pair that is there several times counts once. Only ids are kept, as int32, so that 20
+        million pairs need some 1.5 GB at most.
 
         Args:
             batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of one length,
@@ -75,6 +76,13 @@ class UserItems:
             raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
         user_ids, users = _number(columns[0])
         item_ids, items = _number(columns[1])
+
+        pairs = users.astype(np.int64) * len(item_ids) + items
+        _, first = np.unique(pairs, return_index=True)
+        if len(first) < len(pairs):  # One in two parts would be in training and in the test.
+            first.sort()
+            users, items = users[first], items[first]
+        del pairs, first
 
         # One in ten of a random order each; what is left is for training.
         count = len(users)
@@ -126,7 +134,7 @@ class UserItems:
         rows = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
         users = tf.data.Dataset.from_tensor_slices(rows)
         if seed is not None:
-            users = users.shuffle(len(rows), seed=_splits.check_seed(seed))
+            users = users.shuffle(max(len(rows), 1), seed=_splits.check_seed(seed))
 
         def lists(ragged_lists, rows):
             chosen = tf.gather(ragged_lists, rows)

@@ -43,7 +43,8 @@ def lists(
         the examples, a list of dicts `{"class_id": i, "label": 0.0 or 1.0}`.
 
     Raises:
-        ValueError: if a number is out of range, or a class id is not in [0, num_classes).
+        ValueError: if a number is out of range, a class id is not in [0, num_classes), or class ids
+            are not integers, one row for each example.
 
     Example:
         >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
@@ -58,7 +59,7 @@ def lists(
         if not isinstance(features, dict):
             features = {FEATURES: features}
         features = {name: np.asarray(value) for name, value in features.items()}
-        class_ids = np.asarray(class_ids)
+        class_ids = _checked_ids(np.asarray(class_ids), features)
         for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
             positives = np.unique(ids[ids != -1])
             if positives.size and not 0 <= positives[0] <= positives[-1] < num_classes:
@@ -89,6 +90,7 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 
     Raises:
         TypeError: if a value is of another type.
+        ValueError: if an integer is not below 2**63.
 
     Example:
         >>> serialize({}, [{"label": 1.0}])[:1]
@@ -145,12 +147,18 @@ def read(
         filled up.
 
     Raises:
-        ValueError: if no file matches, the set is incomplete, a number is out of range, or a
-            default value is missing.
+        ValueError: if no file matches, the set is incomplete, a number is out of range, a
+            default value is missing, or a name is there twice.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     if list_size is not None:
         list_size = _checks.positive_int("list_size", list_size)
+    for name in [name for name in (*context_spec, *example_spec) if name == MASK]:
+        raise ValueError(f"`context_spec` and `example_spec` must not name {name!r}, an output.")
+    for name in context_spec.keys() & example_spec.keys():
+        raise ValueError(
+            f"`context_spec` and `example_spec` must have other names. Received: {name!r} in both."
+        )
     for name, spec in example_spec.items():
         if spec.default_value is None:
             raise ValueError(
@@ -217,6 +225,25 @@ def read_classes(
     return read(pattern, context_spec, example_spec, batch_size, list_size).map(split)
 
 
+def _checked_ids(class_ids, features):
+    """Raises unless the ids are integers `[batch]` or `[batch, P]` for as many examples."""
+    rule = "Class ids must be integers [batch] or [batch, P]"
+    if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
+        raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
+    if class_ids.ndim == 2 and class_ids.shape[1] > 2:
+        for row in class_ids[np.isin(class_ids, (0, 1)).all(axis=1)][:1]:
+            raise ValueError(
+                f"{rule}; a list of zeros and ones is rather one-hot. Received: {row}."
+            )
+    for name, value in features.items():
+        if len(value) != len(class_ids):
+            raise ValueError(
+                f"A batch must have class ids for each example. Received: {len(class_ids)} for "
+                f"{len(value)} of {name!r}."
+            )
+    return class_ids
+
+
 def _items(positives, num_classes, num_negatives, rng):
     """The classes of a list: all, or the positives and some others."""
     available = num_classes - positives.size
@@ -235,15 +262,24 @@ def _example(features):
 
 
 def _feature(name, value):
-    flat = np.asarray(value, object if isinstance(value, str | bytes) else None).reshape(-1)
+    flat = np.asarray(value, object if _holds_text(value) else None).reshape(-1)
     if flat.dtype.kind == "f":
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
     if flat.dtype.kind in "iub":
+        if flat.dtype == np.uint64 and (flat >= 2**63).any():
+            raise ValueError(f"Features must be below 2**63. Received: {name}={value!r}.")
         return tf.train.Feature(int64_list=tf.train.Int64List(value=flat.astype(np.int64)))
     if flat.dtype.kind in "OSU":
         encoded = [item.encode() if isinstance(item, str) else item for item in flat]
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
     raise TypeError(f"Features must be numbers, strings or bytes. Received: {name}={value!r}.")
+
+
+def _holds_text(value):
+    """Whether NumPy would bring text to one width, in which zeros at the end are lost."""
+    if isinstance(value, list | tuple):
+        return any(map(_holds_text, value))
+    return isinstance(value, str | bytes)
 
 
 def _field(number, payload):

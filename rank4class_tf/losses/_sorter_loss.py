@@ -103,18 +103,20 @@ class SorterLoss(LayerApart, keras.losses.Loss):
             return losses
         return losses + weight * self.misalignment(labels, outputs)
 
-    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """The labels in the dtype of the outputs; raises unless the shapes are the same."""
+    def _checked(
+        self, labels: tf.Tensor, outputs: tf.Tensor, dtype: tf.DType | None = None
+    ) -> tf.Tensor:
+        """The labels in a dtype, None for that of the outputs; raises unless the shapes agree."""
         if not labels.shape.is_compatible_with(outputs.shape):
             raise ValueError(
                 "`y_true` must have the shape of `y_pred`. "
                 f"Received: {tuple(labels.shape)} and {tuple(outputs.shape)}."
             )
-        return tf.cast(check_shape(labels, tf.shape(outputs)), outputs.dtype)
+        return tf.cast(check_shape(labels, tf.shape(outputs)), dtype or outputs.dtype)
 
     def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """What the alignment brings to 0, `[batch]`."""
-        return tf.reduce_mean(tf.abs(outputs - labels), axis=1)
+        return tf.reduce_mean(tf.abs(outputs - tf.cast(labels, outputs.dtype)), axis=1)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""

@@ -1,15 +1,13 @@
 """AlignmentSchedule."""
 
-from typing import Any, Self
-
-import tensorflow as tf
-from tensorflow import keras
+from typing import Any
 
 from rank4class_tf import _checks, _keras
+from rank4class_tf.losses._epoch_schedule import EpochSchedule
 
 
 @_keras.register
-class AlignmentSchedule(keras.callbacks.Callback):
+class AlignmentSchedule(EpochSchedule):
     r"""The weight of the alignment of a loss on ranks, for the first epochs only.
 
     $$\lambda_e = \lambda \, 1(e < E)$$
@@ -36,25 +34,14 @@ class AlignmentSchedule(keras.callbacks.Callback):
     """
 
     def __init__(self, weight: float, epochs: int) -> None:
-        super().__init__()
         self.weight = _checks.non_negative_float("weight", weight)
         self.epochs = _checks.positive_int("epochs", epochs)
-        # A variable, so that a compiled training step sees it change.
-        self.value = tf.Variable(self.weight, trainable=False, dtype=tf.float64)
+        super().__init__()
 
-    def set_epoch(self, epoch: int) -> None:
-        """Sets the weight of an epoch, counted from 0."""
-        self.value.assign(self.weight if epoch < self.epochs else 0.0)
-
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Keras calls this."""
-        self.set_epoch(epoch)
+    def at(self, epoch: int) -> float:
+        """The weight in an epoch, counted from 0."""
+        return self.weight if epoch < self.epochs else 0.0
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {"weight": self.weight, "epochs": self.epochs}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the schedule that `get_config` describes."""
-        return cls(**config)
+        """Returns the constructor arguments and the value."""
+        return {**super().get_config(), "weight": self.weight, "epochs": self.epochs}

@@ -62,6 +62,6 @@ class MeanAveragePrecisionLoss(SorterLoss):
 
     def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """How far the outputs that are not masked are from their labels, `[batch]`."""
-        errors = tf.where(labels >= 0, tf.abs(outputs - labels), 0)
+        errors = tf.abs(tf.where(labels >= 0, outputs - labels, 0))
         count = tf.math.count_nonzero(labels >= 0, axis=1, dtype=outputs.dtype)
         return tf.math.divide_no_nan(tf.reduce_sum(errors, axis=1), count)

@@ -43,12 +43,20 @@ class SpearmanLoss(SorterLoss):
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, AXES)
 
+    def _checked(
+        self, labels: tf.Tensor, outputs: tf.Tensor, dtype: tf.DType | None = None
+    ) -> tf.Tensor:
+        """The labels, with all digits that their order may hang on."""
+        wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
+        return super()._checked(labels, outputs, tf.float64 if wide else dtype)
+
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The formula."""
         if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
         d = tf.shape(labels)[1]
         columns = tf.broadcast_to(tf.range(d), tf.shape(labels))
-        exact = ops.expected_ranks(labels, columns) / tf.cast(d, labels.dtype)
+        exact = tf.cast(ops.expected_ranks(labels, columns), outputs.dtype)
+        exact /= tf.cast(d, outputs.dtype)
         errors = tf.square(exact - self.ranks(outputs))
         return tf.reduce_mean(errors, axis=0 if self.axis == "batch" else 1)

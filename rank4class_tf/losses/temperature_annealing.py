@@ -1,15 +1,13 @@
 """TemperatureAnnealing."""
 
-from typing import Any, Self
-
-import tensorflow as tf
-from tensorflow import keras
+from typing import Any
 
 from rank4class_tf import _checks, _keras
+from rank4class_tf.losses._epoch_schedule import EpochSchedule
 
 
 @_keras.register
-class TemperatureAnnealing(keras.callbacks.Callback):
+class TemperatureAnnealing(EpochSchedule):
     r"""A temperature for `SoftmaxLoss` that changes exponentially from epoch to epoch.
 
     $$T_e = T_0 (T_1 / T_0)^{\min(e / E, 1)}$$
@@ -41,27 +39,21 @@ class TemperatureAnnealing(keras.callbacks.Callback):
     """
 
     def __init__(self, initial: float, final: float, epochs: int) -> None:
-        super().__init__()
         self.initial = _checks.positive_float("initial", initial)
         self.final = _checks.positive_float("final", final)
         self.epochs = _checks.positive_int("epochs", epochs)
-        # A variable, so that a compiled training step sees it change.
-        self.value = tf.Variable(self.initial, trainable=False, dtype=tf.float64)
+        super().__init__()
 
-    def set_epoch(self, epoch: int) -> None:
-        """Sets the temperature of an epoch, counted from 0."""
+    def at(self, epoch: int) -> float:
+        """The temperature in an epoch, counted from 0."""
         share = min(epoch / self.epochs, 1.0)
-        self.value.assign(self.initial * (self.final / self.initial) ** share)
-
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Keras calls this."""
-        self.set_epoch(epoch)
+        return self.initial * (self.final / self.initial) ** share
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {"initial": self.initial, "final": self.final, "epochs": self.epochs}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the schedule that `get_config` describes."""
-        return cls(**config)
+        """Returns the constructor arguments and the value."""
+        return {
+            **super().get_config(),
+            "initial": self.initial,
+            "final": self.final,
+            "epochs": self.epochs,
+        }

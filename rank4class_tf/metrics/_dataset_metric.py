@@ -86,7 +86,7 @@ class DatasetMetric(Directed, keras.metrics.Metric):
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
     def _columns(self, name, values):
-        values = tf.cast(tf.convert_to_tensor(values), tf.float32)
+        values = tf.convert_to_tensor(values)
         if values.shape.rank == 1 and self.num_columns == 1:
             values = values[:, tf.newaxis]
         if not values.shape.is_compatible_with([None, self.num_columns]):
@@ -94,7 +94,12 @@ class DatasetMetric(Directed, keras.metrics.Metric):
                 f"`{name}` must have the shape [batch, {self.num_columns}]. "
                 f"Received: {tuple(values.shape)}."
             )
-        return values
+        if values.dtype.is_integer and values.dtype.size > 2:
+            rule = f"`{name}` must hold whole numbers of at most 2**24, or floating ones"
+            raised = check(tf.abs(tf.cast(values, tf.int64)) > 2**24, values, rule)
+            with tf.control_dependencies([raised]):
+                values = tf.identity(values)
+        return tf.cast(values, tf.float32)
 
     def _append(self, labels, scores, weights, added):
         count = tf.convert_to_tensor(self.count)

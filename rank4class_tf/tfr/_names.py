@@ -18,6 +18,15 @@ _KEYS = {
 }
 
 
+# Those of lists of scores; the losses on ranks of outputs and the metrics of a dataset are no part.
+_LOSSES = {
+    name: c for name, c in our_losses._CLASSES.items() if issubclass(c, our_losses.RankingLoss)
+}
+_METRICS = {
+    name: c for name, c in our_metrics._CLASSES.items() if issubclass(c, our_metrics.RankingMetric)
+}
+
+
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     """Builds the loss that a pipeline's `loss` describes.
 
@@ -72,7 +81,7 @@ def _build_one_loss(spec, reduction):
         return spec
     if not isinstance(spec, str):
         raise TypeError(f"`loss` must be a name or a Keras loss. Received: {spec!r}.")
-    ours, theirs = _source(spec, "loss", our_losses._CLASSES)
+    ours, theirs = _source(spec, "loss", _LOSSES)
     if ours:
         return our_losses.get(ours, reduction=reduction, label_format="relevance")
     return _tfr.keras.losses.get(theirs, reduction=reduction, name=theirs)
@@ -80,7 +89,7 @@ def _build_one_loss(spec, reduction):
 
 def _metric_by_name(spec):
     name, at, cutoff = spec.partition("@")
-    ours, theirs = _source(name, "metrics", our_metrics._CLASSES)
+    ours, theirs = _source(name, "metrics", _METRICS)
     if ours:
         return our_metrics.get(spec, label_format="relevance")
     if at and not re.fullmatch(r"[1-9]\d*", cutoff):

@@ -152,6 +152,9 @@ def test_seed_fixes_the_draws():
     assert ids(1) == ids(1) != ids(2)
 
 
+SCALAR = tf.io.FixedLenFeature([], tf.float32, default_value=0.0)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -160,6 +163,12 @@ def test_seed_fixes_the_draws():
         (lambda: next(elwc.lists([], 3, seed=-1)), "`seed` must be an integer"),
         (lambda: next(elwc.lists([([[1.0]], [3])], 3)), r"Class ids must be in \[0, 3\)"),
         (lambda: next(elwc.lists([([[1.0]], [-2])], 3)), r"Class ids must be in \[0, 3\)"),
+        (lambda: next(elwc.lists([(np.ones((1, 2)), [[0.0, 1.0]])], 3)), "must be integers"),
+        (lambda: next(elwc.lists([(np.ones((1, 2)), [[0, 0, 1]])], 3)), "is rather one-hot"),
+        (lambda: next(elwc.lists([(np.ones((5, 2)), [1])], 3)), "Received: 1 for 5 of 'features'"),
+        (lambda: elwc.serialize({"x": np.uint64(2**63)}, []), r"must be below 2\*\*63"),
+        (lambda: elwc.read("x", {"mask": SCALAR}, {}, 1), "must not name 'mask'"),
+        (lambda: elwc.read("x", {"a": SCALAR}, {"a": SCALAR}, 1), "Received: 'a' in both"),
         (lambda: elwc.write([], "unused", num_shards=0), "`num_shards` must be a positive"),
         (lambda: elwc.read("nothing*", {}, {}, 1), "`pattern` must match at least one file"),
         (lambda: elwc.read("x", {}, {}, 0), "`batch_size` must be a positive"),
@@ -173,6 +182,13 @@ def test_seed_fixes_the_draws():
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_zeros_at_the_end_of_bytes_stay():
+    for value in (b"ab\x00", [b"ab\x00"], [[b"ab\x00"], [b"c"]], ["a\x00", "b"]):
+        text = np.asarray(value, object).reshape(-1)[0]
+        text = text if isinstance(text, bytes) else text.encode()
+        assert b"\x0a" + bytes([len(text)]) + text in elwc.serialize({"x": value}, [])
 
 
 def test_other_types_are_refused():

@@ -44,12 +44,15 @@ def test_one_label_is_drawn_uniformly(path):
     batches = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
     ((_, class_ids),) = dense(batches)
     assert class_ids.shape == (3,) and class_ids[1] == 4  # the point without labels is left out
-    repeated = [ids.numpy()[2] for _, ids in batches.repeat(60)]
-    counts = collections.Counter(repeated)
-    assert set(counts) <= {1, 3, 4}
+    again = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
     fresh = data.extreme_classification(path, batch_size=3, one_label=True)
-    counts = collections.Counter(int(ids[2]) for _, ids in fresh.repeat(60))
-    assert set(counts) == {1, 3, 4}
+    drawn = [
+        [int(ids[2]) for _, ids in labels.repeat(60)] for labels in (batches.skip(0), again, fresh)
+    ]
+    for of_epochs in drawn:
+        assert set(collections.Counter(of_epochs)) == {1, 3, 4}
+    # Those of `batches` began an epoch later.
+    assert drawn[0][:-1] == drawn[1][1:]
 
 
 def test_splits_keep_their_points(path, tmp_path):
@@ -81,6 +84,19 @@ def test_errors_name_file_and_line(lines, message, tmp_path):
 def test_writer_checks_its_numbers(tmp_path):
     with pytest.raises(ValueError, match=r"line 2: a label must be in \[0, 2\). Received: 2"):
         data.write_extreme_classification(tmp_path / "x.txt", [([2], [], [])], 3, 2)
+    with pytest.raises(ValueError, match="line 2: a value must be finite. Received: 1e"):
+        data.write_extreme_classification(tmp_path / "x.txt", [([1], [0], [1e39])], 3, 2)
+    with pytest.raises(ValueError, match="`points` must hold at least one point"):
+        data.write_extreme_classification(tmp_path / "x.txt", [], 3, 2)
+    with pytest.raises(TypeError):
+        data.write_extreme_classification(tmp_path / "x.txt", [([0.5], [], [])], 3, 2)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wrong", [0, 5, True, np.bool_(True), 1.0])
+def test_rows_are_checked(path, wrong):
+    with pytest.raises(ValueError, match=r"`rows` must be None or integers in \[1, 4\]. Received"):
+        data.extreme_classification(path, rows=[1, wrong])
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,18 @@ def test_every_pair_is_in_one_part(pairs):
     assert (users.num_users, users.num_items) == (50, 90)
 
 
+def test_a_pair_counts_once(pairs):
+    twice = data.UserItems.from_pairs([pairs, pairs[:, ::-1]])
+    once = data.UserItems.from_pairs([pairs])
+    for part in ("train", "validation", "test"):
+        assert as_pairs(twice, part) == as_pairs(once, part)
+
+
+def test_parts_that_are_empty_have_no_batches():
+    users = data.UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
+    assert not list(users.batches("test", seed=1))
+
+
 def test_the_split_follows_from_the_seed(pairs):
     first, again, other = (data.UserItems.from_pairs([pairs], seed) for seed in (1, 1, 2))
     assert as_pairs(first, "test") == as_pairs(again, "test") != as_pairs(other, "test")

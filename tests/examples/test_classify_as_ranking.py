@@ -40,9 +40,7 @@ def test_results(results):
         "rows": rows,
     }
     assert [(row["loss"], row["head"], row["seed"]) for row in rows] == [
-        (*pair, seed)
-        for pair in (BASELINE, ("rankmax_loss", "latent_cross"))
-        for seed in (5, 6)
+        (*pair, seed) for pair in (BASELINE, ("rankmax_loss", "latent_cross")) for seed in (5, 6)
     ]
     for row in rows:
         curve = row["validation"]["NDCG@5"]

@@ -9,9 +9,7 @@ from rank4class_tf import _keras, losses
 
 from ..contract.tables import LOSSES, REPRESENTATIVES
 
-RANDOM = {
-    case.name: case.make for case in LOSSES if case.random and case.name in REPRESENTATIVES
-}
+RANDOM = {case.name: case.make for case in LOSSES if case.random and case.name in REPRESENTATIVES}
 
 
 @pytest.fixture(params=list(RANDOM.values()), ids=list(RANDOM))

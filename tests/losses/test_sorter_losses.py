@@ -95,6 +95,8 @@ def test_alignment(rng):
     compiled = tf.function(loss)
     compiled(labels, outputs)
     schedule.on_epoch_begin(2)
+    copy = losses.get(keras.utils.serialize_keras_object(loss))
+    np.testing.assert_allclose(copy(labels, outputs), plain, rtol=1e-5)
     np.testing.assert_allclose(compiled(labels, outputs), plain, rtol=1e-5)
     pairs = losses.RankTripletLoss(alignment=1.0)(np.arange(3), np.eye(3))
     np.testing.assert_allclose(pairs, losses.RankTripletLoss()(np.arange(3), np.eye(3)))
@@ -211,6 +213,19 @@ def test_masked_entries_do_not_count_in_the_alignment():
     loss = losses.MeanAveragePrecisionLoss(layers.LaplaceSorter(0.01), axis="items", alignment=1.0)
     expected = loss([[1.0, 0]], [[3.0, 1.0]])
     np.testing.assert_allclose(loss([[1.0, 0, -1, -1]], [[3.0, 1.0, 7, 7]]), expected, rtol=1e-6)
+    # No gradient either, where such an output is no number.
+    outputs = tf.constant([[3.0, 1.0, float("nan"), float("inf")]])
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        misalignment = loss.misalignment(tf.constant([[1.0, 0, -1, -1]]), outputs)
+    np.testing.assert_allclose(tape.gradient(misalignment, outputs), [[0.5, 0.5, 0, 0]])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64])
+def test_large_labels_keep_their_order(dtype):
+    labels = np.array([1_700_000_000, 1_700_000_001], dtype)
+    loss = losses.SpearmanLoss(layers.LaplaceSorter(0.01))
+    np.testing.assert_allclose(loss(labels, np.float32([1, 0])), 0.25, rtol=1e-6)
 
 
 def test_shapes_that_only_running_tells():

@@ -44,8 +44,10 @@ def test_saved_with_the_model(rng, tmp_path):
     assert copy.get_config() == loss.get_config()
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5)])
     model.compile(keras.optimizers.SGD(0.1), loss=loss)
+    annealing.set_epoch(2)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras").loss
+    assert float(loaded.temperature.value) == 1.0
     loaded.temperature.set_epoch(1)
     assert float(loaded.temperature.value) == 2.0
     scores, ids = rng.normal(size=(4, 5)), rng.integers(0, 5, 4)

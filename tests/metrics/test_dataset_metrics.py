@@ -166,6 +166,15 @@ def test_in_keras(labels, scores, jit_compile):
         np.testing.assert_allclose(logs[name], expected, rtol=1e-5)
 
 
+def test_whole_numbers_that_float32_does_not_hold_raise():
+    metric = r4c.metrics.SpearmanCorrelation()
+    for name, batch in {"y_true": ([2**24 + 1], [0.5]), "y_pred": ([0.5], [-(2**40)])}.items():
+        with pytest.raises(
+            ValueError, match=rf"`{name}` must hold whole numbers of at most 2\*\*24"
+        ):
+            metric.update_state(*map(np.array, batch))
+
+
 def test_one_output_needs_no_column(rng):
     y, s = rng.normal(size=(2, 9))
     metric = r4c.metrics.get("spearman_correlation", dtype="float64")

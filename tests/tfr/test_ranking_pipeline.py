@@ -247,6 +247,8 @@ def test_tensorboard_is_optional(folder, monkeypatch):
     ("changes", "error", "message"),
     [
         ({"loss": "nonsense"}, ValueError, r"rankmax_loss.*tfr\.list_mle_loss.*'nonsense'"),
+        ({"loss": "spearman_loss"}, ValueError, "must name one of.*Received: 'spearman_loss'"),
+        ({"metrics": ["spearman_correlation"]}, ValueError, "must name one of: average_precision"),
         ({"loss": "softmax_loss:much"}, ValueError, "'softmax_loss:much'"),
         ({"loss": 3}, TypeError, "Received: 3"),
         ({"loss": []}, ValueError, "at least one"),

@@ -32,7 +32,8 @@ def mass_not_above(probabilities: tf.Tensor) -> tf.Tensor:
     """
     first, _ = first_and_last_ranks(-probabilities)
     ranked = tf.sort(probabilities, axis=-1, direction="DESCENDING")
-    rest = tf.cumsum(ranked, axis=-1, reverse=True)
+    # Rounded, a sum may exceed 1.
+    rest = tf.minimum(tf.cumsum(ranked, axis=-1, reverse=True), 1)
     return tf.gather(rest, first - 1, batch_dims=1)
 
 
@@ -58,13 +59,15 @@ def conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
         coverage: c, in (0, 1).
 
     Raises:
-        ValueError: if there are fewer than $c / (1 - c)$ examples, for which there is no such
-            value.
+        ValueError: if the coverage is out of range, or there are fewer than $c / (1 - c)$
+            examples, for which there is no such value.
 
     Example:
         >>> conformal_threshold(np.arange(19) / 19, coverage=0.95)  # ceil(20 * 0.95) = 19
         0.0
     """
+    if not 0 < coverage < 1:
+        raise ValueError(f"`coverage` must be in (0, 1). Received: coverage={coverage}.")
     # The decimal number that is meant: 100 * 0.07 is above 7.
     share = Fraction(str(coverage))
     place = math.ceil((len(conformity) + 1) * share)
