@@ -315,7 +315,7 @@ def from_pairs(draws, folder):
         batches.append(tuple(columns))
     if not wrong:
         pairs = sorted(
-            p for batch in batches for p in zip(*(c.tolist() for c in batch), strict=True)
+            {p for batch in batches for p in zip(*(c.tolist() for c in batch), strict=True)}
         )
 
     def read():
