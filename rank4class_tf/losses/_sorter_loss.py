@@ -103,16 +103,20 @@ class SorterLoss(LayerApart, keras.losses.Loss):
             return losses
         return losses + weight * self.misalignment(labels, outputs)
 
-    def _checked(
-        self, labels: tf.Tensor, outputs: tf.Tensor, dtype: tf.DType | None = None
-    ) -> tf.Tensor:
-        """The labels in a dtype, None for that of the outputs; raises unless the shapes agree."""
+    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The labels, cast; raises unless the shapes are the same."""
         if not labels.shape.is_compatible_with(outputs.shape):
             raise ValueError(
                 "`y_true` must have the shape of `y_pred`. "
                 f"Received: {tuple(labels.shape)} and {tuple(outputs.shape)}."
             )
-        return tf.cast(check_shape(labels, tf.shape(outputs)), dtype or outputs.dtype)
+        labels = check_shape(labels, tf.shape(outputs))
+        return tf.cast(labels, self._label_dtype(labels, outputs))
+
+    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
+        """What the labels are cast to."""
+        del labels
+        return outputs.dtype
 
     def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """What the alignment brings to 0, `[batch]`."""

@@ -43,12 +43,10 @@ class SpearmanLoss(SorterLoss):
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, AXES)
 
-    def _checked(
-        self, labels: tf.Tensor, outputs: tf.Tensor, dtype: tf.DType | None = None
-    ) -> tf.Tensor:
-        """The labels, with all digits that their order may hang on."""
+    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
+        # Their order may hang on all digits.
         wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
-        return super()._checked(labels, outputs, tf.float64 if wide else dtype)
+        return tf.float64 if wide else outputs.dtype
 
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The formula."""
