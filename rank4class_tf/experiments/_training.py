@@ -183,10 +183,11 @@ class _Progress(keras.callbacks.Callback):
         return True
 
     def restore(self, model: keras.Model, features: Any) -> None:
-        """Gives the model and its optimizer the state that an earlier run left."""
+        """Gives the model and its optimizer the state that an earlier run left, if there is one."""
+        # Weights that `fit` makes in its graph are never freed, with the graph.
+        model(features, training=False)
+        model.optimizer.build(model.trainable_variables)
         if self.epochs:
-            model(features, training=False)
-            model.optimizer.build(model.trainable_variables)
             path = self._folder / str(self.epochs) / "state"
             self._checkpoint(model).read(str(path)).assert_existing_objects_matched()
 
