@@ -9,6 +9,7 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers._class_scores import ClassScores
+from rank4class_tf.ops.sampling import blocks as _blocks
 
 _ROWS_WRITTEN_AT_ONCE = 65_536
 
@@ -32,7 +33,9 @@ def ranks(
     """How many classes score higher than given ones `[batch, P]`, and how many the same."""
     num_classes = scores_of.classes.num_classes
     class_ids, _ = _labels.padded_ids(class_ids, num_classes)
-    scores = scores_of(scores_of.scaled(encodings), tf.maximum(class_ids, 0))
+    scores = _blocks.scores_as_in_blocks(
+        _of_block(scores_of, encodings, None), num_classes, class_ids
+    )
     of_block = _of_block(scores_of, encodings, exclude)
     return ops.count_above_and_tied_by_blocks(of_block, num_classes, class_ids, scores)
 

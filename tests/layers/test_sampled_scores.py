@@ -189,6 +189,29 @@ def test_more_mined_than_sampled_raises():
             revealing().top_k(ENCODING, k)
 
 
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(("width", "normalize"), [(64, False), (33, True), (300, True)])
+@pytest.mark.parametrize("batch", [1, 2, 65])
+def test_equal_classes_tie(batch, width, normalize, in_graph, rng):
+    """Identical rows, and duplicates among others; in one block, in several, and one class."""
+    x = tf.constant(rng.normal(size=(batch, width)), tf.float32)
+    for num_classes in (1, 1000, 20_000 if batch == 65 else 20):
+        layer = SampledScores(num_classes, normalize=normalize, seed=1)
+        layer.build((None, width))
+        class_ids = rng.integers(0, num_classes, [batch, 3])
+        ranks = tf.function(layer.ranks) if in_graph else layer.ranks
+        row = rng.normal(size=[1, width])
+        layer.classes.embeddings.assign(np.repeat(row, num_classes, axis=0))
+        above, tied = ranks(x, class_ids)
+        np.testing.assert_array_equal(above, 0)
+        np.testing.assert_array_equal(tied, num_classes)
+        if num_classes > 1:
+            half = rng.normal(size=[num_classes // 2, width])
+            layer.classes.embeddings.assign(np.concatenate([half, half]))
+            tied = ranks(x, class_ids)[1].numpy()  # Some of many tie by chance.
+            assert (tied % 2 == 0).all() and (tied >= 2).all() and np.median(tied) == 2
+
+
 @pytest.mark.usefixtures("way_of_mining")
 @pytest.mark.parametrize("normalize", [True, False])
 @shared

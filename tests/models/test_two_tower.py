@@ -349,6 +349,19 @@ def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen
         rank4class_tf.evaluate(model, (x, y), ["mrr"])
 
 
+def test_a_collapsed_model_is_no_better_than_chance(pairs, candidates):
+    model = make(normalize=False)
+    kernel, bias = model.candidate_encoder.trainable_variables
+    kernel.assign(tf.zeros_like(kernel))
+    bias.assign(np.linspace(-1, 1, WIDTH))
+    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.index(candidates)
+    chance = np.mean(1 / np.arange(1, NUM_CANDIDATES + 1))
+    for size in (1, 7, 24):
+        found = model.evaluate(*pairs, batch_size=size, verbose=0, return_dict=True)["mrr"]
+        assert found == pytest.approx(chance, rel=1e-5)
+
+
 def test_validation_in_fit_and_weights(pairs, candidates):
     model = make()
     model.compile(

@@ -152,6 +152,39 @@ def count_above_and_tied_by_blocks(
     return above * ranked, (others + 1) * ranked
 
 
+def scores_as_in_blocks(
+    score: Callable, num_classes: int, class_ids: tf.Tensor, block_size: int = _BLOCK
+) -> tf.Tensor:
+    """Scores of given classes, to the last bit as the blocks have those of equal classes.
+
+    Products of other shapes would round otherwise, and ties with other classes be lost.
+
+    Args:
+        score: a function of class ids `[m]`, in any order, that returns their scores `[batch, m]`.
+        num_classes: K, an int.
+        class_ids: integers `[batch, P]`, padded with -1.
+        block_size: classes per block, a positive int. Memory is O(batch block_size).
+
+    Returns:
+        `[batch, P]`, any number where padded.
+    """
+    class_ids = tf.maximum(class_ids, 0)
+    if num_classes <= block_size:
+        return tf.gather(score(tf.range(num_classes)), class_ids, batch_dims=1)
+    count, width = tf.size(class_ids), tf.maximum(tf.shape(class_ids)[1], 1)
+    num_blocks = -(-count // block_size)
+    ids = tf.pad(tf.reshape(class_ids, [-1]), [[0, num_blocks * block_size - count]])
+    rows = tf.minimum(tf.range(tf.size(ids)), count - 1) // width
+
+    def own(block):
+        scores, places = score(block[0]), tf.range(block_size)
+        return tf.gather_nd(scores, tf.stack([block[1], places], axis=1))
+
+    blocks = [tf.reshape(x, [num_blocks, block_size]) for x in (ids, rows)]
+    scores = tf.map_fn(own, blocks, fn_output_signature=tf.float32, parallel_iterations=1)
+    return tf.reshape(tf.reshape(scores, [-1])[:count], tf.shape(class_ids))
+
+
 def _over_blocks(score, num_classes, block_size, start, merge):
     """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`."""
     smallest = min if isinstance(block_size, int) else tf.minimum
