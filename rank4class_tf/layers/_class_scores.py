@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf.ops.classes.interactions import inverse_norms, unit_rows
+from rank4class_tf.ops.classes.interactions import norms, unit_rows
 
 # For wider rows it costs less to scale their scores, which are fewer.
 _WIDE = 256
@@ -51,6 +51,6 @@ class ClassScores:
         else:
             scores = tf.einsum("bmd,bd->bm", rows, encodings)
         if scale_scores:
-            scores *= inverse_norms(rows)[..., 0]
+            scores /= norms(rows)[..., 0]
         biases = self.classes.biases(ids)
         return scores if biases is None else scores + tf.cast(biases, tf.float32)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
-from rank4class_tf._tf import top as _top
+from rank4class_tf._tf.gather import indices
 from rank4class_tf.layers._columns import scores_and_columns
 
 
@@ -29,7 +29,7 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     Large Corpus Item Recommendations".
 
     Args:
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, 1]`, the column of the positive, -1
     for none; and expected counts, > 0, `[n]` for all lists alike or `[batch, n]`.
@@ -46,14 +46,17 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
         array([[3.       , 1.       , 1.3068528]], dtype=float32)
     """
 
+    def __init__(self, **kwargs: Any) -> None:
+        # Half precision would make small counts 0.
+        super().__init__(**{"dtype": "float32", **kwargs})
+
     def call(self, scores: Any, labels: Any, expected_counts: Any) -> tf.Tensor:
         """Returns the corrected scores."""
         scores, column, there, zero = scores_and_columns(scores, labels)
         counts = tf.cast(expected_counts, scores.dtype)
         # A logarithm of what is not > 0 would be infinite.
         counts = tf.where(counts > 0, counts, tf.constant(float("nan"), scores.dtype))
-        logarithms = tf.math.log(counts)
-        shared = logarithms.shape.rank == 1
-        own = tf.gather(logarithms, column, batch_dims=0 if shared else 1)
-        own = tf.where(there, own, tf.zeros_like(own)) + zero
-        return _top.add_columns(scores - logarithms, column, own)
+        corrected = scores - tf.math.log(counts)
+        # Set, not added back: what the positive's own count is does not matter.
+        own = tf.gather(tf.where(there, scores, corrected), column, batch_dims=1) + zero
+        return tf.tensor_scatter_nd_update(corrected, indices(column), own)

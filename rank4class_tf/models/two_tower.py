@@ -391,6 +391,8 @@ class TwoTower(keras.Model):
             if keys:
                 keys.append(tf.gather(catalogue.keys, rows))
             share = rows.shape[0] / catalogue.size
+        else:  # Of no draws, as in a batch of one example, there is no logarithm.
+            draws = tf.maximum(draws, 1.0)
         scores = tf.matmul(queries, tf.concat(candidates, axis=0), transpose_b=True)
         if filled is not None:
             before = tf.ones(tf.shape(candidates[0])[:1], tf.bool)

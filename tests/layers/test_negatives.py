@@ -127,6 +127,23 @@ def test_corrects_negatives_alone(scores, rng):
     assert np.isnan(corrected[:, 4]).all() and np.isfinite(np.delete(corrected, 4, axis=1)).all()
 
 
+def test_the_positive_keeps_its_score_whatever_its_count():
+    layer = layers.SamplingProbabilityCorrection()
+    for counts in ([0.0, 1.0], [[0.0, 1.0]], [np.nan, 1.0], [1e-30, 1.0]):
+        corrected = layer(np.array([[3.0, 1.0]], np.float32), np.array([0]), np.array(counts))
+        np.testing.assert_array_equal(corrected, [[3.0, 1.0]])
+
+
+def test_small_counts_under_mixed_precision():
+    try:
+        keras.mixed_precision.set_global_policy("mixed_float16")
+        layer = layers.SamplingProbabilityCorrection()
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    corrected = layer(np.array([[3.0, 1.0]], np.float32), np.array([0]), np.float32([1.0, 1e-9]))
+    np.testing.assert_allclose(corrected, [[3.0, 1 - np.log(1e-9)]], rtol=1e-6)
+
+
 def test_the_corrected_softmax_is_unbiased(rng):
     """Sums, and gradients of the loss, over many draws are those over all candidates."""
     num_candidates, size, draws, positive = 30, 200, 4000, 4

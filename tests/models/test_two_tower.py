@@ -176,6 +176,18 @@ def test_step_is_that_of_dense_lists(sources, make_loss, pairs, candidates):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kwargs", [{}, {"memory_size": 4}, {"num_random": 3}])
+def test_frequencies_in_a_batch_of_one_example(kwargs, pairs, candidates):
+    model = make(frequencies=layers.CandidateFrequencies(1000), **kwargs)
+    model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss())
+    model.index(candidates)
+    for rows in (slice(1), slice(5)):  # Alone, and as what is left of five.
+        x, y = pairs[0][rows], {k: v[rows] for k, v in pairs[1].items()}
+        history = model.fit(x, y, batch_size=4, verbose=0, shuffle=False).history
+        assert np.isfinite(history["loss"]).all()
+    assert all(np.isfinite(w).all() for w in weights(model))
+
+
 def test_ids_need_no_key(rng):
     """Integers or strings, through a tower that looks them up."""
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 _MANY_NUMBERS = 100_000
 
 # As in `tf.math.l2_normalize`: shorter rows keep a length below 1.
-_MOST_INVERSE_NORM = 1e6
+_LEAST_NORM = 1e-6
 
 
 def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
@@ -95,20 +95,24 @@ def unit_rows(rows: tf.Tensor) -> tf.Tensor:
         array([[0.6, 0.8],
                [0. , 0. ]], dtype=float32)
     """
-    of_rows = inverse_norms(rows)
-    unit = rows * of_rows
+    lengths = norms(rows)
+    unit = rows / lengths
 
     def gradient(upstream):
         along = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
         # A row near zero has no direction. Its gradient, times the cap, would outweigh those of
         # all others: one example without features would turn all encodings one way.
-        factors = tf.where(of_rows >= _MOST_INVERSE_NORM, 0.0, of_rows)
+        factors = tf.where(lengths <= _LEAST_NORM, 0.0, 1 / lengths)
         return (upstream - along * unit) * factors
 
     return unit, gradient
 
 
-def inverse_norms(rows: tf.Tensor) -> tf.Tensor:
-    """One over the length of each row of `[..., d]`, at most a million: `[..., 1]`."""
+def norms(rows: tf.Tensor) -> tf.Tensor:
+    """The length of each row of `[..., d]`, at least a millionth: `[..., 1]`.
+
+    To divide by it rounds alike wherever a row stands, so that equal rows stay equal; TensorFlow's
+    `rsqrt` and reciprocal do not.
+    """
     squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
-    return tf.minimum(tf.math.rsqrt(squares), _MOST_INVERSE_NORM)
+    return tf.maximum(tf.sqrt(squares), _LEAST_NORM)
