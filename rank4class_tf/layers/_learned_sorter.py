@@ -107,6 +107,9 @@ class LearnedSorter(Sorter):
             name: _keras.add_table(self, name, shape, self._initializer(name))
             for name, shape in self._weight_shapes().items()
         }
+        for name, weight in self._of_name.items():
+            # `tf.train.Checkpoint` does not look into the dicts of Keras 3.
+            setattr(self, f"_of_{name}", weight)
         self.built = True
 
     def _initializer(self, name: str) -> Any:

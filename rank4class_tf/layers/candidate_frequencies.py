@@ -55,13 +55,18 @@ class CandidateFrequencies(keras.layers.Layer):
             **kwargs: Keras's own, such as `name`.
 
         Raises:
-            ValueError: if there are no counts, or one is negative.
+            ValueError: if there are no counts, or one is negative or no whole number.
         """
         counts = np.asarray(counts)
-        if counts.ndim != 1 or not counts.size or not (counts >= 0).all():
+        if counts.ndim != 1 or not counts.size:
             raise ValueError(
                 "`counts` must be integers >= 0, at least one. "
                 f"Received: shape {counts.shape}, {counts.dtype}."
+            )
+        wrong = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
+        if wrong.size:
+            raise ValueError(
+                f"`counts` must be integers >= 0. Received: {wrong[0].item()!r} among them."
             )
         layer = cls(len(counts), running=False, **kwargs)
         layer.build(None)

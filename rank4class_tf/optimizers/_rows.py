@@ -22,13 +22,18 @@ class Rowwise:
     all. So SGD needs a rate for rows hundreds of times that of dense weights. What changes
     `learning_rate` in training, a schedule or a callback, changes both.
 
+    Clipping sees the sum of a row's gradients. `weight_decay` changes all rows, the untouched ones
+    too, and a regularizer of a table makes its gradient dense: then the whole table is updated, at
+    the rate of dense weights.
+
     Args:
         *args: those of the Keras optimizer.
         row_multiplier: the rate of rows over `learning_rate`, which is that of dense weights; > 0.
         **kwargs: those of the Keras optimizer.
 
     Raises:
-        ValueError: if `row_multiplier` is not a positive number.
+        ValueError: if `row_multiplier` is not a positive number, or with
+            `gradient_accumulation_steps`, which would make all gradients dense.
     """
 
     learning_rate: Any
@@ -44,6 +49,12 @@ class Rowwise:
                 f"`row_multiplier` must be a positive number. Received: {row_multiplier!r}."
             )
         self.row_multiplier = float(row_multiplier)
+        accumulation = getattr(self, "gradient_accumulation_steps", None)  # Keras 2 has none.
+        if accumulation is not None:
+            raise ValueError(
+                "`gradient_accumulation_steps` must be None: it would make gradients of rows "
+                f"dense. Received: gradient_accumulation_steps={accumulation!r}."
+            )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -72,11 +83,12 @@ class Rowwise:
         self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
     ) -> None:
         """The rule for gradients of which several may be of one row."""
-        # The distinct rows alone would have a shape that is known only when it runs, which XLA gets
-        # wrong and a TPU does not take.
-        position = repeats.kinds(ids[tf.newaxis])[0]
-        sums = tf.math.unsorted_segment_sum(gradients, position, tf.size(ids))
-        return self.update_rows(ids, tf.gather(sums, position), variable, learning_rate)
+        return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
+
+    def _clip_gradients(self, grads):
+        if any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
+            grads = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
+        return super()._clip_gradients(grads)  # type: ignore[misc]
 
     def _deduplicate_sparse_grad(self, grads):
         # Keras 2 would look for the distinct rows itself, which have no static shape.
@@ -87,6 +99,23 @@ class Rowwise:
         if _keras.KERAS_3:
             return slots[self._get_variable_index(variable)].value
         return slots[self._index_dict[self._var_key(variable)]]
+
+
+def _sums(ids, gradients):
+    """The sum of the gradients of the row of each."""
+    # The distinct rows alone would have a shape that is known only when it runs, which XLA gets
+    # wrong and a TPU does not take.
+    position = repeats.kinds(ids[tf.newaxis])[0]
+    return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
+
+
+def _summed(gradient):
+    """A gradient that has the sum of a row where the row stands first, and 0 where it repeats."""
+    ids, values = gradient.indices, _sums(gradient.indices, gradient.values)
+    shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(values) - 1], tf.int32)], axis=0)
+    first = tf.reshape(repeats.firsts(ids[tf.newaxis])[0], shape)
+    values = tf.where(first, values, tf.zeros_like(values))
+    return tf.IndexedSlices(values, ids, gradient.dense_shape)
 
 
 def set_rows(variable: Any, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

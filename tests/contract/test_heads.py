@@ -87,6 +87,11 @@ def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
     other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
     other.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(other.predict(encodings, verbose=0), expected)
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
+    other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
+    other.set_weights([x + 1 if x.dtype == np.float32 else x for x in other.get_weights()])
+    tf.train.Checkpoint(model=other).restore(path).assert_existing_objects_matched()
+    np.testing.assert_array_equal(other.predict(encodings, verbose=0), expected)
 
 
 def test_trains_the_same_on_two_devices(make, encodings, two_devices, request):

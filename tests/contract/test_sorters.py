@@ -215,6 +215,19 @@ def test_files_keep_the_ranks(case, scores, size, tmp_path):
     np.testing.assert_array_equal(loaded.predict(scores, verbose=0), expected)
 
 
+def test_checkpoints_keep_the_ranks(case, scores, size, tmp_path):
+    def new(change):
+        model = keras.Sequential([keras.layers.Input((size,)), r4c.layers.Companion(case.make())])
+        model.set_weights([x + change for x in model.get_weights()])
+        return model, model.layers[-1].layer
+
+    model, sorter = new(0.01)
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
+    other, restored = new(0.0)
+    tf.train.Checkpoint(model=other).restore(path)
+    np.testing.assert_array_equal(restored(scores), sorter(scores))
+
+
 def test_a_model_may_give_scores_and_mask(case, scores, size):
     if case.length:
         pytest.skip("It takes one length.")

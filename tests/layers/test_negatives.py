@@ -106,7 +106,10 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="`num_sampled` must be a positive integer"):
         layers.UniformNegatives(0)
     with pytest.raises(ValueError, match="`counts` must be integers >= 0"):
-        layers.CandidateFrequencies.from_counts([1, -1])
+        layers.CandidateFrequencies.from_counts([])
+    for wrong in (-1, 0.6, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"`counts` must be .* Received: {wrong} among"):
+            layers.CandidateFrequencies.from_counts([1, wrong, -7])
     with pytest.raises(ValueError, match="`candidate_ids` must have the shape"):
         layers.RemoveAccidentalHits()(np.zeros([1, 2]), np.array([0]), np.zeros([1, 2, 1]))
 

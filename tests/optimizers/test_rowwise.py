@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import optimizers
+from rank4class_tf import _keras, optimizers
 
 LEARNING_RATE = 0.25  # exact in float32, in which Keras keeps it
 
@@ -233,6 +233,35 @@ def test_round_trip_of_config(make, kwargs, rule):
 def test_a_bad_multiplier_raises(make, value):
     with pytest.raises(ValueError, match="`row_multiplier` must be a positive number"):
         make(row_multiplier=value)
+
+
+@cases
+@pytest.mark.parametrize(
+    "clipping", [{"clipvalue": 1.0}, {"clipnorm": 2.0}, {"global_clipnorm": 2.0}]
+)
+def test_clipping_sees_the_sum_of_a_row(make, kwargs, rule, clipping, rng):
+    """A gradient in rows that repeat moves them as the dense one does."""
+    gradient, dense = sparse(rng, [2, 0, 2, 2, 2], (3, 4))
+    assert (np.abs(dense[2]) > 1).any() and np.linalg.norm(dense) > 2
+    once = tf.IndexedSlices(tf.constant(dense[[0, 2]]), tf.constant([0, 2]), tf.constant([3, 4]))
+    ours, expected = (
+        steps(make(learning_rate=LEARNING_RATE, **kwargs, **clipping), variable(np.ones([3, 4])), g)
+        for g in ([gradient] * 2, [once] * 2)
+    )
+    np.testing.assert_allclose(ours, expected, rtol=1e-9)
+
+
+def test_clipping_of_a_row_that_repeats():
+    row = tf.IndexedSlices(tf.ones([4, 1], tf.float64), tf.zeros([4], tf.int32), tf.constant([1, 1]))
+    for clipping in ({"clipvalue": 1.0}, {"clipnorm": 1.0}, {"global_clipnorm": 1.0}):
+        optimizer = optimizers.RowwiseSGD(1.0, **clipping)
+        np.testing.assert_allclose(steps(optimizer, variable(np.zeros([1, 1])), [row]), -1)
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such argument.")
+def test_accumulation_of_gradients_raises():
+    with pytest.raises(ValueError, match="`gradient_accumulation_steps` must be None"):
+        optimizers.RowwiseAdam(gradient_accumulation_steps=2)
 
 
 def test_sgd_without_momentum_keeps_nothing_but_the_weights(tmp_path):

@@ -97,9 +97,12 @@ class MLPInteraction(Interaction):
         return self._add(name, shape, initializer, self.kernel_regularizer)
 
     def _add(self, name, shape, initializer, regularizer=None):
-        return self.add_weight(
+        weight = self.add_weight(
             name=name, shape=shape, initializer=initializer, regularizer=regularizer
         )
+        # `tf.train.Checkpoint` does not look into the lists of Keras 3.
+        setattr(self, f"_of_{name}", weight)
+        return weight
 
     def score_candidates(
         self, encodings: tf.Tensor, candidates: tf.Tensor, training: bool | None = None
