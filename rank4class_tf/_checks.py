@@ -37,6 +37,12 @@ def fraction_below(name: str, value: Any, bound: float) -> float:
     return float(_number(name, value, numbers.Real, lambda v: 0 <= v < bound, rule))
 
 
+def seed(value: Any) -> int:
+    """Raises unless `value` is an integer that NumPy and TensorFlow both take; returns it."""
+    rule = "an integer in [0, 2**32)"
+    return int(_number("seed", value, numbers.Integral, lambda v: 0 <= v < 2**32, rule))
+
+
 def one_of(name: str, value: Any, known: Collection) -> Any:
     """Raises unless `value` is in `known`; returns it."""
     if value not in known:

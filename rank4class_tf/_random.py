@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._types import TensorLike
 
 # What a step of training adds to a state.
@@ -18,8 +18,8 @@ STEP = (0, 1)
 
 
 def start_seed(seed: int | None) -> int:
-    """The seed, an int; None draws one from NumPy's global generator."""
-    return int(np.random.randint(2**31)) if seed is None else int(seed)
+    """The seed, in [0, 2**32); None draws one from NumPy's global generator."""
+    return int(np.random.randint(2**31)) if seed is None else _checks.seed(seed)
 
 
 def start(seed: int) -> list[int]:

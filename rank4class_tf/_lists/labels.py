@@ -135,9 +135,7 @@ def padded_ids(
         The ids, and `[batch]` booleans, True where they break the rules. Only where XLA compiles
         this; elsewhere such ids raise.
     """
-    ids = _dense(class_ids)
-    if ids.shape.rank == 1:
-        ids = ids[:, tf.newaxis]
+    ids = in_rows(_dense(class_ids))
     if ids.shape.rank != 2:
         raise ValueError(
             f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
@@ -163,6 +161,16 @@ def padded_ids(
     rule = f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding"
     invalid = check(bad, ids, rule)
     return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), invalid
+
+
+def in_rows(ids: tf.Tensor) -> tf.Tensor:
+    """Ids `[batch]` as `[batch, 1]`; of an unknown rank, which is 1 or 2, as `[batch, P]`."""
+    if ids.shape.rank == 1:
+        return ids[:, tf.newaxis]
+    if ids.shape.rank is None:
+        shape = tf.shape(ids)
+        return tf.reshape(ids, [shape[0], tf.reduce_prod(shape[1:])])
+    return ids
 
 
 def distinct_ids(ids: tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -66,9 +65,7 @@ def from_arrays(
 
 def check_seed(seed: Any) -> int:
     """Raises unless `seed` is an integer that NumPy and TensorFlow both take; returns it."""
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:  # type: ignore[operator]
-        raise ValueError(f"`seed` must be an integer in [0, 2**32). Received: seed={seed!r}.")
-    return int(seed)
+    return _checks.seed(seed)
 
 
 def import_extra(module: str) -> Any:

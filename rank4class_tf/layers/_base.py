@@ -76,7 +76,7 @@ class Head(keras.layers.Layer):
             classes: a layer of classes, as wide as those here. `head.classes.to_table()` keeps the
                 encodings for inference; classes that training has not seen are scored zero-shot.
         """
-        return Head(classes, self.interaction)
+        return Head(classes, self.interaction, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights."""

@@ -53,12 +53,15 @@ def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
 
 def _of_block(scores_of, encodings, exclude):
     encodings = scores_of.scaled(encodings)
+    if exclude is not None:
+        exclude, invalid = _labels.padded_ids(exclude, scores_of.classes.num_classes, "exclude")
+        encodings += tf.where(invalid, float("nan"), 0.0)[:, tf.newaxis]
 
     def score(ids):
         scores = scores_of(encodings, ids, gradient=False)
         if exclude is None:
             return scores
-        place = tf.cast(exclude, tf.int32) - ids[0]
+        place = exclude - ids[0]
         here = (place >= 0) & (place < tf.size(ids))
         # -inf twice is still -inf; what does not stand here adds 0 to the first.
         penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)

@@ -128,7 +128,9 @@ class SampledScores(Head):
         encodings = self._scores_of.scaled(inputs)
         if class_ids is None:
             return self._scores_of(encodings, tf.range(self.num_classes))
-        if num_mined is not None and num_mined > self.num_negatives:
+        if num_mined is not None and _checks.positive_int("num_mined", num_mined) > (
+            self.num_negatives
+        ):
             raise ValueError(
                 "`num_mined` must not exceed the number of negatives. Received: "
                 f"num_mined={num_mined}, num_sampled={self.num_sampled}, "

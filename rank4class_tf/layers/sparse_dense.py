@@ -31,6 +31,7 @@ class SparseDense(keras.layers.Layer):
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.supports_jit = False  # XLA compiles no sparse tensors.
         self.units = _checks.positive_int("units", units)
 
     def build(self, input_shape: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
+from tensorflow.compat import as_str_any
 
 from rank4class_tf import _checks, _config, _keras
 from rank4class_tf._types import TensorLike
@@ -48,8 +49,6 @@ class TopClasses(keras.layers.Layer):
         (array([[b'dog', b'cat']], dtype=object), array([[0.625, 0.25 ]], dtype=float32))
     """
 
-    supports_jit = False  # Keras 3 then doesn't have XLA compile strings.
-
     def __init__(
         self,
         k: int,
@@ -59,8 +58,9 @@ class TopClasses(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
+        self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
         self.k = _checks.positive_int("k", k)
-        self.class_names = None if class_names is None else [str(name) for name in class_names]
+        self.class_names = None if class_names is None else [*map(as_str_any, class_names)]
         self.probabilities = probabilities
         self.prediction_sets = prediction_sets
 

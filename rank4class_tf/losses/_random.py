@@ -31,7 +31,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
             **kwargs: see `RankingLoss`.
         """
         super().__init__(**kwargs)
-        self.seed = seed if seed is None else _checks.non_negative_int("seed", seed)
+        self.seed = seed if seed is None else _checks.seed(seed)
         self._seed: tf.Tensor | None = None
         self._set_state(_random.start(_random.start_seed(self.seed)))
 

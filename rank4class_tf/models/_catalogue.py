@@ -32,8 +32,10 @@ class Catalogue:
                 f"Received: numbers of rows {sorted(sizes, key=str)}."
             )
         self.size = int(sizes.pop() or 0)
-        self.ids = tf.range(self.size) if ids is None else tf.convert_to_tensor(ids)
+        self.ids = tf.range(self.size) if ids is None else _checked_ids(tf.convert_to_tensor(ids))
         self.keys = id_keys(self.ids)
+        if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
+            raise ValueError("`candidates` must have other ids than -1, which is padding.")
         order = np.argsort(self.keys.numpy(), kind="stable")
         self._order = tf.constant(order, tf.int32)
         self._sorted = tf.gather(self.keys, self._order)
@@ -69,6 +71,24 @@ class Catalogue:
         same = tf.gather(self._sorted, found) == flat
         places = tf.where(same, tf.gather(self._order, found), -1)
         return tf.reshape(places, tf.shape(keys))
+
+
+def _checked_ids(ids):
+    """Ids `[N]` or `[N, 1]` as `[N]`."""
+    if ids.shape.rank == 2 and ids.shape[1] == 1:
+        ids = tf.squeeze(ids, axis=1)
+    if ids.shape.rank != 1:
+        raise ValueError(
+            "`candidates` must have ids of the shape [N] or [N, 1]; where the features of a "
+            "candidate are several integers, `candidate_id` must be given. Received: ids of shape "
+            f"{ids.shape}."
+        )
+    if not (ids.dtype.is_integer or ids.dtype == tf.string):
+        raise ValueError(
+            "`candidates` must have integers or strings for ids. "
+            f"Received: ids of {ids.dtype.name}."
+        )
+    return ids
 
 
 def id_keys(ids: TensorLike) -> tf.Tensor:

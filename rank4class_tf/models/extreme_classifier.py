@@ -268,6 +268,7 @@ class ExtremeClassifier(keras.Model):
         names = ("classes", "num_sampled", "normalize", "shared_negatives", "seed")
         return {
             "name": self.name,
+            "trainable": self.trainable,
             "encoder": keras.utils.serialize_keras_object(self.encoder),
             "embedding_dim": self.embedding_dim,
             **{name: config[name] for name in names},

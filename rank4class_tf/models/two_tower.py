@@ -44,8 +44,9 @@ class TwoTower(keras.Model):
     `SamplingProbabilityCorrection`, `HardNegativeMining`.
 
     `index(candidates)` says what all candidates are. `top_k`, `ranks` and `evaluate` then rank all
-    of them, in blocks, exactly; `fit` and `evaluate` encode them anew. The model itself maps the
-    features of queries to encodings, for `predict`. Towers may share layers; Keras makes two of one
+    of them, in blocks, exactly; `fit`, `evaluate` and `load_weights` encode them anew, and after
+    `set_weights` or a checkpoint `index()` is to be called. The model itself maps the features of
+    queries to encodings, for `predict`. Towers may share layers; Keras makes two of one
     when it loads a `.keras` file, and fails, but `save_weights` and `load_weights` will do.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
@@ -73,8 +74,8 @@ class TwoTower(keras.Model):
         **kwargs: Keras's own, such as `name`.
 
     Raises:
-        ValueError: if a number is out of range, or if `frequencies` or `exclude` would need ids
-            that there are not.
+        ValueError: if a number is out of range. From `fit`, if `frequencies` or `memory_size` would
+            need ids that there are not.
 
     Example:
         >>> model = TwoTower(
@@ -154,11 +155,16 @@ class TwoTower(keras.Model):
             batch_size: candidates that are encoded at once, >= 1.
 
         Raises:
-            ValueError: if numbers of rows differ, an id stands twice, or there are no candidates.
+            ValueError: if numbers of rows differ, an id stands twice or is none, or there are no
+                candidates.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         if candidates is not None:
             self._held.catalogue = Catalogue(candidates, self._ids(candidates))
+            if _keras.KERAS_3 and self._catalogue.ids.dtype == tf.string:
+                self.supports_jit = False
+                if self.compiled:
+                    self.jit_compile = self.jit_compile  # Keras warns if it was True.
             # Steps that were traced read the old one.
             self.train_function = self.test_function = None
         with self.distribute_strategy.scope():
@@ -250,8 +256,18 @@ class TwoTower(keras.Model):
             self.index()
         return history
 
+    def load_weights(self, *args: Any, **kwargs: Any) -> Any:
+        """Loads weights as Keras does, and encodes the candidates anew if `index` was called."""
+        result = super().load_weights(*args, **kwargs)
+        if self._held.catalogue is not None:
+            self.index()
+        return result
+
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Evaluates as Keras does, over all candidates, which it encodes anew."""
+        """Evaluates as Keras does, over all candidates, which it encodes anew.
+
+        Where queries have several candidates, of which it reads the ids alone, the loss is NaN.
+        """
         self.index()
         return super().evaluate(*args, **kwargs)
 
@@ -269,10 +285,22 @@ class TwoTower(keras.Model):
                 "`loss` must be a `RankingLoss` of rank4class_tf.losses. "
                 f"Received: loss={self.loss!r}."
             )
+        y = _keras.given_labels(y)
         training = not self._evaluating if training is None else training
         ids = self._ids(y)
-        if not training and ids is not None and ids.shape.rank == 2 and ids.shape[1] != 1:
-            return tf.zeros([])  # Of several candidates a query, evaluation reads the ids alone.
+        several = ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]
+        if several and not training:
+            # Evaluation reads the ids alone. Keras 2 reports what the compiled loss has seen.
+            batch = tf.shape(y_pred)[0]
+            unknown = tf.fill([batch, 2], float("nan"))
+            weight = _of_examples(sample_weight)
+            return super().compute_loss(x, tf.zeros([batch], tf.int32), unknown, weight)
+        if several and ids.shape.rank == 2:
+            raise ValueError(
+                "`candidate_id` must be given where the features of a candidate are several "
+                "integers; in training a query has one candidate. Received: "
+                f"candidate_id={self.candidate_id!r}, ids of shape {ids.shape}."
+            )
         scores, labels = self._scores_of_step(y_pred, y, ids, training)
         num_mined = self.num_mined or self.loss.num_mined
         if num_mined is not None:
@@ -296,6 +324,7 @@ class TwoTower(keras.Model):
         self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
     ) -> dict[str, Any]:
         """In evaluation, updates the metrics; in training the loss is all there is."""
+        y = _keras.given_labels(y)
         placeholder = tf.zeros([1, 1])
         metrics = _keras.compiled_metrics(self, placeholder, placeholder)
         for metric in metrics:
@@ -313,8 +342,8 @@ class TwoTower(keras.Model):
         """Returns the constructor arguments."""
         parts = ("query_encoder", "candidate_encoder", "frequencies")
         plain = (
-            *("name", "candidate_id", "exclude", "normalize", "temperature", "memory_size"),
-            *("num_random", "num_mined", "seed"),
+            *("name", "trainable", "candidate_id", "exclude", "normalize", "temperature"),
+            *("memory_size", "num_random", "num_mined", "seed"),
         )
         return {
             **{name: getattr(self, name) for name in plain},
@@ -353,12 +382,12 @@ class TwoTower(keras.Model):
     def _ids(self, features):
         """The ids among features of candidates, None if there are none."""
         if self.candidate_id is not None:
-            return tf.convert_to_tensor(features[self.candidate_id])
+            return tf.convert_to_tensor(_of_key("candidate_id", self.candidate_id, features))
         if isinstance(features, (dict, tuple, list)):
             return None
         features = tf.convert_to_tensor(features)
         is_id = features.dtype.is_integer or features.dtype == tf.string
-        return features if is_id and features.shape.rank in (1, 2) else None
+        return features if is_id and features.shape.rank in (None, 1, 2) else None
 
     def _scores_of_step(self, encodings, features, ids, training):
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
@@ -410,7 +439,7 @@ class TwoTower(keras.Model):
     def _excluded(self, queries, exclude):
         """The rows `[batch, E]` of the index to leave out; None for none."""
         if exclude is None and self.exclude is not None:
-            exclude = queries[self.exclude]
+            exclude = _of_key("exclude", self.exclude, queries)
         return None if exclude is None else self._catalogue.places(id_keys(exclude))
 
     def _ranks(self, encodings, queries, candidates, exclude):
@@ -421,8 +450,7 @@ class TwoTower(keras.Model):
                 "`candidate_id` must be given to rank candidates, unless their features are ids. "
                 f"Received: candidate_id=None, candidates={candidates!r}."
             )
-        keys = id_keys(ids)
-        keys = keys[:, tf.newaxis] if keys.shape.rank == 1 else keys
+        keys = _labels.in_rows(id_keys(ids))
         rows = catalogue.places(keys)
         padded = (keys == -1) if ids.dtype != tf.string else tf.zeros_like(keys, tf.bool)
         unknown = tf.reduce_any((rows < 0) & ~padded, axis=1, keepdims=True)
@@ -451,6 +479,18 @@ class _Held:
 def _of_examples(sample_weight):
     """The weights of the examples, of which Keras makes one for each part of the labels."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
+
+
+def _of_key(argument, key, features):
+    """What features have under the key that an argument of the constructor gave."""
+    is_dict = isinstance(features, dict)
+    if not is_dict or key not in features:
+        received = sorted(features) if is_dict else type(features).__name__
+        raise ValueError(
+            f"`{argument}` must be a key of the features. "
+            f"Received: {argument}={key!r}, features {received}."
+        )
+    return features[key]
 
 
 def _known(encoder, features):

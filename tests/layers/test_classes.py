@@ -86,6 +86,7 @@ def test_a_table_of_them_scores_the_same(classes, rng):
     np.testing.assert_allclose(other(encodings), expected, rtol=1e-4, atol=1e-5)
     assert isinstance(other.classes, layers.ClassTable)
     assert other.interaction is head.interaction
+    assert other.compute_dtype == head.compute_dtype
 
 
 def test_biases_of_added_classes(rng):
@@ -227,6 +228,12 @@ def test_arguments_are_checked():
         table = layers.ClassTable(5, 4)
         table.build((None, 4))
         table.add([[1.0, 2.0]])
+    with pytest.raises(ValueError, match=r"`biases` must .*, and be None without `use_bias`"):
+        table.add(np.ones([1, 4]), biases=[1.0])
+    table = layers.ClassTable.from_rows(np.ones([2, 4]), np.ones(2))
+    with pytest.raises(ValueError, match=r"`biases` must have the shape \[1\]"):
+        table.add(np.ones([1, 4]), biases=[1.0, 2.0])
+    np.testing.assert_array_equal(table.biases(), 1)
     with pytest.raises(ValueError, match="`num_heads` must be a positive integer"):
         layers.ClassAttention(5, num_heads=0)
     with pytest.raises(ValueError, match="`width` must be a positive integer"):

@@ -189,6 +189,37 @@ def test_more_mined_than_sampled_raises():
             revealing().top_k(ENCODING, k)
 
 
+@pytest.mark.parametrize("num_mined", [0, -1, 2.5])
+def test_num_mined_is_checked(num_mined):
+    with pytest.raises(ValueError, match="`num_mined` must be a positive integer"):
+        revealing(num_sampled=5)(ENCODING, class_ids=[0], num_mined=num_mined)
+
+
+@pytest.mark.parametrize("seed", ["7", 1.7, -1, 2**32, True])
+def test_seed_is_checked(seed):
+    with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\)"):
+        SampledScores(NUM_CLASSES, seed=seed)
+
+
+def test_large_seeds_differ():
+    tables = []
+    for seed in (2**32 - 1, 2**31, 0):
+        layer = SampledScores(NUM_CLASSES, seed=seed)
+        layer.build((None, 4))
+        tables.append(np.array(layer.classes.embeddings))
+    assert all((a != b).any() for a, b in itertools.combinations(tables, 2))
+
+
+@pytest.mark.parametrize("wrong", [NUM_CLASSES, -2, 2**32])
+def test_excluded_ids_are_checked(wrong, as_for_xla):
+    layer, exclude = revealing(), np.array([[wrong]])
+    for call in (layer.top_k, layer.ranks):
+        with pytest.raises(ValueError, match=r"`exclude` must hold class ids in \[0, 30\)"):
+            call(ENCODING, [[1]] if call == layer.ranks else 2, exclude=exclude)
+    scores, _ = tf.function(lambda x: layer.top_k(ENCODING, 2, exclude=x))(exclude)
+    assert np.isnan(scores).all()
+
+
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize(("width", "normalize"), [(64, False), (33, True), (300, True)])
 @pytest.mark.parametrize("batch", [1, 2, 65])

@@ -26,6 +26,10 @@ def test_value_and_gradient_are_those_of_a_dense_layer(rng):
     np.testing.assert_allclose(of_bias, upstream.sum(axis=0), rtol=1e-5)
 
 
+def test_xla_is_not_asked_for():
+    assert not SparseDense(3).supports_jit
+
+
 def test_width_must_be_known():
     with pytest.raises(ValueError, match="features known"):
         SparseDense(3).build((None, None))

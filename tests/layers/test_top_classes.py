@@ -91,6 +91,12 @@ def test_top_classes(scores):
     np.testing.assert_array_equal(result["set_sizes"], (p >= 0.1).sum(1))
 
 
+def test_names_may_be_bytes(scores):
+    names = [name.encode() for name in NAMES]
+    layer = layers.TopClasses(2, names)
+    assert layer.class_names == list(NAMES) and not layer.supports_jit
+
+
 def test_what_is_not_asked_for_is_left_out(scores):
     result = layers.TopClasses(5)(scores)
     assert list(result) == ["scores", "class_ids"]

@@ -169,7 +169,7 @@ def test_small_noise_is_approx_ndcg(rng):
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="`num_samples` must be a positive integer"):
         GumbelApproxNDCGLoss(num_samples=0)
-    with pytest.raises(ValueError, match="`seed` must be an integer >= 0"):
+    with pytest.raises(ValueError, match="`seed` must be an integer in "):
         GumbelApproxNDCGLoss(seed=-1)
     with pytest.raises(ValueError, match="`gumbel_temperature` must be"):
         GumbelApproxNDCGLoss(gumbel_temperature=0)

@@ -637,6 +637,20 @@ def test_only_losses_that_say_so_are_mined(make_loss, rng):
     np.testing.assert_allclose(value, again(np.zeros(16, int), scores), rtol=1e-5)
 
 
+def test_labels_of_several_ranks(data):
+    """Keras 3 relaxes shapes that change to an unknown rank."""
+    model, (features, class_ids) = make(), data
+    model.compile(
+        optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metrics.PrecisionAtK(1)]
+    )
+    own = class_ids[:, 0]
+    expected = model.evaluate(features, own, verbose=0)
+    for labels in (own[:, None], np.stack([own, own], axis=1), own):
+        assert model.evaluate(features, labels, verbose=0) == pytest.approx(expected)
+        model.fit(features, labels, verbose=0)
+        expected = model.evaluate(features, own, verbose=0)
+
+
 def test_metrics_keep_their_label_format(data):
     features, class_ids = data
     model = make()

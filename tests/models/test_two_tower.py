@@ -356,6 +356,7 @@ def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen
     assert set(results) - {"loss"} == set(expected)
     for name, value in expected.items():
         assert results[name] == pytest.approx(value, rel=1e-5), name
+    assert np.isnan(results["loss"]) == several
 
     with pytest.raises(ValueError, match="A TwoTower gives encodings; use its `evaluate`"):
         rank4class_tf.evaluate(model, (x, y), ["mrr"])
@@ -553,6 +554,18 @@ print(json.dumps([found["candidate_ids"].numpy().tolist(), usual["scores"].numpy
 """
 
 
+def test_load_weights_leaves_no_stale_index(pairs, candidates, tmp_path):
+    model = make()
+    model.index(candidates)
+    before = model.top_k(pairs[0], 3)[0].numpy()
+    model.save_weights(tmp_path / "m.weights.h5")
+    model.set_weights([w + 1 if w.dtype == np.float32 else w for w in model.get_weights()])
+    model.index()
+    assert not np.allclose(model.top_k(pairs[0], 3)[0], before)
+    model.load_weights(tmp_path / "m.weights.h5")
+    np.testing.assert_allclose(model.top_k(pairs[0], 3)[0], before, rtol=1e-6)
+
+
 def test_serves_in_a_fresh_process(pairs, candidates, seen, tmp_path):
     queries = keras.layers.Input((FEATURES,), name="features")
     encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
@@ -603,6 +616,77 @@ def test_wrong_arguments(pairs, candidates):
     with pytest.raises(ValueError, match=r"`k` must be in \[1, 40\]"):
         model.index(candidates)
         model.top_k(pairs[0], 41)
+
+
+@pytest.mark.once
+def test_wrong_ids_of_candidates(candidates, pairs):
+    model, features = make(), {"features": candidates["features"][:3]}
+    for ids, rule in (
+        ([5, -1, 7], "other ids than -1"),
+        ([0.5, 1.5, 2.5], "integers or strings for ids. Received: ids of float64"),
+        (np.zeros([3, 2], int), r"ids of the shape \[N\] or \[N, 1\]; .* Received: .*\(3, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=f"`candidates` must have {rule}"):
+            model.index({"id": np.array(ids), **features})
+    model.index({"id": np.array([[5], [6], [7]]), **features})
+    assert model.top_k(pairs[0][:1], 1)[1].shape == (1, 1)
+    with pytest.raises(ValueError, match="`candidate_id` must be a key of .*'id', features .'feat"):
+        model.index(features)
+    model.compile("sgd", loss=losses.SoftmaxLoss())
+    with pytest.raises(ValueError, match="`exclude` must be a key of the features"):
+        make(exclude="seen")._excluded(pairs[0], None)
+    with pytest.raises(ValueError, match="in training a query has one candidate"):
+        y = {"id": np.stack([pairs[1]["id"]] * 2, axis=1), "features": pairs[1]["features"]}
+        model.fit(pairs[0], y, verbose=0)
+
+
+def by_ids(**kwargs):
+    """A model whose candidates' features are their ids."""
+    tower = keras.Sequential(
+        [keras.layers.Input((), dtype="int64"), keras.layers.Embedding(NUM_CANDIDATES, WIDTH)]
+    )
+    model = models.TwoTower(towers()[0], tower, seed=3, **kwargs)
+    model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    return model
+
+
+@pytest.mark.once
+def test_tokens_need_ids(pairs):
+    model = by_ids()
+    tokens = np.arange(48).reshape([24, 2]) % NUM_CANDIDATES
+    with pytest.raises(ValueError, match="`candidate_id` must be given where the features"):
+        model.fit(pairs[0], tokens, verbose=0)
+    with pytest.raises(ValueError, match="several integers, `candidate_id` must be given"):
+        model.index(tokens)
+
+
+def test_labels_of_several_ranks(pairs):
+    """Keras 3 relaxes shapes that change to an unknown rank."""
+    model, own = by_ids(), np.arange(24)
+    model.index(np.arange(NUM_CANDIDATES))
+    expected = model.evaluate(pairs[0], own, verbose=0)[1]
+    for labels in (own[:, None], np.stack([own, own], axis=1), own):
+        found = model.evaluate(pairs[0], labels, verbose=0)
+        assert found[1] == pytest.approx(expected)
+        assert not labels.shape[1:] == (2,) or np.isnan(found[0])
+
+
+def test_features_that_are_ids_on_two_devices(pairs, two_devices):
+    with two_devices.scope():
+        model = by_ids(frequencies=layers.CandidateFrequencies(99), memory_size=6)
+    model.index(np.arange(NUM_CANDIDATES))
+    history = model.fit(pairs[0], np.arange(24), batch_size=8, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert np.isfinite(model.evaluate(pairs[0], np.arange(24), batch_size=8, verbose=0)).all()
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 does not ask.")
+def test_xla_is_not_asked_for_strings(candidates):
+    model = make()
+    model.compile("sgd", loss=losses.SoftmaxLoss(), jit_compile=True)
+    with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+        model.index({**candidates, "id": np.array([f"film {i}" for i in IDS])})
+    assert not model.jit_compile
 
 
 @pytest.mark.parametrize("kwargs", [{"memory_size": 4}, {"frequencies": None}])

@@ -252,7 +252,8 @@ def test_clipping_sees_the_sum_of_a_row(make, kwargs, rule, clipping, rng):
 
 
 def test_clipping_of_a_row_that_repeats():
-    row = tf.IndexedSlices(tf.ones([4, 1], tf.float64), tf.zeros([4], tf.int32), tf.constant([1, 1]))
+    ones, ids = tf.ones([4, 1], tf.float64), tf.zeros([4], tf.int32)
+    row = tf.IndexedSlices(ones, ids, tf.constant([1, 1]))
     for clipping in ({"clipvalue": 1.0}, {"clipnorm": 1.0}, {"global_clipnorm": 1.0}):
         optimizer = optimizers.RowwiseSGD(1.0, **clipping)
         np.testing.assert_allclose(steps(optimizer, variable(np.zeros([1, 1])), [row]), -1)

@@ -130,12 +130,20 @@ class ClassTable(Classes):
 
         Args:
             rows: `[m, width]`, such as the mean encoding of a few examples of each.
-            biases: None for 0, or `[m]`.
+            biases: None for 0, or `[m]`; only where the classes have biases.
+
+        Raises:
+            ValueError: if a shape is another, or there are biases without `use_bias`.
         """
         rows = np.asarray(rows)
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise ValueError(
                 f"`rows` must have the shape [m, {self.width}]. Received: shape {rows.shape}."
+            )
+        if biases is not None and not (self.use_bias and np.shape(biases) == (len(rows),)):
+            raise ValueError(
+                f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`. "
+                f"Received: shape {np.shape(biases)}, use_bias={self.use_bias}."
             )
         all_rows = np.concatenate([np.array(self.embeddings), rows])
         all_biases = None
