@@ -161,10 +161,8 @@ class TwoTower(keras.Model):
         batch_size = _checks.positive_int("batch_size", batch_size)
         if candidates is not None:
             self._held.catalogue = Catalogue(candidates, self._ids(candidates))
-            if _keras.KERAS_3 and self._catalogue.ids.dtype == tf.string:
-                self.supports_jit = False
-                if self.compiled:
-                    self.jit_compile = self.jit_compile  # Keras warns if it was True.
+            # XLA compiles no strings; what `compile` chooses by itself follows.
+            self.supports_jit = self._catalogue.ids.dtype != tf.string
             # Steps that were traced read the old one.
             self.train_function = self.test_function = None
         with self.distribute_strategy.scope():

@@ -86,7 +86,7 @@ class Rowwise:
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
 
     def _clip_gradients(self, grads):
-        if any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
+        if any(getattr(self, name) for name in ("clipnorm", "global_clipnorm", "clipvalue")):
             grads = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
