@@ -161,8 +161,9 @@ class TwoTower(keras.Model):
         batch_size = _checks.positive_int("batch_size", batch_size)
         if candidates is not None:
             self._held.catalogue = Catalogue(candidates, self._ids(candidates))
-            # XLA compiles no strings; what `compile` chooses by itself follows.
-            self.supports_jit = self._catalogue.ids.dtype != tf.string
+            if _keras.KERAS_3 and self._catalogue.ids.dtype == tf.string:
+                # XLA compiles no strings; a model that is compiled already would not ask again.
+                self.supports_jit = self.jit_compile = False
             # Steps that were traced read the old one.
             self.train_function = self.test_function = None
         with self.distribute_strategy.scope():

@@ -36,6 +36,9 @@ class Rowwise:
             `gradient_accumulation_steps`, which would make all gradients dense.
     """
 
+    clipnorm: float | None
+    clipvalue: float | None
+    global_clipnorm: float | None
     learning_rate: Any
     _get_variable_index: Callable
     _index_dict: dict[Any, int]
@@ -86,7 +89,7 @@ class Rowwise:
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
 
     def _clip_gradients(self, grads):
-        if any(getattr(self, name) for name in ("clipnorm", "global_clipnorm", "clipvalue")):
+        if any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
             grads = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
