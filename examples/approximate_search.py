@@ -58,12 +58,17 @@ def import_scann():
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="of the three files")
-    parser.add_argument("--k", type=int, default=5, help="how many classes to find")
-    parser.add_argument("--leaves-searched", type=int, default=20, help="more are slower, better")
+    parser.add_argument(
+        "--k", type=int, default=5, help="how many classes to find (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--leaves-searched",
+        type=int,
+        default=20,
+        help="more are slower, better (default: %(default)s)",
+    )
     return parser.parse_args(argv)
 
 

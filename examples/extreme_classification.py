@@ -101,31 +101,46 @@ def get_optimizer(learning_rate, row_multiplier, momentum):
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", choices=["planted", "wordnet", "words"], default="planted")
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
     parser.add_argument(
-        "--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict, for wordnet"
+        "--wordnet-dir",
+        default="/usr/share/wordnet",
+        help="WordNet's folder dict, for wordnet (default: %(default)s)",
     )
     parser.add_argument("--train", type=pathlib.Path, help="a file to learn from instead")
     parser.add_argument("--test", type=pathlib.Path, help="a file to report instead")
-    parser.add_argument("--num-sampled", type=int, default=1024, help="classes sampled, B")
-    parser.add_argument("--mined", type=int, default=4, help="the highest that count, k'")
+    parser.add_argument(
+        "--num-sampled", type=int, default=1024, help="classes sampled, B (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--mined", type=int, default=4, help="the highest that count, k' (default: %(default)s)"
+    )
     parser.add_argument("--kind", choices=ops.KINDS, default="pairwise")
-    parser.add_argument("--scale", type=float, default=3.0, help="of the scores, before the hinge")
-    parser.add_argument("--width", type=int, default=512, help="of encodings and embeddings")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=3.0,
+        help="of the scores, before the hinge (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--width", type=int, default=512, help="of encodings and embeddings (default: %(default)s)"
+    )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--learning-rate", type=float, default=10.0, help="of rows of tables")
+    parser.add_argument(
+        "--learning-rate", type=float, default=10.0, help="of rows of tables (default: %(default)s)"
+    )
     parser.add_argument(
         "--row-multiplier",
         type=float,
         default=30_000.0,
-        help="that rate over the one of the rest",
+        help="that rate over the one of the rest (default: %(default)s)",
     )
-    parser.add_argument("--momentum", type=float, default=0.9, help="of all but rows")
+    parser.add_argument(
+        "--momentum", type=float, default=0.9, help="of all but rows (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=pathlib.Path, help="a file for the trained model, .keras")
     parser.add_argument(

@@ -285,15 +285,27 @@ def _features(task):
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
-    parser.add_argument("--loss", default="softmax_loss", help="a name of rank4class_tf.losses")
-    parser.add_argument("--temperature", type=float, default=0.1, help="the scores are over it")
-    parser.add_argument("--num-random", type=int, default=512, help="negatives drawn from all")
+    parser.add_argument(
+        "--loss",
+        default="softmax_loss",
+        help="a name of rank4class_tf.losses (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=0.1,
+        help="the scores are over it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--num-random",
+        type=int,
+        default=512,
+        help="negatives drawn from all (default: %(default)s)",
+    )
     parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=8, help="at most")
+    parser.add_argument("--epochs", type=int, default=8, help="at most (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
