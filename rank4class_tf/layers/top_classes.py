@@ -5,7 +5,6 @@ from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
-from tensorflow.compat import as_str_any
 
 from rank4class_tf import _checks, _config, _keras
 from rank4class_tf._types import TensorLike
