@@ -59,7 +59,9 @@ class TopClasses(keras.layers.Layer):
         super().__init__(**{"dtype": "float32", **kwargs})
         self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
         self.k = _checks.positive_int("k", k)
-        self.class_names = None if class_names is None else [*map(as_str_any, class_names)]
+        self.class_names = (
+            None if class_names is None else [tf.compat.as_str_any(c) for c in class_names]
+        )
         self.probabilities = probabilities
         self.prediction_sets = prediction_sets
 
