@@ -143,9 +143,7 @@ def test_weighted_metrics_take_the_weights(folder):
         validation_steps=2,
         metrics=["top_k_accuracy@1", "tfr.ndcg@1"],
     )
-    keras.utils.set_random_seed(3)
     log = history(pipeline)[0]
-    keras.utils.set_random_seed(3)
     model = pipelines.ModelBuilder().build()
     features, labels = next(
         iter(dataset.build_valid_dataset().map(lambda f, y, w: (f, y)).unbatch().batch(32))
