@@ -39,7 +39,7 @@ def digits(
         >>> features.shape, class_ids.shape, splits.num_classes
         (TensorShape([32, 64]), TensorShape([32]), 10)
     """
-    seed = _splits.check_seed(seed)
+    seed = _checks.seed(seed)
     bunch = _splits.import_extra("sklearn.datasets").load_digits()
     split = _splits.import_extra("sklearn.model_selection").train_test_split
     pixels = (bunch.data / _MAX_PIXEL).astype("float32")

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files
-from rank4class_tf.data import _sparse, _splits, _text
+from rank4class_tf.data import _sparse, _text
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -66,7 +66,7 @@ def extreme_classification(
     _warn_if_cut(path)
     keep = None if rows is None else _checked_rows(rows, num_points)
     if seed is not None:
-        seed = _splits.check_seed(seed)
+        seed = _checks.seed(seed)
     epochs = itertools.count()
 
     def points():

@@ -71,7 +71,7 @@ def goemotions(
     sequence_length = _checks.positive_int("sequence_length", sequence_length)
     if _checks.positive_int("max_tokens", max_tokens) < 3:
         raise ValueError(f"`max_tokens` must be at least 3. Received: max_tokens={max_tokens}.")
-    seed = _splits.check_seed(seed)
+    seed = _checks.seed(seed)
     parts, class_names = read(data_dir)
     parts = [_all_labels(*part) if multi_label else _single_label(*part) for part in parts]
     vocabulary: Iterable[str] = ()

@@ -47,7 +47,7 @@ def goemotions_words(
         >>> features, class_ids = next(iter(splits.train))  # doctest: +SKIP
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    seed = _splits.check_seed(seed)
+    seed = _checks.seed(seed)
     parts, _ = _goemotions.read(data_dir)
     texts = [tf.constant(part[0]) for part in parts]
     vectorize = keras.layers.TextVectorization()

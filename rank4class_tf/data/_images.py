@@ -51,7 +51,7 @@ def cifar10(
         >>> images, class_ids = next(iter(splits.train))  # doctest: +SKIP
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    seed = _splits.check_seed(seed)
+    seed = _checks.seed(seed)
     parts, info = _tfds.load(
         "cifar10",
         data_dir=data_dir,
@@ -112,7 +112,7 @@ def imagenet2012(
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     size = _checks.positive_int("image_size", image_size)
-    seed = _splits.check_seed(seed)
+    seed = _checks.seed(seed)
     tfds = _splits.import_extra("tensorflow_datasets")
     parts, info = _tfds.load(
         "imagenet2012",

@@ -41,7 +41,7 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> _split
         >>> texts, class_ids = next(iter(splits.train))  # doctest: +SKIP
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    seed = _splits.check_seed(seed)
+    seed = _checks.seed(seed)
     articles: dict[str, tuple[str, str]] = {}
     for file in _files(pathlib.Path(path)):
         articles |= _read(file)

@@ -40,7 +40,7 @@ def movielens(
         >>> features, class_ids = next(iter(users.batches("train")))  # doctest: +SKIP
     """
     _checks.one_of("version", version, _VERSIONS)
-    seed = _splits.check_seed(seed)
+    seed = _checks.seed(seed)
     tfds = _splits.import_extra("tensorflow_datasets")
     fields = ("user_id", "movie_id")
     ratings = tfds.load(

@@ -51,7 +51,7 @@ def from_arrays(
     def batches(arrays, shuffled=False):
         dataset = tf.data.Dataset.from_tensor_slices(arrays)
         if shuffled:
-            dataset = dataset.shuffle(len(arrays[1]), seed=check_seed(seed))
+            dataset = dataset.shuffle(len(arrays[1]), seed=_checks.seed(seed))
         return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
     return Splits(
@@ -61,11 +61,6 @@ def from_arrays(
         class_names=tuple(class_names),
         vocabulary=tuple(vocabulary),
     )
-
-
-def check_seed(seed: Any) -> int:
-    """Raises unless `seed` is an integer that NumPy and TensorFlow both take; returns it."""
-    return _checks.seed(seed)
 
 
 def import_extra(module: str) -> Any:

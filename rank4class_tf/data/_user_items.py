@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf.data import _splits
 
 _PARTS = ("train", "validation", "test")
 
@@ -65,7 +64,7 @@ class UserItems:
             >>> users.num_users, users.num_items, users.item_ids
             (2, 2, array([10, 30], dtype=int32))
         """
-        rng = np.random.default_rng(_splits.check_seed(seed))
+        rng = np.random.default_rng(_checks.seed(seed))
         columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
         for batch in batches:
             pair = [np.asarray(ids) for ids in batch]
@@ -134,7 +133,7 @@ class UserItems:
         rows = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
         users = tf.data.Dataset.from_tensor_slices(rows)
         if seed is not None:
-            users = users.shuffle(max(len(rows), 1), seed=_splits.check_seed(seed))
+            users = users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
 
         def lists(ragged_lists, rows):
             chosen = tf.gather(ragged_lists, rows)

@@ -72,7 +72,7 @@ def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _s
         (20456, 25775)
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    seed = _splits.check_seed(seed)
+    seed = _checks.seed(seed)
     synsets = _read(pathlib.Path(path))
     class_names, class_ids, words = _labelled(synsets)
     order = np.random.default_rng(0).permutation(len(words))

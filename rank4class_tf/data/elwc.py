@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks
-from rank4class_tf.data import _shards, _splits
+from rank4class_tf.data import _shards
 
 CLASS_ID, LABEL, MASK = "class_id", "label", "mask"
 FEATURES = "features"
@@ -54,7 +54,7 @@ def lists(
     num_classes = _checks.positive_int("num_classes", num_classes)
     if num_negatives is not None:
         num_negatives = _checks.positive_int("num_negatives", num_negatives)
-    rng = np.random.default_rng(_splits.check_seed(seed))
+    rng = np.random.default_rng(_checks.seed(seed))
     for features, class_ids in batches:
         if not isinstance(features, dict):
             features = {FEATURES: features}
@@ -153,8 +153,8 @@ def read(
     batch_size = _checks.positive_int("batch_size", batch_size)
     if list_size is not None:
         list_size = _checks.positive_int("list_size", list_size)
-    for name in [name for name in (*context_spec, *example_spec) if name == MASK]:
-        raise ValueError(f"`context_spec` and `example_spec` must not name {name!r}, an output.")
+    if MASK in context_spec or MASK in example_spec:
+        raise ValueError(f"`context_spec` and `example_spec` must not name {MASK!r}, an output.")
     for name in context_spec.keys() & example_spec.keys():
         raise ValueError(
             f"`context_spec` and `example_spec` must have other names. Received: {name!r} in both."

@@ -1,7 +1,5 @@
 """The format of the Extreme Classification Repository: what is written is read."""
 
-import collections
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -46,11 +44,9 @@ def test_one_label_is_drawn_uniformly(path):
     assert class_ids.shape == (3,) and class_ids[1] == 4  # the point without labels is left out
     again = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
     fresh = data.extreme_classification(path, batch_size=3, one_label=True)
-    drawn = [
-        [int(ids[2]) for _, ids in labels.repeat(60)] for labels in (batches.skip(0), again, fresh)
-    ]
+    drawn = [[int(ids[2]) for _, ids in labels.repeat(60)] for labels in (batches, again, fresh)]
     for of_epochs in drawn:
-        assert set(collections.Counter(of_epochs)) == {1, 3, 4}
+        assert set(of_epochs) == {1, 3, 4}
     # Those of `batches` began an epoch later.
     assert drawn[0][:-1] == drawn[1][1:]
 
