@@ -276,7 +276,8 @@ def compiled(cell, names):
             encoder.compile(scaled(keras.optimizers.SGD()), Control(), **arguments)
             return encoder
         model = models.ExtremeClassifier(encoder, 40, 4, num_sampled=12, seed=3)
-        options = {"epsilon": 1e-2} if name.endswith("Adam") else {}
+        # With a smaller one a gradient of nearly 0, which is all rounding, moves as far as others.
+        options = {} if name == "extreme_classifier_RowwiseSGD" else {"epsilon": 1e-2}
         model.compile(
             scaled(makers[name](0.1, **options)),
             losses.SoftmaxLoss(),
