@@ -180,10 +180,10 @@ def _synsets_of(files):
             text = files[f"data.{part}"].decode("utf-8")
         except UnicodeDecodeError:
             return None
-        if not text.endswith("\n"):
-            return None
         licence, found_any = True, None
-        for line in text.splitlines():
+        for line in text.splitlines(keepends=True):
+            if not line.endswith("\n"):
+                return None
             licence = licence and line.startswith("  ")
             if licence:
                 continue
@@ -309,7 +309,8 @@ def from_pairs(draws, folder):
             if draws.chance(15):
                 column = draws.of([column[1:], column[:, None], np.array(["x"] * size)])
             wrong |= column.ndim != 1 or bool(column.size) and column.dtype.kind not in "iu"
-            wrong |= bool(size) and max(map(abs, values)) >= 2**31
+            if column.dtype.kind in "iu":
+                wrong |= any(abs(value) >= 2**31 for value in column.ravel().tolist())
             columns.append(column)
         wrong |= len(columns[0]) != len(columns[1])
         batches.append(tuple(columns))
