@@ -14,7 +14,6 @@ from .head_table import HEADS
 pytestmark = pytest.mark.parametrize("make", HEADS.values(), ids=HEADS)
 
 WIDTH, NUM_CLASSES = 4, 5
-ON_TWO_DEVICES = ("dot_product", "options", "encoded_strings")
 
 
 @pytest.fixture
@@ -92,25 +91,6 @@ def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
     other.set_weights([x + 1 if x.dtype == np.float32 else x for x in other.get_weights()])
     tf.train.Checkpoint(model=other).restore(path).assert_existing_objects_matched()
     np.testing.assert_array_equal(other.predict(encodings, verbose=0), expected)
-
-
-def test_trains_the_same_on_two_devices(make, encodings, two_devices, request):
-    if request.node.callspec.id not in ON_TWO_DEVICES:
-        pytest.skip("Others run on two devices by the same code.")
-    # An even split: Keras itself fails on uneven ones of NumPy data.
-    encodings, labels = np.resize(encodings, (4, WIDTH)), np.array([0, 4, 2, 1])
-
-    def train(strategy):
-        with strategy.scope():
-            keras.utils.set_random_seed(1)
-            model = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
-            model.compile(keras.optimizers.SGD(0.1), loss=r4c.losses.SoftmaxLoss())
-        model.fit(encodings, labels, batch_size=4, epochs=2, verbose=0, shuffle=False)
-        return model.get_weights()
-
-    one, two = train(tf.distribute.get_strategy()), train(two_devices)
-    for a, b in zip(one, two, strict=True):
-        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.once

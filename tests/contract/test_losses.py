@@ -444,29 +444,24 @@ def test_round_trip_of_config(case, scores, relevance):
         assert_same([copy(relevance, scores)], [fresh(loss)(relevance, scores)])
 
 
-def train(loss, features, labels, strategy=None, **compile_args):
+def train(loss, features, labels, **compile_args):
     """One step of plain gradient descent; returns the weights after it."""
-    with (strategy or tf.distribute.get_strategy()).scope():
-        keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(N)])
-        model.compile(keras.optimizers.SGD(0.1), loss=loss, **compile_args)
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(N)])
+    model.compile(keras.optimizers.SGD(0.1), loss=loss, **compile_args)
     model.fit(features, labels, batch_size=len(features), epochs=1, verbose=0, shuffle=False)
     return model.get_weights()
 
 
 @pytest.mark.base(REPRESENTATIVES)
-def test_trains_in_keras_under_xla_and_strategies(case, rng, two_devices):
+def test_trains_in_keras_under_xla(case, rng):
     features = rng.normal(size=(6, 3)).astype(np.float32)
     labels = rng.integers(0, N, 6)
-    weights = train(case.make(), features, labels, jit_compile=False)
     compiled = train(case.make(), features, labels, jit_compile=True)
-    if case.random:  # XLA and the replicas draw other numbers.
+    if case.random:  # XLA draws other numbers.
         assert all(np.isfinite(w).all() for w in compiled)
-        return
-    assert_same(compiled, weights)
-    with two_devices.scope():
-        loss = case.make()
-    assert_same(train(loss, features, labels, two_devices, jit_compile=False), weights)
+    else:
+        assert_same(compiled, train(case.make(), features, labels, jit_compile=False))
 
 
 @pytest.mark.base(REPRESENTATIVES)

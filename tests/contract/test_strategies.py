@@ -9,16 +9,21 @@ import tensorflow as tf
 from scripts import strategy_matrix
 from scripts.strategy_matrix import CONTROL, Cell
 
+from .tables import LOSSES, REPRESENTATIVES
+
+NOT_RANDOM = [case.name for case in LOSSES if case.name in REPRESENTATIVES and not case.random]
+
 
 @pytest.mark.parametrize(
     ("cell", "names"),
     [
-        (Cell("losses", "padded"), ["rankmax", "softmax"]),
+        (Cell("losses", "padded"), NOT_RANDOM),
         (Cell("metrics", "padded"), ["ndcg", "median_rank"]),
+        (Cell("heads", "ids"), ["dot_product", "options", "encoded_strings"]),
         (Cell("models", "ids"), ["extreme_classifier_RowwiseAdagrad"]),
         (Cell("losses", "ids", data="one_left"), ["approx_ndcg"]),
     ],
-    ids=["losses", "metrics", "models", "one_left"],
+    ids=["losses", "metrics", "heads", "models", "one_left"],
 )
 def test_two_devices_equal_one(cell, names, two_devices):
     names = names if cell.kind == "models" else [*names, CONTROL]
