@@ -13,8 +13,9 @@ Adam with cosine decay over the minutes (wall-clock, training alone), or over so
 gives the same weights each time; the result has the mean of the weights over the last thousand
 steps or so. The folder that --output names gets
 `<sorter>_sorter.npz`, which `layers.<Sorter>.pretrained(path)` reads, a card beside it with all
-figures on a fixed test set of 10,000 lists, and `checkpoint.npz`. With --resume a run goes on from
-the checkpoint: one that was stopped, or a finished one that gets more of either.
+figures on a fixed test set of 10,000 lists, and `checkpoint.npz` with the one before it. With
+--resume a run goes on from the newest that can be read: one that was stopped, or a finished one
+that gets more of either.
 """
 
 import argparse
@@ -42,6 +43,8 @@ TEST_LENGTHS = (100, 10, 32, 300)
 # Lists are padded to one of these lengths, so that XLA compiles few programs.
 SHORT, LONG = 32, 300
 REPORT_SECONDS = 300
+# The newest first.
+CHECKPOINTS = ("checkpoint.npz", "checkpoint_before.npz")
 # An item moves by this part of the mean distance of its neighbours, of which there are so many on
 # each side.
 MOVE = 0.3
@@ -182,28 +185,43 @@ class Trainer:
         sorter.set_weights([mean.numpy() for mean in self.mean])
         return sorter
 
-    def save(self, path, settings):
-        """Writes all of the state; an interruption leaves the file that was there."""
+    def save(self, folder, settings):
+        """Writes all of the state, and keeps that of the time before."""
         arrays = {f"variable_{i}": x.numpy() for i, x in enumerate(self.variables)}
-        with _files.replacing(path) as temporary:
+        newest, before = (folder / name for name in CHECKPOINTS)
+        with _files.replacing(newest) as temporary:
             np.savez(temporary, settings=json.dumps(settings), elapsed=self.elapsed, **arrays)
+            if newest.exists():
+                newest.replace(before)
 
-    def restore(self, path, settings):
-        """Takes the state from a file of `save` that had the same settings."""
-        try:
-            with np.load(path) as file:
-                arrays = dict(file)
-            found = json.loads(str(arrays["settings"]))
-            elapsed = float(arrays["elapsed"])
-            values = [arrays[f"variable_{i}"] for i in range(len(self.variables))]
-        # What NumPy and zipfile raise on a file that is damaged is of many types.
-        except Exception as error:
-            raise ValueError(f"{path} must be a checkpoint of this script: {error!r}.") from error
-        if found != settings:
-            raise ValueError(f"{path} is of a run with other settings: {found}.")
-        for variable, value in zip(self.variables, values, strict=True):
-            variable.assign(value)
-        self.elapsed = elapsed
+    def restore(self, folder, settings):
+        """Takes the newest state that can be read, of a run with the same settings, if any."""
+        faults = []
+        for path in (folder / name for name in CHECKPOINTS):
+            if not path.exists():
+                continue
+            try:
+                found, elapsed, values = self._read(path)
+            # What NumPy and zipfile raise on a file that is damaged is of many types.
+            except Exception as error:
+                faults.append(f"{path} must be a checkpoint of this script: {error!r}.")
+                continue
+            if found != settings:
+                raise ValueError(f"{path} is of a run with other settings: {found}.")
+            for variable, value in zip(self.variables, values, strict=True):
+                variable.assign(value)
+            self.elapsed = elapsed
+            if faults:
+                print(f"{faults[0]} Going on from {path}.", flush=True)
+            return
+        if faults:
+            raise ValueError(" ".join(faults))
+
+    def _read(self, path):
+        with path.open("rb") as content, np.load(content) as file:
+            arrays = dict(file)
+        values = [arrays[f"variable_{i}"] for i in range(len(self.variables))]
+        return json.loads(str(arrays["settings"])), float(arrays["elapsed"]), values
 
 
 def run(trainer, args, settings, output):
@@ -232,7 +250,7 @@ def run(trainer, args, settings, output):
         trainer.elapsed = time.monotonic() - started
         if time.monotonic() - last > REPORT_SECONDS or share_done() >= 1:
             error, penalty = sums / count
-            trainer.save(output / "checkpoint.npz", settings)
+            trainer.save(output, settings)
             found = sorting.mean_rank_error(trainer.result(), validation)
             print(
                 f"{trainer.elapsed / 60:.1f} min, step {steps + 1}: training {error:.5f}, "
@@ -273,8 +291,8 @@ def main(arguments=None):
     trainer = Trainer(SORTERS[args.sorter](**network, trainable=True), args.slope_weight)
     names = ("sorter", "units", "frequencies", "learning_rate", "slope_weight", "items", "seed")
     settings = {name: getattr(args, name) for name in names}
-    if args.resume and (args.output / "checkpoint.npz").exists():
-        trainer.restore(args.output / "checkpoint.npz", settings)
+    if args.resume:
+        trainer.restore(args.output, settings)
     run(trainer, args, settings, args.output)
     sorter = trainer.result()
     lengths = [getattr(sorter, "length", None)] if args.sorter == "convolutional" else TEST_LENGTHS

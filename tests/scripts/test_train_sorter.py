@@ -124,6 +124,29 @@ def test_training_writes_what_pretrained_reads(tmp_path, capsys):
         script.main([*arguments, "--minutes", "0.03", "--resume", "--seed", "1"])
 
 
+def test_goes_on_from_the_newest_checkpoint_that_can_be_read(tmp_path, capsys):
+    sorter = layers.ConvolutionalSorter(length=10, frequencies=2, units=4, trainable=True)
+    trainer = script.Trainer(sorter, slope_weight=0.02)
+    trainer.restore(tmp_path, {})  # There is none.
+    for step in (1, 2, 3):
+        trainer.steps.assign(step)
+        trainer.save(tmp_path, {})
+    newest, before = (tmp_path / name for name in script.CHECKPOINTS)
+
+    def steps_restored():
+        trainer.steps.assign(0)
+        trainer.restore(tmp_path, {})
+        return int(trainer.steps.numpy())
+
+    assert steps_restored() == 3
+    newest.write_bytes(newest.read_bytes()[:-100])
+    assert steps_restored() == 2
+    assert str(newest) in capsys.readouterr().out
+    before.write_bytes(b"")
+    with pytest.raises(ValueError, match=rf"{newest} must be .*{before} must be a checkpoint"):
+        trainer.restore(tmp_path, {})
+
+
 def test_slopes_are_part_of_the_loss():
     """A step on the penalty alone makes slopes that lack steeper."""
     sorter = layers.ConvolutionalSorter(length=10, frequencies=2, units=4, trainable=True)
