@@ -77,6 +77,8 @@ def main(argv=None):
     args = parse_args(argv)
     classes = np.load(args.folder / "classes.npy", mmap_mode="r")
     queries = np.load(args.folder / "queries.npy")
+    if not 1 <= args.k <= len(classes):
+        raise SystemExit(f"--k must be in [1, {len(classes)}], not {args.k}")
     print(f"{len(classes):,} classes, {len(queries):,} queries")
 
     def timed(search):

@@ -24,7 +24,17 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _files, data, layers, losses, metrics, models, ops, optimizers
+from rank4class_tf import (
+    _files,
+    data,
+    experiments,
+    layers,
+    losses,
+    metrics,
+    models,
+    ops,
+    optimizers,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,29 +122,41 @@ def parse_args(argv=None):
     parser.add_argument("--train", type=pathlib.Path, help="a file to learn from instead")
     parser.add_argument("--test", type=pathlib.Path, help="a file to report instead")
     parser.add_argument(
-        "--num-sampled", type=int, default=1024, help="classes sampled, B (default: %(default)s)"
+        "--num-sampled",
+        type=experiments.positive(int),
+        default=1024,
+        help="classes sampled, B (default: %(default)s)",
     )
     parser.add_argument(
-        "--mined", type=int, default=4, help="the highest that count, k' (default: %(default)s)"
+        "--mined",
+        type=experiments.positive(int),
+        default=4,
+        help="the highest that count, k' (default: %(default)s)",
     )
     parser.add_argument("--kind", choices=ops.KINDS, default="pairwise")
     parser.add_argument(
         "--scale",
-        type=float,
+        type=experiments.positive(float),
         default=3.0,
         help="of the scores, before the hinge (default: %(default)s)",
     )
     parser.add_argument(
-        "--width", type=int, default=512, help="of encodings and embeddings (default: %(default)s)"
+        "--width",
+        type=experiments.positive(int),
+        default=512,
+        help="of encodings and embeddings (default: %(default)s)",
     )
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--batch-size", type=experiments.positive(int), default=256)
+    parser.add_argument("--epochs", type=experiments.positive(int), default=5)
     parser.add_argument(
-        "--learning-rate", type=float, default=10.0, help="of rows of tables (default: %(default)s)"
+        "--learning-rate",
+        type=experiments.positive(float),
+        default=10.0,
+        help="of rows of tables (default: %(default)s)",
     )
     parser.add_argument(
         "--row-multiplier",
-        type=float,
+        type=experiments.positive(float),
         default=30_000.0,
         help="that rate over the one of the rest (default: %(default)s)",
     )
@@ -149,6 +171,10 @@ def parse_args(argv=None):
     args = parser.parse_args(argv)
     if (args.train is None) != (args.test is None):
         parser.error("--train and --test go together")
+    if args.train and args.dataset != "planted":
+        parser.error("--train and --dataset exclude each other")
+    if args.out and args.out.suffix != ".keras":
+        parser.error(f"--out must end in .keras, not {args.out}")
     return args
 
 
@@ -197,6 +223,7 @@ def main(argv=None):
                 np.save(temporary, queries)
             print(f"for examples/approximate_search.py: {args.export}")
     if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
         model.save(args.out)
         print(f"model: {args.out}")
 

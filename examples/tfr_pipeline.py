@@ -20,8 +20,6 @@ from tensorflow import keras
 from rank4class_tf import data, metrics, tfr
 from rank4class_tf.data import elwc
 
-_tfr: Any = tfr.load()
-
 LOSSES = ("rankmax_loss", "approx_ndcg_loss", "tfr.approx_ndcg_loss", "tfr.softmax_loss")
 METRICS = ("top_k_accuracy@1", "ndcg@5")
 WIDTH = 64
@@ -42,6 +40,7 @@ def write_files(out):
 
 def build_pipeline(out, loss, sizes, args):
     """The pipeline: encoder, interaction, data, loss, metrics."""
+    tf_ranking: Any = tfr.load()
 
     def encoder(features):
         hidden = keras.layers.Dense(WIDTH, "relu")(features)
@@ -50,13 +49,13 @@ def build_pipeline(out, loss, sizes, args):
     def class_encoder(class_ids):
         return keras.layers.Embedding(10, WIDTH)(class_ids)
 
-    model_builder = _tfr.keras.model.ModelBuilder(
-        input_creator=_tfr.keras.model.FeatureSpecInputCreator(CONTEXT_SPEC, EXAMPLE_SPEC),
-        preprocessor=_tfr.keras.model.PreprocessorWithSpec(),
+    model_builder = tf_ranking.keras.model.ModelBuilder(
+        input_creator=tf_ranking.keras.model.FeatureSpecInputCreator(CONTEXT_SPEC, EXAMPLE_SPEC),
+        preprocessor=tf_ranking.keras.model.PreprocessorWithSpec(),
         scorer=tfr.InteractionScorer(encoder, class_encoder, "latent_cross", units=(WIDTH,)),
         mask_feature_name=elwc.MASK,
     )
-    dataset_hparams = _tfr.keras.pipeline.DatasetHparams(
+    dataset_hparams = tf_ranking.keras.pipeline.DatasetHparams(
         train_input_pattern=str(out / "train-*"),
         valid_input_pattern=str(out / "validation-*"),
         train_batch_size=args.batch_size,
@@ -66,7 +65,7 @@ def build_pipeline(out, loss, sizes, args):
     dataset_builder = tfr.RankingDatasetBuilder(
         CONTEXT_SPEC, EXAMPLE_SPEC, elwc.MASK, LABEL_SPEC, dataset_hparams
     )
-    hparams = _tfr.keras.pipeline.PipelineHparams(
+    hparams = tf_ranking.keras.pipeline.PipelineHparams(
         model_dir=str(out / loss),
         num_epochs=args.epochs,
         steps_per_epoch=sizes["train"] // args.batch_size,

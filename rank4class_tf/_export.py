@@ -35,6 +35,8 @@ def write_top_k(
     """
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
     if class_names is not None:
+        if isinstance(class_names, str):
+            raise ValueError(f"`class_names` must be a list of names. Received: {class_names!r}.")
         class_names = [tf.compat.as_str_any(name) for name in class_names]
     check_classes(default_k, class_names, num_classes)
     rule = f"`k` must be in [1, {num_classes}]."

@@ -115,8 +115,7 @@ def conformalize(
         array([[ True,  True],
                [ True, False]])
     """
-    if not 0 < coverage < 1:
-        raise ValueError(f"`coverage` must lie in (0, 1). Received: {coverage!r}.")
+    coverage = _checks.inner_fraction("coverage", coverage)
     sets = PredictionSets(0.0, method, probabilities)
     reached = []
     for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):

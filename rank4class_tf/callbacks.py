@@ -10,7 +10,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, plots
-from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluation, evaluate
+from rank4class_tf._batches import check_gives_scores
+from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluation, evaluate, means
 
 __all__ = ["RankingTensorBoard"]
 
@@ -59,7 +60,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
                 "RankingTensorBoard needs tensorboard and matplotlib: "
                 f"pip install 'rank4class_tf[plots]'. Received: {error}."
             ) from error
-        self._dataset, self._metrics, self._class_names = dataset, metrics, class_names
+        self._dataset, self._metrics, self._class_names = dataset, means(metrics), class_names
         self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
         if k > NUM_TOP_CLASSES:
             raise ValueError(f"`k` must be at most {NUM_TOP_CLASSES}. Received: k={k}.")
@@ -67,6 +68,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Keras calls this."""
+        check_gives_scores(self.model)
         self._writer = tf.summary.create_file_writer(self._log_dir)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -107,6 +107,7 @@ class Evaluation:
                 name when it is whole.
 
         Raises:
+            ImportError: for `.parquet` without pyarrow.
             ValueError: if the name ends otherwise.
             OSError: if it cannot be written, as on a full disk; a file of that name stays then.
         """
@@ -123,8 +124,12 @@ class Evaluation:
                 writer.writerow(columns)
                 writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
         elif ending == ".parquet":
-            from pyarrow import parquet, table
-
+            try:
+                from pyarrow import parquet, table
+            except ImportError as error:
+                raise ImportError(
+                    "A `path` in .parquet needs pyarrow: pip install pyarrow"
+                ) from error
             with _files.replacing(path) as temporary:
                 parquet.write_table(table(columns), temporary)
         else:
@@ -159,7 +164,7 @@ def evaluate(
         exclude: None, or a function that maps the features of a batch to the items to leave out,
             ids `[batch, E]` padded with -1 or booleans `[batch, n]`.
         samples: how many times the bootstrap draws.
-        seed: of the bootstrap.
+        seed: of the bootstrap, in [0, 2**32).
         batch_size: examples per batch where `dataset` is a tuple of all, >= 1.
 
     Returns:
@@ -180,21 +185,16 @@ def evaluate(
         mrr              0.8333   0.5504   1.1162
         4 lists
     """
-    _check_confidence(confidence)
+    confidence = _checks.inner_fraction("confidence", confidence)
     if method not in ("normal", "bootstrap"):
         raise ValueError(f"`method` must be 'normal' or 'bootstrap'. Received: {method!r}.")
     _checks.positive_int("samples", samples)
+    seed = _checks.seed(seed)
     batch_size = _checks.positive_int("batch_size", batch_size)
     check_gives_scores(model)
-    if not isinstance(metrics, (list, tuple)):
-        raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
-    metrics = [_metrics.get(metric) for metric in metrics]
-    names = [n for metric in metrics for n in getattr(metric, "result_names", [metric.name])]
-    if len(set(names)) < len(names):
-        raise ValueError(f"`metrics` must have different names. Received: {names}.")
-    for metric in metrics:
-        if not isinstance(metric, _metrics.RankingMetric) or not metric.is_mean:
-            raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
+    metrics = means(metrics)
+    if exclude is not None and not callable(exclude):
+        raise ValueError(f"`exclude` must be a function of features. Received: {exclude!r}.")
 
     ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)
 
@@ -234,6 +234,20 @@ def evaluate(
         )
     ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
     return Evaluation(estimates, values, weights, ranks, class_ids, top_classes)
+
+
+def means(metrics: Sequence[Any]) -> list[_metrics.RankingMetric]:
+    """The metrics that were given by themselves or by name, if all are means over lists."""
+    if not isinstance(metrics, (list, tuple)):
+        raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
+    found = [_metrics.get(metric) for metric in metrics]
+    names = [n for metric in found for n in getattr(metric, "result_names", [metric.name])]
+    if len(set(names)) < len(names):
+        raise ValueError(f"`metrics` must have different names. Received: {names}.")
+    for metric in found:
+        if not isinstance(metric, _metrics.RankingMetric) or not metric.is_mean:
+            raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
+    return found
 
 
 def evaluate_retrieval(
@@ -323,7 +337,7 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
         >>> round(average([one, other])["mrr"].value, 4)  # of 5/6 and 1/2
         0.6667
     """
-    _check_confidence(confidence)
+    confidence = _checks.inner_fraction("confidence", confidence)
     if not evaluations:
         raise ValueError("`evaluations` must have at least one. Received: none.")
     first, *others = evaluations
@@ -354,14 +368,14 @@ def compare(
         first: an `Evaluation`.
         second: another one, of the same metrics and lists in the same order.
         samples: how many random swaps are drawn.
-        seed: of the draws.
+        seed: of the draws, in [0, 2**32).
         confidence: the probability that an interval covers the difference, in (0, 1).
 
     Returns:
         Name of a metric, its own or one for `metrics.get`, -> `Comparison`.
 
     Raises:
-        ValueError: if metrics or lists differ, or if `confidence` is out of range.
+        ValueError: if metrics or lists differ, or if an argument is out of range.
 
     Example:
         >>> import tensorflow as tf
@@ -371,7 +385,8 @@ def compare(
         0.333333
     """
     _checks.positive_int("samples", samples)
-    _check_confidence(confidence)
+    seed = _checks.seed(seed)
+    confidence = _checks.inner_fraction("confidence", confidence)
     _check_same_lists(first, second)
     rng = np.random.default_rng(seed)
     result = _ByMetric()
@@ -390,11 +405,6 @@ def compare(
         p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
         result[name] = Comparison(interval.value, interval.low, interval.high, p_value)
     return result
-
-
-def _check_confidence(confidence):
-    if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must lie in (0, 1). Received: {confidence!r}.")
 
 
 def _check_same_lists(first, second):

@@ -176,8 +176,17 @@ def confusion_at_k(
 def _named(evaluations) -> Mapping[str, Evaluation]:
     if isinstance(evaluations, Evaluation):
         return {"": evaluations}
-    if not evaluations:
-        raise ValueError("`evaluations` must have at least one. Received: none.")
+    if not isinstance(evaluations, Mapping) or not evaluations:
+        raise ValueError(
+            "`evaluations` must be one, or a dict of at least one by name. "
+            f"Received: {evaluations!r}."
+        )
+    for name, evaluation in evaluations.items():
+        if not isinstance(evaluation, Evaluation):
+            raise ValueError(
+                "`evaluations` must hold what `evaluate` returns. "
+                f"Received: {evaluation!r} for {name!r}."
+            )
     return evaluations
 
 

@@ -7,6 +7,7 @@ What stands between `<!-- figures: losses -->` and `<!-- end -->` on a page is w
 `losses.json`, the file that `--json` of a benchmark writes; the rest of the page stays.
 """
 
+import argparse
 import json
 import pathlib
 import re
@@ -49,6 +50,14 @@ def filled(text):
     return _PLACE.sub(fill, text)
 
 
-if __name__ == "__main__":
+def main(argv=None):
+    """Writes the pages."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args(argv)
     for page in PAGES:
         _files.write_text(page, filled(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -147,7 +147,7 @@ def test_average_is_that_of_each_list(scores, ids):
         r4c.average([])
     with pytest.raises(ValueError, match="same metrics"):
         r4c.average([one, r4c.evaluate(identity, dataset(ids, scores), ["mrr"])])
-    with pytest.raises(ValueError, match=r"`confidence` must lie in \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"`confidence` must be a number in \(0, 1\)"):
         r4c.average([one], confidence=1)
 
 
@@ -198,6 +198,9 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     ("arguments", "message"),
     [
         ({"confidence": 1.0}, "`confidence`"),
+        ({"confidence": "0.9"}, "`confidence`"),
+        ({"seed": -1}, "`seed`"),
+        ({"exclude": 5}, "`exclude` must be a function"),
         ({"method": "exact"}, "`method`"),
         ({"samples": 0}, "`samples`"),
         ({"metrics": ["mrr", "mrr"]}, "different names"),

@@ -98,7 +98,7 @@ def test_confusion(evaluation):
     "make, message",
     [
         (lambda e: plots.accuracy_by_k(e, max_k=0), "`max_k` must be a positive integer"),
-        (lambda e: plots.accuracy_by_k({}), "`evaluations` must have at least one"),
+        (lambda e: plots.accuracy_by_k({}), "`evaluations` must be one, or a dict of at least one"),
         (lambda e: plots.confusion_at_k(e, k=4), "`k` must be at most 3. Received: k=4"),
         (lambda e: plots.confusion_at_k(r4c.average([e])), "must have `top_classes`"),
         (lambda e: plots.hardest_classes(e, ["a"]), "Received: 1 names, none for class"),
@@ -129,5 +129,10 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
 
 def test_callback_refuses_what_an_evaluation_does_not_keep(tmp_path):
     pytest.importorskip("tensorboard")
-    with pytest.raises(ValueError, match="`k` must be at most 10. Received: k=11"):
-        r4c.callbacks.RankingTensorBoard(tmp_path, (SCORES, CLASS_IDS), k=11)
+    for arguments, message in (
+        ({"k": 11}, "`k` must be at most 10. Received: k=11"),
+        ({"metrics": ["nope"]}, "must name a metric"),
+        ({"metrics": ["median_rank"]}, "means over lists"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            r4c.callbacks.RankingTensorBoard(tmp_path, (SCORES, CLASS_IDS), **arguments)

@@ -208,6 +208,8 @@ def text_problem(
         "frozen": frozen,
         "pooling": pooling,
     }
+    if dataset == "mind":  # The others are a version of TensorFlow Datasets each.
+        description["data_dir"] = os.path.realpath(_need_folder(data_dir))
     return _kept_problem(description, make, layers, known.settings, pathlib.Path(cache))
 
 

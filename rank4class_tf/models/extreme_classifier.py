@@ -14,10 +14,18 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores
 from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import RankingMetric
+from rank4class_tf.models._losses import check_loss
 from rank4class_tf.optimizers import Rowwise
 
 # So many classes that tie at a cutoff are told apart.
 _TIES = 10
+
+# Options of SGD with which it writes to rows that a step has not seen, or reads a row's gradient
+# before its parts are summed.
+_NOT_PLAIN = (
+    *("momentum", "weight_decay", "use_ema", "gradient_accumulation_steps"),
+    *("clipnorm", "global_clipnorm", "clipvalue"),
+)
 
 
 @_keras.register
@@ -113,7 +121,8 @@ class ExtremeClassifier(keras.Model):
             ValueError: if the loss or a metric is another: Keras's would read places in the sample
                 for classes.
         """
-        _check_loss(loss)
+        if loss is not None:
+            check_loss(loss, "a sample of the classes")
         for name in ("metrics", "weighted_metrics"):
             _check_metrics(name, kwargs.get(name))
         super().compile(optimizer, loss, **kwargs)
@@ -287,7 +296,8 @@ class ExtremeClassifier(keras.Model):
     def _check_optimizer(self):
         # Keras's loss scaling in mixed precision is around the optimizer.
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        plain = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
+        plain = isinstance(optimizer, keras.optimizers.SGD)
+        plain = plain and not any(getattr(optimizer, option, None) for option in _NOT_PLAIN)
         if not plain and not isinstance(optimizer, Rowwise):
             warnings.warn(
                 "`optimizer` should be one of rank4class_tf.optimizers: others write to the whole "
@@ -324,23 +334,6 @@ class ExtremeClassifier(keras.Model):
         labels = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
         # Ids that are none make the metrics NaN.
         return tf.where(invalid[:, tf.newaxis], -2, labels), scores
-
-
-def _check_loss(loss):
-    """Raises unless a loss is of this package and reads nothing from the place of a class."""
-    if loss is None:
-        return
-    if not isinstance(loss, RankingLoss):
-        raise ValueError(
-            "`loss` must be a loss of rank4class_tf.losses, such as `SoftmaxLoss()`: the model "
-            "scores a sample of the classes, in places that no other loss knows. "
-            f"Received: {loss!r}."
-        )
-    if loss.class_weight is not None:
-        raise ValueError(
-            "`loss` must have no `class_weight`, since the model scores a sample of the classes: "
-            f"give each example its `sample_weight`. Received: {loss.class_weight}."
-        )
 
 
 def _check_metrics(argument, metrics):

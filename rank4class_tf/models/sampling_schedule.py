@@ -4,8 +4,9 @@ from typing import Any
 
 from tensorflow import keras
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, ops
 from rank4class_tf.losses import OrderedLoss
+from rank4class_tf.models.extreme_classifier import ExtremeClassifier
 
 
 class SamplingSchedule(keras.callbacks.Callback):
@@ -23,7 +24,8 @@ class SamplingSchedule(keras.callbacks.Callback):
             the second leaves the loss as it is.
 
     Raises:
-        ValueError: if there is no stage 0, or a number is out of range.
+        ValueError: if there is no stage 0, or an argument is out of range; as training begins, if
+            the model or its loss is another.
 
     Example:
         >>> schedule = SamplingSchedule({0: (1024, None), 5: (4096, None)})
@@ -33,26 +35,45 @@ class SamplingSchedule(keras.callbacks.Callback):
 
     def __init__(self, stages: dict[int, tuple[int, Any]]) -> None:
         super().__init__()
-        if 0 not in stages:
-            raise ValueError(f"`stages` must have a stage 0. Received: stages={stages!r}.")
-        for num_sampled, _ in stages.values():
-            _checks.positive_int("num_sampled", num_sampled)
-        self.stages = dict(stages)
+        if not isinstance(stages, dict) or 0 not in stages:
+            raise ValueError(
+                f"`stages` must be a dict with a stage 0. Received: stages={stages!r}."
+            )
+        self.stages = {}
+        for epoch, stage in stages.items():
+            _checks.non_negative_int("epoch", epoch)
+            if not isinstance(stage, tuple) or len(stage) != 2:
+                raise ValueError(
+                    "`stages` must hold pairs of num_sampled and rank_weights. "
+                    f"Received: {stage!r} for epoch {epoch}."
+                )
+            num_sampled, rank_weights = stage
+            if rank_weights is not None:
+                rank_weights = ops.get_rank_weights(rank_weights)
+            self.stages[epoch] = _checks.positive_int("num_sampled", num_sampled), rank_weights
 
     def stage(self, epoch: int) -> tuple[int, Any]:
         """The pair that holds in an epoch."""
         return self.stages[max(first for first in self.stages if first <= epoch)]
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Raises unless the stages fit the model, before it is trained."""
+        if not isinstance(self.model, ExtremeClassifier):
+            raise ValueError(
+                f"`SamplingSchedule` is for an `ExtremeClassifier`. Received: {self.model!r}."
+            )
+        has_weights = any(rank_weights is not None for _, rank_weights in self.stages.values())
+        if has_weights and not isinstance(self.model.loss, OrderedLoss):
+            raise ValueError(
+                "`stages` may hold weights only for a loss with `rank_weights`. "
+                f"Received: stages={self.stages!r} and the loss {self.model.loss!r}."
+            )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Sets what holds in this epoch, and has Keras trace the step anew if it changed."""
         del logs
         num_sampled, rank_weights = self.stage(epoch)
         scores, loss = self.model.scores, self.model.loss
-        if rank_weights is not None and not isinstance(loss, OrderedLoss):
-            raise ValueError(
-                "`stages` may hold weights only for a loss with `rank_weights`. "
-                f"Received: stages={self.stages!r} and the loss {loss!r}."
-            )
         same = rank_weights is None or rank_weights == loss.rank_weights
         if same and num_sampled == scores.num_sampled:
             return

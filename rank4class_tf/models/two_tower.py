@@ -18,9 +18,9 @@ from rank4class_tf.layers import (
     SamplingProbabilityCorrection,
     UniformNegatives,
 )
-from rank4class_tf.losses import RankingLoss
-from rank4class_tf.metrics import MacroAverage, RankingMetric
+from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models._catalogue import Catalogue, id_keys
+from rank4class_tf.models._losses import check_loss
 from rank4class_tf.ops.classes.interactions import unit_rows
 
 
@@ -279,11 +279,7 @@ class TwoTower(keras.Model):
         training: bool | None = None,
     ) -> tf.Tensor:
         """Applies the compiled loss to the scores of the positives and negatives."""
-        if not isinstance(self.loss, RankingLoss):
-            raise ValueError(
-                "`loss` must be a `RankingLoss` of rank4class_tf.losses. "
-                f"Received: loss={self.loss!r}."
-            )
+        check_loss(self.loss, "the candidates of a batch")
         y = _keras.given_labels(y)
         training = not self._evaluating if training is None else training
         ids = self._ids(y)
@@ -327,7 +323,8 @@ class TwoTower(keras.Model):
         placeholder = tf.zeros([1, 1])
         metrics = _keras.compiled_metrics(self, placeholder, placeholder)
         for metric in metrics:
-            if not isinstance(metric, RankingMetric) or isinstance(metric, MacroAverage):
+            by_class = isinstance(metric, MacroAverage | ExpectedCalibrationError)
+            if not isinstance(metric, RankingMetric) or by_class:
                 raise ValueError(
                     "Metrics must be of this package, and means over queries. "
                     f"Received: {metric!r}."

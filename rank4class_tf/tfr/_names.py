@@ -40,6 +40,11 @@ def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
         parts = [_split_weight(part.strip()) for part in spec.split(",")]
     elif isinstance(spec, list | tuple):
         parts = [part if isinstance(part, tuple) else (part, 1.0) for part in spec]
+        for part in parts:
+            if len(part) != 2:
+                raise ValueError(
+                    f"`loss` must hold pairs of a loss and its weight. Received: {part}."
+                )
     else:
         parts = [(spec, 1.0)]
     losses = [_build_one_loss(name, reduction) for name, _ in parts]
@@ -101,7 +106,8 @@ def _metric_by_name(spec):
 
 def _source(name, argument, ours):
     """Tells whose `name` is: `(name, None)` for ours, `(None, name)` for TF-Ranking's."""
-    theirs = [value for key, value in vars(_KEYS[argument]).items() if key.isupper()]
+    theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
+    theirs.discard("precision_ia")  # A key without a metric.
     if name in ours:
         return name, None
     bare = name.removeprefix(_THEIRS)

@@ -10,6 +10,7 @@ from tensorflow import keras
 from rank4class_tf.tfr import _load, _names
 
 _tfr: Any = _load.load()
+_PREFIX = "metric/"
 _DEFAULT_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "ndcg")
 
 
@@ -48,6 +49,8 @@ class PipelineMixin:
         self._tensorboard = has_tensorboard if tensorboard is None else tensorboard
         self._monitored = self._find_monitored()
         with _tfr.keras.strategy_utils.strategy_scope(self._strategy):
+            # What is wrong with them shows here, and not after hours.
+            self.build_loss(), self.build_metrics(), self.build_weighted_metrics()
             self._optimizer = _build_optimizer(hparams.optimizer, hparams.learning_rate)
 
     def build_loss(self) -> Any:
@@ -56,7 +59,7 @@ class PipelineMixin:
 
     def build_metrics(self) -> Any:
         """Builds the metrics, whose names begin with `metric/` as TF-Ranking's do."""
-        return self._for_tasks(_metrics_builder("metric/"), self._metrics)
+        return self._for_tasks(_metrics_builder(_PREFIX), self._metrics)
 
     def build_weighted_metrics(self) -> Any:
         """Builds the metrics that take the weights; their names begin with `weighted_metric/`."""
@@ -93,16 +96,16 @@ class PipelineMixin:
         wanted = self._hparams.best_exporter_metric
         if wanted == "loss":
             return "val_loss"
-        metrics = self.build_metrics()
-        if not isinstance(metrics, dict):
-            keys = {_short_name(metric): f"val_{metric.name}" for metric in metrics}
+        names = self._for_tasks(_names_in_logs, self._metrics)
+        if not isinstance(names, dict):
+            keys = {name: f"val_{_PREFIX}{logged}" for name, logged in names}
         else:
             keys = {
-                f"{task}/{_short_name(metric)}": f"val_{task}_{metric.name}"
-                for task, metrics_of_task in metrics.items()
-                for metric in metrics_of_task
+                f"{task}/{name}": f"val_{task}_{_PREFIX}{logged}"
+                for task, of_task in names.items()
+                for name, logged in of_task
             }
-        key = wanted.replace("@", "_at_")
+        key = wanted if wanted in keys else wanted.replace("@", "_at_")
         if key not in keys:
             raise ValueError(
                 f"`best_exporter_metric` must be one of: loss, {', '.join(keys)}. "
@@ -112,11 +115,31 @@ class PipelineMixin:
 
 
 def _metrics_builder(prefix):
-    return lambda specs: [_names.build_metric(spec, prefix) for spec in specs]
+    def build(specs):
+        if not isinstance(specs, list | tuple):
+            raise TypeError(f"`metrics` must be a list of names and metrics. Received: {specs!r}.")
+        metrics = [_names.build_metric(spec, prefix) for spec in specs]
+        names = [name for m in metrics for name in getattr(m, "result_names", [m.name])]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                "`metrics` must have different names, those of TF-Ranking and of this package "
+                f"together. Received: {names}."
+            )
+        return metrics
+
+    return build
 
 
-def _short_name(metric):
-    return metric.name.partition("/")[2]
+def _names_in_logs(specs):
+    """Pairs of a name and the one in Keras's logs: each value's own, and what it was asked by."""
+    pairs = []
+    for spec in specs:
+        metric = _names.build_metric(spec, "")
+        names = getattr(metric, "result_names", [metric.name])
+        pairs += [(name, name) for name in names]
+        if isinstance(spec, str):
+            pairs.append((spec, names[0]))
+    return pairs
 
 
 def _build_optimizer(optimizer, learning_rate):

@@ -6,7 +6,7 @@ from typing import Any, Self
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras
+from rank4class_tf import _checks, _keras
 from rank4class_tf._types import TensorLike
 
 
@@ -19,12 +19,12 @@ class WeightedLosses(keras.losses.Loss):
     Args:
         losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
             as it does alone; their reductions must be the same, and none of them `"none"`.
-        weights: a number for each loss.
+        weights: a finite number >= 0 for each loss.
         name: name of the loss.
 
     Raises:
-        ValueError: if there is no loss, the numbers of losses and weights differ, or the
-            reductions are not as above.
+        ValueError: if there is no loss, the numbers of losses and weights differ, a weight is out
+            of range, or the reductions are not as above.
 
     Example:
         >>> import rank4class_tf
@@ -41,7 +41,7 @@ class WeightedLosses(keras.losses.Loss):
         weights: Sequence[float],
         name: str = "weighted_losses",
     ) -> None:
-        losses, weights = list(losses), [float(weight) for weight in weights]
+        losses, weights = list(losses), [_checks.non_negative_float("weights", w) for w in weights]
         if not losses or len(losses) != len(weights):
             raise ValueError(
                 "`weights` must hold a number for each of `losses`, at least one. "

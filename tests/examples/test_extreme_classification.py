@@ -53,3 +53,18 @@ def test_a_bad_command_line(capsys):
     with pytest.raises(SystemExit):
         example.parse_args(["--test", "x.txt"])
     assert "--train and --test go together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--out", "model"],
+        ["--epochs", "-2"],
+        ["--learning-rate", "nan"],
+        ["--train", "a", "--test", "b", "--dataset", "wordnet"],
+    ],
+)
+def test_flags_are_checked_before_training(flags, capsys):
+    with pytest.raises(SystemExit):
+        example.parse_args(flags)
+    assert flags[0] in capsys.readouterr().err

@@ -603,11 +603,41 @@ def test_weights_of_classes_are_refused():
         make().compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss(class_weight={0: 2.0}))
 
 
-def test_schedule_needs_a_start():
-    with pytest.raises(ValueError, match="`stages` must have a stage 0"):
-        models.SamplingSchedule({1: (5, None)})
-    with pytest.raises(ValueError, match="`num_sampled` must be a positive integer"):
-        models.SamplingSchedule({0: (0, None)})
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ({1: (5, None)}, "`stages` must be a dict with a stage 0"),
+        ([(5, None)], "`stages` must be a dict with a stage 0"),
+        ({0: (0, None)}, "`num_sampled` must be a positive integer"),
+        ({0: 5}, "`stages` must hold pairs of num_sampled and rank_weights"),
+        ({0: (5, 4)}, "`rank_weights` must be a list"),
+        ({0: (5, None), -3: (6, None)}, "`epoch` must be an integer >= 0. Received: epoch=-3"),
+        ({0: (5, None), "5": (6, None)}, "`epoch` must be an integer >= 0. Received: epoch='5'"),
+    ],
+)
+def test_stages_of_a_schedule_are_checked(stages, message):
+    with pytest.raises(ValueError, match=message):
+        models.SamplingSchedule(stages)
+
+
+def test_a_schedule_is_for_an_extreme_classifier():
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
+    model.compile("sgd", losses.SoftmaxLoss())
+    schedule = models.SamplingSchedule({0: (5, None)})
+    with pytest.raises(ValueError, match="is for an `ExtremeClassifier`"):
+        model.fit(np.zeros((2, 2)), np.zeros(2, int), verbose=0, callbacks=[schedule])
+
+
+SGD = [{}, {"weight_decay": 0.1}, {"use_ema": True}, {"clipnorm": 1.0}]
+
+
+@pytest.mark.parametrize("options", SGD)
+def test_sgd_that_writes_to_all_rows_warns(options, data, recwarn):
+    model = make()
+    model.compile(keras.optimizers.SGD(0.1, **options), losses.SoftmaxLoss())
+    model.fit(data[0], data[1][:, 0], verbose=0)
+    found = any("`optimizer` should be one of" in str(w.message) for w in recwarn)
+    assert found == bool(options)
 
 
 class ListedWeightsLoss(losses.SoftmaxLoss):

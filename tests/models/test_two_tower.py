@@ -700,11 +700,20 @@ def test_some_sources_need_ids(kwargs, pairs):
 
 def test_other_losses_and_metrics_are_refused(pairs, candidates):
     model = make()
-    model.compile("sgd", loss="mse")
-    with pytest.raises(ValueError, match="`loss` must be a `RankingLoss`"):
-        model.fit(*pairs, verbose=0)
+    for loss, message in (
+        ("mse", "`loss` must be a loss of rank4class_tf.losses"),
+        # The columns of a batch are no classes.
+        (losses.SoftmaxLoss(class_weight={0: 9.0}), "`loss` must have no `class_weight`"),
+    ):
+        model.compile("sgd", loss=loss)
+        with pytest.raises(ValueError, match=message):
+            model.fit(*pairs, verbose=0)
     model.index(candidates)
-    for metric in (keras.metrics.Mean(), metrics.MacroAverage(metrics.MRR(), 3)):
+    for metric in (
+        keras.metrics.Mean(),
+        metrics.MacroAverage(metrics.MRR(), 3),
+        metrics.ExpectedCalibrationError(),
+    ):
         model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metric])
         with pytest.raises(ValueError, match="Metrics must be of this package"):
             model.evaluate(*pairs, verbose=0)

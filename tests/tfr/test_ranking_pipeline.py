@@ -253,14 +253,38 @@ def test_tensorboard_is_optional(folder, monkeypatch):
         ({"metrics": ["nonsense@3"]}, ValueError, r"ndcg.*tfr\.mrr.*'nonsense'"),
         ({"metrics": ["tfr.mrr@0"]}, ValueError, "'tfr.mrr@0'"),
         ({"metrics": [3]}, TypeError, "Received: 3"),
-        ({"best_exporter_metric": "mrr"}, ValueError, "loss, ndcg_at_1, ndcg. Received: 'mrr'"),
+        ({"metrics": ["tfr.precision_ia@2"]}, ValueError, "must name one of.*'tfr.precision_ia'"),
+        ({"metrics": "ndcg@5"}, TypeError, "`metrics` must be a list.*'ndcg@5'"),
+        ({"metrics": ["ndcg@5", "tfr.ndcg@5"]}, ValueError, "`metrics` must have different names"),
+        ({"best_exporter_metric": "mrr"}, ValueError, "loss, ndcg_at_1, .*. Received: 'mrr'"),
+        ({"loss": "softmax_loss:-1,rankmax_loss"}, ValueError, "`weights` must be a finite number"),
+        ({"loss": "softmax_loss:nan"}, ValueError, "`weights` must be a finite number"),
+        ({"loss": [("softmax_loss", "x")]}, ValueError, "`weights` must be .*weights='x'"),
+        ({"loss": [("softmax_loss",)]}, ValueError, "`loss` must hold pairs"),
     ],
 )
-def test_wrong_names_list_the_known(folder, changes, error, message):
+def test_what_is_wrong_shows_when_it_is_built(folder, changes, error, message):
     with pytest.raises(error, match=message):
-        pipeline = make_pipeline(folder, **changes)
-        pipeline.build_loss()
-        pipeline.build_metrics()
+        make_pipeline(folder, **changes)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "key"),
+    [
+        ("top_k_accuracy@1", "top_1_accuracy"),
+        ("top_1_accuracy", "top_1_accuracy"),
+        ("tfr.mrr@3", "mrr_at_3"),
+        ("list@5", "list_at_5"),
+    ],
+)
+def test_the_best_model_by_each_name_of_a_metric(folder, wanted, key):
+    metrics = ["top_k_accuracy@1", "tfr.mrr@3", r4c.metrics.NDCG([1, 5], name="list")]
+    pipeline = make_pipeline(
+        folder, metrics=metrics, num_epochs=1, export_best_model=True, best_exporter_metric=wanted
+    )
+    assert f"val_metric/{key}" in history(pipeline)[-1]
+    assert pipeline._monitored == f"val_metric/{key}"
+    assert os.path.isdir(os.path.join(folder, "model", "export", "best_model_by_metric"))
 
 
 _PROGRAM = """
