@@ -103,6 +103,8 @@ def test_other_arguments_than_those_of_the_name_raise():
         r4c.metrics.get("recall")
     with pytest.raises(ValueError, match="'mean_rank' takes other arguments.*Received: k=5"):
         r4c.metrics.get("mean_rank@5")
+    with pytest.raises(ValueError, match="`k` must not be given beside a name with a cutoff"):
+        r4c.metrics.get("ndcg@5", k=3)
 
 
 def test_objects_of_users_pass_through():

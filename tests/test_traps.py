@@ -260,7 +260,16 @@ def test_class_weight_of_relevance_is_weighted_by_it():
 
 
 def test_class_weight_is_checked_and_saved(tmp_path, features):
-    for wrong in ({0: -1.0}, {-1: 1.0}, [1.0, np.nan], {0.5: 1.0}, {0: "2"}):
+    for wrong in (
+        {0: -1.0},
+        {-1: 1.0},
+        [1.0, np.nan],
+        {0.5: 1.0},
+        {0: "2"},
+        {"cat": 2.0},
+        2.0,
+        "12",
+    ):
         with pytest.raises(ValueError, match="`class_weight` must be"):
             r4c.losses.SoftmaxLoss(class_weight=wrong)
     for wrong in ([1.0] * 9, {10: 2.0}):

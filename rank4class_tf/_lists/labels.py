@@ -238,7 +238,7 @@ def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
 
 def _infer_format(labels, scores_shape):
     labels_shape = labels.shape
-    if labels_shape.rank == 1 and not labels.dtype.is_bool:
+    if labels_shape.rank == 1:
         return "ids"
     if labels_shape.rank == 2:
         width, n = labels_shape[1], scores_shape[1]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from rank4class_tf._lists import excess, pairs
-from rank4class_tf._tf import top
+from rank4class_tf._lists.labels import padded_ids
+from rank4class_tf._tf import raising, top
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add
 from rank4class_tf._tf.gradients import with_ready_gradients
@@ -385,31 +386,33 @@ def as_lists(
     """What every operation on lists does first; `Lists` stay as they are.
 
     Args:
-        scores: float32 or float64 `[batch, n]`, or `Lists`, which need no other argument.
-        class_ids: integers `[batch]` or `[batch, P]`, padded with -1; None for no positives.
+        scores: `[batch, n]`, or `Lists`, which need no other argument. All but float64 become
+            float32.
+        class_ids: integers `[batch]` or `[batch, P]` in [0, n), those of a list different, padded
+            with -1; None for no positives.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item. A score of -inf is masked too.
 
     Raises:
-        ValueError: if a shape is another.
+        ValueError: if a shape is another, or an id is out of range; where XLA compiles, such a list
+            is NaN.
     """
     if isinstance(scores, Lists):
         return scores
     scores = tf.convert_to_tensor(scores)
+    scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
     if scores.shape.rank not in (None, 2):
         raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
     if class_ids is None:
         class_ids = tf.fill([tf.shape(scores)[0], 1], -1)
-    class_ids = tf.cast(class_ids, tf.int32)
-    if class_ids.shape.rank == 1:
-        class_ids = class_ids[:, tf.newaxis]
-    if class_ids.shape.rank != 2:
-        raise ValueError(
-            f"`class_ids` must have the shape [batch] or [batch, P]. Received: {class_ids.shape}."
-        )
-    if class_ids.shape[1] == 0:
-        class_ids = tf.pad(class_ids, [[0, 0], [0, 1]], constant_values=-1)
-    elif relevance is not None:
+    no_columns = tf.convert_to_tensor(class_ids).shape[1:] == [0]
+    class_ids, invalid = padded_ids(class_ids, scores.shape[1] or tf.shape(scores)[1], "class_ids")
+    if raising.in_xla():  # Elsewhere it has raised.
+        scores = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)
+        class_ids = tf.where(invalid[:, tf.newaxis], 0, class_ids)
+    if relevance is None or no_columns:
+        relevance = tf.ones_like(class_ids, scores.dtype)
+    else:
         relevance = tf.cast(relevance, scores.dtype)
         if relevance.shape.rank == 1:
             relevance = relevance[:, tf.newaxis]
@@ -418,9 +421,7 @@ def as_lists(
                 "`relevance` must have the shape of `class_ids`. "
                 f"Received: {relevance.shape} and {class_ids.shape}."
             )
-    if relevance is None:
-        relevance = tf.ones_like(class_ids, scores.dtype)
-    relevance = where(class_ids >= 0, tf.cast(relevance, scores.dtype), 0.0)
+    relevance = where(class_ids >= 0, relevance, 0.0)
     if mask is not None:
         mask = tf.convert_to_tensor(mask)
         # A positive that is masked is none.

@@ -13,8 +13,8 @@ from rank4class_tf._lists.labels import excluded_items
 class ExcludeItems(keras.layers.Layer):
     """Gives the score -inf to items, such as those that a user has seen already.
 
-    Put it at the end of a model that is evaluated or used; during training such an item has a
-    loss of its own if it is a positive. A metric ranks -inf last.
+    Put it at the end of a model that is evaluated or used; for a positive among them a loss has no
+    meaning. A metric ranks -inf last.
 
     Args:
         **kwargs: arguments of `keras.layers.Layer`.

@@ -187,12 +187,17 @@ class RankingLoss(keras.losses.Loss):
 def _checked_class_weight(given):
     """A list of weights, or a dict of those of some classes, as plain numbers."""
     is_mapping = isinstance(given, Mapping)
+    if not is_mapping and (isinstance(given, str) or np.ndim(given) != 1):
+        raise ValueError(
+            "`class_weight` must be a list of weights, or a dict of those of some class ids. "
+            f"Received: {given!r}."
+        )
     weights = [*given.values()] if is_mapping else [*given]
     weights = [_checks.non_negative_float("class_weight", weight) for weight in weights]
     if not is_mapping:
         return weights
     # In a file the ids are strings.
-    ids = [int(class_id) if isinstance(class_id, str) else class_id for class_id in given]
+    ids = [int(i) if isinstance(i, str) and i.isdecimal() else i for i in given]
     ids = [_checks.non_negative_int("class_weight", class_id) for class_id in ids]
     return dict(zip(ids, weights, strict=True))
 

@@ -78,10 +78,22 @@ class DatasetMetric(Directed, keras.metrics.Metric):
         labels, scores = (
             self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
         )
+        if not labels.shape.is_compatible_with(scores.shape):
+            raise ValueError(
+                "`y_true` must have the shape of `y_pred`. "
+                f"Received: {labels.shape} and {scores.shape}."
+            )
         batch = tf.shape(scores)[0]
         weights = tf.ones([batch])
         if sample_weight is not None:
             sample_weight = tf.cast(tf.convert_to_tensor(sample_weight), tf.float32)
+            given = sample_weight.shape
+            own = given[:1].is_compatible_with(scores.shape[:1]) and given[1:] in ([], [1])
+            if given.rank not in (None, 0) and not own:
+                raise ValueError(
+                    "`sample_weight` must be a scalar or have the shape [batch] or [batch, 1]. "
+                    f"Received: {given} for {scores.shape[0]} examples."
+                )
             weights *= tf.reshape(sample_weight, [-1])
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 

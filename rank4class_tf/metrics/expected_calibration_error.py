@@ -68,6 +68,8 @@ class ExpectedCalibrationError(RankingMetric):
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
         if self.probabilities is not None:
+            y_pred = tf.convert_to_tensor(y_pred)
+            y_pred = y_pred if y_pred.dtype.is_floating else tf.cast(y_pred, tf.float32)
             y_pred = self.probabilities(y_pred)
         accuracy, weights = self._values_and_weights(
             self.sums.dtype, y_true, y_pred, sample_weight, exclude

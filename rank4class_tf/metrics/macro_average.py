@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
-from rank4class_tf._lists.labels import padded_ids, parse
+from rank4class_tf._lists.labels import distinct_ids, padded_ids, parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric, _weighted
 from rank4class_tf.metrics._exact_sum import ExactSum
@@ -26,7 +26,8 @@ class MacroAverage(RankingMetric):
     Args:
         metric: a metric of this package that is a mean over lists.
         num_groups: how many groups there are; the number of classes, if these are the groups.
-        name: None means `"macro_"` and the name of the metric.
+        name: None means `"macro_"` and the name of the metric; with several cutoffs each value is
+            called by it and the metric's name of the value.
         dtype: see `RankingMetric`.
 
     Raises:
@@ -59,7 +60,11 @@ class MacroAverage(RankingMetric):
     def result_names(self) -> Sequence[str]:
         """Names of the values that one pass gives."""
         names = self.metric.result_names
-        return [self.name] if names == [self.metric.name] else [f"macro_{name}" for name in names]
+        if names == [self.metric.name]:
+            return [self.name]
+        if self.name == f"macro_{self.metric.name}":
+            return [f"macro_{name}" for name in names]
+        return [f"{self.name}_{name}" for name in names]
 
     def _add_states(self):
         self.sums = ExactSum(self, "sums", (self.num_groups, self.num_results + 1))
@@ -92,8 +97,16 @@ class MacroAverage(RankingMetric):
         if groups is None:
             labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
             groups, broken = labels.positives, labels.invalid
+            batch = None
+        else:
+            batch = tf.convert_to_tensor(values).shape[:1]
         groups, invalid = padded_ids(groups, self.num_groups, "groups")
-        invalid |= broken
+        if batch is not None and not groups.shape[:1].is_compatible_with(batch):
+            raise ValueError(
+                "`groups` must have a row for each list. "
+                f"Received: {groups.shape[0]} rows for {batch[0]} lists."
+            )
+        groups, invalid = distinct_ids(groups), invalid | broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)
         # A group that is not known is counted in the first, where its NaN shows.

@@ -85,7 +85,9 @@ class MedianRank(RankingMetric):
         """Returns the median, 0 before any list with a positive."""
         high, low = self.histogram.parts()
         known = tf.where(tf.math.is_nan(high), tf.zeros_like(high), high)
-        unit = exact.power_of_two(tf.reduce_max(known))
+        # A place has up to 2**41 units, all together up to 2**61.
+        largest = tf.maximum(tf.reduce_max(known), tf.reduce_sum(known) / 2**20)
+        unit = exact.power_of_two(largest)
         integers = exact.to_integers(known, unit) + exact.to_integers(low, unit)
         twice = 2 * tf.cumsum(integers)
         total = twice[-1] // 2

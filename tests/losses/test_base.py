@@ -159,7 +159,7 @@ def test_operations_take_class_ids_of_each_shape(name, rng):
     function = getattr(ops, name)
     expected = function(scores, ids[:, np.newaxis], **kwargs)
     np.testing.assert_array_equal(function(scores, ids, **kwargs), expected)
-    with pytest.raises(ValueError, match="`class_ids` must have the shape"):
+    with pytest.raises(ValueError, match="`class_ids` must hold class ids of shape"):
         function(scores, ids[:, np.newaxis, np.newaxis], **kwargs)
 
 

@@ -148,3 +148,27 @@ def test_cutoffs_name_their_results():
             m.update_state(ids, scores)
             assert list(m.result()) == names
     assert r4c.metrics.PrecisionAtK(3).name == "precision_at_3"
+
+
+def test_median_of_millions_of_tied_ranks():
+    """Sums of places would leave int64."""
+    count = 4_300_000
+    metric = r4c.metrics.MedianRank(max_rank=count)
+    metric.update_state([0], np.zeros((1, count), np.float32))
+    assert float(metric.result()) == (count + 1) / 2
+
+
+def test_a_name_of_ones_own_is_in_all_names():
+    metric = r4c.metrics.MacroAverage(r4c.metrics.NDCG([1, 2]), 3, name="by_class")
+    assert metric.result_names == ["by_class_ndcg_at_1", "by_class_ndcg_at_2"]
+    metric = r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy([1, 2]), 3)
+    assert metric.result_names == ["macro_top_1_accuracy", "macro_top_2_accuracy"]
+
+
+def test_groups_of_a_list_count_once_and_have_a_row_each():
+    metric = r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy(1), 2)
+    labels, scores = [[0, 0], [0, -1]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    metric.update_state(labels, scores, groups=[[0, 0], [0, -1]])
+    assert float(metric.result()) == 0.5
+    with pytest.raises(ValueError, match="`groups` must have a row for each list"):
+        metric.update_state(labels, scores, groups=[0])

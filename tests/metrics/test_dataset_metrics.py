@@ -182,3 +182,16 @@ def test_one_output_needs_no_column(rng):
     metric.update_state(y[:, None], s[:, None])
     expected = stats.spearmanr(np.tile(y, 2), np.tile(s, 2)).statistic
     np.testing.assert_allclose(metric.result(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (([1.0, 2.0], [1.0, 2.0, 3.0]), "`y_true` must have the shape of `y_pred`"),
+        (([1.0, 2.0], [1.0, 2.0], [1.0]), "`sample_weight` must be a scalar or have the shape"),
+        (([1.0, 2.0], [1.0, 2.0], [1.0] * 3), "`sample_weight` must be a scalar or have the shape"),
+    ],
+)
+def test_batches_of_different_sizes(batch, message):
+    with pytest.raises(ValueError, match=message):
+        r4c.metrics.SpearmanCorrelation().update_state(*batch)

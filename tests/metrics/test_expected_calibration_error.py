@@ -134,3 +134,12 @@ def test_name_and_configuration():
     assert (copy.num_bins, copy.probabilities.temperature, copy.name) == (9, 0.5, metric.name)
     with pytest.raises(ValueError, match="`num_bins` must be a positive integer"):
         ExpectedCalibrationError(0)
+
+
+def test_scores_may_be_lists_and_integers():
+    metric = ExpectedCalibrationError(probabilities=layers.Probabilities())
+    metric.update_state([0, 1], [[1.0, 0.0], [0.0, 1.0]])
+    of_numbers = float(metric.result())
+    metric.reset_state()
+    metric.update_state([0, 1], [[1, 0], [0, 1]])
+    assert float(metric.result()) == of_numbers > 0

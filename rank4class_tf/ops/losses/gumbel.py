@@ -85,4 +85,7 @@ def gumbel_noise(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float
         >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
         0.6
     """
-    return -tf.math.log(-tf.math.log(random.uniform(shape, seed, dtype)))
+    dtype = tf.as_dtype(dtype)
+    # Half precision rounds draws to 0 and 1.
+    draws = random.uniform(shape, seed, dtype if dtype.size > 2 else tf.float32)
+    return tf.cast(-tf.math.log(-tf.math.log(draws)), dtype)

@@ -9,6 +9,7 @@ from rank4class_tf.ops.ranking.exact import (
     Ranks,
     count_greater_and_equal,
     mean_over_ties,
+    num_counted,
     reciprocals,
 )
 
@@ -44,7 +45,7 @@ def average_precision(
         array([0.83333333])
     """
     above, tied = ranks.above, ranks.tied
-    size = ranks.max_items if k is None else k
+    size = num_counted(ranks, k)
     limit = tf.cast(size, above.dtype)
     # Positives in the order of their ranks; one that is never a hit is left out.
     order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))

@@ -6,7 +6,7 @@ from rank4class_tf._tf import exact
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.metrics.means import weighted_mean
-from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties, reciprocals
+from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties, num_counted, reciprocals
 
 # Where several positives tie, the ranks of the tied items are summed in blocks of this many.
 _BLOCK = 128
@@ -89,7 +89,7 @@ def reciprocal_rank(ranks: Ranks, k: int | None = None) -> tf.Tensor:
         array([0.41666667])
     """
     above, tied, positives = best_positive(ranks)
-    size = ranks.max_items if k is None else k
+    size = num_counted(ranks, k)
     last = tf.minimum(tied - positives + 1, tf.cast(size, above.dtype) - above)
 
     def add(total, place, probability):

@@ -8,7 +8,13 @@ import tensorflow as tf
 
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties, num_ranks, table_by_rank
+from rank4class_tf.ops.ranking.exact import (
+    Ranks,
+    mean_over_ties,
+    num_counted,
+    num_ranks,
+    table_by_rank,
+)
 
 
 def exponential_gain(relevance: TensorLike) -> tf.Tensor:
@@ -24,7 +30,8 @@ def exponential_gain(relevance: TensorLike) -> tf.Tensor:
     whole = tf.where(relevance > 0, tf.floor(tf.minimum(relevance, limit)), 0)
     powers = tf.constant(np.append(2.0 ** np.arange(limit), np.inf), relevance.dtype)
     power = tf.gather(powers, tf.cast(whole, tf.int32))
-    return power * tf.math.expm1((relevance - whole) * np.log(2.0)) + (power - 1)
+    rest = tf.math.expm1((relevance - whole) * np.log(2.0))
+    return tf.where(tf.math.is_inf(power), power, power * rest + (power - 1))
 
 
 def logarithmic_discount(rank: TensorLike) -> tf.Tensor:
@@ -182,11 +189,20 @@ def soft_ndcg(
     ranks = where(relevance > 0, ranks, 1.0)
     if relevance.shape[1] == 1:
         # The gain cancels, and the discount at 1 is rounded as the other is, so that the best is 1.
-        share = discount(ranks) / discount(tf.ones_like(ranks))
+        share = _tensor(discount(ranks)) / _tensor(discount(tf.ones_like(ranks)))
         return tf.squeeze(where(relevance > 0, share, relevance), axis=1)  # A NaN stays one.
     gains = _up_to_a_factor(gain, relevance)
-    total = tf.reduce_sum(gains * discount(ranks), axis=-1)
+    total = tf.reduce_sum(gains * _tensor(discount(ranks)), axis=-1)
     return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
+
+
+def _tensor(discounts):
+    if not tf.is_tensor(discounts):
+        raise ValueError(
+            "`discount` must return a tensor: what NumPy returns has no gradient. "
+            f"Received: {type(discounts).__name__}."
+        )
+    return discounts
 
 
 def _up_to_a_factor(gain, relevance):
@@ -227,5 +243,4 @@ def _dcg(ranks, gains, table):
 
 
 def _discounts(ranks, k, discount):
-    size = ranks.max_items if k is None else k
-    return table_by_rank(get_discount(discount), size)
+    return table_by_rank(get_discount(discount), num_counted(ranks, k))

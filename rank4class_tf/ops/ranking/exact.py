@@ -21,10 +21,11 @@ def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
 
     Args:
         scores: `[batch, n]`; a NaN masks the item, or ranks it last.
-        class_ids: `[batch, P]` integers, padded with -1.
+        class_ids: `[batch, P]` integers in [0, n), padded with -1; unchecked where XLA compiles.
 
     Returns:
-        `[batch, P]` of the dtype of the scores; meaningless where padded.
+        `[batch, P]` of the dtype of the scores, float32 for half precision; meaningless where
+        padded.
 
     Example:
         >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
@@ -71,8 +72,9 @@ def ranks_of_positives(
     """Ranks each positive among the items of its list.
 
     Args:
-        scores: `[batch, n]`; a NaN ranks last.
-        class_ids: `[batch, P]` integers, padded with -1.
+        scores: `[batch, n]`, floating; a NaN ranks last.
+        class_ids: `[batch, P]` different integers in [0, n), padded with -1; unchecked where XLA
+            compiles.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         depth: None, or the number of ranks that matter: a positive that is not tied with an item
@@ -87,8 +89,7 @@ def ranks_of_positives(
         >>> ranks.above.numpy(), ranks.tied.numpy()
         (array([[2., 0.]]), array([[2., 1.]]))
     """
-    scores = tf.convert_to_tensor(scores)
-    class_ids = tf.convert_to_tensor(class_ids)
+    scores, class_ids = _scores_and_ids(scores, class_ids)
     batch, n = tf.unstack(tf.shape(scores))
     num_items = tf.fill([batch], tf.cast(n, dtype))
     if mask is not None:
@@ -110,27 +111,37 @@ def count_above_and_tied(
 
     Args:
         scores: `[batch, n]`; a NaN masks the item, or ranks it last.
-        class_ids: `[batch, P]` integers, padded with -1.
+        class_ids: `[batch, P]` integers in [0, n), padded with -1; unchecked where XLA compiles.
         depth: None, or the number of ranks that matter; see `ranks_of_positives`.
 
     Returns:
-        Two tensors `[batch, P]` of the dtype of the scores. A positive is tied with itself; one
-        whose score is NaN has 0 above and 0 tied, and so has padding.
+        Two tensors `[batch, P]` of the dtype of the scores, float32 for half precision. A positive
+        is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has padding.
 
     Example:
         >>> above, tied = count_above_and_tied([[3.0, 1.0, 1.0, 2.0]], [[1, 0]])
         >>> above.numpy(), tied.numpy()
         (array([[2., 0.]], dtype=float32), array([[2., 1.]], dtype=float32))
     """
-    scores = tf.convert_to_tensor(scores)
-    class_ids = tf.convert_to_tensor(class_ids)
+    scores, class_ids = _scores_and_ids(scores, class_ids)
     there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
     positives = tf.where(there, positives, tf.constant(float("nan"), scores.dtype))
     if depth is not None or pairs.are_few(class_ids.shape[1], scores.shape[1]):
         return count_greater_and_equal(scores, positives, depth)
     counts = (tf.gather(c, ids, batch_dims=1) for c in _count_of_items(scores))
-    return _zeros_unless(~tf.math.is_nan(positives), counts, scores.dtype)
+    return _zeros_unless(~tf.math.is_nan(positives), counts, _dtype_of_counts(scores))
+
+
+def _scores_and_ids(scores, class_ids):
+    scores, class_ids = tf.convert_to_tensor(scores), tf.convert_to_tensor(class_ids)
+    if not scores.dtype.is_floating:
+        raise ValueError(f"`scores` must be floating. Received: {scores.dtype.name}.")
+    if class_ids.shape.rank not in (None, 2):
+        raise ValueError(
+            f"`class_ids` must have the shape [batch, P]. Received: {class_ids.shape}."
+        )
+    return scores, class_ids
 
 
 def count_greater_and_equal(
@@ -148,7 +159,7 @@ def count_greater_and_equal(
             the counts 0.
 
     Returns:
-        Two tensors `[batch, P]` of the dtype of the values.
+        Two tensors `[batch, P]` of the dtype of the values, float32 for half precision.
 
     Example:
         >>> greater, equal = count_greater_and_equal([[3.0, 1.0, 1.0]], [[1.0, 2.0]])
@@ -178,7 +189,8 @@ def _count_one_by_one(values, thresholds):
 
         zeros = tf.zeros(tf.concat([tf.shape(columns), [2]], axis=0), tf.int32)
         _, counts = tf.while_loop(lambda index, _: index < visited, step, (0, zeros))
-    greater, equal = tf.unstack(tf.cast(tf.transpose(counts, [1, 0, 2]), values.dtype), axis=-1)
+    counts = tf.cast(tf.transpose(counts, [1, 0, 2]), _dtype_of_counts(values))
+    greater, equal = tf.unstack(counts, axis=-1)
     return greater, equal
 
 
@@ -220,7 +232,7 @@ def _count_by_sorting(values, thresholds):
     before = searchsorted(rising, -thresholds, side="left")
     up_to = tf.minimum(searchsorted(rising, -thresholds, side="right"), known)
     counts = tf.minimum(before, known), up_to - before
-    return _zeros_unless(~tf.math.is_nan(thresholds), counts, values.dtype)
+    return _zeros_unless(~tf.math.is_nan(thresholds), counts, _dtype_of_counts(values))
 
 
 def _rising(values):
@@ -243,7 +255,12 @@ def _count_among_highest(values, thresholds, depth):
     # Values that equal the lowest of the highest need not be among these.
     as_lowest = tf.math.count_nonzero(values == lowest, axis=1, keepdims=True, dtype=tf.int32)
     equal = tf.where(thresholds == lowest, as_lowest, equal)
-    return _zeros_unless(thresholds >= lowest, (before, equal), values.dtype)
+    return _zeros_unless(thresholds >= lowest, (before, equal), _dtype_of_counts(values))
+
+
+def _dtype_of_counts(values):
+    """That of the values, unless it cannot count them."""
+    return values.dtype if values.dtype.size > 2 else tf.float32
 
 
 def _zeros_unless(compared, counts, dtype):
@@ -288,8 +305,15 @@ def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
     if isinstance(size, int):
         with tf.init_scope():
             if tf.executing_eagerly():
-                return function(tf.range(1, size + 1, dtype=tf.float64)).numpy()
+                return np.asarray(function(tf.range(1, size + 1, dtype=tf.float64)))
     return function(tf.range(1, size + 1, dtype=tf.float64))
+
+
+def num_counted(ranks: Ranks, k: int | None) -> int | tf.Tensor:
+    """How many ranks count: the first k, of lists that may be shorter; all for None."""
+    if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
+        return ranks.max_items
+    return k
 
 
 def num_ranks(table: Any) -> int | tf.Tensor:

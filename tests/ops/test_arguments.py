@@ -1,0 +1,83 @@
+"""What operations make of arguments at the edge of what they take."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import ops
+
+LOSSES = [ops.softmax_loss, ops.rankmax_loss, ops.pairwise_logistic_loss, ops.mean_squared_loss]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_ids_outside_raise_or_are_nan(loss):
+    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
+    for ids in ([[7], [0]], [[-2], [0]]):
+        with pytest.raises(ValueError, match="`class_ids` must hold class ids in .0, 3."):
+            loss(scores, ids)
+        compiled = tf.function(loss, jit_compile=True)
+        value = compiled(scores, tf.constant(ids)).numpy()
+        assert np.isnan(value[0]) and value[1] == pytest.approx(float(loss(scores, [-1, 0])[1]))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("dtype", [tf.int32, tf.float16, tf.bfloat16])
+def test_scores_of_other_dtypes_become_float32(loss, dtype):
+    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
+    value = loss(tf.cast(scores, dtype), [0, 1])
+    assert value.dtype == tf.float32
+    np.testing.assert_array_equal(value, loss(scores, [0, 1]))
+
+
+def test_projection_of_bfloat16():
+    scores = tf.constant([[2.0, 1.5, 0.0]], tf.bfloat16)
+    np.testing.assert_allclose(ops.simplex_projection(scores, "euclidean"), [[0.75, 0.25, 0.0]])
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_counts_of_scores_in_half_precision(dtype):
+    """5,000 is no number of bfloat16, and 5,001 none of float16."""
+    scores = tf.cast(tf.concat([tf.ones([2, 5000]), tf.zeros([2, 1])], axis=1), dtype)
+    for ids in ([[5000], [0]], [[5000] * 40, [0] * 40]):
+        ranks = ops.ranks_of_positives(scores, ids)
+        np.testing.assert_array_equal(ranks.above[:, 0], [5000, 0])
+        np.testing.assert_array_equal(ranks.tied[:, 0], [1, 5000])
+        np.testing.assert_array_equal(ops.expected_ranks(scores, ids)[:, 0], [5001, 2500.5])
+
+
+def test_ranks_need_scores_and_columns():
+    with pytest.raises(ValueError, match="`scores` must be floating. Received: int32"):
+        ops.ranks_of_positives([[3, 1, 2]], [[0]])
+    with pytest.raises(ValueError, match=r"`class_ids` must have the shape \[batch, P\]"):
+        ops.ranks_of_positives([[3.0, 1.0, 2.0]], [0])
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
+def test_gumbel_noise_is_finite(dtype):
+    noise = ops.gumbel_noise([100_000], [1, 2], dtype)
+    assert noise.dtype == dtype and bool(tf.reduce_all(tf.math.is_finite(noise)))
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(tf.float32, 128), (tf.float64, 1024)])
+def test_gain_is_infinite_beyond_the_largest_number(dtype, limit):
+    labels = tf.constant([limit - 1, limit - 0.5, limit, limit + 0.5, limit + 1], dtype)
+    gains = ops.exponential_gain(labels).numpy()
+    assert np.isfinite(gains[:2]).all() and (gains[2:] == np.inf).all()
+
+
+@pytest.mark.parametrize("metric", [ops.ndcg, ops.dcg, ops.reciprocal_rank, ops.average_precision])
+def test_a_cutoff_beyond_the_list_takes_no_memory(metric):
+    ranks = ops.ranks_of_positives([[1.0, 2.0]], [[0]])
+    assert metric(ranks, 2**40).numpy() == metric(ranks, 2).numpy()
+
+
+def test_discounts_of_numpy():
+    """Exact metrics take them; of soft ranks they would have no gradient."""
+
+    def discount(rank):
+        return 1 / np.log2(1 + rank)
+
+    ranks = ops.ranks_of_positives([[1.0, 2.0]], [[0]])
+    np.testing.assert_allclose(ops.ndcg(ranks, discount=discount), ops.ndcg(ranks))
+    with pytest.raises(ValueError, match="`discount` must return a tensor"):
+        ops.soft_ndcg([[2.0]], [[1.0]], discount=discount)
