@@ -156,3 +156,20 @@ def test_lists_of_no_items_raise(make, label_format):
     graph = tf.function(lambda *args: compute(*args), input_signature=[spec, spec])
     with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
         graph(tf.cast(labels, tf.float32), tf.cast(scores, tf.float32))
+
+
+@pytest.mark.parametrize("sizes", [(0, 1), (1, 0), (1, 4), (4, 1), (2, 4)])
+@pytest.mark.parametrize("form", ["ids", "relevance"])
+@pytest.mark.parametrize(
+    "make", [r4c.losses.SoftmaxLoss, r4c.losses.RankmaxLoss, r4c.metrics.MRR, r4c.metrics.NDCG]
+)
+def test_batches_of_other_sizes_raise_from_a_graph(make, form, sizes):
+    """Where the sizes are not known before it runs, one list is not taken for several."""
+    instance = make(label_format=form)
+    function = getattr(instance, "per_list", instance)
+    width = 3 if form == "relevance" else 1
+    dtype = tf.float32 if form == "relevance" else tf.int32
+    specs = [tf.TensorSpec([None, width], dtype), tf.TensorSpec([None, 3])]
+    step = tf.function(lambda *batch: function(*batch), specs)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        step(tf.zeros([sizes[0], width], dtype), tf.zeros([sizes[1], 3]))
