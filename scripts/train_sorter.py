@@ -293,6 +293,9 @@ def main(arguments=None):
     settings = {name: getattr(args, name) for name in names}
     if args.resume:
         trainer.restore(args.output, settings)
+    else:
+        for name in CHECKPOINTS:
+            (args.output / name).unlink(missing_ok=True)
     run(trainer, args, settings, args.output)
     sorter = trainer.result()
     lengths = [getattr(sorter, "length", None)] if args.sorter == "convolutional" else TEST_LENGTHS

@@ -171,5 +171,15 @@ def test_batches_of_other_sizes_raise_from_a_graph(make, form, sizes):
     dtype = tf.float32 if form == "relevance" else tf.int32
     specs = [tf.TensorSpec([None, width], dtype), tf.TensorSpec([None, 3])]
     step = tf.function(lambda *batch: function(*batch), specs)
+    batch = tf.zeros([sizes[0], width], dtype), tf.zeros([sizes[1], 3])
     with pytest.raises(tf.errors.InvalidArgumentError):
-        step(tf.zeros([sizes[0], width], dtype), tf.zeros([sizes[1], 3]))
+        step(*batch)
+
+
+def test_one_list_is_not_taken_for_several_under_xla():
+    metric = r4c.metrics.MRR(label_format="relevance")
+    specs = [tf.TensorSpec([None, 3])] * 2
+    step = tf.function(lambda *batch: metric.per_list(*batch), specs, jit_compile=True)
+    for sizes in ((1, 4), (4, 1)):
+        values, _ = step(*[tf.one_hot([0] * size, 3) for size in sizes])
+        assert np.isnan(values).all()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import flat_places, indices
-from rank4class_tf._tf.raising import check, in_xla
+from rank4class_tf._tf.raising import as_many_rows, check
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
@@ -303,11 +303,8 @@ def _from_relevance(labels, scores, max_positives):
         rule = "`y_true` must hold relevance of the shape of `y_pred`."
         tf.debugging.assert_equal(width, n, f"{rule} Received: widths")
         labels = tf.where(width == n, labels, tf.cast(float("nan"), labels.dtype))
-    if None in (labels.shape[0], scores.shape[0]) and not in_xla():
-        # One list would be taken for several; with ids another operation raises.
-        rule = "`y_true` and `y_pred` must have the same batch size."
-        sizes = [tf.shape(x)[0] for x in (labels, scores)]
-        tf.debugging.assert_equal(*sizes, f"{rule} Received: sizes")
+    # One list would be taken for several; with ids another operation raises.
+    labels = as_many_rows(labels, scores, "`y_true` and `y_pred` must have the same batch size.")
     # XLA takes a third of the time for such a sum that it takes for one of comparisons.
     invalid = ~tf.math.is_finite(tf.reduce_sum(labels, axis=-1))
     rule = "`y_true` must hold finite relevance, also in sum, negative for a masked item"

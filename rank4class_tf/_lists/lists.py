@@ -405,17 +405,19 @@ def as_lists(
         raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
     if class_ids is None:
         class_ids = tf.fill([tf.shape(scores)[0], 1], -1)
+    if isinstance(class_ids, tf.RaggedTensor):
+        class_ids = class_ids.to_tensor(-1)
     no_columns = tf.convert_to_tensor(class_ids).shape[1:] == [0]
     class_ids, invalid = padded_ids(class_ids, scores.shape[1] or tf.shape(scores)[1], "class_ids")
-    if raising.in_xla():  # Elsewhere it has raised.
-        scores = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)
-        class_ids = tf.where(invalid[:, tf.newaxis], 0, class_ids)
     if relevance is None or no_columns:
         relevance = tf.ones_like(class_ids, scores.dtype)
     else:
         relevance = tf.cast(relevance, scores.dtype)
         if relevance.shape.rank == 1:
             relevance = relevance[:, tf.newaxis]
+        if relevance.shape[1] is None:  # Ids without columns have got one.
+            missing = tf.cast(tf.shape(relevance)[1] == 0, tf.int32)
+            relevance = tf.pad(relevance, [[0, 0], [0, missing]])
         if not relevance.shape.is_compatible_with(class_ids.shape):
             raise ValueError(
                 "`relevance` must have the shape of `class_ids`. "
@@ -428,6 +430,12 @@ def as_lists(
         present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
         class_ids = tf.where(present, class_ids, -1)
         relevance = where(present, relevance, 0.0)
+    if raising.in_xla():  # Elsewhere it has raised. The only positive of such a list is NaN.
+        broken = invalid[:, tf.newaxis]
+        mask = None if mask is None else mask | broken
+        scores = tf.where(broken, tf.constant(float("nan"), scores.dtype), scores)
+        class_ids = tf.where(broken, 0, class_ids)
+        relevance = tf.where(broken, tf.ones([], relevance.dtype), relevance)
     return of_columns(floor(scores, mask), class_ids, relevance)
 
 

@@ -49,3 +49,22 @@ def in_xla():
     No public function of TensorFlow tells.
     """
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def as_many_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor:
+    """`x`, for what broadcasting would hide: NaN under XLA unless the numbers of rows agree.
+
+    Elsewhere a graph raises. Where both are known the caller has looked.
+
+    Args:
+        x: `[batch, ...]`, floating.
+        other: `[batch, ...]`.
+        rule: a sentence that names the arguments.
+    """
+    if None not in (x.shape[0], other.shape[0]):
+        return x
+    sizes = tf.shape(x)[0], tf.shape(other)[0]
+    if in_xla():
+        return tf.where(sizes[0] == sizes[1], x, tf.constant(float("nan"), x.dtype))
+    tf.debugging.assert_equal(*sizes, f"{rule} Received: numbers of rows")
+    return x

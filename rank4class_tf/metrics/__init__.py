@@ -66,11 +66,12 @@ def get(identifier: Any, **kwargs: Any) -> RankingMetric | DatasetMetric:
         5
     """
     if isinstance(identifier, str):
+        given = identifier
         identifier = re.sub(r"^top_(\d+)_accuracy$", r"top_k_accuracy@\1", identifier)
         if cutoff := re.fullmatch(r"(\w+)(?:@|_at_)(\d+)", identifier):
             if "k" in kwargs:
                 raise ValueError(
-                    f"`k` must not be given beside a name with a cutoff. Received: {identifier!r} "
+                    f"`k` must not be given beside a name with a cutoff. Received: {given!r} "
                     f"and k={kwargs['k']!r}."
                 )
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}

@@ -88,8 +88,9 @@ class DatasetMetric(Directed, keras.metrics.Metric):
         if sample_weight is not None:
             sample_weight = tf.cast(tf.convert_to_tensor(sample_weight), tf.float32)
             given = sample_weight.shape
-            own = given[:1].is_compatible_with(scores.shape[:1]) and given[1:] in ([], [1])
-            if given.rank not in (None, 0) and not own:
+            rows = scores.shape[:1]
+            forms = (tf.TensorShape([]), rows, rows.concatenate([1]))
+            if not any(given.is_compatible_with(form) for form in forms):
                 raise ValueError(
                     "`sample_weight` must be a scalar or have the shape [batch] or [batch, 1]. "
                     f"Received: {given} for {scores.shape[0]} examples."

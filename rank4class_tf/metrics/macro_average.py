@@ -8,6 +8,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists.labels import distinct_ids, padded_ids, parse
+from rank4class_tf._tf.raising import as_many_rows
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric, _weighted
 from rank4class_tf.metrics._exact_sum import ExactSum
@@ -26,8 +27,8 @@ class MacroAverage(RankingMetric):
     Args:
         metric: a metric of this package that is a mean over lists.
         num_groups: how many groups there are; the number of classes, if these are the groups.
-        name: None means `"macro_"` and the name of the metric; with several cutoffs each value is
-            called by it and the metric's name of the value.
+        name: None means `"macro_"` and the name of the metric; with several cutoffs, the start of
+            each value's name.
         dtype: see `RankingMetric`.
 
     Raises:
@@ -62,9 +63,10 @@ class MacroAverage(RankingMetric):
         names = self.metric.result_names
         if names == [self.metric.name]:
             return [self.name]
-        if self.name == f"macro_{self.metric.name}":
-            return [f"macro_{name}" for name in names]
-        return [f"{self.name}_{name}" for name in names]
+        if all(name.startswith(self.metric.name) for name in names):
+            return [self.name + name.removeprefix(self.metric.name) for name in names]
+        is_default = self.name == f"macro_{self.metric.name}"
+        return [f"{'macro' if is_default else self.name}_{name}" for name in names]
 
     def _add_states(self):
         self.sums = ExactSum(self, "sums", (self.num_groups, self.num_results + 1))
@@ -93,20 +95,18 @@ class MacroAverage(RankingMetric):
         y_true = _keras.given_labels(y_true)
         dtype = self.sums.dtype
         values, weights = self._values_and_weights(dtype, y_true, y_pred, sample_weight, exclude)
-        broken = tf.constant(False)
-        if groups is None:
+        given, broken = groups is not None, tf.constant(False)
+        if not given:
             labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
             groups, broken = labels.positives, labels.invalid
-            batch = None
-        else:
-            batch = tf.convert_to_tensor(values).shape[:1]
         groups, invalid = padded_ids(groups, self.num_groups, "groups")
-        if batch is not None and not groups.shape[:1].is_compatible_with(batch):
-            raise ValueError(
-                "`groups` must have a row for each list. "
-                f"Received: {groups.shape[0]} rows for {batch[0]} lists."
-            )
-        groups, invalid = distinct_ids(groups), invalid | broken
+        if given:
+            groups, rule = distinct_ids(groups), "`groups` must have a row for each list."
+            if not groups.shape[:1].is_compatible_with(values.shape[:1]):
+                sizes = f"{groups.shape[0]} rows for {values.shape[0]} lists"
+                raise ValueError(f"{rule} Received: {sizes}.")
+            values = as_many_rows(values, groups, rule)
+        invalid |= broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)
         # A group that is not known is counted in the first, where its NaN shows.

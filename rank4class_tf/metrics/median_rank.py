@@ -86,7 +86,7 @@ class MedianRank(RankingMetric):
         high, low = self.histogram.parts()
         known = tf.where(tf.math.is_nan(high), tf.zeros_like(high), high)
         # A place has up to 2**41 units, all together up to 2**61.
-        largest = tf.maximum(tf.reduce_max(known), tf.reduce_sum(known) / 2**20)
+        largest = tf.maximum(tf.reduce_max(known), tf.reduce_sum(known / 2**20))
         unit = exact.power_of_two(largest)
         integers = exact.to_integers(known, unit) + exact.to_integers(low, unit)
         twice = 2 * tf.cumsum(integers)

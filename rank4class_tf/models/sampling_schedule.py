@@ -42,7 +42,7 @@ class SamplingSchedule(keras.callbacks.Callback):
         self.stages = {}
         for epoch, stage in stages.items():
             _checks.non_negative_int("epoch", epoch)
-            if not isinstance(stage, tuple) or len(stage) != 2:
+            if not isinstance(stage, tuple | list) or len(stage) != 2:
                 raise ValueError(
                     "`stages` must hold pairs of num_sampled and rank_weights. "
                     f"Received: {stage!r} for epoch {epoch}."

@@ -47,10 +47,10 @@ class PipelineMixin:
         self._metrics = metrics
         self._weighted_metrics = metrics if weighted_metrics is None else weighted_metrics
         self._tensorboard = has_tensorboard if tensorboard is None else tensorboard
-        self._monitored = self._find_monitored()
         with _tfr.keras.strategy_utils.strategy_scope(self._strategy):
             # What is wrong with them shows here, and not after hours.
             self.build_loss(), self.build_metrics(), self.build_weighted_metrics()
+            self._monitored = self._find_monitored()
             self._optimizer = _build_optimizer(hparams.optimizer, hparams.learning_rate)
 
     def build_loss(self) -> Any:
@@ -59,11 +59,13 @@ class PipelineMixin:
 
     def build_metrics(self) -> Any:
         """Builds the metrics, whose names begin with `metric/` as TF-Ranking's do."""
-        return self._for_tasks(_metrics_builder(_PREFIX), self._metrics)
+        return self._for_tasks(_metrics_builder(_PREFIX, "metrics"), self._metrics)
 
     def build_weighted_metrics(self) -> Any:
         """Builds the metrics that take the weights; their names begin with `weighted_metric/`."""
-        return self._for_tasks(_metrics_builder("weighted_metric/"), self._weighted_metrics)
+        return self._for_tasks(
+            _metrics_builder("weighted_metric/", "weighted_metrics"), self._weighted_metrics
+        )
 
     def build_callbacks(self) -> list[keras.callbacks.Callback]:
         """Builds TF-Ranking's callbacks; they watch the metric that `hparams` names."""
@@ -96,14 +98,14 @@ class PipelineMixin:
         wanted = self._hparams.best_exporter_metric
         if wanted == "loss":
             return "val_loss"
-        names = self._for_tasks(_names_in_logs, self._metrics)
-        if not isinstance(names, dict):
-            keys = {name: f"val_{_PREFIX}{logged}" for name, logged in names}
+        metrics, asked = self.build_metrics(), self._for_tasks(_asked, self._metrics)
+        if not isinstance(metrics, dict):
+            keys = {name: f"val_{logged}" for name, logged in _logged(metrics) + asked}
         else:
             keys = {
-                f"{task}/{name}": f"val_{task}_{_PREFIX}{logged}"
-                for task, of_task in names.items()
-                for name, logged in of_task
+                f"{task}/{name}": f"val_{task}_{logged}"
+                for task, of_task in metrics.items()
+                for name, logged in _logged(of_task) + asked[task]
             }
         key = wanted if wanted in keys else wanted.replace("@", "_at_")
         if key not in keys:
@@ -114,15 +116,17 @@ class PipelineMixin:
         return keys[key]
 
 
-def _metrics_builder(prefix):
+def _metrics_builder(prefix, argument):
     def build(specs):
         if not isinstance(specs, list | tuple):
-            raise TypeError(f"`metrics` must be a list of names and metrics. Received: {specs!r}.")
+            raise TypeError(
+                f"`{argument}` must be a list of names and metrics. Received: {specs!r}."
+            )
         metrics = [_names.build_metric(spec, prefix) for spec in specs]
         names = [name for m in metrics for name in getattr(m, "result_names", [m.name])]
         if len(set(names)) < len(names):
             raise ValueError(
-                "`metrics` must have different names, those of TF-Ranking and of this package "
+                f"`{argument}` must have different names, those of TF-Ranking and of this package "
                 f"together. Received: {names}."
             )
         return metrics
@@ -130,16 +134,16 @@ def _metrics_builder(prefix):
     return build
 
 
-def _names_in_logs(specs):
-    """Pairs of a name and the one in Keras's logs: each value's own, and what it was asked by."""
-    pairs = []
-    for spec in specs:
-        metric = _names.build_metric(spec, "")
-        names = getattr(metric, "result_names", [metric.name])
-        pairs += [(name, name) for name in names]
-        if isinstance(spec, str):
-            pairs.append((spec, names[0]))
-    return pairs
+def _logged(metrics):
+    """The name of each value without the prefix, and as Keras logs it."""
+    names = [name for m in metrics for name in getattr(m, "result_names", [m.name])]
+    return [(name.partition("/")[2], name) for name in names]
+
+
+def _asked(specs):
+    """The names that metrics were asked by, and what Keras logs of the first value of each."""
+    names = [spec for spec in specs if isinstance(spec, str)]
+    return [(name, _logged([_names.build_metric(name, _PREFIX)])[0][1]) for name in names]
 
 
 def _build_optimizer(optimizer, learning_rate):

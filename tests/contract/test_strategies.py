@@ -9,8 +9,9 @@ import tensorflow as tf
 from scripts import strategy_matrix
 from scripts.strategy_matrix import CONTROL, Cell
 
-from .tables import LOSSES, REPRESENTATIVES
+from .tables import LOSSES, METRICS, REPRESENTATIVES
 
+FEW_METRICS = [case.name for case in METRICS if case.name in REPRESENTATIVES]
 NOT_RANDOM = [case.name for case in LOSSES if case.name in REPRESENTATIVES and not case.random]
 
 
@@ -18,7 +19,7 @@ NOT_RANDOM = [case.name for case in LOSSES if case.name in REPRESENTATIVES and n
     ("cell", "names"),
     [
         (Cell("losses", "padded"), NOT_RANDOM),
-        (Cell("metrics", "padded"), ["ndcg", "median_rank"]),
+        (Cell("metrics", "padded"), FEW_METRICS),
         (Cell("heads", "ids"), ["dot_product", "options", "encoded_strings"]),
         (Cell("models", "ids"), ["extreme_classifier_RowwiseAdagrad"]),
         (Cell("losses", "ids", data="one_left"), ["approx_ndcg"]),

@@ -158,9 +158,18 @@ def test_median_of_millions_of_tied_ranks():
     assert float(metric.result()) == (count + 1) / 2
 
 
+def test_median_of_the_largest_weights():
+    metric = r4c.metrics.MedianRank(max_rank=10)
+    scores = np.array([[3.0, 2.0, 1.0]] * 3)
+    metric.update_state([0, 1, 2], scores, np.full(3, 1e38, np.float32))
+    assert float(metric.result()) == 2
+
+
 def test_a_name_of_ones_own_is_in_all_names():
     metric = r4c.metrics.MacroAverage(r4c.metrics.NDCG([1, 2]), 3, name="by_class")
-    assert metric.result_names == ["by_class_ndcg_at_1", "by_class_ndcg_at_2"]
+    assert metric.result_names == ["by_class_at_1", "by_class_at_2"]
+    metric = r4c.metrics.MacroAverage(r4c.metrics.NDCG([1, 2]), 3)
+    assert metric.result_names == ["macro_ndcg_at_1", "macro_ndcg_at_2"]
     metric = r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy([1, 2]), 3)
     assert metric.result_names == ["macro_top_1_accuracy", "macro_top_2_accuracy"]
 
@@ -172,3 +181,12 @@ def test_groups_of_a_list_count_once_and_have_a_row_each():
     assert float(metric.result()) == 0.5
     with pytest.raises(ValueError, match="`groups` must have a row for each list"):
         metric.update_state(labels, scores, groups=[0])
+
+    specs = [
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([None, 3]),
+        tf.TensorSpec([None], tf.int32),
+    ]
+    step = tf.function(lambda y, s, groups: metric.update_state(y, s, groups=groups), specs)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`groups` must have a row"):
+        step([0], tf.zeros([1, 3]), [0, 1, 1, 0])

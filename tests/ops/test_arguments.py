@@ -16,8 +16,11 @@ def test_ids_outside_raise_or_are_nan(loss):
         with pytest.raises(ValueError, match="`class_ids` must hold class ids in .0, 3."):
             loss(scores, ids)
         compiled = tf.function(loss, jit_compile=True)
-        value = compiled(scores, tf.constant(ids)).numpy()
-        assert np.isnan(value[0]) and value[1] == pytest.approx(float(loss(scores, [-1, 0])[1]))
+        for relevance in (None, tf.zeros([2, 1]), tf.ones([2, 1])):
+            for mask in (None, tf.constant([[False, True, True], [True, True, True]])):
+                value = compiled(scores, tf.constant(ids), relevance, mask).numpy()
+                expected = loss(scores, [[-1], [0]], relevance, mask)[1]
+                assert np.isnan(value[0]) and value[1] == pytest.approx(float(expected))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -27,6 +30,18 @@ def test_scores_of_other_dtypes_become_float32(loss, dtype):
     value = loss(tf.cast(scores, dtype), [0, 1])
     assert value.dtype == tf.float32
     np.testing.assert_array_equal(value, loss(scores, [0, 1]))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_ids_without_columns_and_ragged_ids(loss):
+    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
+    specs = [tf.TensorSpec([None, 3]), tf.TensorSpec([None, None], tf.int32)]
+    step = tf.function(loss, [*specs, tf.TensorSpec([None, None])])
+    none, expected = tf.zeros([2, 0], tf.int32), loss(scores)
+    for found in (loss(scores, none, tf.zeros([2, 0])), step(scores, none, tf.zeros([2, 0]))):
+        np.testing.assert_array_equal(found, expected)
+    ragged = tf.ragged.constant([[0], [2, 1]])
+    np.testing.assert_array_equal(loss(scores, ragged), loss(scores, [[0, -1], [2, 1]]))
 
 
 def test_projection_of_bfloat16():

@@ -255,6 +255,7 @@ def test_tensorboard_is_optional(folder, monkeypatch):
         ({"metrics": [3]}, TypeError, "Received: 3"),
         ({"metrics": ["tfr.precision_ia@2"]}, ValueError, "must name one of.*'tfr.precision_ia'"),
         ({"metrics": "ndcg@5"}, TypeError, "`metrics` must be a list.*'ndcg@5'"),
+        ({"metrics": 3, "best_exporter_metric": "ndcg"}, TypeError, "`metrics` must be a list"),
         ({"metrics": ["ndcg@5", "tfr.ndcg@5"]}, ValueError, "`metrics` must have different names"),
         ({"best_exporter_metric": "mrr"}, ValueError, "loss, ndcg_at_1, .*. Received: 'mrr'"),
         ({"loss": "softmax_loss:-1,rankmax_loss"}, ValueError, "`weights` must be a finite number"),
@@ -275,16 +276,40 @@ def test_what_is_wrong_shows_when_it_is_built(folder, changes, error, message):
         ("top_1_accuracy", "top_1_accuracy"),
         ("tfr.mrr@3", "mrr_at_3"),
         ("list@5", "list_at_5"),
+        ("macro_list@2", "macro_list_at_2"),
+        ("top_k_accuracy@3", "top_k_accuracy_at_3"),
     ],
 )
 def test_the_best_model_by_each_name_of_a_metric(folder, wanted, key):
-    metrics = ["top_k_accuracy@1", "tfr.mrr@3", r4c.metrics.NDCG([1, 5], name="list")]
+    several = r4c.metrics.NDCG([1, 5], name="list")
+    metrics = ["top_k_accuracy@1", "tfr.mrr@3", several, r4c.metrics.TopKAccuracy([2, 3])]
+    metrics.append(r4c.metrics.MacroAverage(r4c.metrics.NDCG([1, 2], name="list"), 8))
     pipeline = make_pipeline(
         folder, metrics=metrics, num_epochs=1, export_best_model=True, best_exporter_metric=wanted
     )
     assert f"val_metric/{key}" in history(pipeline)[-1]
     assert pipeline._monitored == f"val_metric/{key}"
     assert os.path.isdir(os.path.join(folder, "model", "export", "best_model_by_metric"))
+
+
+def test_a_pipeline_may_monitor_a_metric_of_its_own(folder):
+    class MyPipeline(tfr.RankingPipeline):
+        def build_metrics(self):
+            return [*super().build_metrics(), keras.metrics.Mean("metric/mine")]
+
+    hparams = pipelines.hparams(folder, best_exporter_metric="mine")
+    pipeline = MyPipeline(pipelines.ModelBuilder(), pipelines.dataset_builder(folder), hparams)
+    assert pipeline._monitored == "val_metric/mine"
+
+
+def test_weighted_metrics_are_named_in_errors(folder):
+    with pytest.raises(TypeError, match="`weighted_metrics` must be a list"):
+        tfr.RankingPipeline(
+            pipelines.ModelBuilder(),
+            pipelines.dataset_builder(folder),
+            pipelines.hparams(folder),
+            weighted_metrics="ndcg@5",
+        )
 
 
 _PROGRAM = """
