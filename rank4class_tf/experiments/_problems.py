@@ -209,7 +209,7 @@ def text_problem(
         "pooling": pooling,
     }
     if dataset == "mind":  # The others are a version of TensorFlow Datasets each.
-        description["data_dir"] = os.path.realpath(_need_folder(data_dir))
+        description["data_dir"] = data_dir and os.path.realpath(data_dir)
     return _kept_problem(description, make, layers, known.settings, pathlib.Path(cache))
 
 

@@ -94,6 +94,14 @@ def test_mind_needs_a_folder():
     assert problem.description["dataset"] == "mind"
 
 
+def test_features_of_mind_are_kept_by_the_folder_of_its_files(tmp_path):
+    small, large, small_again = (
+        experiments.text_problem("mind", "bert", data_dir=str(tmp_path / name)).description
+        for name in ("small", "large", "large/../small")
+    )
+    assert small == small_again != large
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -182,11 +182,11 @@ def test_groups_of_a_list_count_once_and_have_a_row_each():
     with pytest.raises(ValueError, match="`groups` must have a row for each list"):
         metric.update_state(labels, scores, groups=[0])
 
-    specs = [
-        tf.TensorSpec([None], tf.int32),
-        tf.TensorSpec([None, 3]),
-        tf.TensorSpec([None], tf.int32),
-    ]
-    step = tf.function(lambda y, s, groups: metric.update_state(y, s, groups=groups), specs)
+    ids, lists = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 3])
+
+    @tf.function(input_signature=[ids, lists, ids])
+    def step(labels, scores, groups):
+        metric.update_state(labels, scores, groups=groups)
+
     with pytest.raises(tf.errors.InvalidArgumentError, match="`groups` must have a row"):
         step([0], tf.zeros([1, 3]), [0, 1, 1, 0])
