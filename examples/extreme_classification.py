@@ -112,6 +112,7 @@ def get_optimizer(learning_rate, row_multiplier, momentum):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    count, number = experiments.positive(int), experiments.positive(float)
     parser.add_argument("--dataset", choices=["planted", "wordnet", "words"], default="planted")
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
     parser.add_argument(
@@ -123,40 +124,40 @@ def parse_args(argv=None):
     parser.add_argument("--test", type=pathlib.Path, help="a file to report instead")
     parser.add_argument(
         "--num-sampled",
-        type=experiments.positive(int),
+        type=count,
         default=1024,
         help="classes sampled, B (default: %(default)s)",
     )
     parser.add_argument(
         "--mined",
-        type=experiments.positive(int),
+        type=count,
         default=4,
         help="the highest that count, k' (default: %(default)s)",
     )
     parser.add_argument("--kind", choices=ops.KINDS, default="pairwise")
     parser.add_argument(
         "--scale",
-        type=experiments.positive(float),
+        type=number,
         default=3.0,
         help="of the scores, before the hinge (default: %(default)s)",
     )
     parser.add_argument(
         "--width",
-        type=experiments.positive(int),
+        type=count,
         default=512,
         help="of encodings and embeddings (default: %(default)s)",
     )
-    parser.add_argument("--batch-size", type=experiments.positive(int), default=256)
-    parser.add_argument("--epochs", type=experiments.positive(int), default=5)
+    parser.add_argument("--batch-size", type=count, default=256)
+    parser.add_argument("--epochs", type=count, default=5)
     parser.add_argument(
         "--learning-rate",
-        type=experiments.positive(float),
+        type=number,
         default=10.0,
         help="of rows of tables (default: %(default)s)",
     )
     parser.add_argument(
         "--row-multiplier",
-        type=experiments.positive(float),
+        type=number,
         default=30_000.0,
         help="that rate over the one of the rest (default: %(default)s)",
     )

@@ -54,14 +54,19 @@ def in_xla():
 def as_many_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor:
     """`x`, for what broadcasting would hide: NaN under XLA unless the numbers of rows agree.
 
-    Elsewhere a graph raises. Where both are known the caller has looked.
+    Elsewhere it raises, a graph whose sizes are not known when it runs.
 
     Args:
         x: `[batch, ...]`, floating.
         other: `[batch, ...]`.
         rule: a sentence that names the arguments.
+
+    Raises:
+        ValueError: if the numbers are known and differ.
     """
     if None not in (x.shape[0], other.shape[0]):
+        if x.shape[0] != other.shape[0]:
+            raise ValueError(f"{rule} Received: {other.shape[0]} rows for {x.shape[0]} lists.")
         return x
     sizes = tf.shape(x)[0], tf.shape(other)[0]
     if in_xla():

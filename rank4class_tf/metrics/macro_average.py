@@ -101,11 +101,8 @@ class MacroAverage(RankingMetric):
             groups, broken = labels.positives, labels.invalid
         groups, invalid = padded_ids(groups, self.num_groups, "groups")
         if given:
-            groups, rule = distinct_ids(groups), "`groups` must have a row for each list."
-            if not groups.shape[:1].is_compatible_with(values.shape[:1]):
-                sizes = f"{groups.shape[0]} rows for {values.shape[0]} lists"
-                raise ValueError(f"{rule} Received: {sizes}.")
-            values = as_many_rows(values, groups, rule)
+            groups = distinct_ids(groups)
+            values = as_many_rows(values, groups, "`groups` must have a row for each list.")
         invalid |= broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)

@@ -49,8 +49,9 @@ class PipelineMixin:
         self._tensorboard = has_tensorboard if tensorboard is None else tensorboard
         with _tfr.keras.strategy_utils.strategy_scope(self._strategy):
             # What is wrong with them shows here, and not after hours.
-            self.build_loss(), self.build_metrics(), self.build_weighted_metrics()
-            self._monitored = self._find_monitored()
+            self.build_loss()
+            self._monitored = self._find_monitored(self.build_metrics())
+            self.build_weighted_metrics()
             self._optimizer = _build_optimizer(hparams.optimizer, hparams.learning_rate)
 
     def build_loss(self) -> Any:
@@ -93,12 +94,12 @@ class PipelineMixin:
             )
         return {task: build(spec[task] if isinstance(spec, dict) else spec) for task in tasks}
 
-    def _find_monitored(self):
+    def _find_monitored(self, metrics):
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
         wanted = self._hparams.best_exporter_metric
         if wanted == "loss":
             return "val_loss"
-        metrics, asked = self.build_metrics(), self._for_tasks(_asked, self._metrics)
+        asked = self._for_tasks(_asked, self._metrics)
         if not isinstance(metrics, dict):
             keys = {name: f"val_{logged}" for name, logged in _logged(metrics) + asked}
         else:
@@ -123,7 +124,7 @@ def _metrics_builder(prefix, argument):
                 f"`{argument}` must be a list of names and metrics. Received: {specs!r}."
             )
         metrics = [_names.build_metric(spec, prefix) for spec in specs]
-        names = [name for m in metrics for name in getattr(m, "result_names", [m.name])]
+        names = _result_names(metrics)
         if len(set(names)) < len(names):
             raise ValueError(
                 f"`{argument}` must have different names, those of TF-Ranking and of this package "
@@ -134,10 +135,13 @@ def _metrics_builder(prefix, argument):
     return build
 
 
+def _result_names(metrics):
+    return [name for m in metrics for name in getattr(m, "result_names", [m.name])]
+
+
 def _logged(metrics):
     """The name of each value without the prefix, and as Keras logs it."""
-    names = [name for m in metrics for name in getattr(m, "result_names", [m.name])]
-    return [(name.partition("/")[2], name) for name in names]
+    return [(name.partition("/")[2], name) for name in _result_names(metrics)]
 
 
 def _asked(specs):
