@@ -60,7 +60,8 @@ LOSSES: dict[str, Callable] = {
         "pairwise", "hinge", ops.TopKWeights(3)
     ),
 }
-HEADS = ("latent_cross", "concat", "cosine", "bilinear")
+WITH_MLP = ("latent_cross", "concat")
+HEADS = (*WITH_MLP, "cosine", "bilinear")
 TASKS = ("digits", "movielens", "wordnet", "goemotions", "goemotions_multilabel")
 OF_PRESET = TASKS[3:]
 
@@ -99,10 +100,13 @@ def run_of(task, problem, settings, loss, head, args):
     """A run of a row, from its file or made now."""
     names = [task, loss, head, f"{settings.learning_rate:g}", str(settings.seed)]
     described = {**problem.description, **dataclasses.asdict(settings), "loss": loss, "head": head}
+    arguments = {"units": args.units} if head in WITH_MLP else {}
     return experiments.cached(
         args.out / "runs" / f"{'-'.join(names)}.json",
-        described,
-        lambda: experiments.train(problem, settings, LOSSES[loss](), head) | {"loss": loss},
+        described | arguments,
+        lambda: (
+            experiments.train(problem, settings, LOSSES[loss](), head, **arguments) | {"loss": loss}
+        ),
     )
 
 
@@ -148,6 +152,13 @@ def main(argv=None):
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/which_loss"))
     parser.add_argument("--losses", nargs="*", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--heads", nargs="*", choices=HEADS, default=list(HEADS))
+    parser.add_argument(
+        "--units",
+        nargs="+",
+        type=experiments.positive(int),
+        default=[256, 256],
+        help=f"widths of the hidden layers of {' and '.join(WITH_MLP)}",
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument(
         "--learning-rates",

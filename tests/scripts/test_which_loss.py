@@ -53,6 +53,30 @@ def test_what_is_done_is_written_before_a_failure(tmp_path, monkeypatch):
     assert list(json.loads((tmp_path / "which_loss.json").read_text())) == ["digits"]
 
 
+def test_units_are_of_the_heads_with_an_mlp(tmp_path, monkeypatch):
+    seen = {}
+
+    def train(problem, settings, loss, head, **arguments):
+        seen[head] = arguments
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiments, "train", train)
+    for head in ("dot_product", *which_loss.HEADS):
+        monkeypatch.setattr(
+            which_loss, "candidates", lambda task, args, head=head: [("softmax_loss", head)]
+        )
+        with pytest.raises(KeyboardInterrupt):
+            which_loss.main(["--tasks", "digits", "--units", "8", "4", "--out", str(tmp_path)])
+    mlp = {"units": [8, 4]}
+    assert seen == {
+        "dot_product": {},
+        "latent_cross": mlp,
+        "concat": mlp,
+        "cosine": {},
+        "bilinear": {},
+    }
+
+
 def test_texts_need_a_preset(capsys):
     with pytest.raises(SystemExit):
         which_loss.main(["--tasks", "goemotions"])
