@@ -24,6 +24,10 @@ except ImportError as error:
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 
+# AutoGraph would rewrite the source of all that a loss or a metric calls, which takes a second or
+# two. Keras 3's `fit` does without it; Keras 2's and a user's `tf.function` do not.
+no_autograph = tf.autograph.experimental.do_not_convert
+
 
 class _PerExampleLosses(keras.losses.Loss):
     """Keras's own reduction over losses that are already computed."""

@@ -105,6 +105,7 @@ class RankingLoss(keras.losses.Loss):
         """
         raise NotImplementedError
 
+    @_keras.no_autograph
     def __call__(
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:

@@ -78,6 +78,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         size = tf.reduce_sum(tf.cast(mask, ranks.dtype), axis=1, keepdims=True)
         return tf.math.divide_no_nan(ranks, size)
 
+    @_keras.no_autograph
     def __call__(
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:

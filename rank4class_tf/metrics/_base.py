@@ -140,6 +140,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
             weights *= sample_weight
         return values, weights
 
+    @_keras.no_autograph
     def update_state(
         self,
         y_true: TensorLike,

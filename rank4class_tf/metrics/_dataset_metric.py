@@ -64,6 +64,7 @@ class DatasetMetric(Directed, keras.metrics.Metric):
         """
         raise NotImplementedError
 
+    @_keras.no_autograph
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Adds a batch.
 

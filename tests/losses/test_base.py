@@ -1,5 +1,7 @@
 """What the base of the losses offers to those who write one."""
 
+import inspect
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -235,3 +237,31 @@ def test_a_formula_of_another_shape_raises():
 
     with pytest.raises(ValueError, match="`compute` must return the losses"):
         Column()([1, 0], [[1.0, 2.0], [0.0, 1.0]])
+
+
+def test_a_graph_takes_the_code_as_it_is_written():
+    files = []
+
+    class Softmax(r4c.losses.SoftmaxLoss):
+        def compute(self, lists):
+            files.append(inspect.currentframe().f_code.co_filename)
+            return super().compute(lists)
+
+    class Squared(r4c.losses.SpearmanLoss):
+        def compute(self, labels, outputs):
+            files.append(inspect.currentframe().f_code.co_filename)
+            return super().compute(labels, outputs)
+
+    class Hits(r4c.metrics.HitRate):
+        def compute(self, ranks):
+            files.append(inspect.currentframe().f_code.co_filename)
+            return super().compute(ranks)
+
+    hits = Hits(1)
+    functions = (Softmax(), Squared(r4c.layers.SigmoidSorter(0.1)), hits.update_state)
+    for function in functions:
+        # AutoGraph writes what it converts into files of its own.
+        tf.function(lambda y_true, y_pred, f=function: f(y_true, y_pred))(
+            tf.constant([[0.0, 1.0]]), tf.constant([[1.0, 2.0]])
+        )
+    assert files and set(files) == {__file__}
