@@ -5,8 +5,9 @@ when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs be
 """
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -24,9 +25,21 @@ except ImportError as error:
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 
-# AutoGraph would rewrite the source of all that a loss or a metric calls, which takes a second or
-# two. Keras 3's `fit` does without it; Keras 2's and a user's `tf.function` do not.
-no_autograph = tf.autograph.experimental.do_not_convert
+_Method = TypeVar("_Method", bound=Callable)
+
+
+def no_autograph(method: _Method) -> _Method:
+    """A method that AutoGraph leaves as it is, with all that it calls.
+
+    To rewrite the source of what a loss or a metric calls takes a second or two. Keras 3's `fit`
+    does without it; Keras 2's and a user's `tf.function` do not.
+    """
+    wrapper: Any = tf.autograph.experimental.do_not_convert(method)
+    # By `__wrapped__` a `tf.function` would take the method for a function when it gets it as an
+    # argument.
+    wrapper.__signature__ = inspect.signature(method)
+    del wrapper.__wrapped__
+    return wrapper
 
 
 class _PerExampleLosses(keras.losses.Loss):
