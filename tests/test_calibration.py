@@ -136,7 +136,7 @@ def test_sums_of_probabilities_do_not_exceed_1(rng):
 
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 2.0, float("nan")])
 def test_coverage_is_checked(coverage):
-    with pytest.raises(ValueError, match=r"`coverage` must be in \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"`coverage` must be a number in \(0, 1\)"):
         r4c.ops.conformal_threshold(np.arange(9.0), coverage)
 
 

@@ -4,6 +4,9 @@ Conventions: a loss takes scores `[batch, n]`, class ids `[batch]` or `[batch, P
 the relevance `[batch, P]` of each positive, and a mask `[batch, n]`, or `Lists`, which hold all of
 these. A metric takes the positives' `Ranks`, in which a NaN score ranks last and -inf is a score;
 its `soft_` form takes any ranks `[batch, P]`, those of `sigmoid_ranks` or of a learned sorter.
+
+A number outside the range that an argument has by its description raises a ValueError. Tensors in
+its place, such as a temperature that falls, are taken as they are.
 """
 
 from rank4class_tf._lists.lists import Lists, as_lists

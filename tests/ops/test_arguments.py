@@ -1,5 +1,7 @@
 """What operations make of arguments at the edge of what they take."""
 
+import inspect
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -96,3 +98,52 @@ def test_discounts_of_numpy():
     np.testing.assert_allclose(ops.ndcg(ranks, discount=discount), ops.ndcg(ranks))
     with pytest.raises(ValueError, match="`discount` must return a tensor"):
         ops.soft_ndcg([[2.0]], [[1.0]], discount=discount)
+
+
+# What the functions need that check them themselves.
+GIVEN = {
+    "coverage": {"conformity": [0.5, 0.25]},
+    "label_smoothing": {"scores": [[2.0, 1.0]], "class_ids": [0]},
+}
+# Numbers that may be 0, negative or anything.
+OF_ANY_SIZE = {"data", "relevance", "width"}
+NUMBERS = [
+    (name, argument)
+    for name in ops.__all__
+    if inspect.isfunction(getattr(ops, name))
+    for argument, parameter in inspect.signature(getattr(ops, name)).parameters.items()
+    if argument not in OF_ANY_SIZE
+    and (
+        (isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool))
+        or str(parameter.annotation).replace(" | None", "") in ("int", "<class 'int'>")
+        or str(parameter.annotation).replace(" | None", "") in ("float", "<class 'float'>")
+    )
+]
+
+
+def test_there_are_numbers_to_check():
+    assert {"k", "margin", "temperature", "alpha", "label_smoothing"} <= {a for _, a in NUMBERS}
+
+
+@pytest.mark.parametrize(("name", "argument"), NUMBERS)
+def test_numbers_out_of_range_raise(name, argument):
+    given = GIVEN.get(argument, {})
+    for value in (-1, -0.5, float("nan"), float("inf"), "1", True):
+        with pytest.raises(ValueError, match=f"`{argument}` must be .*{argument}={value!r}"):
+            getattr(ops, name)(**given, **{argument: value})
+
+
+def test_tensors_and_none_are_taken():
+    scores = tf.constant([[2.0, 1.0, 0.0]])
+    expected = ops.softmax_loss(scores, [1], temperature=2)
+    np.testing.assert_array_equal(
+        ops.softmax_loss(scores, [1], temperature=tf.constant(2.0)), expected
+    )
+    of_lists = ops.euclidean_projection(tf.concat([scores] * 2, 0), alpha=[0.5, np.float32(2)])
+    np.testing.assert_array_equal(of_lists[:1], ops.euclidean_projection(scores, alpha=0.5))
+    ranks = ops.ranks_of_positives(scores, [[1]])
+    np.testing.assert_array_equal(ops.ndcg(ranks, k=None), ops.ndcg(ranks, k=np.int64(3)))
+    with pytest.raises(ValueError, match="`k` must be a positive integer"):
+        ops.hit_rate(ranks, None)
+    with pytest.raises(ValueError, match="`positive_reduction` must be one of"):
+        ops.rankmax_loss(scores, [1], positive_reduction="max")

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._tf.ties import first_and_last_ranks
 
 
@@ -66,8 +67,7 @@ def conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
         >>> conformal_threshold(np.arange(19) / 19, coverage=0.95)  # ceil(20 * 0.95) = 19
         0.0
     """
-    if not 0 < coverage < 1:
-        raise ValueError(f"`coverage` must be in (0, 1). Received: coverage={coverage}.")
+    coverage = _checks.inner_fraction("coverage", coverage)
     # The decimal number that is meant: 100 * 0.07 is above 7.
     share = Fraction(str(coverage))
     place = math.ceil((len(conformity) + 1) * share)

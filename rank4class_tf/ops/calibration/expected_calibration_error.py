@@ -2,7 +2,10 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 
+
+@_checks.arguments
 def calibration_bins(confidence: tf.Tensor, num_bins: int) -> tf.Tensor:
     r"""The bin $((b - 1) / M, b / M]$ of each confidence, counted from 0.
 

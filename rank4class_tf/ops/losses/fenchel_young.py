@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.exact import violation
@@ -10,6 +11,7 @@ from rank4class_tf.ops.projections.regularizers import Regularizer, get_regulari
 from rank4class_tf.ops.projections.simplex import from_kth, scaled_by
 
 
+@_checks.arguments
 def fenchel_young_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,

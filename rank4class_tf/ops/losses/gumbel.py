@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.gradients import value_and_gradients
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.sampling import random
 
 
+@_checks.arguments
 def mean_over_gumbel_noise(
     loss: Callable[[Lists], tf.Tensor],
     lists: Lists,

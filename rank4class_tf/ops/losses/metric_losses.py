@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.losses.gumbel import mean_over_gumbel_noise
@@ -10,6 +11,7 @@ from rank4class_tf.ops.metrics.ndcg import soft_ndcg
 from rank4class_tf.ops.ranking.soft import sigmoid_ranks
 
 
+@_checks.arguments
 def approx_ndcg_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -43,6 +45,7 @@ def approx_ndcg_loss(
     return -soft_ndcg(sigmoid_ranks(lists, temperature=temperature), lists.relevance)
 
 
+@_checks.arguments
 def approx_mrr_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -76,6 +79,7 @@ def approx_mrr_loss(
     return -soft_reciprocal_rank(sigmoid_ranks(lists, temperature=temperature), lists.relevance)
 
 
+@_checks.arguments
 def gumbel_approx_ndcg_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,

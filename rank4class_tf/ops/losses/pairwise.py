@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.gradients import value_and_gradients
@@ -14,6 +15,7 @@ from rank4class_tf.ops.losses.lambda_weights import NDCGLambdaWeights
 _MANY_POSITIVES = 64
 
 
+@_checks.arguments
 def pairwise_logistic_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -54,6 +56,7 @@ def pairwise_logistic_loss(
     return _sum_over_pairs(lists, pair_loss, np.log(2.0), lambda_weights, label_smoothing)
 
 
+@_checks.arguments
 def pairwise_hinge_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -117,6 +120,8 @@ def pairwise_hinge_loss(
 def _sum_over_pairs(lists, one_way, own_loss, lambda_weights, label_smoothing=0.0):
     """`sum w_ij f(s_j - s_i)` over the pairs with `y_i > y_j`; `own_loss` is `f(0)`."""
     vanishes = not label_smoothing
+    if label_smoothing:
+        _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def pair_loss(difference):
         if vanishes:

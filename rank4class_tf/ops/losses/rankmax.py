@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._types import TensorLike
@@ -9,6 +10,7 @@ from rank4class_tf.ops.projections.cap import cap
 from rank4class_tf.ops.projections.rankmax import lowest_in_support
 
 
+@_checks.arguments
 def rankmax_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -58,6 +60,8 @@ def rankmax_loss(
     total = lists.sum_of_positives(lists.relevance * losses)
     if positive_reduction == "mean":
         return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
+    if positive_reduction != "sum":
+        _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
     return total
 
 

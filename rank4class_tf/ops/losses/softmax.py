@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._tf import scan
 from rank4class_tf._tf.gather import gather
@@ -11,6 +12,7 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.metrics.ndcg import exponential_gain
 
 
+@_checks.arguments
 def softmax_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -47,12 +49,14 @@ def softmax_loss(
     log_total = lists.log_sum_exp(temperature)[:, tf.newaxis]
     scores = lists.positive_scores
     if label_smoothing:
+        _checks.fraction_below("label_smoothing", label_smoothing, 1)
         mean = lists.sum(tf.identity) / tf.maximum(lists.num_items, 1)
         scores = (1 - label_smoothing) * scores + label_smoothing * mean[:, tf.newaxis]
     losses = log_total - scores / temperature
     return lists.sum_of_positives(lists.relevance * losses)
 
 
+@_checks.arguments
 def unique_softmax_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -95,6 +99,7 @@ def unique_softmax_loss(
     return lists.sum_of_positives(gains * losses)
 
 
+@_checks.arguments
 def list_mle_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,

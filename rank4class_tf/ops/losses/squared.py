@@ -2,10 +2,12 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._types import TensorLike
 
 
+@_checks.arguments
 def mean_squared_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.gather import gather
@@ -11,6 +12,7 @@ from rank4class_tf.ops.losses.owl.rank_weights import RankWeights, get_rank_weig
 from rank4class_tf.ops.sampling.random import uniform
 
 
+@_checks.arguments
 def warp_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.metrics.means import weighted_mean
@@ -14,6 +15,7 @@ from rank4class_tf.ops.ranking.exact import (
 )
 
 
+@_checks.arguments
 def average_precision(
     ranks: Ranks, k: int | None = None, over_all_positives: bool = False
 ) -> tf.Tensor:

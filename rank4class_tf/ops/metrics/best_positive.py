@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
@@ -37,6 +38,7 @@ def best_positive(ranks: Ranks) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return tf.where(positives > 0, best[:, 0], tf.zeros_like(tied)), tied, positives
 
 
+@_checks.arguments
 def hit_rate(ranks: Ranks, k: int) -> tf.Tensor:
     r"""Probability that some positive is among the k highest scores, ties in random order.
 
@@ -68,6 +70,7 @@ def hit_rate(ranks: Ranks, k: int) -> tf.Tensor:
     return -tf.math.expm1(tf.reduce_sum(log_misses, axis=-1))
 
 
+@_checks.arguments
 def reciprocal_rank(ranks: Ranks, k: int | None = None) -> tf.Tensor:
     r"""Reciprocal rank of the best positive, 0 beyond rank k.
 

@@ -2,11 +2,13 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.metrics.means import weighted_mean
 from rank4class_tf.ops.ranking.exact import Ranks
 
 
+@_checks.arguments
 def hits(ranks: Ranks, k: int) -> tf.Tensor:
     r"""Expected number of positives among the first k.
 
@@ -31,6 +33,7 @@ def hits(ranks: Ranks, k: int) -> tf.Tensor:
     return tf.reduce_sum(tf.minimum(share, 1), axis=-1)
 
 
+@_checks.arguments
 def precision(ranks: Ranks, k: int) -> tf.Tensor:
     r"""Share of positives among the first k ranks.
 
@@ -52,6 +55,7 @@ def precision(ranks: Ranks, k: int) -> tf.Tensor:
     return hits(ranks, k) / k
 
 
+@_checks.arguments
 def recall(ranks: Ranks, k: int) -> tf.Tensor:
     r"""Share of the positives that are among the first k ranks.
 
@@ -73,6 +77,7 @@ def recall(ranks: Ranks, k: int) -> tf.Tensor:
     return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
 
+@_checks.arguments
 def soft_recall(
     ranks: TensorLike, relevance: TensorLike, k: int, temperature: float = 1.0
 ) -> tf.Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranking.exact import (
@@ -90,6 +91,7 @@ def _get(argument, known, value):
     )
 
 
+@_checks.arguments
 def dcg(
     ranks: Ranks,
     k: int | None = None,
@@ -123,6 +125,7 @@ def dcg(
     return _dcg(ranks, get_gain(gain)(ranks.relevance), _discounts(ranks, k, discount))
 
 
+@_checks.arguments
 def ndcg(
     ranks: Ranks,
     k: int | None = None,

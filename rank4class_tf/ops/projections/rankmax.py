@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.gather import gather
@@ -9,6 +10,7 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.projections.cap import cap
 
 
+@_checks.arguments
 def rankmax(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,

@@ -10,6 +10,7 @@ threshold $\mu$ for which $\sum_i x_i = k$.
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.gather import gather
@@ -17,6 +18,7 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
 
 
+@_checks.arguments
 def euclidean_projection(
     scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
 ) -> tf.Tensor:
@@ -48,6 +50,7 @@ def euclidean_projection(
     return simplex_projection(scores, "euclidean", k, alpha, mask)
 
 
+@_checks.arguments
 def entropy_projection(
     scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
 ) -> tf.Tensor:
@@ -79,6 +82,7 @@ def entropy_projection(
     return simplex_projection(scores, "entropy", k, alpha, mask)
 
 
+@_checks.arguments
 def simplex_projection(
     scores: TensorLike,
     regularizer: str | Regularizer,

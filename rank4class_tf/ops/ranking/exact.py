@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists import pairs
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._tf.ties import first_and_last_ranks
@@ -61,6 +62,7 @@ class Ranks(NamedTuple):
         return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=self.above.dtype)
 
 
+@_checks.arguments
 def ranks_of_positives(
     scores: TensorLike,
     class_ids: TensorLike,
@@ -104,6 +106,7 @@ def ranks_of_positives(
     return Ranks(tf.cast(above, dtype), tf.cast(tied, dtype), relevance, num_items, max_items)
 
 
+@_checks.arguments
 def count_above_and_tied(
     scores: TensorLike, class_ids: TensorLike, depth: int | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:

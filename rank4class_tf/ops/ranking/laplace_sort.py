@@ -4,10 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf.ops.ranking._best_first import best_first
 from rank4class_tf.ops.ranking._powers_of_two import over_powers_of_two
 
 
+@_checks.arguments
 def laplace_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -> tf.Tensor:
     r"""Soft ranks of all items by the Laplace distribution.
 

@@ -4,10 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
+
 # Differences of so many pairs of a list are in memory at once, or those of one item with all.
 _PAIRS = 2**14
 
 
+@_checks.arguments
 def all_sigmoid_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -> tf.Tensor:
     r"""Soft ranks of all items by sigmoids.
 

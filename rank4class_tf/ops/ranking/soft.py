@@ -2,10 +2,12 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._types import TensorLike
 
 
+@_checks.arguments
 def sigmoid_ranks(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -38,6 +40,7 @@ def sigmoid_ranks(
     return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d / temperature))
 
 
+@_checks.arguments
 def sigmoid_ranks_among_positives(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,

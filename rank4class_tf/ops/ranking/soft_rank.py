@@ -5,11 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf.ops.ranking._best_first import best_first
 from rank4class_tf.ops.ranking._powers_of_two import over_powers_of_two
 
 
+@_checks.arguments
 def projected_ranks(scores: Any, regularization: float = 0.1, mask: Any = None) -> tf.Tensor:
     r"""Soft ranks of all items: the point of the permutahedron nearest to the scaled scores.
 

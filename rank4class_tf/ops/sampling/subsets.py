@@ -6,12 +6,14 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._tf import repeats
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.sampling import random
 
 
+@_checks.arguments
 def sample_distinct(
     num_classes: int, size: int, seed: TensorLike, batch: int | tf.Tensor = 1
 ) -> tf.Tensor:
@@ -57,6 +59,7 @@ def sample_distinct(
     return scatter_add(column, tf.where(first, ids, 0), tf.shape(ids))[:, :size]
 
 
+@_checks.arguments
 def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf.Tensor:
     """Samples items of each list uniformly without replacement, independently for each list.
 

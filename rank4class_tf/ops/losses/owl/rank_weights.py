@@ -210,6 +210,7 @@ def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 
 
+@_checks.arguments
 def snm_expected_weights(
     rank_weights: RankWeights | TensorLike, num_sampled: int, num_negatives: int
 ) -> tf.Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.losses.owl.ordered_weighted import against, ordered_weighted_loss
@@ -12,6 +13,7 @@ from rank4class_tf.ops.losses.owl.rank_weights import RankWeights, get_rank_weig
 from rank4class_tf.ops.sampling.subsets import sample_items
 
 
+@_checks.arguments
 def stochastic_negative_mining_loss(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
