@@ -10,7 +10,8 @@ vanishes or has the wrong sign. A peer that exceeds `--memory-limit` or `--time-
 not installed, is reported as such.
 
 Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++), diffsort (sorting networks, Petersen
-et al. 2021), both in PyTorch, and NeuralSort (Grover et al. 2019), which is written here.
+et al. 2021), both in PyTorch, and NeuralSort (Grover et al. 2019), which is written here;
+fast_soft_sort, the SoftRank of its authors, with numba, where its repository is on PYTHONPATH.
 """
 
 import dataclasses
@@ -68,6 +69,20 @@ def torchsort(regularization):
     return make
 
 
+def fast_soft_sort(regularization):
+    """The public SoftRank of its authors."""
+
+    def make(size):
+        del size
+        from fast_soft_sort import pytorch_ops
+
+        return lambda scores: pytorch_ops.soft_rank(
+            scores, direction="DESCENDING", regularization_strength=regularization
+        )
+
+    return make
+
+
 def diffsort(steepness):
     """An odd-even sorting network, with the Cauchy distribution."""
 
@@ -107,6 +122,7 @@ CASES = {
     "soft_rank": Case(ours("soft_rank", regularization=0.1)),
     "soft_rank_sharp": Case(ours("soft_rank", regularization=0.01), is_timed=False),
     "torchsort": Case(torchsort(0.1), in_torch=True),
+    "fast_soft_sort": Case(fast_soft_sort(0.1), in_torch=True),
     "diffsort": Case(diffsort(10.0), in_torch=True),
     "neural_sort": Case(neural_sort(1.0)),
 }
