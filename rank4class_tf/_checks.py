@@ -80,6 +80,14 @@ def non_negative_int(name: str, value: Any) -> int:
     return int(_number(name, value, numbers.Integral, lambda v: v >= 0, "an integer >= 0"))
 
 
+def non_negative_int_or_all(name: str, value: Any) -> Any:
+    """Raises unless `value` is an integer >= 0 or "all"; returns it."""
+    if isinstance(value, str) and value == "all":
+        return value
+    rule = "an integer >= 0 or 'all'"
+    return int(_number(name, value, numbers.Integral, lambda v: v >= 0, rule))
+
+
 def positive_float(name: str, value: Any) -> float:
     """Raises unless `value` is a finite number > 0; returns it as a float."""
     return float(_number(name, value, numbers.Real, lambda v: v > 0, "a finite number > 0"))

@@ -69,6 +69,13 @@ class RankingTensorBoard(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Keras calls this."""
         check_gives_scores(self.model)
+        shape = getattr(self.model, "output_shape", None)
+        classes = shape[-1] if isinstance(shape, tuple) else None
+        if self._class_names is not None and len(self._class_names) < (classes or 0):
+            raise ValueError(
+                f"`class_names` must have a name for each of the {classes} classes. "
+                f"Received: {len(self._class_names)} names."
+            )
         self._writer = tf.summary.create_file_writer(self._log_dir)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -294,7 +294,7 @@ def evaluate_retrieval(
         )
     if not matches.any():
         raise ValueError("`matches` must hold a match. Received: none.")
-    cutoffs = [k] if isinstance(k, int) else list(k)
+    cutoffs = list(k) if isinstance(k, Sequence) else [k]
     figures = {}
     for side, scores, labels in (
         ("rows", similarity, matches),

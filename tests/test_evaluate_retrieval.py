@@ -39,8 +39,8 @@ def test_shapes_are_checked():
 
 def test_one_cutoff_and_no_match(rng):
     matrix = rng.normal(size=(5, 5))
-    assert evaluation.evaluate_retrieval(matrix, k=2) == evaluation.evaluate_retrieval(
-        matrix, k=[2]
-    )
+    expected = evaluation.evaluate_retrieval(matrix, k=[2])
+    for k in (2, np.int64(2)):
+        assert evaluation.evaluate_retrieval(matrix, k=k) == expected
     with pytest.raises(ValueError, match="`matches` must hold a match"):
         evaluation.evaluate_retrieval(matrix, np.zeros([5, 5], bool))

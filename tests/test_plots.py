@@ -127,6 +127,16 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
     assert tags == {name: [0, 2] for name in names}
 
 
+def test_callback_counts_the_names_before_training(tmp_path):
+    pytest.importorskip("tensorboard")
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(3)])
+    model.compile("sgd", r4c.losses.SoftmaxLoss())
+    board = r4c.callbacks.RankingTensorBoard(tmp_path, (SCORES, CLASS_IDS), class_names=["a"])
+    with pytest.raises(ValueError, match="a name for each of the 3 classes. Received: 1 names"):
+        model.fit(SCORES[:4], CLASS_IDS[:4], verbose=0, callbacks=[board])
+    assert not list(tmp_path.iterdir())
+
+
 def test_callback_refuses_what_an_evaluation_does_not_keep(tmp_path):
     pytest.importorskip("tensorboard")
     for arguments, message in (

@@ -122,6 +122,7 @@ def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
         >>> read_extreme_split(path, column=1).tolist()
         [2, 1]
     """
+    column = _checks.non_negative_int("column", column)
     numbers = []
     _warn_if_cut(path)
     with _text.naming(path), _open(path) as lines:

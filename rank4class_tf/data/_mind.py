@@ -44,7 +44,13 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> _split
     seed = _checks.seed(seed)
     articles: dict[str, tuple[str, str]] = {}
     for file in _files(pathlib.Path(path)):
-        articles |= _read(file)
+        for news_id, article in _read(file).items():
+            if articles.setdefault(news_id, article)[0] != article[0]:
+                raise ValueError(
+                    "`path` must hold articles of one category each. Received: "
+                    f"{news_id!r} of {articles[news_id][0]!r} and of {article[0]!r}, in "
+                    f"{os.fspath(file)!r}."
+                )
     if not articles:
         raise ValueError(f"`path` must hold articles. Received: {os.fspath(path)!r} without any.")
     categories = sorted({category for category, _ in articles.values()})
@@ -77,7 +83,7 @@ def _files(path):
 def _read(file):
     """The category and the text of each article of a file, by its id."""
     articles = {}
-    with _text.naming(file), open(file, encoding="utf-8", newline="\n") as lines:
+    with _text.naming(file), open(file, encoding="utf-8-sig", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             fields = line.rstrip("\r\n").split("\t")
             if len(fields) != _COLUMNS:

@@ -22,13 +22,13 @@ def planted_points(
         num_points: number of points, >= 1.
         num_features: number of features, >= 1.
         num_labels: number of labels, >= 1.
-        seed: of the points, an int. The features of a label are the same for all seeds.
+        seed: of the points, in [0, 2**32). The features of a label are the same for all seeds.
 
     Returns:
         A list of `(labels, feature_ids, feature_values)`, for `write_extreme_classification`.
 
     Raises:
-        ValueError: if a number is not a positive integer.
+        ValueError: if a number is not a positive integer, or the seed out of range.
 
     Example:
         >>> points = planted_points(3, num_features=100, num_labels=20)
@@ -39,7 +39,7 @@ def planted_points(
     num_features = _checks.positive_int("num_features", num_features)
     num_labels = _checks.positive_int("num_labels", num_labels)
     own = np.random.default_rng(0).integers(0, num_features, (num_labels, _FEATURES_PER_LABEL))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_checks.seed(seed))
     shares = np.cumsum(1 / np.arange(1, num_labels + 1))
     points = []
     for _ in range(num_points):

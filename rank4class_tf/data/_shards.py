@@ -79,7 +79,7 @@ def find(pattern: str | os.PathLike[str]) -> list[str]:
     """Finds the files of a pattern, in order.
 
     Args:
-        pattern: with `*` and `?`.
+        pattern: with `*`, `?` and `[...]`.
 
     Raises:
         ValueError: if there is none, if there is not each file of a set that the pattern would

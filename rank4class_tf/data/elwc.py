@@ -58,7 +58,7 @@ def lists(
     for features, class_ids in batches:
         if not isinstance(features, dict):
             features = {FEATURES: features}
-        features = {name: np.asarray(value) for name, value in features.items()}
+        features = {name: _array(value) for name, value in features.items()}
         class_ids = _checked_ids(np.asarray(class_ids), features)
         for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
             positives = np.unique(ids[ids != -1])
@@ -90,7 +90,7 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 
     Raises:
         TypeError: if a value is of another type.
-        ValueError: if an integer is not below 2**63.
+        ValueError: if an integer is not below 2**63, or a number not below 2**128.
 
     Example:
         >>> serialize({}, [{"label": 1.0}])[:1]
@@ -132,7 +132,7 @@ def read(
     """Reads lists as batches of features.
 
     Args:
-        pattern: the files, with `*` and `?`. Of a set `-of-0000N`, each file that it would match
+        pattern: the files, with `*`, `?` and `[...]`. Of a set `-of-0000N`, each file that it would match
             must be there, and be whole as far as it tells; files of other writers need not tell.
         context_spec: name -> `tf.io.FixedLenFeature` of the context.
         example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value`, which
@@ -200,7 +200,7 @@ def read_classes(
     """Reads what `lists` made as classification examples.
 
     Args:
-        pattern: the files, with `*` and `?`.
+        pattern: the files, with `*`, `?` and `[...]`.
         context_spec: name -> `tf.io.FixedLenFeature` of the features.
         batch_size: examples per batch, >= 1.
         list_size: as for `read`.
@@ -262,8 +262,10 @@ def _example(features):
 
 
 def _feature(name, value):
-    flat = np.asarray(value, object if _holds_text(value) else None).reshape(-1)
+    flat = _array(value).reshape(-1)
     if flat.dtype.kind == "f":
+        if (np.isfinite(flat) & ~np.isfinite(_as_float32(flat))).any():
+            raise ValueError(f"Features must be numbers of float32. Received: {name}={value!r}.")
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
     if flat.dtype.kind in "iub":
         if flat.dtype == np.uint64 and (flat >= 2**63).any():
@@ -273,6 +275,16 @@ def _feature(name, value):
         encoded = [item.encode() if isinstance(item, str) else item for item in flat]
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
     raise TypeError(f"Features must be numbers, strings or bytes. Received: {name}={value!r}.")
+
+
+def _as_float32(values):
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def _array(value):
+    """An array; text keeps its own length."""
+    return np.asarray(value, object if _holds_text(value) else None)
 
 
 def _holds_text(value):

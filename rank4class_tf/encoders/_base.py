@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _keras
 
 # The layers of keras-hub's backbones whose output is all that the layers above them see: a
 # transformer layer, a block of a ResNet, a block of a VGG.
@@ -53,8 +53,6 @@ class PretrainedEncoder:
 
     def _build(self, backbone, preset, frozen):
         """Sets the attributes."""
-        if frozen != "all":
-            _checks.non_negative_int("frozen", frozen)
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
         if not blocks:
             raise ValueError(

@@ -4,6 +4,7 @@ import os
 
 from tensorflow import keras
 
+from rank4class_tf import _checks
 from rank4class_tf.encoders._base import PretrainedEncoder, import_hub, load_backbone
 
 
@@ -36,6 +37,7 @@ class ImageEncoder(PretrainedEncoder):
         image_shape: tuple[int, int, int] = (224, 224, 3),
         frozen: int | str = 0,
     ) -> None:
+        frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         self._shape = tuple(image_shape)
         self._scaling = _scaling(preset)

@@ -58,6 +58,7 @@ class TextEncoder(PretrainedEncoder):
             )
         self._sequence_length = sequence_length
         self._pooling = _checks.one_of("pooling", pooling, ("first", "mean"))
+        frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         backbone = load_backbone(preset)
         if not isinstance(backbone.input, dict) or "padding_mask" not in backbone.input:
@@ -75,10 +76,15 @@ class TextEncoder(PretrainedEncoder):
             texts: n >= 1 strings, in UTF-8 if they are bytes. `"[SEP]"` in them is the token of
                 that name.
 
+        Raises:
+            ValueError: if `texts` is one text.
+
         Returns:
             int32 `[n, (length)]`, with the special tokens at both ends. `to_tensor()` pads them
             with 0, which `lower` and `upper` leave out.
         """
+        if isinstance(texts, str | bytes):
+            raise ValueError(f"`texts` must be several texts, in a list. Received: {texts!r}.")
         tokenizer, longest = self._tokenizer, self._sequence_length - 2
         texts = [text.decode() if isinstance(text, bytes) else text for text in texts]
         rows = [
@@ -147,8 +153,19 @@ def _tokenizer(preset, backbone_class):
     model = described.get("model", {})
     if model.get("type") != "WordPiece":
         return models.Tokenizer.from_preset(preset, **options)
+    normalizer, vocabulary = described.get("normalizer"), model["vocab"]
+    if normalizer is not None and normalizer.get("type") != "BertNormalizer":
+        raise ValueError(
+            f"`preset` must have no normalizer or a BertNormalizer in {folder / 'tokenizer.json'}. "
+            f"Received: {normalizer}."
+        )
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise ValueError(
+            f"`preset` must number its {len(vocabulary)} tokens from 0 on without gaps in "
+            f"{folder / 'tokenizer.json'}. Received: up to {max(vocabulary.values())}."
+        )
     return getattr(models, backbone_class.__name__.replace("Backbone", "Tokenizer"))(
-        vocabulary=sorted(model["vocab"], key=model["vocab"].get),
-        lowercase=bool((described.get("normalizer") or {}).get("lowercase", False)),
+        vocabulary=sorted(vocabulary, key=vocabulary.get),
+        lowercase=bool((normalizer or {}).get("lowercase", False)),
         **options,
     )

@@ -7,6 +7,7 @@ from rank4class_tf.experiments._command import (
     frozen,
     positive,
     rows_to_train,
+    seed,
     with_settings,
 )
 from rank4class_tf.experiments._examples import Examples
@@ -43,6 +44,7 @@ __all__ = [
     "plot",
     "positive",
     "rows_to_train",
+    "seed",
     "small_problem",
     "text_problem",
     "train",

@@ -47,6 +47,13 @@ def positive(kind: type) -> Callable[[str], Any]:
     return read
 
 
+def seed(text: str) -> int:
+    """Reads a seed, an integer in [0, 2**32), for argparse."""
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"must be an integer in [0, 2**32), not {text!r}")
+    return int(text)
+
+
 def frozen(text: str) -> int | str:
     """Reads a number of frozen blocks, >= 0, or "all"."""
     if text == "all":
@@ -106,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser, losses: Sequence[str] = LOSSE
         )
     add_settings(parser)
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], help="of data order and weights; default: 0"
+        "--seeds", type=seed, nargs="+", default=[0], help="of data order and weights; default: 0"
     )
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.add_argument(
@@ -178,13 +185,14 @@ def compare(
     settings = with_settings(problem, args)
     described = {**problem.description, **dataclasses.asdict(settings)}
     del described["seed"]
-    args.out.mkdir(parents=True, exist_ok=True)
+    _files.make_folder(args.out)
     pairs = rows_to_train(args.loss, args.head, losses)
-    bar = _Bar(len(pairs) * len(args.seeds), settings.epochs)
+    seeds = list(dict.fromkeys(args.seeds))
+    bar = _Bar(len(pairs) * len(seeds), settings.epochs)
     runs, rows = [], []
     for loss, head in pairs:
         of_seeds = []
-        for seed in args.seeds:
+        for seed in seeds:
             bar.begin(f"{loss}, {head}, seed {seed}")
             path = args.out / "rows" / f"{loss}-{head}-{seed}.json"
             state = path.with_suffix("") if args.resume else None
@@ -202,7 +210,7 @@ def compare(
             names = {"loss": loss, "head": head, "seed": seed}
             of_seeds.append(_runs.cached(path, {**names, **described}, run, say=lambda line: None))
             bar.end()
-        left_out = (*described, "cpu_seconds", "lists")
+        left_out = (*described, "cpu_seconds", "lists", "depends_on")
         runs += [{key: run[key] for key in run if key not in left_out} for run in of_seeds]
         rows.append(_report.Row(loss, head, as_evaluation(of_seeds)))
     table = _report.markdown(rows)
@@ -211,9 +219,13 @@ def compare(
     )
     _files.write_text(table_path, table)
     _files.write_text(results_path, json.dumps({**described, "rows": runs}, indent=2) + "\n")
-    _report.plot(rows, plot_path)
-    seeds = ", ".join(map(str, args.seeds))
-    print(f"\nTest part of {described['dataset']}, 95 % intervals, mean of the seeds {seeds}:\n")
-    print(f"{table}\ntable:   {table_path}\nnumbers: {results_path}\nplot:    {plot_path}\n")
+    try:
+        _report.plot(rows, plot_path)
+        drawn = f"plot:    {plot_path}"
+    except ImportError as error:  # The table is worth more.
+        drawn = str(error)
+    listed = ", ".join(map(str, seeds))
+    print(f"\nTest part of {described['dataset']}, 95 % intervals, mean of the seeds {listed}:\n")
+    print(f"{table}\ntable:   {table_path}\nnumbers: {results_path}\n{drawn}\n")
     print(_report.verdict(rows))
     return runs

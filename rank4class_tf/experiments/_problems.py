@@ -89,6 +89,11 @@ def small_problem(
     """
     _checks.one_of("dataset", dataset, tuple(SMALL_ENCODERS))
     _checks.one_of("encoder", encoder, tuple(SMALL_ENCODERS[dataset]))
+    if examples_per_class is not None and dataset != "digits":
+        raise ValueError(
+            "`examples_per_class` must be None for other datasets than digits. "
+            f"Received: examples_per_class={examples_per_class!r}, dataset={dataset!r}."
+        )
 
     def load(batch_size, seed, skipped):
         if dataset == "digits":
@@ -179,7 +184,10 @@ def text_problem(
             weights in the same folder it must be another.
     """
     known = TEXT_DATASETS[_checks.one_of("dataset", dataset, tuple(TEXT_DATASETS))]
-    length = sequence_length or known.sequence_length
+    length = known.sequence_length
+    if sequence_length is not None:
+        length = _checks.positive_int("sequence_length", sequence_length)
+    frozen = _checks.non_negative_int_or_all("frozen", frozen)
 
     def encoder():
         return encoders.TextEncoder(preset, length, frozen, pooling)
@@ -209,7 +217,10 @@ def text_problem(
         "pooling": pooling,
     }
     if dataset == "mind":  # The others are a version of TensorFlow Datasets each.
-        description["data_dir"] = data_dir and os.path.realpath(data_dir)
+        folder = pathlib.Path(os.path.realpath(_need_folder(data_dir)))
+        description["data_dir"] = os.fspath(folder)
+        files = sorted(folder.rglob("news.tsv"))
+        description["files"] = [[os.fspath(file), file.stat().st_size] for file in files]
     return _kept_problem(description, make, layers, known.settings, pathlib.Path(cache))
 
 
@@ -268,6 +279,7 @@ def image_problem(
         cache: the folder where features are kept.
     """
     known = IMAGE_DATASETS[_checks.one_of("dataset", dataset, tuple(IMAGE_DATASETS))]
+    frozen = _checks.non_negative_int_or_all("frozen", frozen)
     description = {"dataset": dataset, "encoder": os.fspath(preset), "frozen": frozen}
 
     def encoder():

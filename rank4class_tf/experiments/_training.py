@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _files, data, layers, losses, metrics
+from rank4class_tf import _checks, _files, data, layers, losses, metrics
 from rank4class_tf._types import TensorLike
 from rank4class_tf.evaluation import Evaluation, average, evaluate
 from rank4class_tf.experiments._report import METRICS, SELECT_BY
@@ -43,6 +43,16 @@ class Settings:
     precision: str = "float32"
     seed: int = 0
     patience: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            _checks.positive_int(name, getattr(self, name))
+        _checks.positive_float("learning_rate", self.learning_rate)
+        _checks.fraction_below("warmup", self.warmup, 1)
+        if self.clip is not None:
+            _checks.positive_float("clip", self.clip)
+        _checks.seed(self.seed)
+        _checks.non_negative_int("patience", self.patience)
 
 
 @dataclasses.dataclass(frozen=True)

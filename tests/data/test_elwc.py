@@ -191,6 +191,17 @@ def test_zeros_at_the_end_of_bytes_stay():
         assert b"\x0a" + bytes([len(text)]) + text in elwc.serialize({"x": value}, [])
 
 
+def test_zeros_at_the_end_of_bytes_stay_in_lists():
+    ((context, _),) = elwc.lists([({"x": [b"ab\x00"]}, [0])], num_classes=2)
+    assert context == {"x": b"ab\x00"}
+
+
+def test_numbers_beyond_float32_are_refused():
+    assert elwc.serialize({"x": [np.inf, 1e38]}, [])
+    with pytest.raises(ValueError, match="must be numbers of float32. Received: x="):
+        elwc.serialize({"x": [1.0, 1e39]}, [])
+
+
 def test_other_types_are_refused():
     with pytest.raises(TypeError, match="Received: x="):
         elwc.serialize({"x": 1j}, [])

@@ -142,3 +142,10 @@ def test_points_of_a_split_are_numbered_from_1(number, tmp_path):
     path.write_text(f"3\n{number}\n")
     with pytest.raises(ValueError, match="trSplit.txt, line 2: "):
         data.read_extreme_split(path)
+
+
+@pytest.mark.parametrize("column", [-1, 0.5, "0", True])
+def test_bad_column_of_a_split(tmp_path, column):
+    (tmp_path / "trSplit.txt").write_text("1 2\n")
+    with pytest.raises(ValueError, match="`column` must be an integer >= 0"):
+        data.read_extreme_split(tmp_path / "trSplit.txt", column)

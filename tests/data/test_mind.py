@@ -114,3 +114,16 @@ def test_what_is_no_text_is_named(tmp_path):
     file.write_bytes(line(1).encode() + b"\xff\n")
     with pytest.raises(ValueError, match="news.tsv: must be whole, and text in UTF-8"):
         data.mind(file)
+
+
+def test_a_byte_order_mark_and_categories_of_several_files(tmp_path):
+    for name, encoding in (("a", "utf-8"), ("b", "utf-8-sig")):
+        (tmp_path / name).mkdir()
+        rows = [line(number) for number in range(10)]
+        (tmp_path / name / "news.tsv").write_text("\n".join(rows) + "\n", encoding=encoding)
+    splits = data.mind(tmp_path)
+    assert sum(len(read(part)) for part in (splits.train, splits.validation, splits.test)) == 10
+    changed = line(1).replace("news", "autos", 1) + "\n"
+    (tmp_path / "b" / "news.tsv").write_text(changed, encoding="utf-8")
+    with pytest.raises(ValueError, match="articles of one category each. Received: 'N1' of 'news'"):
+        data.mind(tmp_path)

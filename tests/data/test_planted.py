@@ -74,3 +74,9 @@ def test_bad_numbers(name, value):
     arguments = {"num_points": 1, "num_features": 1, "num_labels": 1} | {name: value}
     with pytest.raises(ValueError, match=f"`{name}` must be a positive integer. Received"):
         data.planted_points(**arguments)
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, None])
+def test_bad_seed(seed):
+    with pytest.raises(ValueError, match="`seed` must be an integer"):
+        data.planted_points(1, 1, 1, seed=seed)

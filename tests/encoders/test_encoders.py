@@ -1,5 +1,6 @@
 """Encoders against the backbones of keras-hub that they are made of."""
 
+import json
 import sys
 
 import numpy as np
@@ -181,7 +182,7 @@ def test_images_without_a_scaling(tmp_path, rng):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"frozen": -1}, "`frozen` must be an integer >= 0. Received: frozen=-1"),
+        ({"frozen": -1}, "`frozen` must be an integer >= 0 or 'all'. Received: frozen=-1"),
         ({"frozen": 4}, "`frozen` must be 'all' or at most 3, the number of blocks.*frozen=4"),
         ({"pooling": "max"}, "`pooling` must be one of .*'mean'.*Received: pooling='max'"),
         ({"sequence_length": 2}, "`sequence_length` must be at least 3.*sequence_length=2"),
@@ -190,6 +191,27 @@ def test_images_without_a_scaling(tmp_path, rng):
 def test_bad_arguments(text, arguments, message):
     with pytest.raises(ValueError, match=message):
         encoders.TextEncoder(text[0], **arguments)
+
+
+def test_one_text_is_refused(text):
+    for one in ("hello", b"hello"):
+        with pytest.raises(ValueError, match="`texts` must be several texts, in a list"):
+            encoders.TextEncoder(text[0]).tokenize(one)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"normalizer": {"type": "Lowercase"}}, "must have no normalizer or a BertNormalizer in"),
+        ({"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}, "without gaps in .*json"),
+    ],
+)
+def test_other_tokenizers_of_hugging_face_are_refused(tmp_path, change, message):
+    presets.save_hugging_face(tmp_path / "hf", "tokenizer.json")
+    path = tmp_path / "hf" / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=message):
+        encoders.TextEncoder(tmp_path / "hf")
 
 
 def test_backbone_of_another_kind(tmp_path, image):

@@ -1,0 +1,101 @@
+"""Runs that are kept in files."""
+
+import argparse
+import json
+import os
+import sys
+
+import pytest
+
+from rank4class_tf import _files, experiments
+
+pytestmark = pytest.mark.once
+
+
+def test_a_run_with_fewer_settings_is_another(tmp_path):
+    path, made = tmp_path / "runs" / "a.json", []
+
+    def run(**settings):
+        made.append(settings)
+        return experiments.cached(path, settings, lambda: {"value": len(made)})["value"]
+
+    assert run(epochs=2, rates=(1, 2), examples=5) == 1
+    assert run(epochs=2, rates=(1, 2), examples=5) == 1
+    assert run(epochs=2, rates=(1, 2)) == 3
+    assert json.loads(path.read_text())["epochs"] == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "{", "1"])
+def test_a_damaged_file_is_made_anew(tmp_path, text):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.warns(UserWarning, match="a.json cannot be read and is made anew"):
+        run = experiments.cached(path, {"epochs": 2}, lambda: {"value": 3})
+    assert run["value"] == 3 and json.loads(path.read_text()) == run
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", 0),
+        ("batch_size", 0),
+        ("learning_rate", float("nan")),
+        ("warmup", 1.0),
+        ("clip", 0.0),
+        ("seed", -1),
+        ("patience", -1),
+    ],
+)
+def test_settings_are_checked(name, value):
+    settings = {"epochs": 1, "batch_size": 1, "learning_rate": 1.0} | {name: value}
+    with pytest.raises(ValueError, match=f"`{name}` must be .*{name}={value!r}"):
+        experiments.Settings(**settings)
+
+
+def test_problems_check_their_arguments():
+    with pytest.raises(ValueError, match="`examples_per_class` must be None for other datasets"):
+        experiments.small_problem("goemotions", "gru", examples_per_class=3)
+    for arguments, name in (
+        ({"frozen": "foo"}, "frozen"),
+        ({"sequence_length": 0}, "sequence_len"),
+    ):
+        with pytest.raises(ValueError, match=f"`{name}.* must be"):
+            experiments.text_problem("goemotions", "preset", **arguments)
+    with pytest.raises(ValueError, match="`frozen` must be an integer >= 0 or 'all'"):
+        experiments.image_problem("cifar10", "preset", frozen=-1)
+
+
+def test_examples_of_mind_are_those_of_its_files(tmp_path):
+    def described():
+        return experiments.text_problem("mind", "preset", tmp_path).description
+
+    (tmp_path / "news.tsv").write_text("N1\n")
+    before = described()
+    assert described() == before
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "news.tsv").write_text("N2\n")
+    assert described() != before
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", str(2**32), "x", ""])
+def test_seeds_of_the_command_line(text):
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    experiments.add_arguments(parser)
+    assert parser.parse_args(["--seeds", "3", "0"]).seeds == [3, 0]
+    with pytest.raises(argparse.ArgumentError, match=r"must be an integer in \[0, 2\*\*32\)"):
+        parser.parse_args(["--seeds", f" {text}"])
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_takes_no_file(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(OSError, match="Permission"):
+        _files.make_folder(tmp_path)
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(OSError, match="out"):
+        _files.make_folder(tmp_path / "out")
+    _files.make_folder(tmp_path / "new" / "folder")
+    assert not list((tmp_path / "new" / "folder").iterdir())
