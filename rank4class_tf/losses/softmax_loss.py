@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._lists.pairs import are_few
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
@@ -37,8 +38,6 @@ class SoftmaxLoss(RankingLoss):
         0.6931471...
     """
 
-    _searches_positives = False
-
     def __init__(
         self,
         temperature: float | TemperatureAnnealing = 1.0,
@@ -46,6 +45,8 @@ class SoftmaxLoss(RankingLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # Labels of all items need no search, and one for few of them pays in long lists.
+        self._searches_positives = are_few(self.max_positives, None)
         if not isinstance(temperature, TemperatureAnnealing):
             temperature = _checks.positive_float("temperature", temperature)
         self.temperature = temperature
