@@ -80,8 +80,9 @@ In half precision its ranks are those of the rounded scores to the last bit; to 
 bfloat16 moves its gradient by 40 % (of the recurrent sorter by 7 %), and so what it trains.
 
 Faults of Keras 3.15, with any model: no `MultiWorkerMirroredStrategy`; under `MirroredStrategy`
-no ragged labels (pad them: `labels.to_tensor(-1, shape=[None, P])`), no `jit_compile=True`, and no
-dataset whose first batch is uneven. Two steps at once have even batches here.
+no ragged labels (pad them: `labels.to_tensor(-1, shape=[None, P])`), and no dataset whose first
+batch is uneven. Two steps at once have even batches here. Of Keras 3.15 and of Keras 2: no
+`jit_compile=True` under a strategy.
 """
 
 FEATURES, CLASSES, BATCH = 3, 6, 4
