@@ -69,7 +69,10 @@ def parse_args(argv=None):
         default=20,
         help="more are slower, better (default: %(default)s)",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.leaves_searched < 1:
+        parser.error(f"--leaves-searched must be at least 1, not {args.leaves_searched}")
+    return args
 
 
 def main(argv=None):

@@ -164,7 +164,7 @@ def parse_args(argv=None):
     parser.add_argument(
         "--momentum", type=float, default=0.9, help="of all but rows (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=experiments.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, help="a file for the trained model, .keras")
     parser.add_argument(
         "--export", type=pathlib.Path, help="a folder for classes and test points, to be searched"
@@ -176,6 +176,21 @@ def parse_args(argv=None):
         parser.error("--train and --dataset exclude each other")
     if args.out and args.out.suffix != ".keras":
         parser.error(f"--out must end in .keras, not {args.out}")
+    if not 0 <= args.momentum < 1:
+        parser.error(f"--momentum must be in [0, 1), not {args.momentum}")
+    if args.train:
+        wanted, found = (data.read_extreme_header(path)[1:] for path in (args.train, args.test))
+        if found != wanted:
+            parser.error(
+                "--test must have as many features and labels as --train, "
+                f"{wanted[0]} and {wanted[1]}, not {found[0]} and {found[1]}"
+            )
+    for option, folder in (("--out", args.out and args.out.parent), ("--export", args.export)):
+        if folder:
+            try:
+                _files.make_folder(folder)
+            except OSError as error:
+                parser.error(f"{option} must be where files can be written: {error}")
     return args
 
 
@@ -191,7 +206,7 @@ def load(args, folder):
 
 
 def main(argv=None):
-    """Trains, evaluates and saves."""
+    """Trains, saves and evaluates."""
     args = parse_args(argv)
     keras.utils.set_random_seed(args.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -208,6 +223,9 @@ def main(argv=None):
         )
         # The order is that of the file; one that is not random should be brought into such.
         model.fit(task.train, epochs=args.epochs, shuffle=False, verbose=2)
+        if args.out:
+            model.save(args.out)
+            print(f"model: {args.out}")
         results = model.evaluate(task.test, return_dict=True, verbose=0)
         for name, value in results.items():
             print(f"{name}: {float(value):.4f}")
@@ -217,16 +235,11 @@ def main(argv=None):
         for own, found in zip(class_ids[:3].numpy(), best[:3].numpy(), strict=True):
             print(f"classes {[int(i) for i in own if i >= 0]}, best five {found.tolist()}")
         if args.export:
-            args.export.mkdir(parents=True, exist_ok=True)
             model.export_classes(args.export / "classes.npy")
             queries = np.concatenate([model.predict_on_batch(points) for points, _ in task.test])
             with _files.replacing(args.export / "queries.npy") as temporary:
                 np.save(temporary, queries)
             print(f"for examples/approximate_search.py: {args.export}")
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        model.save(args.out)
-        print(f"model: {args.out}")
 
 
 if __name__ == "__main__":

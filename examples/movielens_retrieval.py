@@ -15,6 +15,7 @@ study: other losses and negatives, and other methods.
 """
 
 import argparse
+import contextlib
 import csv
 import dataclasses
 import io
@@ -27,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import layers, losses, metrics, models
+from rank4class_tf import experiments, layers, losses, metrics, models
 
 HISTORY = 50  # films of a user that the tower reads, the last ones
 RECENT = 5  # those that count besides by themselves
@@ -74,21 +75,51 @@ def read(path: pathlib.Path) -> tuple[Films, list[np.ndarray]]:
     """The films, and for each user the rows of the films in the order of time.
 
     Films that a user rated in the same second come in a random order: that of the file is by film.
+    Of several ratings of a film by a user the first counts.
+
+    Raises:
+        ValueError: if the archive is none of MovieLens's; the message names it and the file in it.
     """
-    with zipfile.ZipFile(path) as archive:
-
-        def rows(name):
-            (member,) = (n for n in archive.namelist() if n.endswith(f"/{name}"))
-            return list(csv.reader(io.TextIOWrapper(archive.open(member), "utf-8")))[1:]
-
-        movies, ratings = rows("movies.csv"), rows("ratings.csv")
-    films = _films(movies)
+    with _naming(path), zipfile.ZipFile(path) as archive:
+        with _naming("movies.csv"):
+            films = _films(_rows(archive, "movies.csv", 3))
+        with _naming("ratings.csv"):
+            ratings = np.array(_rows(archive, "ratings.csv", 4))[:, [0, 1, 3]].astype(np.int64)
+            if len(unknown := np.setdiff1d(ratings[:, 1], films.ids)):
+                raise ValueError(f"films must be in movies.csv, not {unknown[0]}")
     row_of = {film: row for row, film in enumerate(films.ids.tolist())}
-    ratings = np.random.default_rng(0).permutation(np.array(ratings)[:, [0, 1, 3]].astype(np.int64))
+    ratings = np.random.default_rng(0).permutation(ratings)
     ratings = ratings[np.lexsort((ratings[:, 2], ratings[:, 0]))]
-    starts = np.flatnonzero(np.diff(ratings[:, 0])) + 1
     items = np.array([row_of[film] for film in ratings[:, 1]])
-    return films, [films_of for films_of in np.split(items, starts) if len(films_of) >= 3]
+    _, first = np.unique(ratings[:, 0] * len(films.ids) + items, return_index=True)
+    kept = np.sort(first)
+    starts = np.flatnonzero(np.diff(ratings[kept, 0])) + 1
+    users = [films_of for films_of in np.split(items[kept], starts) if len(films_of) >= 3]
+    if not users:
+        raise ValueError(f"{path}: some user must have rated three films")
+    return films, users
+
+
+@contextlib.contextmanager
+def _naming(name):
+    """Puts a name before the errors of what is read."""
+    try:
+        yield
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _rows(archive, name, columns):
+    """The rows of a file of the archive but the first, without blank ones."""
+    members = [member for member in archive.namelist() if member.endswith(f"/{name}")]
+    if len(members) != 1:
+        raise ValueError(f"must be once in the archive, in a folder, not {len(members)} times")
+    with io.TextIOWrapper(archive.open(members[0]), "utf-8") as lines:
+        _, *rows = [row for row in csv.reader(lines) if "".join(row).strip()] or [None]
+    wrong = [row for row in rows if len(row) != columns]
+    if wrong or not rows:
+        raise ValueError(f"must have rows of {columns} columns, not {wrong[:1]}")
+    return rows
 
 
 def _films(movies):
@@ -133,12 +164,18 @@ class Task:
         rated[np.concatenate([user[:-2] for user in self.users])] = True
         return rated
 
+    @property
+    def ends(self) -> list[tuple[np.ndarray, int]]:
+        """Each user with the place of each film that training has to find."""
+        return [
+            (user, end)
+            for user in self.users
+            for end in range(max(len(user) - 2 - PAIRS, 1), len(user) - 2)
+        ]
+
     def pairs(self, batch_size: int, seed: int) -> tf.data.Dataset:
         """Batches to train on: the films before one, and that one."""
-        ends = [range(max(len(user) - 2 - PAIRS, 1), len(user) - 2) for user in self.users]
-        pairs = [
-            (user, end) for user, of_user in zip(self.users, ends, strict=True) for end in of_user
-        ]
+        pairs = self.ends
         histories = np.array([history(user[:end]) for user, end in pairs])
         rows = np.array([user[end] for user, end in pairs])
         features = self.films.features(self.rated)
@@ -168,6 +205,14 @@ class Task:
         ]
         queries = {"history": np.array([history(rows) for rows in before]), "seen": np.array(seen)}
         return queries, np.array([user[-held_out] for user in self.users])
+
+
+def load(path: pathlib.Path, batch_size: int) -> Task:
+    """The task of an archive that has a batch to train on."""
+    task = Task(*read(path))
+    if batch_size > (most := len(task.ends)):
+        raise SystemExit(f"--batch-size must be at most {most}, the examples, not {batch_size}")
+    return task
 
 
 def towers(films: Films, width: int) -> tuple[keras.Model, keras.Model]:
@@ -286,6 +331,7 @@ def _features(task):
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    count, number = experiments.positive(int), experiments.positive(float)
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
     parser.add_argument(
         "--loss",
@@ -294,7 +340,7 @@ def parse_args(argv=None):
     )
     parser.add_argument(
         "--temperature",
-        type=float,
+        type=number,
         default=0.1,
         help="the scores are over it (default: %(default)s)",
     )
@@ -304,20 +350,23 @@ def parse_args(argv=None):
         default=512,
         help="negatives drawn from all (default: %(default)s)",
     )
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=8, help="at most (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=512)
-    parser.add_argument("--learning-rate", type=float, default=3e-3)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--width", type=count, default=64)
+    parser.add_argument("--epochs", type=count, default=8, help="at most (default: %(default)s)")
+    parser.add_argument("--batch-size", type=count, default=512)
+    parser.add_argument("--learning-rate", type=number, default=3e-3)
+    parser.add_argument("--seed", type=experiments.seed, default=0)
     parser.add_argument("--export", type=pathlib.Path, help="a folder for a SavedModel to serve")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.num_random < 0:
+        parser.error(f"--num-random must be at least 0, not {args.num_random}")
+    return args
 
 
 def main(argv=None):
     """Trains, measures, and shows films that training has no rating of."""
     args = parse_args(argv)
-    task = Task(*read(args.zip))
     loss = losses.get(args.loss)
+    task = load(args.zip, args.batch_size)
     model = build(
         task,
         loss,

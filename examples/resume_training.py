@@ -13,13 +13,14 @@ Keras's own BackupAndRestore promises less: docs/results/faults.md has what happ
 
 import argparse
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, layers, losses
+from rank4class_tf import data, experiments, layers, losses
 
 
 def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
@@ -39,7 +40,10 @@ def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
 def restore(state: tf.train.Checkpoint, manager: tf.train.CheckpointManager) -> None:
     """Reads the newest checkpoint that can be read; without any, the state stays as it is."""
     error = None
-    for path in reversed(manager.checkpoints):
+    names = tf.io.gfile.listdir(manager.directory)
+    numbers = [int(name[5:-6]) for name in names if re.fullmatch(r"ckpt-\d+\.index", name)]
+    for number in sorted(numbers, reverse=True):
+        path = f"{manager.directory}/ckpt-{number}"
         try:
             state.restore(path).assert_existing_objects_matched()
             return
@@ -47,7 +51,7 @@ def restore(state: tf.train.Checkpoint, manager: tf.train.CheckpointManager) -> 
         except Exception as found:
             error = found
             print(f"{path} cannot be read: {error!r}")
-    if error:
+    if error and manager.checkpoints:  # Not the first one, interrupted before it was whole.
         raise error
 
 
@@ -68,7 +72,12 @@ def train(
         **more: as for `state_of`.
     """
     state = state_of(model, **more)
-    manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
+    tf.io.gfile.makedirs(str(folder))
+    try:
+        manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
+    except ValueError:  # Its list of the checkpoints is damaged; `restore` reads the folder.
+        tf.io.gfile.remove(f"{folder}/checkpoint")
+        manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
     restore(state, manager)
     while (epoch := int(state.epoch)) < epochs:
         batches = batches_of(epoch)
@@ -81,7 +90,7 @@ def main(argv: list[str] | None = None) -> keras.Model:
     """Trains on scikit-learn's digits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the checkpoints")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=experiments.positive(int), default=20)
     args = parser.parse_args(argv)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(

@@ -48,7 +48,10 @@ def parse_args(argv):
         "--frozen", type=experiments.frozen, default=0, help="layers, or all; default: 0"
     )
     experiments.add_arguments(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.dataset == "mind" and args.data_dir is None:
+        parser.error("--data-dir must be the folder of MIND's files for --dataset mind")
+    return args
 
 
 def main(argv=None):

@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, metrics, tfr
+from rank4class_tf import data, experiments, metrics, tfr
 from rank4class_tf.data import elwc
 
 LOSSES = ("rankmax_loss", "approx_ndcg_loss", "tfr.approx_ndcg_loss", "tfr.softmax_loss")
@@ -98,19 +98,28 @@ def main(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--loss", nargs="+", default=list(LOSSES), help="names, as in the pipeline")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=0.003)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=experiments.positive(int), default=8)
+    parser.add_argument("--batch-size", type=experiments.positive(int), default=32)
+    parser.add_argument("--learning-rate", type=experiments.positive(float), default=0.003)
+    parser.add_argument("--seed", type=experiments.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/tfr"))
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     sizes = write_files(args.out)
+    if args.batch_size > (most := sizes["validation"]):
+        parser.error(
+            f"--batch-size must be at most {most}, the lists of the validation part, "
+            f"not {args.batch_size}"
+        )
+    try:
+        pipelines = {loss: build_pipeline(args.out, loss, sizes, args) for loss in args.loss}
+    except ValueError as error:
+        parser.error(f"--loss: {error}")
     print("| loss | Top-1 | NDCG@5 | seconds |\n|---|---|---|---|")
-    for loss in args.loss:
+    for loss, pipeline in pipelines.items():
         start = time.perf_counter()
         keras.utils.set_random_seed(args.seed)
-        build_pipeline(args.out, loss, sizes, args).train_and_validate()
+        pipeline.train_and_validate()
         export = str(args.out / loss / "export" / "best_model_by_metric")
         top_1, ndcg = evaluate(export, args.out)
         seconds = time.perf_counter() - start

@@ -120,7 +120,7 @@ def measure(shapes, seconds, peers_up_to):
 def in_process(args, legacy_keras):
     """Rows measured in a process of its own."""
     arguments = ["--worker", *benchmarking.options(args, "seconds", "peers_up_to")]
-    arguments += ["--shapes", *args.shapes]
+    arguments += ["--shapes", *map(benchmarking.shape_text, args.shapes)]
     environment = {"TF_USE_LEGACY_KERAS": str(int(legacy_keras))}
     rows = benchmarking.in_process(__file__, arguments, environment)
     if "error" in rows:
@@ -134,7 +134,12 @@ def in_process(args, legacy_keras):
 def parse_arguments(argv):
     """The command line."""
     parser = benchmarking.parser(__file__, __doc__)
-    parser.add_argument("--shapes", nargs="+", default=["1024x28", "1024x1000", "1024x100000"])
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        type=benchmarking.shape_of(2),
+        default=[(1024, 28), (1024, 1000), (1024, 100_000)],
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="time for the rows of a kind")
     parser.add_argument(
         "--peers-up-to", type=int, default=2**21, help="scores beyond which peers are left out"
@@ -147,8 +152,7 @@ def main(argv=None):
     """Prints a table for each process."""
     args = parse_arguments(argv)
     if args.worker:
-        shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
-        print(json.dumps(list(measure(shapes, args.seconds, args.peers_up_to))))
+        print(json.dumps(list(measure(args.shapes, args.seconds, args.peers_up_to))))
         return
     packages = filter(importlib.util.find_spec, ("keras", "tf_keras"))
     benchmarking.show((table(args, package) for package in packages), args)

@@ -233,10 +233,16 @@ class DefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Keeps the command that was given, but for the files, as `command`."""
+    """Keeps the command that was given, but for the files, as `command`; makes their folders."""
 
     def parse_args(self, args=None, namespace=None):
         result = super().parse_args(args, namespace)
+        for option, path in (("--out", result.out), ("--json", result.json)):
+            if path:
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    self.error(f"{option} must be a file in a folder that can be made: {error}")
         given = iter(map(str, sys.argv[1:] if args is None else args))
         kept = []
         for word in given:
@@ -273,10 +279,12 @@ def shape_of(dimensions):
     """A type of options: `"64x1000"` -> `(64, 1000)`, of so many numbers."""
 
     def shape(text):
-        numbers = tuple(map(int, text.lower().split("x")))
-        if len(numbers) != dimensions:
-            raise ValueError(text)
-        return numbers
+        numbers = text.lower().split("x")
+        if len(numbers) != dimensions or not all(n.isdecimal() and int(n) for n in numbers):
+            raise argparse.ArgumentTypeError(
+                f"must be {dimensions} integers > 0 with an x between, not {text!r}"
+            )
+        return tuple(map(int, numbers))
 
     return shape
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _files
+from rank4class_tf import _files, experiments
 
 METRICS = ["top_k_accuracy@1", "top_k_accuracy@5", "ndcg@5"]
 
@@ -73,8 +73,8 @@ def main(argv=None):
     """Trains, evaluates, compares, plots."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/compare"))
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=experiments.positive(int), default=8)
+    parser.add_argument("--seed", type=experiments.seed, default=0)
     args = parser.parse_args(argv)
 
     splits = r4c.data.digits(seed=args.seed)

@@ -25,6 +25,7 @@ import argparse
 import itertools
 import pathlib
 import sys
+import zlib
 
 import numpy as np
 import tensorflow as tf
@@ -186,6 +187,8 @@ def of_unrated(model, task):
     """The ranks of the test films that training does not have, each for its user."""
     queries, rows = task.queries(1)
     users = np.flatnonzero(~task.rated[rows])
+    if not len(users):
+        return []
     films = {name: x[rows[users]] for name, x in task.films.features(task.rated).items()}
     ranks = model.ranks({name: tf.constant(x[users]) for name, x in queries.items()}, films)
     return (1 + ranks.above[:, 0]).numpy().tolist()
@@ -207,12 +210,21 @@ def plan(seeds, tuning_seed):
     return rows
 
 
+def number_of_data(task):
+    """A number that tells the films and the ratings of an archive from others."""
+    films = task.films
+    lengths = np.array([len(user) for user in task.users])
+    arrays = (films.ids, films.words, films.genres, films.decades, lengths, *task.users)
+    return zlib.crc32(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
+
+
 def study(task, args):
     """Runs all that is missing; yields a row and the runs of its seeds as they are done."""
+    data = number_of_data(task)
 
     def run(row, settings, seed):
         of_run = {"row": row, "settings": settings, "seed": seed, "width": args.width}
-        of_run |= {"epochs": args.epochs, "batch_size": args.batch_size}
+        of_run |= {"epochs": args.epochs, "batch_size": args.batch_size, "data": data}
         parts = [row, *itertools.chain(*sorted(settings.items())), f"seed {seed}"]
         path = args.out / "runs" / ("-".join(map(str, parts)).replace(" ", "_") + ".json")
 
@@ -259,7 +271,7 @@ def report(task, results):
         "epoch it lists; a row without epochs draws nothing.",
     ]
     with_ranks = [
-        (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if "unrated" in run
+        (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if run.get("unrated")
     ]
     text += ["", "Test films without a rating in training, for their users:", ""]
     text += reproducing.table(
@@ -277,20 +289,21 @@ def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
+    count = experiments.positive(int)
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/retrieval"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--tuning-seed", type=int, default=100)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=10, help="of the towers, at most")
-    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--seeds", type=experiments.seed, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
+    parser.add_argument("--width", type=count, default=64)
+    parser.add_argument("--epochs", type=count, default=10, help="of the towers, at most")
+    parser.add_argument("--batch-size", type=count, default=512)
     return parser.parse_args(argv)
 
 
 def main(argv=None):
     """Runs the study and writes the table after each row."""
     args = parse_args(argv)
-    task = example.Task(*example.read(args.zip))
+    task = example.load(args.zip, args.batch_size)
     results = []
     for result in study(task, args):
         results.append(result)

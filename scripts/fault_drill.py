@@ -1,7 +1,7 @@
 """Kills training, fills the disk and damages checkpoints; compares with a run left in peace.
 
-    python scripts/fault_drill.py --kills 100 --out out/faults
-    TF_USE_LEGACY_KERAS=1 python scripts/fault_drill.py --kills 100 --out out/faults-keras-2
+    python scripts/fault_drill.py --kills 100 --damages 6 --out out/faults
+    TF_USE_LEGACY_KERAS=1 python scripts/fault_drill.py --kills 30 --damages 2 --out out/faults-keras-2
 
 Each case trains a tiny model to its end, in a process of its own, and goes on from what it finds in
 its folder. It is killed by SIGKILL: in one half of the cases at a random moment, in the other while
@@ -605,9 +605,12 @@ def main(argv=None):
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--damages", type=int, default=10)
     parser.add_argument("--only", default="", help="cases with this in their names")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=experiments.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args(argv)
+    names = [case.name for case in cases()]
+    if not any(args.only in name for name in names):
+        parser.error(f"--only must be in one of the names {', '.join(names)}, not {args.only!r}")
     args.out.mkdir(parents=True, exist_ok=True)
     results = {}
     for case in cases():

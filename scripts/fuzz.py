@@ -34,7 +34,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from rank4class_tf import _files
+from rank4class_tf import _files, experiments
 from scripts.fuzzing import binaries, labels, texts
 from scripts.fuzzing.faults import Defect, Draws
 
@@ -153,11 +153,14 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--cases", type=experiments.positive(int), default=10_000)
     parser.add_argument("--only", default="", help="targets with this in their names")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=experiments.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args(argv)
+    names = [target.__name__ for target in TARGETS]
+    if not any(args.only in name for name in names):
+        parser.error(f"--only must be in one of the names {', '.join(names)}, not {args.only!r}")
     args.out.mkdir(parents=True, exist_ok=True)
     results = {}
     for target in TARGETS:

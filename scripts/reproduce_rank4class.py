@@ -73,7 +73,7 @@ def parse_args(argv=None):
     parser.add_argument("--tables", nargs="+", type=table_name, default=["goemotions:max_pooling"])
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2])
     parser.add_argument(
         "--learning-rates",
         nargs="+",
@@ -98,6 +98,9 @@ def parse_args(argv=None):
             name for table in args.tables for name in (PAPER if table == "paper" else (table,))
         )
     )
+    of_mind = [name for name in args.tables if name.startswith("mind:")]
+    if of_mind and args.data_dir is None:
+        parser.error(f"--data-dir must be the folder of MIND's files for {', '.join(of_mind)}")
     return args
 
 
@@ -194,10 +197,10 @@ def described_in_words(description):
 def main(argv=None):
     """Trains what is missing and writes the tables."""
     args = parse_args(argv)
+    problems = {name: problem_of(name, args) for name in args.tables}
     args.out.mkdir(parents=True, exist_ok=True)
     texts = {}
-    for name in args.tables:
-        problem = problem_of(name, args)
+    for name, problem in problems.items():
         runs = Runs(problem, args)
         rates = tuned_learning_rates(runs, args)
         title = described_in_words(problem.description)

@@ -22,6 +22,7 @@ with others puts its runs in their place. The results are
 import argparse
 import dataclasses
 import itertools
+import math
 import pathlib
 import sys
 
@@ -241,21 +242,24 @@ def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
+    count, number = experiments.positive(int), experiments.positive(float)
     parser.add_argument("--version", default="latest-small", help="of MovieLens")
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rankmax"))
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--tuning-seed", type=int, default=100)
-    parser.add_argument("--learning-rates", nargs="+", type=float, default=[1e-3, 3e-3, 1e-2])
-    parser.add_argument("--l2", nargs="+", type=float, default=[0.3, 1.0, 3.0])
-    parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
-    parser.add_argument("--patience", type=int, default=8, help="epochs without a better AP@10")
-    parser.add_argument("--batch-size", type=int, default=128, help="users")
+    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
+    parser.add_argument("--learning-rates", nargs="+", type=number, default=[1e-3, 3e-3, 1e-2])
+    parser.add_argument(
+        "--l2", nargs="+", type=reproducing.number_below(math.inf), default=[0.3, 1.0, 3.0]
+    )
+    parser.add_argument("--epochs", type=count, default=200)
+    parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
+    parser.add_argument("--patience", type=count, default=8, help="epochs without a better AP@10")
+    parser.add_argument("--batch-size", type=count, default=128, help="users")
     parser.add_argument("--refit", action="store_true", help="train on the validation part too")
-    parser.add_argument("--units", type=int, default=64)
-    parser.add_argument("--dropout", type=float, default=0.5)
+    parser.add_argument("--units", type=count, default=64)
+    parser.add_argument("--dropout", type=reproducing.number_below(1), default=0.5)
     return parser.parse_args(argv)
 
 

@@ -27,6 +27,7 @@ matplotlib, `ratios.png`.
 
 import argparse
 import functools
+import os
 import pathlib
 import re
 import sys
@@ -45,14 +46,17 @@ METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 
 SELECT_BY = "recall_at_5"
 BASELINE = "negative sampling"
 FULL_SOFTMAX = "full softmax"
+SAMPLED_SOFTMAX = "sampled softmax"
 WORD2VEC = "word2vec"
 METHODS = (
     BASELINE,
     WORD2VEC,
     *(f"Top-{k}" for k in (256, 64, 16, 1)),
-    "sampled softmax",
+    SAMPLED_SOFTMAX,
     FULL_SOFTMAX,
 )
+
+MARGINS = ("hinge", "squared_hinge", "logistic", "exponential", "ramp")
 
 # word2vec draws 5 to 20 negatives for each example.
 _WORD2VEC_NEGATIVES = 15
@@ -61,22 +65,45 @@ _WORD2VEC_NEGATIVES = 15
 _MOST_WIDENINGS = 6
 
 
+def method_name(text):
+    """Reads a method, as `make_loss` takes it."""
+    name, *options = text.split(":")
+    known = name in METHODS or re.fullmatch(r"Top-[1-9]\d*(>Top-[1-9]\d*)?", name)
+    margins = [option for option in options if option in MARGINS]
+    kinds = [option for option in options if option in ops.KINDS]
+    factors = [option for option in options if re.fullmatch(r"\d+(\.\d+)?", option)]
+    one_of_each = max(map(len, (margins, kinds, factors))) <= 1
+    all_known = len([*margins, *kinds, *factors]) == len(options)
+    if not (known and one_of_each and all_known and all(map(float, factors))):
+        raise argparse.ArgumentTypeError(
+            f"must be one of {', '.join(METHODS)}, Top-K or Top-K>Top-K with a K > 0, and after "
+            f"colons at most a factor > 0, one of {', '.join(MARGINS)} and one of "
+            f"{', '.join(ops.KINDS)}, not {text!r}"
+        )
+    if name in (SAMPLED_SOFTMAX, FULL_SOFTMAX) and margins + kinds:
+        raise argparse.ArgumentTypeError(
+            f"must have no option but a factor after {name}, not {text!r}"
+        )
+    return text
+
+
 def make_loss(method, num_sampled):
     """The loss that a method stands for.
 
     Args:
         method: one of `METHODS`; the name may be followed by a margin function, a factor of the
             scores and the kind of loss, in any order: "Top-16:logistic:10:pairwise". Defaults are
-            those of the paper: hinge, 1, binary. Of "Top-64>Top-1" it is the loss of the start.
+            those of the paper: hinge, 1, binary; a softmax takes a factor alone. Of "Top-64>Top-1"
+            it is the loss of the start.
         num_sampled: number of sampled classes.
     """
     name, *options = method.split(":")
     name = name.partition(">")[0]
     numbers = [float(option) for option in options if option[0].isdigit()]
     names = [option for option in options if not option[0].isdigit()]
-    kinds = [option for option in names if option in ("binary", "pairwise")]
+    kinds = [option for option in names if option in ops.KINDS]
     phis = [option for option in names if option not in kinds]
-    if name in ("sampled softmax", FULL_SOFTMAX):
+    if name in (SAMPLED_SOFTMAX, FULL_SOFTMAX):
         return losses.SoftmaxLoss(temperature=1 / (numbers or [10])[0])
     if name.startswith("Top-"):
         weights = ops.TopKWeights(int(name.removeprefix("Top-")))
@@ -218,6 +245,8 @@ def experiment(name, num_sampled, args):
     common = {"task": name, "batch_size": args.batch_size}
     if name == "planted":
         common |= {"points": args.planted_points, "classes": args.planted_classes}
+    if name == "wordnet":
+        common["wordnet_dir"] = os.path.realpath(args.wordnet_dir)
     options = {option: getattr(args, option) for option in ("width", "optimizer", "momentum")}
     if args.optimizer == "adagrad":
         options["accumulator"] = args.accumulator
@@ -281,10 +310,14 @@ def experiment(name, num_sampled, args):
 
 
 def beyond(rates, best):
-    """The next rate of a grid by halves of decades, where the best one is at an end; or none."""
+    """The next rate of a grid whose best one is at an end; or none."""
     if len(rates) < 2 or best not in (rates[0], rates[-1]):
         return []
-    return [float(f"{rates[1] / 10:.1g}" if best == rates[0] else f"{rates[-2] * 10:.1g}")]
+    outwards = rates if best == rates[-1] else rates[::-1]
+    # A step is as large as the last but one: halves of decades are 3 and 10 / 3 in turn.
+    inner, outer = outwards[-3:-1] if len(rates) > 2 else outwards
+    rate = float(f"{best * outer / inner:.2g}")
+    return [] if rate in rates else [rate]
 
 
 def ratios(runs, metric):
@@ -362,6 +395,7 @@ def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
+    count, number = experiments.positive(int), experiments.positive(float)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
     parser.add_argument(
@@ -370,43 +404,51 @@ def parse_args(argv=None):
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/snm"))
     parser.add_argument(
         "--methods",
+        type=method_name,
         nargs="+",
         default=list(METHODS),
         help="with options after colons, such as Top-16:logistic:10:pairwise",
     )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--tuning-seed", type=int, default=100)
+    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
     parser.add_argument(
         "--learning-rates",
         nargs="+",
-        type=float,
+        type=number,
         default=[0.3, 1, 3, 10, 30, 100, 300],
-        help="of rows, by halves of decades; wider where the best one is at an end",
+        help="of rows; wider by the grid's own steps where the best one is at an end",
     )
     parser.add_argument(
         "--row-multipliers",
         nargs="+",
-        type=float,
+        type=number,
         default=[300, 3000],
         help="the rate of rows over that of dense weights",
     )
-    parser.add_argument("--search-epochs", type=int, default=2, help="with each pair of rates")
-    parser.add_argument("--finalists", type=int, default=2, help="pairs of rates tried in full")
+    parser.add_argument("--search-epochs", type=count, default=2, help="with each pair of rates")
+    parser.add_argument("--finalists", type=count, default=2, help="pairs of rates tried in full")
     parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="sgd")
-    parser.add_argument("--momentum", type=float, default=0.9, help="of dense weights, for sgd")
     parser.add_argument(
-        "--accumulator", type=float, default=1e-8, help="its value at the start, for adagrad"
+        "--momentum",
+        type=reproducing.number_below(1),
+        default=0.9,
+        help="of dense weights, for sgd",
     )
     parser.add_argument(
-        "--num-sampled", nargs="+", type=int, default=[1024], help="classes sampled, B"
+        "--accumulator", type=number, default=1e-8, help="its value at the start, for adagrad"
     )
-    parser.add_argument("--width", type=int, default=64, help="of encodings and embeddings")
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--evaluate-every", type=int, default=2, help="epochs")
-    parser.add_argument("--patience", type=int, default=4, help="epochs without a better Recall@5")
-    parser.add_argument("--planted-points", type=int, default=40_000, help="to learn from")
-    parser.add_argument("--planted-classes", type=int, default=10_000, help="and features")
+    parser.add_argument(
+        "--num-sampled", nargs="+", type=count, default=[1024], help="classes sampled, B"
+    )
+    parser.add_argument("--width", type=count, default=64, help="of encodings and embeddings")
+    parser.add_argument("--batch-size", type=count, default=256)
+    parser.add_argument("--epochs", type=count, default=10)
+    parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
+    parser.add_argument(
+        "--patience", type=count, default=4, help="epochs without a better Recall@5"
+    )
+    parser.add_argument("--planted-points", type=count, default=40_000, help="to learn from")
+    parser.add_argument("--planted-classes", type=count, default=10_000, help="and features")
     return parser.parse_args(argv)
 
 

@@ -21,6 +21,7 @@ matplotlib, `figure5.png` and `figure6.png`.
 
 import argparse
 import functools
+import math
 import pathlib
 import sys
 import zlib
@@ -369,20 +370,27 @@ def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
     )
+    count = experiments.positive(int)
     parser.add_argument("--tasks", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--sorters", nargs="+", choices=list(SORTERS), help="default: by task")
     parser.add_argument("--data-dir", type=pathlib.Path, default=pathlib.Path("data"))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/sodeep"))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--tuning-seed", type=int, default=100)
+    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
     parser.add_argument(
-        "--learning-rates", nargs="+", type=float, default=[0.001, 0.003, 0.01, 0.03]
+        "--learning-rates",
+        nargs="+",
+        type=experiments.positive(float),
+        default=[0.001, 0.003, 0.01, 0.03],
     )
-    parser.add_argument("--epochs", type=int, help="default: by task")
+    parser.add_argument("--epochs", type=count, help="default: by task")
     parser.add_argument(
-        "--ranks-weight", type=float, default=0.1, help="of the loss on ranks, GoEmotions"
+        "--ranks-weight",
+        type=reproducing.number_below(math.inf),
+        default=0.1,
+        help="of the loss on ranks, GoEmotions",
     )
-    parser.add_argument("--lists", type=int, default=sorting.TEST_LISTS, help="of Table 1")
+    parser.add_argument("--lists", type=count, default=sorting.TEST_LISTS, help="of Table 1")
     args = parser.parse_args(argv)
     args.of_part = {part: args.sorters or sorters for part, sorters in PARTS.items()}
     return args

@@ -31,8 +31,8 @@ from tensorflow import keras
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from rank4class_tf import _files, _keras, layers
-from scripts import sorting
+from rank4class_tf import _files, _keras, experiments, layers
+from scripts import reproducing, sorting
 
 SORTERS = {
     "recurrent": layers.RecurrentSorter,
@@ -233,7 +233,7 @@ def run(trainer, args, settings, output):
 
     def share_done():
         steps = int(trainer.steps.numpy())
-        return steps / args.steps if args.steps else trainer.elapsed / (60 * args.minutes)
+        return trainer.elapsed / (60 * args.minutes) if args.steps is None else steps / args.steps
 
     while (share := share_done()) < 1:
         steps = int(trainer.steps.numpy())
@@ -266,18 +266,19 @@ def parse_args(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    count, number = experiments.positive(int), experiments.positive(float)
     parser.add_argument("--sorter", choices=SORTERS, required=True)
-    parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--steps", type=int, help="how many in all, instead of minutes")
+    parser.add_argument("--minutes", type=number, default=20)
+    parser.add_argument("--steps", type=count, help="how many in all, instead of minutes")
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--units", type=int, help="width; the layer's default without")
-    parser.add_argument("--frequencies", type=int, help="the layer's default without")
-    parser.add_argument("--learning-rate", type=float, default=3e-3)
-    parser.add_argument("--slope-weight", type=float, default=0.02)
-    parser.add_argument("--items", type=int, default=6400, help="scores in a batch")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--test-lists", type=int, default=sorting.TEST_LISTS)
+    parser.add_argument("--units", type=count, help="width; the layer's default without")
+    parser.add_argument("--frequencies", type=count, help="the layer's default without")
+    parser.add_argument("--learning-rate", type=number, default=3e-3)
+    parser.add_argument("--slope-weight", type=reproducing.number_below(math.inf), default=0.02)
+    parser.add_argument("--items", type=count, default=6400, help="scores in a batch")
+    parser.add_argument("--seed", type=experiments.seed, default=0)
+    parser.add_argument("--test-lists", type=count, default=sorting.TEST_LISTS)
     return parser.parse_args(arguments)
 
 

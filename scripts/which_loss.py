@@ -159,7 +159,7 @@ def main(argv=None):
         default=[256, 256],
         help=f"widths of the hidden layers of {' and '.join(WITH_MLP)}",
     )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2])
     parser.add_argument(
         "--learning-rates",
         nargs="+",

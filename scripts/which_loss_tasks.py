@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -139,7 +140,7 @@ def wordnet(path):
         ]
 
     return experiments.Problem(
-        {"dataset": "wordnet", "encoder": "dense_layer"},
+        {"dataset": "wordnet", "encoder": "dense_layer", "wordnet_dir": os.path.realpath(path)},
         load,
         network,
         experiments.Settings(epochs=6, batch_size=1024, learning_rate=1e-3),

@@ -36,6 +36,12 @@ def test_search_is_exact_without_scann(folder, monkeypatch, capsys):
     np.testing.assert_array_equal(best[:, 0], np.arange(10))
 
 
+def test_leaves_are_checked(capsys):
+    with pytest.raises(SystemExit):
+        example.parse_args(["--folder", "a", "--leaves-searched", "0"])
+    assert "--leaves-searched must be at least 1, not 0" in capsys.readouterr().err
+
+
 def test_scann_finds_the_closest_class(folder, capsys):
     scann = example.import_scann()
     if scann is None:

@@ -15,6 +15,48 @@ def precision_at_1(capsys):
     return float(dict(line.split(": ") for line in lines if ": " in line)["precision_at_1"])
 
 
+def write(path, points=20, num_features=30, num_labels=12, seed=1):
+    planted = data.planted_points(points, num_features, num_labels, seed)
+    data.write_extreme_classification(path, planted, num_features, num_labels)
+    return str(path)
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path, capsys):
+    files = ["--train", write(tmp_path / "a.txt"), "--test"]
+    assert example.parse_args([*files, write(tmp_path / "b.txt", seed=2)]).train
+    for name, sizes in (("c.txt", {"num_features": 40}), ("d.txt", {"num_labels": 13})):
+        with pytest.raises(SystemExit):
+            example.parse_args([*files, write(tmp_path / name, **sizes)])
+        error = capsys.readouterr().err
+        assert "--test must have as many features and labels as --train, 30 and 12" in error
+
+
+@pytest.mark.parametrize(("option", "name"), [("--out", "m.keras"), ("--export", "index")])
+def test_what_cannot_be_written_is_refused(option, name, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        example.parse_args([option, str(tmp_path / "file" / name)])
+    assert f"{option} must be where files can be written: " in capsys.readouterr().err
+
+
+def test_a_model_is_kept_when_its_evaluation_fails(tmp_path, monkeypatch):
+    class Model:
+        def fit(self, *args, **kwargs):
+            pass
+
+        def save(self, path):
+            path.write_text("saved")
+
+        def evaluate(self, *args, **kwargs):
+            raise OSError("no test")
+
+    monkeypatch.setattr(example, "load", lambda args, folder: example.Task(*[None] * 5))
+    monkeypatch.setattr(example, "build", lambda *args: Model())
+    with pytest.raises(OSError, match="no test"):
+        example.main(["--out", str(tmp_path / "new" / "m.keras")])
+    assert (tmp_path / "new" / "m.keras").read_text() == "saved"
+
+
 @pytest.mark.slow
 def test_learns_from_files(tmp_path, capsys):
     for name, points, seed in (("train.txt", 1500, 1), ("test.txt.gz", 100, 2)):
@@ -61,6 +103,8 @@ def test_a_bad_command_line(capsys):
         ["--out", "model"],
         ["--epochs", "-2"],
         ["--learning-rate", "nan"],
+        ["--momentum", "1.5"],
+        ["--seed", "-1"],
         ["--train", "a", "--test", "b", "--dataset", "wordnet"],
     ],
 )

@@ -1,5 +1,7 @@
 """The example reads, holds out by time, learns, and finds films that training has no rating of."""
 
+import zipfile
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -62,6 +64,71 @@ def test_pairs_are_what_came_before(task):
 def test_only_the_last_of_a_long_history_count():
     rows = np.arange(100, 170)
     assert example.history(rows).tolist() == list(range(170, 120, -1))
+
+
+MOVIES = "movieId,title,genres\n1,A (1999),Drama\n2,B (1999),Drama\n5,C (1999),Drama\n"
+HEAD = "userId,movieId,rating,timestamp\n"
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(f"ml/{name}.csv", content)
+    return path
+
+
+def test_blank_lines_and_repeated_ratings_are_left_out(tmp_path):
+    ratings = "1,1,4,10\n\n1,2,4,11\n1,1,5,12\n1,5,4,13\n  \n2,1,3,9\n"
+    path = archive(tmp_path / "a.zip", movies=MOVIES + "\n", ratings=HEAD + ratings)
+    films, users = example.read(path)
+    assert films.ids.tolist() == [1, 2, 5]
+    assert [user.tolist() for user in users] == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"ratings": HEAD}, "movies.csv: must be once in the archive, in a folder, not 0 times"),
+        ({"movies": MOVIES}, "ratings.csv: must be once in the archive"),
+        ({"movies": MOVIES, "ratings": ""}, "ratings.csv: must have rows of 4 columns"),
+        ({"movies": MOVIES, "ratings": HEAD + "1,2\n"}, r"of 4 columns, not \[\['1', '2'\]\]"),
+        ({"movies": MOVIES, "ratings": HEAD + "1,x,4,9\n"}, "ratings.csv: invalid literal .*'x'"),
+        ({"movies": MOVIES, "ratings": HEAD + "1,7,4,9\n"}, "films must be in movies.csv, not 7"),
+        ({"movies": MOVIES, "ratings": HEAD + "1,2,4,9\n"}, "some user must have rated three"),
+    ],
+)
+def test_what_is_wrong_with_an_archive_is_named(members, message, tmp_path):
+    with pytest.raises(ValueError, match=rf"a\.zip: .*{message}"):
+        example.read(archive(tmp_path / "a.zip", **members))
+
+
+def test_what_is_no_archive_is_named(tmp_path):
+    (tmp_path / "a.zip").write_text("no archive")
+    with pytest.raises(ValueError, match=r"a\.zip: File is not a zip file"):
+        example.read(tmp_path / "a.zip")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--epochs 0", "argument --epochs: must be a finite int > 0, not '0'"),
+        ("--batch-size -1", "argument --batch-size: must be a finite int > 0, not '-1'"),
+        ("--temperature nan", "argument --temperature: must be a finite float > 0"),
+        ("--num-random -1", "--num-random must be at least 0, not -1"),
+        ("--seed -1", "argument --seed: must be an integer in [0, 2**32), not '-1'"),
+    ],
+)
+def test_bad_arguments(flags, message, capsys):
+    with pytest.raises(SystemExit):
+        example.parse_args(["--zip", "a.zip", *flags.split()])
+    assert message in capsys.readouterr().err
+
+
+def test_a_batch_is_not_above_the_examples(tmp_path):
+    path = movielens_files.write(tmp_path / "tiny.zip")
+    assert len(example.load(path, 24 * 6).users) == 24
+    with pytest.raises(SystemExit, match="--batch-size must be at most 144, .* not 145"):
+        example.main(["--zip", str(path), "--batch-size", "145"])
 
 
 @pytest.mark.slow

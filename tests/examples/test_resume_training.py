@@ -67,6 +67,23 @@ def test_what_is_cut_is_left_out_for_the_one_before(tmp_path):
         path.write_bytes(content)
 
 
+@pytest.mark.parametrize("content", [b"", b"no state", b"\xff"])
+def test_a_damaged_list_of_checkpoints_costs_nothing(content, tmp_path, monkeypatch):
+    expected = end(tmp_path, epochs=2)
+    (tmp_path / "checkpoint").write_bytes(content)
+    monkeypatch.setattr(keras.Model, "fit", None)  # All epochs are done.
+    for x, y in zip(end(tmp_path, epochs=2), expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_first_checkpoint_that_is_not_whole_is_none(tmp_path, capsys):
+    (tmp_path / "ckpt-1.index").write_bytes(b"cut")
+    state = tf.train.Checkpoint(value=tf.Variable(1.0))
+    example.restore(state, tf.train.CheckpointManager(state, str(tmp_path), max_to_keep=2))
+    assert "ckpt-1 cannot be read: " in capsys.readouterr().out
+    assert float(state.value) == 1
+
+
 def test_another_model_is_an_error(tmp_path):
     end(tmp_path, epochs=1)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])

@@ -1,5 +1,7 @@
 """The example of TF-Ranking pipelines, for two losses and a few epochs."""
 
+import pytest
+
 from tests import tf_ranking
 
 tf_ranking.load_or_skip()
@@ -14,3 +16,19 @@ def test_trains_exports_and_reports(tmp_path, capsys):
     assert [row[0] for row in rows] == losses
     for _, top_1, ndcg, _ in rows:
         assert 0.6 < float(top_1) <= float(ndcg) <= 1  # Ten classes: chance is 0.1.
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--loss rankmax_loss nonsense", "Received: 'nonsense'"),
+        ("--batch-size 2000", "--batch-size must be at most 360, the lists of the validation part"),
+        ("--epochs 0", "argument --epochs: must be a finite int > 0"),
+        ("--seed -1", "argument --seed: must be an integer in"),
+    ],
+)
+def test_bad_arguments(flags, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tfr_pipeline.tfr.RankingPipeline, "train_and_validate", pytest.fail)
+    with pytest.raises(SystemExit):
+        tfr_pipeline.main([*flags.split(), "--out", str(tmp_path)])
+    assert message in capsys.readouterr().err

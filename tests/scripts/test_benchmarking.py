@@ -85,5 +85,16 @@ def test_show_writes_what_there_is_so_far(joined, tmp_path, capsys):
 def test_shapes():
     assert benchmarking.shape_of(3)("2X8x4") == (2, 8, 4)
     assert benchmarking.shape_text((2, 8, 4)) == "2x8x4"
-    with pytest.raises(ValueError, match="2x8"):
-        benchmarking.shape_of(3)("2x8")
+    for text in ("2x8", "2x8xa", "2x0x8", "2x-5x8"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"3 integers > 0 .* not '{text}'"):
+            benchmarking.shape_of(3)(text)
+
+
+def test_folders_of_the_files_are_made_before_anything_is_measured(tmp_path, capsys):
+    parser = benchmarking.parser("benchmark_it.py", "It measures.")
+    parser.parse_args(["--out", str(tmp_path / "a" / "b" / "x.md")])
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--json", str(tmp_path / "file" / "x.json")])
+    assert "--json must be a file in a folder that can be made" in capsys.readouterr().err

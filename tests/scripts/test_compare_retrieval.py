@@ -52,6 +52,24 @@ def test_item_knn_keeps_the_nearest(task):
         assert len(kept) == 0 or own[kept].min() >= np.sort(own)[-4]
 
 
+def test_another_archive_is_another_run(task, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "plan", lambda *seeds: {"popularity": ([], [0])})
+    monkeypatch.setattr(script, "NEGATIVES", {})
+    other = example.Task(*example.read(movielens_files.write(tmp_path / "other.zip", num_users=20)))
+    args = script.parse_args(["--zip", "unused.zip", "--out", str(tmp_path)])
+    (_, _, (first,)), (_, _, (second,)) = (next(script.study(t, args)) for t in (task, other))
+    assert first["test"] != second["test"]
+    again = example.Task(task.films, [user.copy() for user in task.users])
+    assert script.number_of_data(task) == script.number_of_data(again) == first["data"]
+
+
+@pytest.mark.parametrize("flags", ["--seeds -1", "--tuning-seed -1", "--epochs 0", "--width 0"])
+def test_bad_arguments(flags, capsys):
+    with pytest.raises(SystemExit):
+        script.parse_args(["--zip", "a.zip", *flags.split()])
+    assert f"argument {flags.split()[0]}: must be a" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_whole_study(tmp_path, monkeypatch, capsys):
     path = movielens_files.write(tmp_path / "tiny.zip")

@@ -125,6 +125,16 @@ def test_table_keeps_what_was_run_before(tmp_path, monkeypatch):
     assert [row.split(" | ")[1] for row in rows] == ["7", "8", "8"]
 
 
+@pytest.mark.parametrize("flags", ["--only nosuch", "--cases 0", "--seed -1"])
+def test_bad_arguments(flags, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        script.main([*flags.split(), "--out", str(tmp_path / "new")])
+    option, value = flags.split()
+    error = capsys.readouterr().err
+    assert f"{option}" in error and f"not '{value}'" in error
+    assert not (tmp_path / "new").exists()
+
+
 def test_oracle_of_metrics_is_the_mean_over_all_orders():
     """Two positives and two others share a score below one other: ranks 2, 3 or 4."""
     found = labels._reciprocal_rank([5.0, 1, 1, 1, 1], {1: 1.0, 2: 1.0}, set())

@@ -71,7 +71,9 @@ def test_table_marks_the_best_three():
 
 
 def test_paper_names_its_six_tables():
-    args = script.parse_args("--tables digits:convolution paper digits:convolution".split())
+    args = script.parse_args(
+        "--tables digits:convolution paper digits:convolution --data-dir data".split()
+    )
     assert args.tables == ["digits:convolution", *script.PAPER]
     assert len(script.PAPER) == 6
 
@@ -91,6 +93,25 @@ def test_unknown_table(name, capsys):
     with pytest.raises(SystemExit):
         script.parse_args(["--tables", name])
     assert "must be paper or DATASET:ENCODER with a dataset of" in capsys.readouterr().err
+
+
+def test_all_tables_are_checked_before_the_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(script, "Runs", pytest.fail)
+    with pytest.raises(SystemExit, match="must be one of dense_layers, convolution, not 'foo'"):
+        script.main(
+            ["--tables", "digits:convolution", "digits:foo", "--out", str(tmp_path / "new")]
+        )
+    for tables in ("digits:convolution mind:bert", "paper"):
+        with pytest.raises(SystemExit):
+            script.main(["--tables", *tables.split()])
+        assert "--data-dir must be the folder of MIND's files for mind" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_seeds_are_checked(capsys):
+    with pytest.raises(SystemExit):
+        script.parse_args(["--seeds", "-1"])
+    assert "argument --seeds: must be an integer in [0, 2**32)" in capsys.readouterr().err
 
 
 def test_encoder_that_does_not_fit():

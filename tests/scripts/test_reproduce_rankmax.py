@@ -70,6 +70,17 @@ def test_refit_trains_on_both_parts(tmp_path, monkeypatch):
     assert set(final["test"]) == set(script.METRICS)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    ["--epochs 0", "--evaluate-every 0", "--patience -3", "--learning-rates nan", "--l2 1 -5"]
+    + ["--batch-size 0", "--dropout 2", "--units -3", "--seeds -1", "--tuning-seed x"],
+)
+def test_bad_arguments(flags, capsys):
+    with pytest.raises(SystemExit):
+        script.parse_args(flags.split())
+    assert f"argument {flags.split()[0]}: must be a" in capsys.readouterr().err
+
+
 def test_excluded_items_are_not_ranked():
     split = users("latest-small", None, 3)
 

@@ -79,6 +79,71 @@ def test_a_schedule_mines_more_from_the_half_on():
     assert script.make_schedule("Top-8:pairwise", 20, epochs=5) == []
 
 
+@pytest.mark.parametrize(
+    "method",
+    [*script.METHODS, "Top-16:logistic:10:pairwise", "Top-64>Top-1:binary", "word2vec:0.5"]
+    + ["Top-7:squared_hinge", "full softmax:20"],
+)
+def test_known_methods(method):
+    assert script.method_name(method) == method
+    script.make_loss(method, num_sampled=20)
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["top-16", "Top-x", "Top-0", "Top-16:", "Top-16:hing", "Top-16:0", "Top-16:2:3", "Top-4>word"]
+    + ["sampled softmx", "full softmax:pairwise", "sampled softmax:hinge:10"],
+)
+def test_unknown_methods(method, capsys):
+    with pytest.raises(SystemExit):
+        script.parse_args(["--methods", "Top-1", method])
+    error = capsys.readouterr().err
+    assert "argument --methods: must " in error and f"not {method!r}" in error
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["--finalists 0", "--seeds 0 -1", "--epochs 0", "--batch-size -2", "--learning-rates nan"]
+    + ["--momentum 1", "--accumulator 0", "--num-sampled 0", "--tuning-seed 4294967296"],
+)
+def test_bad_numbers(flags, capsys):
+    with pytest.raises(SystemExit):
+        script.parse_args(flags.split())
+    assert f"argument {flags.split()[0]}: must be a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rates", "best", "expected"),
+    [
+        ([5, 50], 50, [500]),
+        ([5, 50], 5, [0.5]),
+        ([3, 10, 30], 30, [100]),
+        ([0.3, 1, 3], 0.3, [0.1]),
+        ([3, 10, 30], 10, []),
+        ([1, 1.001], 1.001, []),
+        ([7], 7, []),
+    ],
+)
+def test_steps_beyond_a_grid(rates, best, expected):
+    assert script.beyond(rates, best) == expected
+
+
+def test_runs_of_another_wordnet_are_not_reused(tmp_path, monkeypatch):
+    described = []
+
+    def cached(path, settings, make, needs=()):
+        described.append(settings)
+        figures = dict.fromkeys(script.METRICS, 0.5)
+        return {**settings, "validation": figures, "test": figures}
+
+    monkeypatch.setattr(experiments, "cached", cached)
+    for folder in ("a", "b"):
+        args = script.parse_args(["--wordnet-dir", str(tmp_path / folder), "--methods", "Top-1"])
+        script.experiment("wordnet", 20, args)
+    folders = {settings["wordnet_dir"] for settings in described}
+    assert folders == {str((tmp_path / folder).resolve()) for folder in ("a", "b")}
+
+
 def fake_runs(tmp_path, monkeypatch, best, options=""):
     """Runs that give the better figures the closer their rates are to the best ones."""
     runs = []

@@ -68,6 +68,17 @@ def test_tasks_with_data(tmp_path):
             assert run["test"][figure] > least, (task, method)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    ["--epochs 0", "--seeds -1", "--tuning-seed -1", "--lists 0", "--learning-rates 0"]
+    + ["--ranks-weight -1"],
+)
+def test_bad_arguments(flags, capsys):
+    with pytest.raises(SystemExit):
+        script.parse_args(flags.split())
+    assert f"argument {flags.split()[0]}: must be a" in capsys.readouterr().err
+
+
 def test_runs_repeat():
     trainer = script.Trainer(sodeep_tasks.diabetes(None), "laplace")
     first, other, again = (trainer.run(0.01, seed, 1, test=True) for seed in (3, 4, 3))

@@ -147,6 +147,18 @@ def test_goes_on_from_the_newest_checkpoint_that_can_be_read(tmp_path, capsys):
         trainer.restore(tmp_path, {})
 
 
+@pytest.mark.parametrize(
+    "flags",
+    ["--steps -5", "--steps 0", "--minutes nan", "--minutes 0", "--items 0", "--test-lists -1"]
+    + ["--units 0", "--frequencies 0", "--slope-weight -1", "--learning-rate inf", "--seed -1"],
+)
+def test_bad_arguments(flags, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        script.main(["--sorter", "set", "--output", str(tmp_path / "new"), *flags.split()])
+    assert f"argument {flags.split()[0]}: must be a" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 def test_slopes_are_part_of_the_loss():
     """A step on the penalty alone makes slopes that lack steeper."""
     sorter = layers.ConvolutionalSorter(length=10, frequencies=2, units=4, trainable=True)

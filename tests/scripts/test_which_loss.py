@@ -77,6 +77,12 @@ def test_units_are_of_the_heads_with_an_mlp(tmp_path, monkeypatch):
     }
 
 
+def test_seeds_are_checked(capsys):
+    with pytest.raises(SystemExit):
+        which_loss.main(["--seeds", "0", "-1"])
+    assert "argument --seeds: must be an integer in [0, 2**32), not '-1'" in capsys.readouterr().err
+
+
 def test_texts_need_a_preset(capsys):
     with pytest.raises(SystemExit):
         which_loss.main(["--tasks", "goemotions"])

@@ -1,5 +1,7 @@
 """What the tasks give to learn from."""
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -66,7 +68,9 @@ def test_concepts_with_many_glosses(monkeypatch):
     splits = data.Splits(batches, batches, batches, ("a", "b", "c"), tuple("uvwxyz"))
     monkeypatch.setattr(data, "wordnet", lambda path, batch_size: splits)
     monkeypatch.setattr(which_loss_tasks, "FEWEST_GLOSSES", 3)
-    found = which_loss_tasks.wordnet("folder").load(3, 0, 0)
+    problem = which_loss_tasks.wordnet("folder/../other")
+    assert problem.description["wordnet_dir"] == os.path.realpath("other")
+    found = problem.load(3, 0, 0)
     assert found.class_names == ("a", "c")
     labels = np.concatenate([labels for _, labels in found.test])
     np.testing.assert_array_equal(labels, [[1, 1], [0, 1], [0, 1], [1, 0], [1, 1], [0, 0]])
