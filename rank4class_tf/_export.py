@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files
-from rank4class_tf.layers.top_classes import check_classes
+from rank4class_tf.layers.top_classes import as_names, check_classes
 
 
 def write_top_k(
@@ -35,9 +35,7 @@ def write_top_k(
     """
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
     if class_names is not None:
-        if isinstance(class_names, str):
-            raise ValueError(f"`class_names` must be a list of names. Received: {class_names!r}.")
-        class_names = [tf.compat.as_str_any(name) for name in class_names]
+        class_names = as_names(class_names)
     check_classes(default_k, class_names, num_classes)
     rule = f"`k` must be in [1, {num_classes}]."
     if class_names is not None:

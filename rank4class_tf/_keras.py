@@ -123,6 +123,8 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
     """Lets a layer that is built delete weights and add others."""
     if KERAS_3:
         layer._tracker.unlock()
+    else:
+        layer._callable_losses.clear()  # The regularizers of the weights that go.
     yield
     if KERAS_3:
         layer._tracker.lock()

@@ -1,7 +1,8 @@
 """Kills training, fills the disk and damages checkpoints; compares with a run left in peace.
 
     python scripts/fault_drill.py --kills 100 --damages 6 --out out/faults
-    TF_USE_LEGACY_KERAS=1 python scripts/fault_drill.py --kills 30 --damages 2 --out out/faults-keras-2
+    export TF_USE_LEGACY_KERAS=1
+    python scripts/fault_drill.py --kills 30 --damages 2 --out out/faults-keras-2
 
 Each case trains a tiny model to its end, in a process of its own, and goes on from what it finds in
 its folder. It is killed by SIGKILL: in one half of the cases at a random moment, in the other while

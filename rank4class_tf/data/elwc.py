@@ -132,8 +132,9 @@ def read(
     """Reads lists as batches of features.
 
     Args:
-        pattern: the files, with `*`, `?` and `[...]`. Of a set `-of-0000N`, each file that it would match
-            must be there, and be whole as far as it tells; files of other writers need not tell.
+        pattern: the files, with `*`, `?` and `[...]`. Of a set `-of-0000N`, each file that it would
+            match must be there, and be whole as far as it tells; files of other writers need not
+            tell.
         context_spec: name -> `tf.io.FixedLenFeature` of the context.
         example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value`, which
             stands where a list is filled up: -1 for the label, as losses and metrics expect.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
-from rank4class_tf.layers.classes import Classes, ClassTable, as_classes
+from rank4class_tf.layers.classes import ClassTable, as_classes
 from rank4class_tf.layers.interactions import Interaction, get_interaction
 
 
@@ -40,12 +40,9 @@ class Head(keras.layers.Layer):
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        dtype = self.dtype_policy
-        if isinstance(classes, Classes):
-            self.classes = classes
-        else:
-            self.classes = as_classes(classes, dtype=dtype, **self._table_arguments)
-        self.interaction = get_interaction(interaction)
+        self.classes = as_classes(classes, dtype=self.dtype_policy, **self._table_arguments)
+        options = {"dtype": self.dtype_policy} if isinstance(interaction, str) else {}
+        self.interaction = get_interaction(interaction, **options)
 
     @property
     def num_classes(self) -> int:
@@ -97,6 +94,8 @@ class Head(keras.layers.Layer):
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Scores every class."""
+        if not inputs.dtype.is_floating:
+            inputs = tf.cast(inputs, self.compute_dtype)
         scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
         biases = self.classes.biases()
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)

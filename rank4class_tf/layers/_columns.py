@@ -13,14 +13,14 @@ def scores_and_columns(
     """Brings both to one form.
 
     Args:
-        scores: `[batch, n]`.
+        scores: `[batch, n]`; integers become float32.
         labels: `[batch]` or `[batch, 1]`, the column of each positive.
 
     Returns:
         The scores; and `[batch, 1]` each: the columns int32, 0 where there is none; booleans, True
         where there is one; and 0 in the dtype of the scores, NaN where a column does not exist.
     """
-    scores = tf.convert_to_tensor(scores)
+    scores = as_floating(scores)
     labels = tf.convert_to_tensor(labels)
     if scores.shape.rank != 2:
         raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
@@ -33,3 +33,21 @@ def scores_and_columns(
     nan = tf.constant(float("nan"), scores.dtype)
     zero = tf.where(invalid[:, tf.newaxis], nan, tf.zeros_like(nan))
     return scores, tf.maximum(columns, 0), columns >= 0, zero
+
+
+def of_columns(name: str, values: Any, scores: tf.Tensor) -> tf.Tensor:
+    """Values of the columns of scores, `[n]` or `[batch, n]`, after a check of their shape."""
+    values = tf.convert_to_tensor(values)
+    rank = values.shape.rank
+    if rank not in (1, 2) or not values.shape.is_compatible_with(scores.shape[2 - rank :]):
+        raise ValueError(
+            f"`{name}` must have the shape [n] or [batch, n] of `scores`. "
+            f"Received: {values.shape} for scores {scores.shape}."
+        )
+    return values
+
+
+def as_floating(scores: Any) -> tf.Tensor:
+    """The scores; integers become float32."""
+    scores = tf.convert_to_tensor(scores)
+    return scores if scores.dtype.is_floating else tf.cast(scores, tf.float32)

@@ -35,7 +35,8 @@ class Companion(keras.layers.Layer):
     """
 
     def __init__(self, layer: keras.layers.Layer, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
         if not isinstance(layer, keras.layers.Layer):
             raise ValueError(f"`layer` must be a Keras layer. Received: layer={layer!r}.")
         self.layer = layer

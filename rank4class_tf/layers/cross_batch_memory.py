@@ -28,7 +28,7 @@ class CrossBatchMemory(keras.layers.Layer):
     booleans `[size]`, False for a place that is still empty.
 
     Raises:
-        ValueError: if `size` is not a positive integer.
+        ValueError: if `size` is not a positive integer, or `ids` has another shape.
 
     Example:
         >>> memory = CrossBatchMemory(3)
@@ -40,7 +40,7 @@ class CrossBatchMemory(keras.layers.Layer):
     """
 
     def __init__(self, size: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"dtype": "float32", **kwargs})
         self.size = _checks.positive_int("size", size)
 
     def build(self, encodings_shape: Any, ids_shape: Any = None) -> None:
@@ -55,6 +55,12 @@ class CrossBatchMemory(keras.layers.Layer):
         self, encodings: Any, ids: Any, training: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what earlier calls left, and keeps this batch in training."""
+        shape, of_ids = tf.convert_to_tensor(encodings).shape, tf.convert_to_tensor(ids).shape
+        if of_ids.rank not in (None, 1) or not of_ids.is_compatible_with(shape[:1]):
+            raise ValueError(
+                "`ids` must have the shape [batch] of `encodings`. "
+                f"Received: {of_ids} for encodings {shape}."
+            )
         kept = tf.identity(_keras.variable(self.encodings))
         kept_ids = tf.identity(_keras.variable(self.ids))
         num_filled = tf.identity(_keras.variable(self.num_filled))

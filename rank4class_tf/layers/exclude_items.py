@@ -7,6 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import _keras
 from rank4class_tf._lists.labels import excluded_items
+from rank4class_tf.layers._columns import as_floating
 
 
 @_keras.register
@@ -19,14 +20,27 @@ class ExcludeItems(keras.layers.Layer):
     Args:
         **kwargs: arguments of `keras.layers.Layer`.
 
+    Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans `[batch, n]`,
+    True for an item to exclude.
+
+    Output: scores `[batch, n]` in the precision that they have.
+
+    Raises:
+        ValueError: if an item does not exist; where XLA compiles, which cannot raise, the list has
+            NaN.
+
     Example:
         >>> ExcludeItems()([tf.constant([[3.0, 1.0, 2.0]]), tf.constant([[0, -1]])]).numpy()
         array([[-inf,   1.,   2.]], dtype=float32)
     """
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+
     def call(self, inputs: Any) -> tf.Tensor:
-        """Scores `[batch, n]` and item ids `[batch, E]`, padded with -1 -> scores."""
+        """Scores and items -> scores."""
         scores, exclude = inputs
+        scores = as_floating(scores)
         mask, invalid = excluded_items(exclude, scores)
         scores = tf.where(mask, tf.constant(-float("inf"), scores.dtype), scores)
         return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)

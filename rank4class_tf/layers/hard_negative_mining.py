@@ -7,7 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import top as _top
-from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.gather import gather, indices
 from rank4class_tf._tf.where import where
 from rank4class_tf.layers._columns import scores_and_columns
 
@@ -41,7 +41,7 @@ class HardNegativeMining(keras.layers.Layer):
     """
 
     def __init__(self, num_hard_negatives: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
 
     def call(self, scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -50,10 +50,12 @@ class HardNegativeMining(keras.layers.Layer):
         least = min if scores.shape[1] else tf.minimum
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
-        own = where(there, gather(scores, column), minus_infinity) + zero
+        of_column = gather(scores, column)
+        own = where(there, of_column, minus_infinity) + zero
         negatives = tf.stop_gradient(scores)
-        not_own = tf.where(there, minus_infinity, tf.zeros_like(minus_infinity))
-        highest, places = _top.top_k(_top.add_columns(negatives, column, not_own), size)
+        others = tf.where(there, minus_infinity, tf.stop_gradient(of_column))
+        others = tf.tensor_scatter_nd_update(negatives, indices(column), others)
+        highest, places = _top.top_k(others, size)
         # Where there are no more, the search may point to one that is the positive.
         mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
         # A search may miss a NaN.

@@ -7,7 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import _keras
 from rank4class_tf._tf.gather import indices
-from rank4class_tf.layers._columns import scores_and_columns
+from rank4class_tf.layers._columns import of_columns, scores_and_columns
 
 
 @_keras.register
@@ -38,18 +38,14 @@ class RemoveAccidentalHits(keras.layers.Layer):
         array([[  3.,   1., -inf]], dtype=float32)
     """
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+
     def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
         """Returns the scores with -inf for such negatives."""
         scores, column, there, zero = scores_and_columns(scores, labels)
-        ids = tf.convert_to_tensor(candidate_ids)
-        if ids.shape.rank == 1:
-            own = tf.gather(ids, column)
-        elif ids.shape.rank == 2:
-            own = tf.gather(ids, column, batch_dims=1)
-        else:
-            raise ValueError(
-                f"`candidate_ids` must have the shape [n] or [batch, n]. Received: {ids.shape}."
-            )
+        ids = of_columns("candidate_ids", candidate_ids, scores)
+        own = tf.gather(ids, column, batch_dims=ids.shape.rank - 1)
         penalties = tf.where((own == ids) & there, tf.constant(-float("inf"), zero.dtype), 0.0)
         penalties = tf.tensor_scatter_nd_update(penalties, indices(column), zero)
         # An addition has no pass of its own in the gradient, which is 0 there anyway.

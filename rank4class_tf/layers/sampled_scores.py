@@ -97,7 +97,7 @@ class SampledScores(Head):
                     stacklevel=2,
                 )
         self.num_sampled = num_sampled
-        self.normalize = normalize
+        self.normalize = bool(normalize)
         self.shared_negatives = shared_negatives
         self.seed = own_seed
         self._scores_of = ClassScores(self.classes, normalize)

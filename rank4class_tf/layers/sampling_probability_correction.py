@@ -7,7 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import _keras
 from rank4class_tf._tf.gather import indices
-from rank4class_tf.layers._columns import scores_and_columns
+from rank4class_tf.layers._columns import of_columns, scores_and_columns
 
 
 @_keras.register
@@ -53,7 +53,8 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     def call(self, scores: Any, labels: Any, expected_counts: Any) -> tf.Tensor:
         """Returns the corrected scores."""
         scores, column, there, zero = scores_and_columns(scores, labels)
-        counts = tf.cast(expected_counts, scores.dtype)
+        counts = of_columns("expected_counts", expected_counts, scores)
+        counts = tf.cast(counts, scores.dtype)
         # A logarithm of what is not > 0 would be infinite.
         counts = tf.where(counts > 0, counts, tf.constant(float("nan"), scores.dtype))
         corrected = scores - tf.math.log(counts)

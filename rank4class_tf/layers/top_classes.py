@@ -1,6 +1,6 @@
 """TopClasses."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -59,9 +59,7 @@ class TopClasses(keras.layers.Layer):
         super().__init__(**{"dtype": "float32", **kwargs})
         self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
         self.k = _checks.positive_int("k", k)
-        self.class_names = (
-            None if class_names is None else [tf.compat.as_str_any(c) for c in class_names]
-        )
+        self.class_names = None if class_names is None else as_names(class_names)
         self.probabilities = probabilities
         self.prediction_sets = prediction_sets
 
@@ -98,6 +96,16 @@ class TopClasses(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the layer that `get_config` describes."""
         return cls(**_config.deserialized(config))
+
+
+def as_names(class_names: Any) -> list[str]:
+    """Names of classes, a list, an array or a tensor of str or bytes, as str."""
+    names = class_names.numpy().tolist() if tf.is_tensor(class_names) else class_names
+    is_one = isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable)
+    names = [] if is_one else list(names)
+    if is_one or not all(isinstance(name, str | bytes) for name in names):
+        raise ValueError(f"`class_names` must be a list of names. Received: {class_names!r}.")
+    return [tf.compat.as_str(name) for name in names]
 
 
 def check_classes(k: int, class_names: Sequence[str] | None, num_classes: int) -> None:

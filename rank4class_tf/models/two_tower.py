@@ -116,9 +116,9 @@ class TwoTower(keras.Model):
         self.num_random = _checks.non_negative_int("num_random", num_random)
         self.num_mined = None if num_mined is None else _checks.positive_int("num_mined", num_mined)
         # Scores keep their precision under mixed precision.
-        self._remove_hits = RemoveAccidentalHits(dtype="float32")
-        self._correct = SamplingProbabilityCorrection(dtype="float32")
-        self._memory = CrossBatchMemory(memory_size, dtype="float32") if memory_size else None
+        self._remove_hits = RemoveAccidentalHits()
+        self._correct = SamplingProbabilityCorrection()
+        self._memory = CrossBatchMemory(memory_size) if memory_size else None
         self._random = UniformNegatives(num_random, seed) if num_random else None
         self.seed = seed if self._random is None else self._random.seed
         self._held = _Held()
@@ -299,7 +299,7 @@ class TwoTower(keras.Model):
         scores, labels = self._scores_of_step(y_pred, y, ids, training)
         num_mined = self.num_mined or self.loss.num_mined
         if num_mined is not None:
-            scores, labels = HardNegativeMining(num_mined, dtype="float32")(scores, labels)
+            scores, labels = HardNegativeMining(num_mined)(scores, labels)
         return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
 
     # Which step Keras traces. The replicas of a strategy trace one in turns, so that none may reset

@@ -1,13 +1,11 @@
 """What the row-wise optimizers share."""
 
-import math
-import numbers
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras
+from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import repeats
 from rank4class_tf._types import TensorLike
 
@@ -46,12 +44,7 @@ class Rowwise:
 
     def __init__(self, *args: Any, row_multiplier: float = 1.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        number = isinstance(row_multiplier, numbers.Real) and not isinstance(row_multiplier, bool)
-        if not (number and 0 < row_multiplier < math.inf):
-            raise ValueError(
-                f"`row_multiplier` must be a positive number. Received: {row_multiplier!r}."
-            )
-        self.row_multiplier = float(row_multiplier)
+        self.row_multiplier = _checks.positive_float("row_multiplier", row_multiplier)
         accumulation = getattr(self, "gradient_accumulation_steps", None)  # Keras 2 has none.
         if accumulation is not None:
             raise ValueError(

@@ -231,7 +231,7 @@ def test_round_trip_of_config(make, kwargs, rule):
     "make", [optimizers.RowwiseSGD, optimizers.RowwiseAdagrad, optimizers.RowwiseAdam]
 )
 def test_a_bad_multiplier_raises(make, value):
-    with pytest.raises(ValueError, match="`row_multiplier` must be a positive number"):
+    with pytest.raises(ValueError, match="`row_multiplier` must be a finite number > 0"):
         make(row_multiplier=value)
 
 

@@ -5,6 +5,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
+from rank4class_tf import _checks
+
 
 class Classes(keras.layers.Layer):
     """Base: the encodings of classes, their number and their width.
@@ -61,7 +63,7 @@ class Classes(keras.layers.Layer):
         """
         from rank4class_tf.layers.classes.class_table import ClassTable  # It is one of these.
 
-        ids = range(0, self.num_classes, block_size)
+        ids = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
         blocks = [tf.range(i, min(i + block_size, self.num_classes)) for i in ids]
         rows = tf.concat([self.rows(block) for block in blocks], axis=0)
         return ClassTable.from_rows(rows, self.biases())

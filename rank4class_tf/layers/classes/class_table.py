@@ -65,14 +65,24 @@ class ClassTable(Classes):
         Args:
             rows: `[n, width]`.
             biases: None, or `[n]`.
-            **kwargs: arguments of the constructor.
+            **kwargs: arguments of the constructor. The dtype is that of the rows unless given.
+
+        Raises:
+            ValueError: if `rows` has another rank, or the values are no numbers.
         """
+        rows = tf.convert_to_tensor(rows)
+        if rows.shape.rank != 2 or not rows.dtype.is_floating:
+            raise ValueError(
+                "`rows` must be floating-point numbers of the shape [n, width]. "
+                f"Received: {rows.dtype.name} of shape {rows.shape}."
+            )
         num_classes, width = rows.shape
+        kwargs = {"dtype": rows.dtype.name, **kwargs}
         table = cls(num_classes, width, use_bias=biases is not None, **kwargs)
         table.build((None, width))
-        table.embeddings.assign(rows)
+        table.embeddings.assign(tf.cast(rows, table.embeddings.dtype))
         if biases is not None:
-            table.bias.assign(biases)
+            table.bias.assign(tf.cast(biases, table.bias.dtype))
         return table
 
     @classmethod
@@ -133,9 +143,12 @@ class ClassTable(Classes):
             biases: None for 0, or `[m]`; only where the classes have biases.
 
         Raises:
-            ValueError: if a shape is another, or there are biases without `use_bias`.
+            ValueError: if a shape is another, a value is no number, or there are biases without
+                `use_bias`; the classes are then as before.
         """
-        rows = np.asarray(rows)
+        rows = _numbers("rows", rows, self.embeddings.dtype)
+        if biases is not None:
+            biases = _numbers("biases", biases, self.embeddings.dtype)
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise ValueError(
                 f"`rows` must have the shape [m, {self.width}]. Received: shape {rows.shape}."
@@ -148,7 +161,7 @@ class ClassTable(Classes):
         all_rows = np.concatenate([np.array(self.embeddings), rows])
         all_biases = None
         if self.use_bias:
-            added = np.zeros(len(rows)) if biases is None else np.asarray(biases)
+            added = np.zeros(len(rows)) if biases is None else biases
             all_biases = np.concatenate([np.array(self.bias), added])
         with _keras.changing_weights(self):
             self._num_classes = len(all_rows)
@@ -170,3 +183,11 @@ class ClassTable(Classes):
             "initializer": keras.initializers.serialize(self.initializer),
             "regularizer": keras.regularizers.serialize(self.regularizer),
         }
+
+
+def _numbers(name, values, dtype):
+    """The values as an array, rounded as a weight of this dtype holds them."""
+    try:
+        return tf.cast(values, dtype).numpy()
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        raise ValueError(f"`{name}` must be numbers. Received: {name}={values!r}.") from error
