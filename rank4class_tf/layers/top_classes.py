@@ -99,13 +99,11 @@ class TopClasses(keras.layers.Layer):
 
 
 def as_names(class_names: Any) -> list[str]:
-    """Names of classes, a list, an array or a tensor of str or bytes, as str."""
-    names = class_names.numpy().tolist() if tf.is_tensor(class_names) else class_names
-    is_one = isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable)
-    names = [] if is_one else list(names)
-    if is_one or not all(isinstance(name, str | bytes) for name in names):
+    """Names of classes, in a list, an array or a tensor, as str."""
+    if isinstance(class_names, str | bytes | Mapping) or not isinstance(class_names, Iterable):
         raise ValueError(f"`class_names` must be a list of names. Received: {class_names!r}.")
-    return [tf.compat.as_str(name) for name in names]
+    names = (name.numpy() if tf.is_tensor(name) else name for name in class_names)
+    return [tf.compat.as_str_any(name) for name in names]
 
 
 def check_classes(k: int, class_names: Sequence[str] | None, num_classes: int) -> None:

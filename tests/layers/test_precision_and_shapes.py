@@ -95,13 +95,21 @@ def test_a_companion_passes_a_mask_on():
     np.testing.assert_array_equal(model(ids), expected)
 
 
-@pytest.mark.parametrize("given", [tf.constant(["cat", "dog"]), np.array(["cat", "dog"])])
-def test_names_of_a_tensor(given):
+@pytest.mark.parametrize(
+    "given",
+    [
+        tf.constant(["cat", "dog"]),
+        np.array(["cat", "dog"]),
+        [tf.constant("cat"), b"dog"],
+        iter(["cat", "dog"]),
+    ],
+)
+def test_names_of_many_types(given):
     best = layers.TopClasses(1, given)(tf.constant([[1.0, 2.0]]))
     assert best["class_names"].numpy() == [[b"dog"]]
 
 
-@pytest.mark.parametrize("given", ["cat", {"cat": 0}, 5, [1, 2]])
+@pytest.mark.parametrize("given", ["cat", b"cat", {"cat": 0}, 5])
 def test_what_is_no_list_of_names(given):
     with pytest.raises(ValueError, match="`class_names` must be a list of names"):
         layers.TopClasses(1, given)
