@@ -16,7 +16,6 @@ _R = TypeVar("_R")
 # What an argument of a function of `ops` must be, by its name.
 _COUNTS = frozenset(
     (
-        "batch",
         "block_size",
         "depth",
         "k",
@@ -64,9 +63,13 @@ def arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return checked
 
 
+def is_array(value: Any) -> bool:
+    """Whether a value is a tensor, an array or a list, whose numbers are not looked at."""
+    return tf.is_tensor(value) or isinstance(value, np.ndarray | list | tuple)
+
+
 def _check(rule, name, value, may_be_none):
-    of_tensors = tf.is_tensor(value) or isinstance(value, np.ndarray | list | tuple)
-    if not of_tensors and not (value is None and name in may_be_none):
+    if not is_array(value) and not (value is None and name in may_be_none):
         rule(name, value)
 
 

@@ -5,6 +5,7 @@ when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs be
 """
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -29,16 +30,24 @@ _Method = TypeVar("_Method", bound=Callable)
 
 
 def no_autograph(method: _Method) -> _Method:
-    """A method that AutoGraph leaves as it is, with all that it calls.
+    """A method that AutoGraph leaves as it is, with all that it calls, in classes of this package.
 
     To rewrite the source of what a loss or a metric calls takes a second or two. Keras 3's `fit`
-    does without it; Keras 2's and a user's `tf.function` do not.
+    does without it; Keras 2's and a user's `tf.function` do not. Subclasses of others are
+    converted: their formulas may count on it.
     """
-    wrapper: Any = tf.autograph.experimental.do_not_convert(method)
+    as_written = tf.autograph.experimental.do_not_convert(method)
+
+    @functools.wraps(method)
+    def wrapper(self, *args, **kwargs):
+        if type(self).__module__.startswith("rank4class_tf."):
+            return as_written(self, *args, **kwargs)
+        return method(self, *args, **kwargs)
+
     # By `__wrapped__` a `tf.function` would take the method for a function when it gets it as an
     # argument.
-    wrapper.__signature__ = inspect.signature(method)
-    del wrapper.__wrapped__
+    wrapper.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+    del wrapper.__wrapped__  # type: ignore[attr-defined]
     return wrapper
 
 

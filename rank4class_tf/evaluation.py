@@ -294,7 +294,7 @@ def evaluate_retrieval(
         )
     if not matches.any():
         raise ValueError("`matches` must hold a match. Received: none.")
-    cutoffs = list(k) if isinstance(k, Sequence) else [k]
+    cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]
     figures = {}
     for side, scores, labels in (
         ("rows", similarity, matches),

@@ -36,9 +36,9 @@ def cached(
         try:
             result = json.loads(path.read_text())
             # Of a run with fewer settings all could be among them.
-            if result["depends_on"] == settings and set(needs) <= result.keys():
+            if result.get("depends_on") == settings and set(needs) <= result.keys():
                 return result
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, AttributeError) as error:
             warnings.warn(f"{path} cannot be read and is made anew: {error!r}.", stacklevel=2)
     start = time.process_time()
     result = {**settings, **make(), "depends_on": settings}

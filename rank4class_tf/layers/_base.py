@@ -94,7 +94,7 @@ class Head(keras.layers.Layer):
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Scores every class."""
-        if not inputs.dtype.is_floating:
+        if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
         scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
         biases = self.classes.biases()

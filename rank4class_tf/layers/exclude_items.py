@@ -18,12 +18,12 @@ class ExcludeItems(keras.layers.Layer):
     meaning. A metric ranks -inf last.
 
     Args:
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`. `dtype` is float32 unless given.
 
     Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans `[batch, n]`,
     True for an item to exclude.
 
-    Output: scores `[batch, n]` in the precision that they have.
+    Output: scores `[batch, n]`.
 
     Raises:
         ValueError: if an item does not exist; where XLA compiles, which cannot raise, the list has
@@ -35,7 +35,7 @@ class ExcludeItems(keras.layers.Layer):
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**{"dtype": "float32", **kwargs})
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Scores and items -> scores."""

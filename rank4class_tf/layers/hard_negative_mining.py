@@ -21,7 +21,7 @@ class HardNegativeMining(keras.layers.Layer):
 
     Args:
         num_hard_negatives: how many, >= 1; all, if a list has fewer columns.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, 1]`, the
     column of the positive, -1 for none.
@@ -41,7 +41,7 @@ class HardNegativeMining(keras.layers.Layer):
     """
 
     def __init__(self, num_hard_negatives: int, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**{"dtype": "float32", **kwargs})
         self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
 
     def call(self, scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:

@@ -66,6 +66,10 @@ class PredictionSets(keras.layers.Layer):
         best = tf.reduce_max(conformity, axis=-1, keepdims=True)
         return conformity >= tf.minimum(tf.cast(self.threshold, best.dtype), best)
 
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the shape of the scores."""
+        return input_shape
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {**super().get_config(), **_config.constructor_arguments(self, PredictionSets)}

@@ -21,7 +21,7 @@ class RemoveAccidentalHits(keras.layers.Layer):
     Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
 
     Args:
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, 1]`, the column of the positive, -1
     for none; and candidate ids, integers or strings, `[n]` for all lists alike or `[batch, n]`.
@@ -39,7 +39,7 @@ class RemoveAccidentalHits(keras.layers.Layer):
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**{"dtype": "float32", **kwargs})
 
     def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
         """Returns the scores with -inf for such negatives."""

@@ -135,17 +135,19 @@ def test_a_table_that_grows_is_regularised_once():
 
 def test_rows_of_a_table():
     rows = np.array([[1.0, 1 / 3]])
-    table = layers.ClassTable.from_rows(tf.constant(rows))
+    table = layers.ClassTable.from_rows(tf.constant(rows), dtype="float64").to_table()
     np.testing.assert_array_equal(table.rows(), rows)
-    table = layers.ClassTable.from_rows([[1.0, 2.0]])
-    np.testing.assert_array_equal(table.to_table().rows(), [[1.0, 2.0]])
-    for bad in (tf.constant([1.0, 2.0]), [[1, 2]]):
-        with pytest.raises(ValueError, match="`rows` must be floating-point numbers of the shape"):
-            layers.ClassTable.from_rows(bad)
+    for given in ([[1.0, 2.0]], np.array([[1, 2]]), tf.constant([[1.0, 2.0]], tf.float64)):
+        table = layers.ClassTable.from_rows(given)
+        np.testing.assert_array_equal(table.to_table().rows(), np.float32([[1.0, 2.0]]))
+    with pytest.raises(ValueError, match="`rows` must have the shape"):
+        layers.ClassTable.from_rows(tf.constant([1.0, 2.0]))
     with pytest.raises(ValueError, match="`block_size` must be a positive integer"):
         table.to_table(0)
 
 
-def test_prediction_sets_are_booleans():
-    sets = layers.PredictionSets(0.5)(keras.Input((4,)))
-    assert tf.as_dtype(sets.dtype) == tf.bool and tuple(sets.shape) == (None, 4)
+def test_a_dtype_of_a_layer_of_scores():
+    half = tf.cast([[1.0, 2.0, 3.0]], tf.float16)
+    for layer in (layers.RemoveAccidentalHits, layers.SamplingProbabilityCorrection):
+        for dtype in ("float32", "float64"):
+            assert layer(dtype=dtype)(half, FIRST, tf.constant([1, 2, 3])).dtype == dtype

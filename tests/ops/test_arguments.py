@@ -106,7 +106,7 @@ GIVEN = {
     "label_smoothing": {"scores": [[2.0, 1.0]], "class_ids": [0]},
 }
 # Numbers that may be 0, negative or anything.
-OF_ANY_SIZE = {"data", "relevance", "width"}
+OF_ANY_SIZE = {"batch", "data", "relevance", "width"}
 NUMBERS = [
     (name, argument)
     for name in ops.__all__
@@ -139,6 +139,11 @@ def test_tensors_and_none_are_taken():
     np.testing.assert_array_equal(
         ops.softmax_loss(scores, [1], temperature=tf.constant(2.0)), expected
     )
+    for smoothing in (tf.constant(0.5), np.array(0.5)):
+        np.testing.assert_array_equal(
+            ops.softmax_loss(scores, [1], label_smoothing=smoothing),
+            ops.softmax_loss(scores, [1], label_smoothing=0.5),
+        )
     of_lists = ops.euclidean_projection(tf.concat([scores] * 2, 0), alpha=[0.5, np.float32(2)])
     np.testing.assert_array_equal(of_lists[:1], ops.euclidean_projection(scores, alpha=0.5))
     ranks = ops.ranks_of_positives(scores, [[1]])

@@ -66,7 +66,7 @@ class Classes(keras.layers.Layer):
         ids = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
         blocks = [tf.range(i, min(i + block_size, self.num_classes)) for i in ids]
         rows = tf.concat([self.rows(block) for block in blocks], axis=0)
-        return ClassTable.from_rows(rows, self.biases())
+        return ClassTable.from_rows(rows, self.biases(), dtype=self.dtype_policy)
 
 
 def as_classes(classes: Any, **kwargs: Any) -> Classes:

@@ -65,19 +65,15 @@ class ClassTable(Classes):
         Args:
             rows: `[n, width]`.
             biases: None, or `[n]`.
-            **kwargs: arguments of the constructor. The dtype is that of the rows unless given.
+            **kwargs: arguments of the constructor.
 
         Raises:
-            ValueError: if `rows` has another rank, or the values are no numbers.
+            ValueError: if `rows` has another rank.
         """
         rows = tf.convert_to_tensor(rows)
-        if rows.shape.rank != 2 or not rows.dtype.is_floating:
-            raise ValueError(
-                "`rows` must be floating-point numbers of the shape [n, width]. "
-                f"Received: {rows.dtype.name} of shape {rows.shape}."
-            )
+        if rows.shape.rank != 2:
+            raise ValueError(f"`rows` must have the shape [n, width]. Received: {rows.shape}.")
         num_classes, width = rows.shape
-        kwargs = {"dtype": rows.dtype.name, **kwargs}
         table = cls(num_classes, width, use_bias=biases is not None, **kwargs)
         table.build((None, width))
         table.embeddings.assign(tf.cast(rows, table.embeddings.dtype))

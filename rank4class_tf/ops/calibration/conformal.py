@@ -67,7 +67,7 @@ def conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
         >>> conformal_threshold(np.arange(19) / 19, coverage=0.95)  # ceil(20 * 0.95) = 19
         0.0
     """
-    coverage = _checks.inner_fraction("coverage", coverage)
+    _checks.inner_fraction("coverage", coverage)
     # The decimal number that is meant: 100 * 0.07 is above 7.
     share = Fraction(str(coverage))
     place = math.ceil((len(conformity) + 1) * share)

@@ -120,7 +120,7 @@ def pairwise_hinge_loss(
 def _sum_over_pairs(lists, one_way, own_loss, lambda_weights, label_smoothing=0.0):
     """`sum w_ij f(s_j - s_i)` over the pairs with `y_i > y_j`; `own_loss` is `f(0)`."""
     vanishes = not label_smoothing
-    if label_smoothing:
+    if label_smoothing and not _checks.is_array(label_smoothing):
         _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def pair_loss(difference):

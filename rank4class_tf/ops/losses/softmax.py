@@ -49,7 +49,8 @@ def softmax_loss(
     log_total = lists.log_sum_exp(temperature)[:, tf.newaxis]
     scores = lists.positive_scores
     if label_smoothing:
-        _checks.fraction_below("label_smoothing", label_smoothing, 1)
+        if not _checks.is_array(label_smoothing):
+            _checks.fraction_below("label_smoothing", label_smoothing, 1)
         mean = lists.sum(tf.identity) / tf.maximum(lists.num_items, 1)
         scores = (1 - label_smoothing) * scores + label_smoothing * mean[:, tf.newaxis]
     losses = log_total - scores / temperature
