@@ -38,16 +38,16 @@ def no_autograph(method: _Method) -> _Method:
     """
     as_written = tf.autograph.experimental.do_not_convert(method)
 
-    @functools.wraps(method)
-    def wrapper(self, *args, **kwargs):
+    def call(self, *args, **kwargs):
         if type(self).__module__.startswith("rank4class_tf."):
             return as_written(self, *args, **kwargs)
         return method(self, *args, **kwargs)
 
+    wrapper: Any = functools.update_wrapper(call, method)
     # By `__wrapped__` a `tf.function` would take the method for a function when it gets it as an
     # argument.
-    wrapper.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
-    del wrapper.__wrapped__  # type: ignore[attr-defined]
+    wrapper.__signature__ = inspect.signature(method)
+    del wrapper.__wrapped__
     return wrapper
 
 
