@@ -162,7 +162,10 @@ def parse_args(argv=None):
         help="that rate over the one of the rest (default: %(default)s)",
     )
     parser.add_argument(
-        "--momentum", type=float, default=0.9, help="of all but rows (default: %(default)s)"
+        "--momentum",
+        type=experiments.number_below(1),
+        default=0.9,
+        help="of all but rows (default: %(default)s)",
     )
     parser.add_argument("--seed", type=experiments.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, help="a file for the trained model, .keras")
@@ -176,8 +179,6 @@ def parse_args(argv=None):
         parser.error("--train and --dataset exclude each other")
     if args.out and args.out.suffix != ".keras":
         parser.error(f"--out must end in .keras, not {args.out}")
-    if not 0 <= args.momentum < 1:
-        parser.error(f"--momentum must be in [0, 1), not {args.momentum}")
     if args.train:
         wanted, found = (data.read_extreme_header(path)[1:] for path in (args.train, args.test))
         if found != wanted:

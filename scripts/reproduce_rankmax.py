@@ -251,7 +251,7 @@ def parse_args(argv=None):
     parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
     parser.add_argument("--learning-rates", nargs="+", type=number, default=[1e-3, 3e-3, 1e-2])
     parser.add_argument(
-        "--l2", nargs="+", type=reproducing.number_below(math.inf), default=[0.3, 1.0, 3.0]
+        "--l2", nargs="+", type=experiments.number_below(math.inf), default=[0.3, 1.0, 3.0]
     )
     parser.add_argument("--epochs", type=count, default=200)
     parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
@@ -259,7 +259,7 @@ def parse_args(argv=None):
     parser.add_argument("--batch-size", type=count, default=128, help="users")
     parser.add_argument("--refit", action="store_true", help="train on the validation part too")
     parser.add_argument("--units", type=count, default=64)
-    parser.add_argument("--dropout", type=reproducing.number_below(1), default=0.5)
+    parser.add_argument("--dropout", type=experiments.number_below(1), default=0.5)
     return parser.parse_args(argv)
 
 

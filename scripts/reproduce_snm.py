@@ -430,7 +430,7 @@ def parse_args(argv=None):
     parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="sgd")
     parser.add_argument(
         "--momentum",
-        type=reproducing.number_below(1),
+        type=experiments.number_below(1),
         default=0.9,
         help="of dense weights, for sgd",
     )

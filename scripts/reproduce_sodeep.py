@@ -386,7 +386,7 @@ def parse_args(argv=None):
     parser.add_argument("--epochs", type=count, help="default: by task")
     parser.add_argument(
         "--ranks-weight",
-        type=reproducing.number_below(math.inf),
+        type=experiments.number_below(math.inf),
         default=0.1,
         help="of the loss on ranks, GoEmotions",
     )

@@ -1,6 +1,5 @@
-"""What the reproductions share: options, the best epoch, the order of batches, and Markdown."""
+"""What the reproductions share: the best epoch, the order of batches, and Markdown."""
 
-import argparse
 import dataclasses
 import json
 import time
@@ -8,21 +7,6 @@ import time
 import numpy as np
 
 from rank4class_tf import _files
-
-
-def number_below(end):
-    """Returns a reader of numbers in [0, end) for argparse."""
-
-    def read(text):
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not 0 <= value < end:
-            raise argparse.ArgumentTypeError(f"must be a number in [0, {end}), not {text!r}")
-        return value
-
-    return read
 
 
 def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patience):

@@ -32,7 +32,7 @@ from tensorflow import keras
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from rank4class_tf import _files, _keras, experiments, layers
-from scripts import reproducing, sorting
+from scripts import sorting
 
 SORTERS = {
     "recurrent": layers.RecurrentSorter,
@@ -275,7 +275,7 @@ def parse_args(arguments=None):
     parser.add_argument("--units", type=count, help="width; the layer's default without")
     parser.add_argument("--frequencies", type=count, help="the layer's default without")
     parser.add_argument("--learning-rate", type=number, default=3e-3)
-    parser.add_argument("--slope-weight", type=reproducing.number_below(math.inf), default=0.02)
+    parser.add_argument("--slope-weight", type=experiments.number_below(math.inf), default=0.02)
     parser.add_argument("--items", type=count, default=6400, help="scores in a batch")
     parser.add_argument("--seed", type=experiments.seed, default=0)
     parser.add_argument("--test-lists", type=count, default=sorting.TEST_LISTS)

@@ -63,15 +63,23 @@ def frozen(text: str) -> int | str:
     return int(text)
 
 
-def _share(text):
-    """Reads a number in [0, 1)."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number in [0, 1), not {text!r}")
-    return value
+def number_below(end: float) -> Callable[[str], float]:
+    """Returns a reader of numbers in [0, end) for argparse.
+
+    Args:
+        end: a number, or infinity for any.
+    """
+
+    def read(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < end:
+            raise argparse.ArgumentTypeError(f"must be a number in [0, {end}), not {text!r}")
+        return value
+
+    return read
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +88,11 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         ("epochs", positive(int), "at most; a run ends 5 epochs after its best one"),
         ("batch-size", positive(int), "examples per step"),
         ("learning-rate", positive(float), "of Adam, the highest, for all losses"),
-        ("warmup", _share, "share of the steps in which the rate rises; 0: a constant rate"),
+        (
+            "warmup",
+            number_below(1),
+            "share of the steps with a rising rate; 0: a constant rate",
+        ),
         ("clip", positive(float), "highest norm of the gradient"),
     ):
         parser.add_argument(f"--{name}", type=kind, help=f"{text}. Default: by dataset")

@@ -154,7 +154,7 @@ TEXT_DATASETS = {
         sequence_length=32,
     ),
     "mind": _Dataset(
-        lambda data_dir: data.mind(_need_folder(data_dir)),
+        data.mind,
         dataclasses.replace(_FINE_TUNING, epochs=41),
         sequence_length=128,
     ),

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf.dtypes import as_floating
 
 
 def scores_and_columns(
@@ -45,9 +46,3 @@ def of_columns(name: str, values: Any, scores: tf.Tensor) -> tf.Tensor:
             f"Received: {values.shape} for scores {scores.shape}."
         )
     return values
-
-
-def as_floating(scores: Any) -> tf.Tensor:
-    """The scores; integers become float32."""
-    scores = tf.convert_to_tensor(scores)
-    return scores if scores.dtype.is_floating else tf.cast(scores, tf.float32)

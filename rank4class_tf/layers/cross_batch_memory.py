@@ -55,11 +55,12 @@ class CrossBatchMemory(keras.layers.Layer):
         self, encodings: Any, ids: Any, training: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what earlier calls left, and keeps this batch in training."""
-        shape, of_ids = tf.convert_to_tensor(encodings).shape, tf.convert_to_tensor(ids).shape
-        if of_ids.rank not in (None, 1) or not of_ids.is_compatible_with(shape[:1]):
+        encodings, ids = tf.convert_to_tensor(encodings), tf.convert_to_tensor(ids)
+        of_batch = ids.shape.is_compatible_with(encodings.shape[:1])
+        if ids.shape.rank not in (None, 1) or not of_batch:
             raise ValueError(
                 "`ids` must have the shape [batch] of `encodings`. "
-                f"Received: {of_ids} for encodings {shape}."
+                f"Received: {ids.shape} for encodings {encodings.shape}."
             )
         kept = tf.identity(_keras.variable(self.encodings))
         kept_ids = tf.identity(_keras.variable(self.ids))

@@ -7,7 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import _keras
 from rank4class_tf._lists.labels import excluded_items
-from rank4class_tf.layers._columns import as_floating
+from rank4class_tf._tf.dtypes import as_floating
 
 
 @_keras.register

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._lists.labels import parse
+from rank4class_tf._tf.dtypes import as_floating
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
@@ -69,9 +70,7 @@ class ExpectedCalibrationError(RankingMetric):
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
         if self.probabilities is not None:
-            y_pred = tf.convert_to_tensor(y_pred)
-            y_pred = y_pred if y_pred.dtype.is_floating else tf.cast(y_pred, tf.float32)
-            y_pred = self.probabilities(y_pred)
+            y_pred = self.probabilities(as_floating(y_pred))
         accuracy, weights = self._values_and_weights(
             self.sums.dtype, y_true, y_pred, sample_weight, exclude
         )
