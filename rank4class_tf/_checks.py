@@ -123,6 +123,27 @@ def seed(value: Any) -> int:
     return int(_number("seed", value, numbers.Integral, lambda v: 0 <= v < 2**32, rule))
 
 
+def flag(name: str, value: Any) -> bool:
+    """Raises unless `value` is True or False; returns it as a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}.")
+    return bool(value)
+
+
+def layer_or_none(name: str, value: Any) -> Any:
+    """Raises unless `value` is None or can be called, as a layer; returns it."""
+    if value is not None and not callable(value):
+        raise ValueError(f"`{name}` must be a layer or None. Received: {name}={value!r}.")
+    return value
+
+
+def string_or_none(name: str, value: Any) -> str | None:
+    """Raises unless `value` is None or a string; returns it."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"`{name}` must be a string or None. Received: {name}={value!r}.")
+    return value
+
+
 def one_of(name: str, value: Any, known: Collection) -> Any:
     """Raises unless `value` is in `known`; returns it."""
     if value not in known:

@@ -202,6 +202,13 @@ def update_metrics(
     return model.get_metrics_result()
 
 
+def checked_layer(name: str, value: Any) -> Any:
+    """Raises unless `value` is a layer or a model of this Keras; returns it."""
+    if not isinstance(value, keras.layers.Layer):
+        raise ValueError(f"`{name}` must be a Keras layer or model. Received: {name}={value!r}.")
+    return value
+
+
 def symbolic_inputs(layer: keras.Model) -> Any:
     """The symbolic inputs of a model, in their structure; None where it has none."""
     if not getattr(layer, "inputs", None):

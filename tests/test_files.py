@@ -1,5 +1,6 @@
 """What is written to the disk is there as a whole or not at all."""
 
+import contextlib
 import gzip
 import os
 import pathlib
@@ -18,26 +19,27 @@ from rank4class_tf.layers import SampledScores
 LIMIT = 65_536
 
 
-@pytest.fixture(params=["full disk", "limit of a file's size"])
-def little_space(request, tmp_path):
-    """A folder where no file can have more than 65,536 bytes, with a file `old` of 5 bytes."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    disk = request.param == "full disk"
-    if disk:
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={LIMIT}", "tmpfs", str(folder)]
-        if not sys.platform.startswith("linux") or subprocess.run(mount).returncode:
-            pytest.skip("No right to mount a disk.")
-    else:
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, limits[1]))
+@contextlib.contextmanager
+def full_disk(folder):
+    """A disk of so few bytes in the place of a folder."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={LIMIT}", "tmpfs", str(folder)]
+    if not sys.platform.startswith("linux") or subprocess.run(mount).returncode:
+        pytest.skip("No right to mount a disk.")
     try:
-        yield folder
+        yield
     finally:
-        if disk:
-            subprocess.run(["umount", str(folder)], check=True)
-        else:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def limit_of_a_files_size(folder):
+    """The same of each file. Not in a fixture: what pytest writes to may be a longer file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def embeddings(path, size):
@@ -78,20 +80,22 @@ WRITERS = {
 
 @pytest.mark.once
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_full_disk_is_an_error_and_leaves_what_was_there(name, little_space):
-    path = little_space / name
+@pytest.mark.parametrize("little_space", [full_disk, limit_of_a_files_size])
+def test_a_full_disk_is_an_error_and_leaves_what_was_there(name, little_space, tmp_path):
+    path = tmp_path / name
     final = pathlib.Path(f"{path}-00000-of-00001") if name == "l" else path
     error = "No space left on device|File too large"
-    with pytest.raises((OSError, tf.errors.OpError), match=error) as raised:
-        WRITERS[name](path, 3 * LIMIT)
-    assert name in str(raised.value)
-    assert not list(little_space.iterdir())
-    WRITERS[name](path, 2000)
-    before = final.read_bytes()
-    with pytest.raises((OSError, tf.errors.OpError), match=error):
-        WRITERS[name](path, 3 * LIMIT)
-    assert list(little_space.iterdir()) == [final]
-    assert final.read_bytes() == before
+    with little_space(tmp_path):
+        with pytest.raises((OSError, tf.errors.OpError), match=error) as raised:
+            WRITERS[name](path, 3 * LIMIT)
+        assert name in str(raised.value)
+        assert not list(tmp_path.iterdir())
+        WRITERS[name](path, 2000)
+        before = final.read_bytes()
+        with pytest.raises((OSError, tf.errors.OpError), match=error):
+            WRITERS[name](path, 3 * LIMIT)
+        assert list(tmp_path.iterdir()) == [final]
+        assert final.read_bytes() == before
 
 
 def test_parquet_is_whole_or_not_there(tmp_path, monkeypatch):

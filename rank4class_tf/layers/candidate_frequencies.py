@@ -44,7 +44,7 @@ class CandidateFrequencies(keras.layers.Layer):
     def __init__(self, num_buckets: int, running: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_buckets = _checks.positive_int("num_buckets", num_buckets)
-        self.running = bool(running)
+        self.running = _checks.flag("running", running)
 
     @classmethod
     def from_counts(cls, counts: TensorLike, **kwargs: Any) -> Self:

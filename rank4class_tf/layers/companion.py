@@ -37,9 +37,7 @@ class Companion(keras.layers.Layer):
     def __init__(self, layer: keras.layers.Layer, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
-        if not isinstance(layer, keras.layers.Layer):
-            raise ValueError(f"`layer` must be a Keras layer. Received: layer={layer!r}.")
-        self.layer = layer
+        self.layer = _keras.checked_layer("layer", layer)
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights of the layer, if it has none yet."""

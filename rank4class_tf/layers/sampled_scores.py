@@ -97,8 +97,8 @@ class SampledScores(Head):
                     stacklevel=2,
                 )
         self.num_sampled = num_sampled
-        self.normalize = bool(normalize)
-        self.shared_negatives = shared_negatives
+        self.normalize = _checks.flag("normalize", normalize)
+        self.shared_negatives = _checks.flag("shared_negatives", shared_negatives)
         self.seed = own_seed
         self._scores_of = ClassScores(self.classes, normalize)
 

@@ -60,8 +60,8 @@ class TopClasses(keras.layers.Layer):
         self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
         self.k = _checks.positive_int("k", k)
         self.class_names = None if class_names is None else as_names(class_names)
-        self.probabilities = probabilities
-        self.prediction_sets = prediction_sets
+        self.probabilities = _checks.layer_or_none("probabilities", probabilities)
+        self.prediction_sets = _checks.layer_or_none("prediction_sets", prediction_sets)
 
     def build(self, input_shape: Any) -> None:
         """Checks the number of classes."""

@@ -66,7 +66,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     ) -> None:
         super().__init__(kind=kind, phi=phi, rank_weights=rank_weights, seed=seed, **kwargs)
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
-        self.rescale = bool(rescale)
+        self.rescale = _checks.flag("rescale", rescale)
         check_weights_fit(self.rank_weights, self.num_sampled)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:

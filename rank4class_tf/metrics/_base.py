@@ -214,7 +214,7 @@ class CutoffMetric(RankingMetric):
         self.k = cutoffs if several else cutoffs[0]
         self.num_results = len(cutoffs)
         self.depth = None if None in cutoffs else max(cutoffs)
-        self.count_empty = bool(count_empty)
+        self.count_empty = _checks.flag("count_empty", count_empty)
         family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
         super().__init__(name=name or (family if several else self._name_at(family, k)), **kwargs)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.metrics._base import CutoffMetric
 
 
@@ -43,7 +43,7 @@ class AveragePrecisionAtK(CutoffMetric):
         over_all_positives: bool = False,
         **kwargs: Any,
     ) -> None:
-        self.over_all_positives = bool(over_all_positives)
+        self.over_all_positives = _checks.flag("over_all_positives", over_all_positives)
         super().__init__(k, name=name, **kwargs)
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:

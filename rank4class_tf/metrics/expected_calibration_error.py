@@ -51,7 +51,7 @@ class ExpectedCalibrationError(RankingMetric):
     def __init__(self, num_bins: int = 15, probabilities: Any = None, **kwargs: Any) -> None:
         self.num_bins = _checks.positive_int("num_bins", num_bins)
         super().__init__(**kwargs)
-        self.probabilities = probabilities
+        self.probabilities = _checks.layer_or_none("probabilities", probabilities)
 
     def _add_states(self):
         self.sums = ExactSum(self, "sums", (self.num_bins, 3))

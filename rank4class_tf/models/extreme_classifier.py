@@ -90,7 +90,7 @@ class ExtremeClassifier(keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.encoder = encoder
+        self.encoder = _keras.checked_layer("encoder", encoder)
         self.embedding_dim = _checks.positive_int("embedding_dim", embedding_dim)
         self.scores = SampledScores(
             classes, num_sampled, normalize, shared_negatives, seed, name="scores"

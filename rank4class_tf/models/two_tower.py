@@ -105,13 +105,13 @@ class TwoTower(keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.query_encoder = query_encoder
-        self.candidate_encoder = candidate_encoder
-        self.candidate_id = candidate_id
-        self.exclude = exclude
-        self.normalize = bool(normalize)
+        self.query_encoder = _keras.checked_layer("query_encoder", query_encoder)
+        self.candidate_encoder = _keras.checked_layer("candidate_encoder", candidate_encoder)
+        self.candidate_id = _checks.string_or_none("candidate_id", candidate_id)
+        self.exclude = _checks.string_or_none("exclude", exclude)
+        self.normalize = _checks.flag("normalize", normalize)
         self.temperature = _checks.positive_float("temperature", temperature)
-        self.frequencies = frequencies
+        self.frequencies = _checks.layer_or_none("frequencies", frequencies)
         self.memory_size = _checks.non_negative_int("memory_size", memory_size)
         self.num_random = _checks.non_negative_int("num_random", num_random)
         self.num_mined = None if num_mined is None else _checks.positive_int("num_mined", num_mined)
@@ -120,7 +120,9 @@ class TwoTower(keras.Model):
         self._correct = SamplingProbabilityCorrection()
         self._memory = CrossBatchMemory(memory_size) if memory_size else None
         self._random = UniformNegatives(num_random, seed) if num_random else None
-        self.seed = seed if self._random is None else self._random.seed
+        if self._random is not None:
+            seed = self._random.seed
+        self.seed = None if seed is None else _checks.seed(seed)
         self._held = _Held()
         self._evaluating = False
         of_candidates = _keras.symbolic_inputs(candidate_encoder)

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras
+from rank4class_tf import _checks, _keras
 from rank4class_tf._types import TensorLike
 from rank4class_tf.optimizers import _rows
 
@@ -43,7 +43,7 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
 
     def __init__(self, *args: Any, momentum_of_rows: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.momentum_of_rows = bool(momentum_of_rows)
+        self.momentum_of_rows = _checks.flag("momentum_of_rows", momentum_of_rows)
 
     def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
         """Adds a slot; Keras 2 asks for velocities as large as the weights without momentum too."""

@@ -44,7 +44,7 @@ class ClassTable(Classes):
         super().__init__(**kwargs)
         self._num_classes = _checks.positive_int("num_classes", num_classes)
         self._width = width if width is None else _checks.positive_int("width", width)
-        self.use_bias = bool(use_bias)
+        self.use_bias = _checks.flag("use_bias", use_bias)
         self.initializer = keras.initializers.get(initializer)
         self.regularizer = keras.regularizers.get(regularizer)
 

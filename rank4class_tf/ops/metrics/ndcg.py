@@ -84,7 +84,7 @@ def get_discount(discount: str | Callable) -> Callable:
 def _get(argument, known, value):
     if callable(value):
         return value
-    if value in known:
+    if isinstance(value, str) and value in known:
         return known[value]
     raise ValueError(
         f"`{argument}` must be one of {sorted(known)} or callable. Received: {value!r}."

@@ -145,12 +145,17 @@ class StaircaseWeights(RankWeights):
     tail: float = 0.0
 
     def __post_init__(self):
-        steps = tuple((_checks.positive_int("end", e), _weight("weight", w)) for e, w in self.steps)
+        rule = "`steps` must hold (end, weight) pairs with rising ends."
+        try:
+            pairs = [(end, weight) for end, weight in self.steps]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{rule} Received: {self.steps!r}.") from error
+        steps = tuple(
+            (_checks.positive_int("steps", end), _weight("steps", weight)) for end, weight in pairs
+        )
         ends = [end for end, _ in steps]
         if not ends or ends != sorted(set(ends)):
-            raise ValueError(
-                f"`steps` must hold (end, weight) pairs with rising ends. Received: {self.steps!r}."
-            )
+            raise ValueError(f"{rule} Received: {self.steps!r}.")
         _set(self, steps=steps, tail=_weight("tail", self.tail))
 
     @property
