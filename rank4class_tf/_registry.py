@@ -56,7 +56,10 @@ def get(
         return keras.utils.deserialize_keras_object(identifier)
     if isinstance(identifier, base):
         return identifier
-    raise TypeError(f"`identifier` must be a name, a config or a {kind}. Received: {identifier!r}.")
+    raise TypeError(
+        f"`identifier` of {kind} must be a name, a config or a {base.__name__}. "
+        f"Received: {identifier!r}."
+    )
 
 
 def _check_names(cls, arguments):

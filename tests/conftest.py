@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -10,6 +11,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf._tf import raising
+
+# Graphs are many objects. To look through all of them for garbage, as often as Python does, takes a
+# seventh of the time of the tests.
+gc.set_threshold(200_000, 50, 1000)
 
 # Two devices on one machine, for the tests of distribution strategies.
 tf.config.set_logical_device_configuration(
@@ -28,6 +33,7 @@ if SECOND_RUN:
         "data/test_wordnet.py",
         "encoders/presets.py",  # keras-hub has Keras 3 alone.
         "encoders/test_encoders.py",
+        "examples/test_classify_as_ranking.py",
         "examples/test_pretrained.py",
         "examples/test_tpu.py",
         "experiments/test_report.py",
@@ -48,6 +54,11 @@ def pytest_collection_modifyitems(config, items):
     left_out = [item for item in items if not _runs(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if _runs(item)]
+
+
+def pytest_collection_finish():
+    """What there is before the first test stays."""
+    gc.freeze()
 
 
 def _runs(item):

@@ -20,7 +20,7 @@ def encoder():
 # What constructors need.
 NEEDED = {
     "candidate_encoder": encoder,
-    "classes": lambda: 5,
+    "classes": lambda: 2000,
     "embedding_dim": lambda: 4,
     "encoder": encoder,
     "epochs": lambda: 2,
@@ -38,9 +38,10 @@ NEEDED = {
     "num_sampled": lambda: 3,
     "query_encoder": encoder,
     "size": lambda: 4,
-    "stages": lambda: {0: 3},
+    "stages": lambda: {0: (3, None)},
     "steps": lambda: [(1, 2.0)],
     "threshold": lambda: 0.5,
+    "units": lambda: 4,
     "values": lambda: [1.0],
     "weight": lambda: 0.1,
 }
@@ -90,6 +91,6 @@ def test_an_argument_that_is_wrong_is_named(cls):
     for parameter in parameters:
         for value in wrong_values(parameter):
             arguments = {name: make() for name, make in needed.items()}
-            with pytest.raises(ValueError, match=parameter.name):
+            with pytest.raises((TypeError, ValueError), match=parameter.name):
                 cls(**{**arguments, parameter.name: value})
                 pytest.fail(f"{parameter.name}={value!r} passes")

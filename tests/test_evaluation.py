@@ -48,6 +48,7 @@ def test_values_equal_the_metrics(scores, ids):
     np.testing.assert_array_equal(result.ranks, ranks)
 
 
+@pytest.mark.once
 def test_weights_and_excluded_items(scores, ids, rng):
     weights = rng.random(100).astype(np.float32)
     seen = np.stack([(ids + 1) % 6, np.full(100, -1)], axis=1).astype(np.float32)
@@ -78,6 +79,7 @@ def test_normal_interval_of_equal_weights(scores, ids):
     np.testing.assert_allclose([result["mrr"].low, result["mrr"].high], expected, rtol=1e-9)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("method", ["normal", "bootstrap"])
 def test_intervals_cover_the_mean(method):
     """Of 200 samples of 60 lists, about 80% of the 80% intervals cover the true mean."""
@@ -99,6 +101,7 @@ def test_intervals_cover_the_mean(method):
     assert abs(covered - 160) <= 28
 
 
+@pytest.mark.once
 def test_lists_without_positives_do_not_count(scores, ids):
     some = np.where(np.arange(100) % 2, ids, -1)
     result = r4c.evaluate(identity, dataset(some, scores), ["mrr"])
@@ -108,6 +111,7 @@ def test_lists_without_positives_do_not_count(scores, ids):
     )
 
 
+@pytest.mark.once
 def test_randomisation_test_equals_all_swaps():
     """Against the p-value over all 2**8 swaps."""
     rng = np.random.default_rng(1)
@@ -132,6 +136,7 @@ def test_randomisation_test_equals_all_swaps():
     )
 
 
+@pytest.mark.once
 def test_average_is_that_of_each_list(scores, ids):
     metrics = ["mrr", "top_k_accuracy@1"]
     one, other = (r4c.evaluate(identity, dataset(ids, s), metrics) for s in (scores, -scores))
@@ -151,6 +156,7 @@ def test_average_is_that_of_each_list(scores, ids):
         r4c.average([one], confidence=1)
 
 
+@pytest.mark.once
 def test_comparison_tells_models_apart_or_not(scores, ids):
     one = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
     assert r4c.compare(one, one)["mrr"] == evaluation.Comparison(0.0, 0.0, 0.0, 1.0)
@@ -163,6 +169,7 @@ def test_comparison_tells_models_apart_or_not(scores, ids):
         r4c.compare(one, r4c.evaluate(identity, dataset(np.full(100, -1), scores), ["mrr"]))
 
 
+@pytest.mark.once
 def test_only_the_same_lists_compare(scores, ids):
     one = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
     other = r4c.evaluate(identity, dataset(ids[::-1], scores[::-1]), ["mrr"])
@@ -171,6 +178,7 @@ def test_only_the_same_lists_compare(scores, ids):
             join(one, other)
 
 
+@pytest.mark.once
 def test_comparison_of_nan_is_nan(scores, ids):
     one, other = (r4c.evaluate(identity, dataset(ids, s), ["mrr"]) for s in (scores, -scores))
     one.values["mrr"][3] = np.nan

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras
+from rank4class_tf import _checks, _keras
 from rank4class_tf._types import TensorLike
 from rank4class_tf.optimizers import _rows
 
@@ -33,7 +33,7 @@ class RowwiseAdagrad(_rows.Rowwise, keras.optimizers.Adagrad):
         **kwargs: as in `keras.optimizers.Adagrad`: `epsilon`, ...
 
     Raises:
-        ValueError: if `row_multiplier` is not a positive number.
+        ValueError: if `row_multiplier` is not > 0 or `initial_accumulator_value` not >= 0.
 
     Example:
         >>> float(RowwiseAdagrad(learning_rate=0.5).learning_rate)
@@ -46,6 +46,7 @@ class RowwiseAdagrad(_rows.Rowwise, keras.optimizers.Adagrad):
         initial_accumulator_value: float = 1e-8,
         **kwargs: Any,
     ) -> None:
+        _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
         super().__init__(
             learning_rate, initial_accumulator_value=initial_accumulator_value, **kwargs
         )

@@ -398,6 +398,7 @@ def test_half_precision_scores(case, scores, relevance, dtype):
     np.testing.assert_array_equal(per_list(case, relevance, half), expected)
 
 
+@pytest.mark.once
 @pytest.mark.base(REPRESENTATIVES)
 def test_two_devices_equal_one(case, scores, relevance, two_devices):
     expected = result(case.make(), (relevance, scores))

@@ -1,5 +1,7 @@
 """Kinds of classes: rows, added classes, tables of them, and the heads over them."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -238,3 +240,21 @@ def test_arguments_are_checked():
         layers.ClassAttention(5, num_heads=0)
     with pytest.raises(ValueError, match="`width` must be a positive integer"):
         layers.ClassTable(5, width=0)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        {"a": tf.cast([[0.5], [1 / 3]], tf.bfloat16), "b": (np.array([b"\xff", b""]), [[1], [2]])},
+        np.array([[1 / 3], [2.0]]),
+    ],
+    ids=["structure", "array"],
+)
+def test_features_are_in_the_config_as_they_are(features):
+    classes = layers.EncodedClasses(features, keras.layers.Dense(2))
+    config = json.loads(json.dumps(classes.get_config()))
+    again = layers.EncodedClasses.from_config(config).features
+    tf.nest.assert_same_structure(again, classes.features)
+    for one, other in zip(tf.nest.flatten(again), tf.nest.flatten(classes.features), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)

@@ -12,9 +12,11 @@ from ..contract.tables import LOSSES, REPRESENTATIVES
 RANDOM = {case.name: case.make for case in LOSSES if case.random and case.name in REPRESENTATIVES}
 
 
-@pytest.fixture(params=list(RANDOM.values()), ids=list(RANDOM))
+@pytest.fixture(
+    params=[*RANDOM][:1] + [pytest.param(x, marks=pytest.mark.once) for x in [*RANDOM][1:]]
+)
 def make(request):
-    return request.param
+    return RANDOM[request.param]
 
 
 @pytest.fixture

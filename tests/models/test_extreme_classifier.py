@@ -281,6 +281,7 @@ def test_two_devices_train_as_one(optimizer, k, kwargs, data, two_devices):
     np.testing.assert_allclose(two[2], one[2], rtol=1e-4)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["padded", "ragged"])
 def test_several_classes_of_an_example_on_two_devices(form, data, two_devices):
     if form == "ragged" and _keras.KERAS_3:

@@ -1,10 +1,8 @@
 """Features of classes, in any structure, and their form in a config."""
 
 import base64
-import io
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -48,7 +46,12 @@ def _tensors(structure):
         return {key: _tensors(value) for key, value in structure.items()}
     if isinstance(structure, tuple):
         return tuple(_tensors(value) for value in structure)
-    return tf.convert_to_tensor(structure)
+    try:
+        return tf.convert_to_tensor(structure)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`features` must be arrays, in dicts and tuples. Received: {structure!r}."
+        ) from error
 
 
 def to_config(structure: Any) -> Any:
@@ -57,11 +60,8 @@ def to_config(structure: Any) -> Any:
         return {"dict": {key: to_config(value) for key, value in structure.items()}}
     if isinstance(structure, tuple):
         return {"tuple": [to_config(value) for value in structure]}
-    if structure.dtype == tf.string:
-        return {"strings": np.char.decode(structure.numpy().astype(bytes), "utf-8").tolist()}
-    file = io.BytesIO()
-    np.save(file, structure.numpy(), allow_pickle=False)
-    return {"npy": base64.b64encode(file.getvalue()).decode("ascii")}
+    data = base64.b64encode(tf.io.serialize_tensor(structure).numpy()).decode("ascii")
+    return {"tensor": [structure.dtype.name, data]}
 
 
 def from_config(config: Any) -> Any:
@@ -71,6 +71,5 @@ def from_config(config: Any) -> Any:
         return {key: from_config(part) for key, part in value.items()}
     if kind == "tuple":
         return tuple(from_config(part) for part in value)
-    if kind == "strings":
-        return np.asarray(value)
-    return np.load(io.BytesIO(base64.b64decode(value)), allow_pickle=False)
+    dtype, data = value
+    return tf.io.parse_tensor(base64.b64decode(data), dtype)
