@@ -194,22 +194,9 @@ def list_weights(
     Weights per item `[batch, n]` become weights per list as in TF-Ranking:
     `sum_i w_i y_i / sum_i y_i`, 0 for a list without positives.
     """
-    weights = tf.convert_to_tensor(sample_weight)
-    if weights.shape.rank is None or weights.shape.rank > 2:
-        raise ValueError(
-            "`sample_weight` must be a scalar or have the shape [batch], [batch, 1] or "
-            f"[batch, n]. Received: {weights.shape}."
-        )
-    batch = tf.convert_to_tensor(y_pred).shape[:1]
-    if weights.shape.rank and not weights.shape[:1].is_compatible_with(batch):
-        raise ValueError(
-            "`sample_weight` must have a weight for each example. "
-            f"Received: shape {weights.shape} for a batch of {batch[0]}."
-        )
+    weights = example_weights(sample_weight, y_pred, per_item=True)
     if weights.shape.rank < 2:
         return weights
-    if weights.shape[1] == 1:
-        return tf.squeeze(weights, axis=1)
     labels = parse(y_true, y_pred, label_format, exclude=exclude)
     if not weights.shape.is_compatible_with(labels.scores.shape):
         raise ValueError(
@@ -217,6 +204,34 @@ def list_weights(
             f"Received: {weights.shape} and {labels.scores.shape}."
         )
     return mean_weights(labels, tf.cast(weights, labels.scores.dtype))
+
+
+def example_weights(
+    sample_weight: TensorLike, y_pred: TensorLike, per_item: bool = False
+) -> tf.Tensor:
+    """Brings weights of examples to a scalar or `[batch]`.
+
+    Args:
+        sample_weight: a scalar, `[batch]` or `[batch, 1]`.
+        y_pred: `[batch, ...]`.
+        per_item: whether weights may be `[batch, n]` as well, and stay so.
+    """
+    weights = tf.convert_to_tensor(sample_weight)
+    rank = weights.shape.rank
+    of_items = rank == 2 and weights.shape[1] != 1
+    if rank is None or rank > 2 or of_items and not per_item:
+        shapes = "[batch], [batch, 1] or [batch, n]" if per_item else "[batch] or [batch, 1]"
+        raise ValueError(
+            f"`sample_weight` must be a scalar or have the shape {shapes}. "
+            f"Received: {weights.shape}."
+        )
+    batch = tf.convert_to_tensor(y_pred).shape[:1]
+    if rank and not weights.shape[:1].is_compatible_with(batch):
+        raise ValueError(
+            "`sample_weight` must have a weight for each example. "
+            f"Received: shape {weights.shape} for a batch of {batch[0]}."
+        )
+    return tf.squeeze(weights, axis=1) if rank == 2 and not of_items else weights
 
 
 def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:

@@ -140,7 +140,7 @@ class SampledScores(Head):
 
     def _sampled(self, encodings, class_ids, num_mined, training):
         scores_of, num_classes = self._scores_of, self.num_classes
-        positives, invalid = _labels.padded_ids(class_ids, num_classes)
+        positives, invalid = _labels.padded_ids(class_ids, num_classes, "class_ids")
         positives = _labels.distinct_ids(positives)
         has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
         seed = _random.step_seed(self.random_state, training)
@@ -184,7 +184,7 @@ class SampledScores(Head):
         Returns:
             Scores and class ids, both `[batch, k]`, the best first.
         """
-        return _retrieval.top_k(self._scores_of, encodings, k, exclude)
+        return _retrieval.top_k(self._built_scores(), encodings, k, exclude)
 
     def ranks(
         self, encodings: Any, class_ids: Any, exclude: TensorLike | None = None
@@ -200,7 +200,7 @@ class SampledScores(Head):
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
             the class itself counted. The rank is 1 + the first where there is no tie.
         """
-        return _retrieval.ranks(self._scores_of, encodings, class_ids, exclude)
+        return _retrieval.ranks(self._built_scores(), encodings, class_ids, exclude)
 
     def export_embeddings(self, path: Any) -> None:
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
@@ -212,9 +212,17 @@ class SampledScores(Head):
 
         Raises:
             OSError: if it cannot be written, as on a full disk; a file of that name stays then.
-            ValueError: if the classes have biases.
+            ValueError: if the classes have biases, or the layer is not built.
         """
-        _retrieval.export_rows(self._scores_of, path)
+        _retrieval.export_rows(self._built_scores(), path)
+
+    def _built_scores(self):
+        if not self.built:
+            raise ValueError(
+                f"`{self.name}` must be built, by a call or by `build((None, width))`, before its "
+                "classes are ranked or exported."
+            )
+        return self._scores_of
 
     def get_config(self) -> dict:
         """Returns the constructor arguments."""

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
+from rank4class_tf._lists.labels import example_weights
 from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
@@ -82,7 +83,9 @@ class SorterLoss(LayerApart, keras.losses.Loss):
     def __call__(
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
-        """Computes the loss; weights are a scalar or `[batch]`."""
+        """Computes the loss; weights are a scalar, `[batch]` or `[batch, 1]`."""
+        if sample_weight is not None:
+            sample_weight = example_weights(sample_weight, y_pred)
         return _keras.call_loss(self, y_true, y_pred, sample_weight)
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:

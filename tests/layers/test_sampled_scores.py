@@ -368,3 +368,17 @@ def test_in_a_functional_model(rng):
     model = keras.Model([encodings, class_ids], scores)
     x = rng.normal(size=(3, 4)).astype(np.float32)
     assert model([x, np.array([1, 2, 3], np.int32)]).shape == (3, 7)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda layer: layer.top_k(tf.ones([2, 4]), 3),
+        lambda layer: layer.ranks(tf.ones([2, 4]), [1, 2]),
+        lambda layer: layer.export_embeddings("never_written"),
+    ],
+    ids=["top_k", "ranks", "export_embeddings"],
+)
+def test_a_layer_without_weights_says_so(use):
+    with pytest.raises(ValueError, match="`sampled_scores.*` must be built"):
+        use(SampledScores(100, num_sampled=5))

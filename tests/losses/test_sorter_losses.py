@@ -113,14 +113,17 @@ CASES = {
 }
 
 
+def labels_and_outputs(name, rng):
+    width = 1 if name == "spearman" else 8
+    return CASES[name][1](rng).astype(np.float32), rng.normal(size=(8, width))
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_in_graphs_saved_and_differentiated(name, jit_compile, rng):
-    make, labels = CASES[name]
-    labels = labels(rng).astype(np.float32)
-    loss = make(sorter=layers.LaplaceSorter(0.3), reduction="none")
-    width = 1 if name == "spearman" else 8
-    outputs, direction = rng.normal(size=(2, 8, width))
+    loss = CASES[name][0](sorter=layers.LaplaceSorter(0.3), reduction="none")
+    labels, outputs = labels_and_outputs(name, rng)
+    direction = rng.normal(size=outputs.shape)
 
     def value_and_gradient(outputs):
         with tf.GradientTape() as tape:
@@ -235,3 +238,19 @@ def test_shapes_that_only_running_tells():
         size = 2 if make is losses.RankTripletLoss else 3
         with pytest.raises(tf.errors.InvalidArgumentError, match="must fit"):
             compiled(np.arange(size, dtype=np.float32), np.eye(3, dtype=np.float32))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("shape", [(8, 8), (1, 8), (3,), (3, 1), (8, 1, 1)])
+def test_weights_of_another_shape_raise(name, shape, rng):
+    with pytest.raises(ValueError, match="`sample_weight` must"):
+        CASES[name][0]()(*labels_and_outputs(name, rng), sample_weight=np.ones(shape))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_of_examples(name, rng):
+    loss, batch = CASES[name][0](reduction="none"), labels_and_outputs(name, rng)
+    weights = np.arange(8.0)
+    for form in (weights, weights[:, np.newaxis]):
+        np.testing.assert_allclose(loss(*batch, sample_weight=form), loss(*batch) * weights)
+    np.testing.assert_allclose(loss(*batch, sample_weight=2.0), 2 * loss(*batch))
