@@ -77,7 +77,7 @@ class RankingLoss(keras.losses.Loss):
         self.label_format = label_format
         self.max_positives = max_positives
         self.class_weight = None if class_weight is None else _checked_class_weight(class_weight)
-        self._has_seen_scores = False
+        self._looks_at_scores = not self._takes_probabilities
 
     @property
     def num_mined(self) -> int | None:
@@ -117,7 +117,8 @@ class RankingLoss(keras.losses.Loss):
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
-        self._look_at_scores(y_pred)
+        if self._looks_at_scores:
+            self._look_at(y_pred)
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         counted = labels.has_positive & ~labels.invalid
         losses = self._losses(labels, floor(labels.scores, labels.mask, counted))
@@ -131,13 +132,11 @@ class RankingLoss(keras.losses.Loss):
         nan = tf.constant(float("nan"), losses.dtype)
         return tf.where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
 
-    def _look_at_scores(self, scores):
+    def _look_at(self, scores):
         """Warns once if scores are probabilities; in eager mode it is the first ones that tell."""
-        if self._has_seen_scores or self._takes_probabilities:
-            return
         function = function_behind(scores)
         # A graph costs nothing; another may show more.
-        self._has_seen_scores = function is not None or tf.executing_eagerly()
+        self._looks_at_scores = function is None and not tf.executing_eagerly()
         if function is not None:
             warnings.warn(
                 "`y_pred` should hold scores, not probabilities. Received: the output of a "
@@ -146,19 +145,14 @@ class RankingLoss(keras.losses.Loss):
                 stacklevel=2,
             )
 
-    def _prepared_compute(self):
-        """`compute`, with what is the same in all its calls for a batch."""
-        return self.compute
-
     def _losses(self, labels, floored):
         """`compute` on as few columns as hold all positives."""
-        compute = self._prepared_compute()
         few = are_surely_few(labels)
         if not self._searches_positives or few and labels.class_ids is not None:
-            return compute(of_columns(floored, labels.class_ids, labels.relevance))
+            return self.compute(of_columns(floored, labels.class_ids, labels.relevance))
 
         def of_positives(floored, *columns):
-            return compute(of_columns(floored, *columns))
+            return self.compute(of_columns(floored, *columns))
 
         if few:
             return over_positives(functools.partial(of_positives, floored), labels)

@@ -61,19 +61,14 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         if "random_state" in store.keys():  # Which is no dictionary.  # noqa: SIM118
             self._state.assign(np.array(store["random_state"]))
 
-    def _prepared_compute(self):
+    def _losses(self, labels, floored):
         if not self.is_random:
-            return self.compute
-        seed = self._draw_seed()
-
-        def compute(lists):
-            self._seed = seed
-            try:
-                return self.compute(lists)
-            finally:
-                self._seed = None
-
-        return compute
+            return super()._losses(labels, floored)
+        self._seed = self._draw_seed()
+        try:
+            return super()._losses(labels, floored)
+        finally:
+            self._seed = None
 
     def _draw_seed(self):
         return _random.on_this_device(_random.seed_of(self._state_here()), 0)

@@ -101,7 +101,7 @@ def ranks_of_positives(
     if relevance is None:
         relevance = tf.ones_like(class_ids)
     relevance = tf.where(there, tf.cast(relevance, dtype), tf.zeros([], dtype))
-    above, tied = count_above_and_tied(scores, class_ids, depth)
+    above, tied = _count_above_and_tied(scores, class_ids, depth)
     max_items = scores.shape[1] or n
     return Ranks(tf.cast(above, dtype), tf.cast(tied, dtype), relevance, num_items, max_items)
 
@@ -126,7 +126,10 @@ def count_above_and_tied(
         >>> above.numpy(), tied.numpy()
         (array([[2., 0.]], dtype=float32), array([[2., 1.]], dtype=float32))
     """
-    scores, class_ids = _scores_and_ids(scores, class_ids)
+    return _count_above_and_tied(*_scores_and_ids(scores, class_ids), depth)
+
+
+def _count_above_and_tied(scores, class_ids, depth):
     there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
     positives = tf.where(there, positives, tf.constant(float("nan"), scores.dtype))
