@@ -57,7 +57,7 @@ def get(
     if isinstance(identifier, base):
         return identifier
     raise TypeError(
-        f"`identifier` of {kind} must be a name, a config or a {base.__name__}. "
+        f"`identifier` must be the name of a known {kind}, a config or such an object. "
         f"Received: {identifier!r}."
     )
 

@@ -18,10 +18,12 @@ def scores(rng):
     return rng.normal(size=(4, 1000)).astype(np.float32)
 
 
-@pytest.mark.parametrize("run_eagerly", [True, False], ids=["eager", "graph"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("dtype", "run_eagerly"),
+    [*((dtype, True) for dtype in DTYPES), (np.int8, False), (np.uint64, False)],
+)
 @pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
-def test_class_ids(make, dtype, scores, run_eagerly):
+def test_class_ids(make, dtype, run_eagerly, scores):
     ids = np.array([1, 0, 127, 100])
     expected = make()(ids, scores)
     ragged = tf.ragged.constant(ids[:, np.newaxis].tolist())

@@ -286,7 +286,7 @@ def test_exponential_goes_on_as_its_tangent():
         (lambda: ops.PowerLawWeights(0.0), "`exponent` must be a finite number > 0"),
         (lambda: ops.StaircaseWeights([(3, 1.0), (2, 0.5)]), "`steps` must hold"),
         (lambda: ops.StaircaseWeights([]), "`steps` must hold"),
-        (lambda: ops.StaircaseWeights([(3, np.nan)]), "`weight` must hold finite numbers >= 0"),
+        (lambda: ops.StaircaseWeights([(3, np.nan)]), "`steps` must hold finite numbers >= 0"),
         (lambda: ops.get_rank_weights([]), "`rank_weights` must be a list"),
         (lambda: ops.get_rank_weights("top"), "`rank_weights` must be a list"),
         (lambda: ops.get_rank_weights([[1.0]]), "`rank_weights` must be a list"),
