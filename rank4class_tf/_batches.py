@@ -17,6 +17,11 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
         batch_size: examples per batch of a tuple.
     """
     if isinstance(dataset, tuple):
+        # Keras's models of several inputs take lists of arrays; TensorFlow would stack them.
+        dataset = tuple(
+            tuple(part) if isinstance(part, list) and hasattr(part[0], "shape") else part
+            for part in dataset
+        )
         try:
             dataset = tf.data.Dataset.from_tensor_slices(dataset).batch(batch_size)
         except ValueError as error:

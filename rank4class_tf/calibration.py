@@ -27,7 +27,8 @@ def calibrate(
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
     Args:
-        model: a Keras model, or a function, that maps features to scores `[batch, n]`.
+        model: a Keras model, or a function in TensorFlow operations, which is compiled, that maps
+            features to scores `[batch, n]`.
         dataset: examples that the model was not trained on: batches `(features, labels)` or
             `(features, labels, sample_weight)`, or one such tuple of all examples.
         label_format: as in the losses.
@@ -54,6 +55,10 @@ def calibrate(
     scores, relevance, weights = (
         tf.cast(tf.concat(of_batch, axis=0), tf.float64) for of_batch in zip(*parts, strict=True)
     )
+    if not tf.reduce_any(weights[:, tf.newaxis] * relevance > 0):
+        raise ValueError(
+            "`dataset` must have an example with a label and a weight. Received: none."
+        )
     temperature = float(_best_temperature(scores, relevance, weights))
     if not 0 < temperature < float("inf"):
         reasons = {
@@ -88,7 +93,8 @@ def conformalize(
     "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
 
     Args:
-        model: a Keras model, or a function, that maps features to scores `[batch, n]`.
+        model: a Keras model, or a function in TensorFlow operations, which is compiled, that maps
+            features to scores `[batch, n]`.
         dataset: batches `(features, labels)`, or one such tuple of all examples, with one positive
             each.
         coverage: in (0, 1).

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
         metrics: as for `evaluate`.
         class_names: a name for each class, for the pictures; None for the ids.
         k: of the confusion, in [1, 10]; all classes if there are fewer.
-        every: epochs between evaluations, >= 1; the first epoch is evaluated.
+        every: epochs between evaluations, >= 1; those of which it divides the number, from 0 on.
 
     Raises:
         ImportError: without tensorboard or matplotlib.
@@ -60,6 +60,11 @@ class RankingTensorBoard(keras.callbacks.Callback):
                 "RankingTensorBoard needs tensorboard and matplotlib: "
                 f"pip install 'rank4class_tf[plots]'. Received: {error}."
             ) from error
+        if isinstance(dataset, Iterator):
+            raise ValueError(
+                "`dataset` must be one that can be read again each epoch. "
+                f"Received: {type(dataset).__name__}."
+            )
         self._dataset, self._metrics, self._class_names = dataset, means(metrics), class_names
         self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
         if k > NUM_TOP_CLASSES:

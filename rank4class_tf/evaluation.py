@@ -154,7 +154,8 @@ def evaluate(
     lists drawn with replacement.
 
     Args:
-        model: a Keras model, or a function, that maps features to scores `[batch, n]`. An
+        model: a Keras model, or a function in TensorFlow operations, which is compiled, that maps
+            features to scores `[batch, n]`. An
             `ExtremeClassifier` maps them to encodings; it has an `evaluate` of its own.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
@@ -292,6 +293,8 @@ def evaluate_retrieval(
             "`similarity` and `matches` must have one shape [rows, columns]; the default of "
             f"`matches` needs a square. Received: {similarity.shape} and {matches.shape}."
         )
+    if not np.isin(matches, [0, 1]).all():
+        raise ValueError(f"`matches` must hold booleans. Received: {matches.dtype} beside 0 and 1.")
     if not matches.any():
         raise ValueError("`matches` must hold a match. Received: none.")
     cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import numpy as np
 
 from rank4class_tf import _checks
 from rank4class_tf.evaluation import Evaluation
+from rank4class_tf.layers.top_classes import as_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,7 +211,7 @@ def _name(class_id, class_names):
             f"`class_names` must have a name for each class. Received: {len(class_names)} names, "
             f"none for class {class_id}."
         )
-    return str(class_names[class_id])
+    return as_names([class_names[class_id]])[0]
 
 
 def _figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:

@@ -263,29 +263,58 @@ def _infer_format(labels, scores_shape):
         # another number by mistake.
         if width == 1 and not labels.dtype.is_bool:
             return "ids"
-        if width is not None and n is not None and labels.dtype.is_integer:
-            return "ids"
+    # What static shapes leave open of integers, running tells; see `_unless_of_all_items`.
+    if labels.dtype.is_integer and labels_shape.rank in (None, 2):
+        return "ids"
     raise ValueError(
         "`label_format` must be 'ids' or 'relevance' where static shapes and integer labels do not "
         f"tell the two apart. Received: label_format=None, y_true of dtype {labels.dtype.name} and "
-        f"shape {labels_shape}, y_pred of shape {scores_shape}."
+        f"shape {labels_shape}, y_pred of shape {scores_shape}. (Keras forgets the shapes of a "
+        "model that is called with labels of several ranks in turns.)"
     )
+
+
+def _unless_of_all_items(labels: tf.Tensor, num_items: int | tf.Tensor) -> tf.Tensor:
+    """Raises if integer labels whose static shape is not known are as wide as the scores.
+
+    Args:
+        labels: `[batch, P]`, which are ids if they are of another width.
+        num_items: n.
+
+    Returns:
+        `[batch]` booleans, True if they are not. Only where XLA compiles this; elsewhere it raises.
+    """
+    as_wide = (tf.shape(labels)[1] == num_items) & (num_items > 1)
+    rule = (
+        "`label_format` must be 'ids' or 'relevance' for integer labels of a shape that is not "
+        "known when the graph is made, and that are as wide as the scores"
+    )
+    return check(tf.fill(tf.shape(labels), as_wide), labels, rule)
 
 
 def _from_ids(ids, scores, inferred):
     if ids.dtype.is_bool:
         raise ValueError("`y_true` must hold integers where it holds class ids. Received: bool.")
-    one_hot = inferred and ids.shape.rank == 2 and (ids.shape[1] or 0) > 2
-    if one_hot:
-        rule = (
-            "`y_true` must hold class ids or labels of all items; a list of zeros and ones "
-            f"is neither, since `y_pred` scores {scores.shape[1]} items"
-        )
-        one_hot = (ids == 0) | (ids == 1)
-        one_hot = check(one_hot, ids, rule, tf.reduce_all(one_hot, axis=-1))
-    ids, invalid = padded_ids(ids, scores.shape[1] or tf.shape(scores)[1])
-    if one_hot is not False:
-        invalid |= one_hot
+    num_items = scores.shape[1] or tf.shape(scores)[1]
+    wrong = []
+    if inferred and ids.shape.rank != 1:
+        ids = in_rows(ids)
+        width = ids.shape[1]
+        if width is None or scores.shape[1] is None:
+            wrong.append(_unless_of_all_items(ids, num_items))
+        if width is None or width > 2:
+            rule = (
+                "`y_true` must hold class ids or labels of all items; a list of zeros and ones "
+                f"is neither, since `y_pred` scores {scores.shape[1]} items"
+            )
+            one_hot = tf.equal(ids, 0) | tf.equal(ids, 1)
+            rows = tf.reduce_all(one_hot, axis=-1)
+            if width is None:
+                rows &= tf.shape(ids)[1] > 2
+            wrong.append(check(one_hot, ids, rule, rows))
+    ids, invalid = padded_ids(ids, num_items)
+    for rows in wrong:
+        invalid |= rows
     width = ids.shape[1]
     if width != 1:
         ids = _distinct_among(ids, tf.shape(scores))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, data, encoders
@@ -100,11 +101,10 @@ def small_problem(
             splits = data.digits(batch_size, seed, examples_per_class)
             if examples_per_class is not None:
                 passes = -(-_DIGITS // (splits.num_classes * examples_per_class))
-                splits = _skip(splits, skipped * passes)
-                return dataclasses.replace(splits, train=splits.train.repeat(passes))
+                return _in_turn(splits, skipped, passes)
         else:
             splits = data.goemotions(data_dir, batch_size=batch_size, seed=seed)
-        return _skip(splits, skipped)
+        return _in_turn(splits, skipped)
 
     description: dict[str, Any] = {"dataset": dataset, "encoder": encoder}
     if examples_per_class is not None:
@@ -117,11 +117,27 @@ def small_problem(
     )
 
 
-def _skip(splits, orders):
-    """Leaves out some orders of the training examples: reading anew begins the next one."""
-    for _ in range(orders):
-        next(iter(splits.train))
-    return splits
+def _in_turn(splits, skipped, passes=1):
+    """The splits, with training examples whose orders count when they are read.
+
+    A shuffled dataset counts an order for each iterator, of which Keras makes more than it reads.
+
+    Args:
+        splits: `data.Splits`.
+        skipped: of how many epochs to leave out the orders.
+        passes: how often an epoch passes over the examples, in an order of its own each time.
+    """
+    train = splits.train
+    for _ in range(skipped * passes):
+        next(iter(train))
+
+    def epoch():
+        for _ in range(passes):
+            yield from train
+
+    in_turn = tf.data.Dataset.from_generator(epoch, output_signature=train.element_spec)
+    number = tf.data.experimental.assert_cardinality(passes * len(train))
+    return dataclasses.replace(splits, train=in_turn.apply(number).prefetch(8))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,7 +314,7 @@ def image_problem(
         return parts, splits.class_names
 
     def load(batch_size, seed, skipped):
-        return _skip(known.load(data_dir, batch_size=batch_size, seed=seed), skipped)
+        return _in_turn(known.load(data_dir, batch_size=batch_size, seed=seed), skipped)
 
     if frozen != 0:
         return _kept_problem(description, make, layers, known.settings, pathlib.Path(cache))

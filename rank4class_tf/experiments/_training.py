@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 import warnings
@@ -51,6 +52,10 @@ class Settings:
         _checks.fraction_below("warmup", self.warmup, 1)
         if self.clip is not None:
             _checks.positive_float("clip", self.clip)
+        policies = [
+            f"{mixed}{name}" for name in ("bfloat16", "float16") for mixed in ("", "mixed_")
+        ]
+        _checks.one_of("precision", self.precision, ("float32", "float64", *policies))
         _checks.seed(self.seed)
         _checks.non_negative_int("patience", self.patience)
 
@@ -222,7 +227,7 @@ def train(
     settings: Settings,
     loss: str | losses.RankingLoss | losses.SorterLoss,
     head: str,
-    folder: pathlib.Path | None = None,
+    folder: str | os.PathLike[str] | None = None,
     say: Callable[[int, float], Any] = lambda epoch, score: None,
     **head_arguments: Any,
 ) -> dict[str, Any]:
@@ -259,7 +264,8 @@ def train(
         "head": head,
     }
     monitor = f"val_{columns[SELECT_BY].name}"
-    progress = _Progress(run, monitor, settings.patience, folder, say)
+    state = None if folder is None else pathlib.Path(folder)
+    progress = _Progress(run, monitor, settings.patience, state, say)
     progress.read()
     splits = problem.load(settings.batch_size, settings.seed, progress.epochs)
     with _precision(settings.precision):

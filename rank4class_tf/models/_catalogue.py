@@ -64,8 +64,19 @@ class Catalogue:
             return tf.nest.map_structure(lambda x: x[places], self.features)
         return tf.nest.map_structure(lambda x: tf.gather(x, places), self.features)
 
-    def places(self, keys: tf.Tensor) -> tf.Tensor:
-        """The row of each key, -1 for one that no candidate has; int32."""
+    def places(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
+        """The row of each id, -1 for one that no candidate has; int32.
+
+        Args:
+            ids: integers or strings, as those of the candidates.
+            argument: what they are, for an error.
+        """
+        if (ids.dtype == tf.string) != (self.ids.dtype == tf.string):
+            raise ValueError(
+                f"`{argument}` must hold ids like those of the index, {self.ids.dtype.name}. "
+                f"Received: {ids.dtype.name}."
+            )
+        keys = id_keys(ids)
         flat = tf.reshape(keys, [-1])
         found = tf.minimum(tf.searchsorted(self._sorted, flat), self.size - 1)
         same = tf.gather(self._sorted, found) == flat

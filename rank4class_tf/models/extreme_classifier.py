@@ -10,6 +10,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _keras
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores
 from rank4class_tf.losses import RankingLoss
@@ -228,11 +229,7 @@ class ExtremeClassifier(keras.Model):
         training = not self._evaluating if training is None else training
         if training:
             self._check_optimizer()
-        if _are_of_all_classes(y, self.classes.num_classes):
-            raise ValueError(
-                "`y` must hold class ids [batch], [batch, 1] or [batch, P], not labels of all "
-                f"classes. Received: {y.dtype} of shape {y.shape}."
-            )
+        y = _class_ids(y, self.classes.num_classes)
         num_mined = self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class stands first, unless the example has none.
@@ -320,7 +317,8 @@ class ExtremeClassifier(keras.Model):
         else:
             k = min(num_classes, max(cutoffs) + _TIES + width)
         values, ids = self.scores.top_k(encodings, k)
-        same = ids[:, tf.newaxis] == positives[:, :, tf.newaxis]
+        # The rank of `==` is not known where the shape is not.
+        same = tf.equal(ids[:, tf.newaxis], positives[:, :, tf.newaxis])
         is_positive = tf.reduce_any(same, axis=1)
         own = tf.reduce_max(tf.where(same, values[:, tf.newaxis], -float("inf")), axis=2)
 
@@ -351,10 +349,18 @@ def _check_metrics(argument, metrics):
             )
 
 
-def _are_of_all_classes(labels, num_classes):
-    """Whether labels look one-hot; ids with padding would be of an integer dtype and fewer."""
-    if isinstance(labels, tf.RaggedTensor):
-        return False
-    labels = tf.convert_to_tensor(labels)
-    wide = labels.shape.rank == 2 and (labels.shape[1] or 0) > 1
-    return wide and (labels.dtype.is_floating or labels.shape[1] == num_classes)
+def _class_ids(labels, num_classes):
+    """The labels, unless they look one-hot; ids with padding are of an integer dtype and fewer."""
+    if isinstance(labels, tf.RaggedTensor) or labels.shape.rank == 1:
+        return labels
+    rule = "`y` must hold class ids [batch], [batch, 1] or [batch, P], not labels of all classes"
+    rows = _labels.in_rows(labels)
+    width = rows.shape[1] or tf.shape(rows)[1]
+    one_hot = width > 1 if labels.dtype.is_floating else (width == num_classes) & (width > 1)
+    if one_hot is True:
+        raise ValueError(f"{rule}. Received: {labels.dtype} of shape {labels.shape}.")
+    if one_hot is False:
+        return labels
+    # Only running tells: Keras traced this for labels of several shapes.
+    wrong = check(tf.fill(tf.shape(rows), one_hot), rows, rule)
+    return tf.where(wrong[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)

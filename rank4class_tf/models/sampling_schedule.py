@@ -69,6 +69,16 @@ class SamplingSchedule(keras.callbacks.Callback):
                 f"Received: stages={self.stages!r} and the loss {self.model.loss!r}."
             )
 
+        for epoch, (num_sampled, rank_weights) in self.stages.items():
+            weights = rank_weights or getattr(self.model.loss, "rank_weights", None)
+            leading = getattr(weights, "num_leading", None)
+            all_classes = num_sampled >= self.model.classes.num_classes - 1
+            if leading is not None and leading > num_sampled and not all_classes:
+                raise ValueError(
+                    "`stages` must sample as many classes as the weights of the loss lead with. "
+                    f"Received: {num_sampled} classes and {weights} from epoch {epoch} on."
+                )
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Sets what holds in this epoch, and has Keras trace the step anew if it changed."""
         del logs

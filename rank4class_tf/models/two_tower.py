@@ -126,6 +126,7 @@ class TwoTower(keras.Model):
         self._held = _Held()
         self._evaluating = False
         of_candidates = _keras.symbolic_inputs(candidate_encoder)
+        _check_widths(query_encoder, candidate_encoder)
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
             if layer is not None and not layer.built:
                 layer.build(None)
@@ -285,6 +286,12 @@ class TwoTower(keras.Model):
         y = _keras.given_labels(y)
         training = not self._evaluating if training is None else training
         ids = self._ids(y)
+        one_each = None  # Unless only running tells.
+        if ids is not None and ids.shape.rank is None:
+            # Keras traced this for ids of several ranks. The loss is that of the first, if alone.
+            rows = _labels.in_rows(ids)
+            one_each, ids = tf.shape(rows)[1] == 1, rows[:, 0]
+            y = y if self.candidate_id is not None else ids
         several = ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]
         if several and not training:
             # Evaluation reads the ids alone. Keras 2 reports what the compiled loss has seen.
@@ -299,6 +306,8 @@ class TwoTower(keras.Model):
                 f"candidate_id={self.candidate_id!r}, ids of shape {ids.shape}."
             )
         scores, labels = self._scores_of_step(y_pred, y, ids, training)
+        if one_each is not None:
+            scores = tf.where(one_each, scores, float("nan"))
         num_mined = self.num_mined or self.loss.num_mined
         if num_mined is not None:
             scores, labels = HardNegativeMining(num_mined)(scores, labels)
@@ -438,7 +447,11 @@ class TwoTower(keras.Model):
         """The rows `[batch, E]` of the index to leave out; None for none."""
         if exclude is None and self.exclude is not None:
             exclude = _of_key("exclude", self.exclude, queries)
-        return None if exclude is None else self._catalogue.places(id_keys(exclude))
+        if isinstance(exclude, tf.RaggedTensor):
+            exclude = exclude.to_tensor("" if exclude.dtype == tf.string else -1)
+        if exclude is None:
+            return None
+        return self._catalogue.places(tf.convert_to_tensor(exclude), "exclude")
 
     def _ranks(self, encodings, queries, candidates, exclude):
         catalogue = self._catalogue
@@ -448,9 +461,9 @@ class TwoTower(keras.Model):
                 "`candidate_id` must be given to rank candidates, unless their features are ids. "
                 f"Received: candidate_id=None, candidates={candidates!r}."
             )
-        keys = _labels.in_rows(id_keys(ids))
-        rows = catalogue.places(keys)
-        padded = (keys == -1) if ids.dtype != tf.string else tf.zeros_like(keys, tf.bool)
+        ids = _labels.in_rows(ids)
+        rows = catalogue.places(ids, "candidate_id")
+        padded = (id_keys(ids) == -1) & (ids.dtype != tf.string)
         unknown = tf.reduce_any((rows < 0) & ~padded, axis=1, keepdims=True)
         excluded = self._excluded(queries, exclude)
         num_items = tf.fill(tf.shape(rows)[:1], tf.constant(catalogue.size, tf.float64))
@@ -497,3 +510,14 @@ def _known(encoder, features):
     if isinstance(features, dict) and isinstance(inputs, dict):
         return {name: features[name] for name in inputs}
     return features
+
+
+def _check_widths(query_encoder, candidate_encoder):
+    """Raises if both encoders are known to give encodings, and these have different widths."""
+    shapes = [getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)]
+    widths = {shape[-1] for shape in shapes if isinstance(shape, tuple)}
+    if len(widths) > 1:
+        raise ValueError(
+            "`query_encoder` and `candidate_encoder` must give encodings of one width. "
+            f"Received: output shapes {shapes[0]} and {shapes[1]}."
+        )

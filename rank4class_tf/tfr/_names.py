@@ -1,5 +1,6 @@
 """Losses and metrics by name, of this package and of TF-Ranking."""
 
+import copy
 import re
 from typing import Any
 
@@ -66,7 +67,10 @@ def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
         metric = _metric_by_name(spec)
     else:
         raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
-    return type(metric).from_config({**metric.get_config(), "name": prefix + metric.name})
+    config = {**metric.get_config(), "name": prefix + metric.name}
+    if "label_format" in config:
+        config["label_format"] = config["label_format"] or "relevance"
+    return type(metric).from_config(config)
 
 
 def _split_weight(text):
@@ -82,6 +86,10 @@ def _split_weight(text):
 
 
 def _build_one_loss(spec, reduction):
+    if isinstance(spec, our_losses.RankingLoss) and spec.label_format is None:
+        # Not by its config: what anneals in it stays the same object.
+        spec = copy.copy(spec)
+        spec.label_format = "relevance"
     if isinstance(spec, keras.losses.Loss):
         return spec
     if not isinstance(spec, str):

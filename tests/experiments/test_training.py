@@ -181,3 +181,23 @@ def test_precision_is_that_of_the_layers_and_is_put_back(problem):
     assert seen[0].compute_dtype == "float16"
     assert keras.layers.Dense(1).compute_dtype == "float32"
     assert 0 <= row["test"]["NDCG@5"] <= 1
+
+
+@pytest.mark.parametrize("examples_per_class", [None, 50])
+def test_an_epoch_sees_the_same_whether_or_not_others_were_read(examples_per_class):
+    """Also where more iterators are made than are read, as by Keras 3."""
+    load = experiments.small_problem(
+        "digits", "dense_layers", examples_per_class=examples_per_class
+    ).load
+
+    def epochs(train, count):
+        orders = []
+        for _ in range(count):
+            iter(train)
+            orders.append(np.concatenate([ids for _, ids in train]))
+        return np.stack(orders)
+
+    whole = epochs(load(32, 0, 0).train, 3)
+    assert (whole[0] != whole[1]).any() and (whole[1] != whole[2]).any()
+    np.testing.assert_array_equal(epochs(load(32, 0, 2).train, 1)[0], whole[2])
+    assert len(load(32, 0, 0).train) == -(-whole.shape[1] // 32) or examples_per_class

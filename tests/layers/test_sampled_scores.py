@@ -325,7 +325,8 @@ def test_rows_near_zero_have_no_gradient(rng):
     with tf.GradientTape() as tape:
         tape.watch(rows)
         unit = unit_rows(rows)
-    gradient = tape.gradient(unit, rows, output_gradients=tf.random.stateless_normal([5, 6], [1, 2])).numpy()
+    upstream = tf.random.stateless_normal([5, 6], [1, 2])
+    gradient = tape.gradient(unit, rows, output_gradients=upstream).numpy()
     assert np.isfinite(unit[:4]).all() and (np.linalg.norm(unit[1:4], axis=1) < 0.1).all()
     assert gradient[0].any() and not gradient[1:4].any()
     assert np.isnan(gradient[4]).all()  # What is wrong still shows.

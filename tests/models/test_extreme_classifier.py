@@ -676,7 +676,10 @@ def test_labels_of_several_ranks(data):
     )
     own = class_ids[:, 0]
     expected = model.evaluate(features, own, verbose=0)
-    for labels in (own[:, None], np.stack([own, own], axis=1), own):
+    assert model.evaluate(features, own[:, None], verbose=0) == pytest.approx(expected)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not labels of all classes"):
+        model.evaluate(features, np.eye(NUM_CLASSES, dtype=int)[own], verbose=0)
+    for labels in (np.stack([own, own], axis=1), own[:, None], own):
         assert model.evaluate(features, labels, verbose=0) == pytest.approx(expected)
         model.fit(features, labels, verbose=0)
         expected = model.evaluate(features, own, verbose=0)

@@ -660,15 +660,41 @@ def test_tokens_need_ids(pairs):
         model.index(tokens)
 
 
-def test_labels_of_several_ranks(pairs):
-    """Keras 3 relaxes shapes that change to an unknown rank."""
+@pytest.mark.parametrize("first", range(3))
+def test_labels_of_several_ranks(first, pairs):
+    """Keras relaxes shapes that change to an unknown rank."""
     model, own = by_ids(), np.arange(24)
     model.index(np.arange(NUM_CANDIDATES))
-    expected = model.evaluate(pairs[0], own, verbose=0)[1]
-    for labels in (own[:, None], np.stack([own, own], axis=1), own):
+    loss, metric = model.evaluate(pairs[0], own, verbose=0)
+    model.compile("sgd", loss=model.loss, metrics=[metrics.HitRate(3)])
+    forms = [own, own[:, None], np.stack([own, own], axis=1)]
+    for labels in forms[first:] + forms[:first]:
         found = model.evaluate(pairs[0], labels, verbose=0)
-        assert found[1] == pytest.approx(expected)
-        assert not labels.shape[1:] == (2,) or np.isnan(found[0])
+        alone = labels.shape[1:] != (2,)
+        np.testing.assert_allclose(found[0], loss if alone else np.nan, rtol=1e-6)
+
+
+def test_ids_of_another_kind_than_those_of_the_index_raise(pairs):
+    model = by_ids()
+    model.index(np.arange(NUM_CANDIDATES))
+    with pytest.raises(ValueError, match="`exclude` must hold ids like those of the index, int"):
+        model.top_k(pairs[0], 3, exclude=[["a"]] * 24)
+    ragged = tf.ragged.constant([[0], [], *[[1, 2]] * 22])
+    padded = ragged.to_tensor(-1)
+    for one, other in zip(
+        model.top_k(pairs[0], 3, exclude=ragged),
+        model.top_k(pairs[0], 3, exclude=padded),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_widths_of_encodings_are_compared():
+    def tower(width):
+        return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(width)])
+
+    with pytest.raises(ValueError, match="must give encodings of one width"):
+        models.TwoTower(tower(8), tower(6))
 
 
 def test_features_that_are_ids_on_two_devices(pairs, two_devices):

@@ -126,7 +126,8 @@ def count_above_and_tied(
         >>> above.numpy(), tied.numpy()
         (array([[2., 0.]], dtype=float32), array([[2., 1.]], dtype=float32))
     """
-    return _count_above_and_tied(*_scores_and_ids(scores, class_ids), depth)
+    scores, class_ids = _scores_and_ids(scores, class_ids)
+    return _count_above_and_tied(scores, class_ids, depth)
 
 
 def _count_above_and_tied(scores, class_ids, depth):

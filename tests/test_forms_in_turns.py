@@ -1,0 +1,56 @@
+"""One model, or one graph, that is called with labels of several ranks and widths."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+
+
+def forms(ids):
+    """The same labels, of several ranks and widths."""
+    padding = -np.ones_like(ids)
+    return {
+        "[batch]": ids,
+        "[batch, 1]": ids[:, np.newaxis],
+        "[batch, 2]": np.stack([ids, padding], axis=1),
+        "[batch, 3]": np.stack([padding, ids, ids], axis=1),
+    }
+
+
+def compiled():
+    model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(20)])
+    model.compile("sgd", loss=r4c.losses.RankmaxLoss(), metrics=[r4c.metrics.NDCG(3)])
+    return model
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_a_model_takes_forms_in_turns(first, rng):
+    """Keras traces a model for labels of any rank after it has met two."""
+    features, ids = rng.normal(size=(8, 5)), rng.integers(0, 20, 8)
+    model, given = compiled(), [*forms(ids).values()]
+    expected = model.evaluate(features, given[first], verbose=0)
+    for labels in given[first + 1 :] + given[:first]:
+        np.testing.assert_allclose(model.evaluate(features, labels, verbose=0), expected, rtol=1e-6)
+
+
+def test_labels_of_all_items_after_ids_raise(rng):
+    features, ids = rng.normal(size=(8, 5)), rng.integers(0, 20, 8)
+    model = compiled()
+    model.fit(features, ids, verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`label_format` must be"):
+        model.fit(features, np.eye(20, dtype=int)[ids], verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a list of zeros and ones is neither"):
+        model.fit(features, np.eye(30, dtype=int)[ids], verbose=0)
+
+
+def test_where_nothing_can_raise_labels_of_all_items_after_ids_are_nan(as_for_xla):
+    loss = r4c.losses.SoftmaxLoss(reduction="none")
+    compute = tf.function(
+        loss, input_signature=[tf.TensorSpec(None, tf.int64), tf.TensorSpec([2, 4])]
+    )
+    scores = tf.zeros([2, 4])
+    assert np.isnan(compute(np.eye(4, dtype=int)[:2], scores)).all()
+    for labels in ([1, 2], [[1], [2]], [[1, 2], [3, -1]]):
+        np.testing.assert_allclose(compute(np.array(labels), scores), loss(labels, scores))
