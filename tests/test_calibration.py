@@ -181,3 +181,10 @@ def test_digits(digits):
     deviation = np.sqrt(0.95 * 0.05 * (1 / 180 + 1 / 360))
     assert abs(mask[np.arange(len(ids)), ids].mean() - 0.95) < 3 * deviation
     assert 1 <= mask.sum(1).min() and mask.sum(1).mean() < 4
+
+
+@pytest.mark.parametrize("batch", [([-1, -1],), ([0, 1], [0.0, 0.0])], ids=["labels", "weights"])
+def test_a_dataset_that_says_nothing_is_named(batch):
+    scores = np.float32([[1, 0], [1, 0]])
+    with pytest.raises(ValueError, match="`dataset` must have an example with a label"):
+        r4c.calibrate(lambda x: x, (scores, *map(np.array, batch)))

@@ -44,3 +44,8 @@ def test_one_cutoff_and_no_match(rng):
         assert evaluation.evaluate_retrieval(matrix, k=k) == expected
     with pytest.raises(ValueError, match="`matches` must hold a match"):
         evaluation.evaluate_retrieval(matrix, np.zeros([5, 5], bool))
+
+
+def test_matches_are_booleans():
+    with pytest.raises(ValueError, match="`matches` must hold booleans"):
+        evaluation.evaluate_retrieval(np.eye(3), [[-1, 0, 1]] * 3)

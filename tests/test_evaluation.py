@@ -292,3 +292,13 @@ def test_many_evaluations_do_not_make_tensorflow_warn(caplog):
     for scale in range(1, 6):
         r4c.evaluate(lambda x, scale=scale: scale * x, ([[2.0, 1.0]], [0]), ["mrr"])
     assert not [record for record in caplog.records if "retracing" in record.message]
+
+
+@pytest.mark.parametrize("structure", [list, tuple])
+def test_models_of_several_inputs(structure, scores, ids):
+    inputs = [keras.layers.Input((6,)) for _ in range(2)]
+    model = keras.Model(inputs, keras.layers.Subtract()(inputs))
+    features = structure([scores, np.zeros_like(scores)])
+    result = r4c.evaluate(model, (features, ids), ["mrr"])
+    expected = r4c.evaluate(identity, (scores, ids), ["mrr"])
+    assert result["mrr"].value == pytest.approx(expected["mrr"].value)

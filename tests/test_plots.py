@@ -146,3 +146,14 @@ def test_callback_refuses_what_an_evaluation_does_not_keep(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             r4c.callbacks.RankingTensorBoard(tmp_path, (SCORES, CLASS_IDS), **arguments)
+
+
+def test_callback_refuses_what_is_read_once(tmp_path):
+    with pytest.raises(ValueError, match="`dataset` must be one that can be read again"):
+        r4c.callbacks.RankingTensorBoard(tmp_path, iter([(SCORES, CLASS_IDS)]))
+
+
+def test_names_may_be_bytes_or_tensors(evaluation):
+    for names in (np.array(NAMES, dtype=bytes), tf.constant(NAMES)):
+        axes = r4c.plots.hardest_classes(evaluation, names).axes[0]
+        assert {label.get_text() for label in axes.get_yticklabels()} <= set(NAMES)

@@ -101,6 +101,17 @@ def test_objects_and_schedules(folder):
     assert int(optimizer.iterations) == 0  # A copy was used.
 
 
+def test_objects_with_lists_of_any_length(folder):
+    pipeline = make_pipeline(
+        folder,
+        loss=r4c.losses.ApproxNDCGLoss(),
+        metrics=[r4c.metrics.NDCG(3)],
+        num_epochs=1,
+        dataset=pipelines.dataset_builder(folder, list_size=None),
+    )
+    assert set(history(pipeline)[0]) >= {"metric/ndcg_at_3"}
+
+
 def test_schedule_with_an_optimizer_by_name(folder):
     schedule = keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5)
     pipeline = make_pipeline(folder, learning_rate=schedule, num_epochs=1)
