@@ -351,7 +351,10 @@ def _check_metrics(argument, metrics):
 
 def _class_ids(labels, num_classes):
     """The labels, unless they look one-hot; ids with padding are of an integer dtype and fewer."""
-    if isinstance(labels, tf.RaggedTensor) or labels.shape.rank == 1:
+    if isinstance(labels, tf.RaggedTensor):
+        return labels
+    labels = tf.convert_to_tensor(labels)
+    if labels.shape.rank == 1:
         return labels
     rule = "`y` must hold class ids [batch], [batch, 1] or [batch, P], not labels of all classes"
     rows = _labels.in_rows(labels)
