@@ -254,3 +254,13 @@ def test_weights_of_examples(name, rng):
     for form in (weights, weights[:, np.newaxis]):
         np.testing.assert_allclose(loss(*batch, sample_weight=form), loss(*batch) * weights)
     np.testing.assert_allclose(loss(*batch, sample_weight=2.0), 2 * loss(*batch))
+
+
+@pytest.mark.parametrize("sorter", [layers.SigmoidSorter, layers.LaplaceSorter])
+def test_batches_of_any_size_of_one_output(sorter, rng):
+    loss = losses.SpearmanLoss(sorter())
+    spec = tf.TensorSpec([None, 1])
+    compute = tf.function(loss, input_signature=[spec, spec])
+    for size in (5, 9):
+        labels, outputs = rng.normal(size=(2, size, 1)).astype(np.float32)
+        np.testing.assert_allclose(compute(labels, outputs), loss(labels, outputs), rtol=1e-5)

@@ -75,9 +75,15 @@ def _sum_over_blocks(function, values, scores):
         x = tf.pad(x, [[0, 0], [0, count * block - size]], constant_values=constant)
         x = tf.reshape(x, [-1, count, 1, block])
         blocks.append(tf.transpose(x, [1, 0, 2, 3]))
+
+    def step(index, total):
+        # Of one list, the number of lists is lost.
+        of_block = tf.ensure_shape(function(*(x[index] for x in blocks)), scores.shape)
+        return index + 1, total + of_block
+
     _, total = tf.while_loop(
         lambda index, _: index < count,
-        lambda index, total: (index + 1, total + function(*(x[index] for x in blocks))),
+        step,
         (tf.constant(0), tf.zeros_like(scores)),
         maximum_iterations=count,
         parallel_iterations=1,  # More blocks at once would take their memory at once.
