@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf.models import ExtremeClassifier, TwoTower
@@ -18,10 +19,8 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
     """
     if isinstance(dataset, tuple):
         # Keras's models of several inputs take lists of arrays; TensorFlow would stack them.
-        dataset = tuple(
-            tuple(part) if isinstance(part, list) and hasattr(part[0], "shape") else part
-            for part in dataset
-        )
+        if dataset and isinstance(dataset[0], list) and _are_inputs(dataset):
+            dataset = (tuple(dataset[0]), *dataset[1:])
         try:
             dataset = tf.data.Dataset.from_tensor_slices(dataset).batch(batch_size)
         except ValueError as error:
@@ -36,6 +35,16 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
                 f"give batches of this form. Received: {type(batch).__name__}."
             )
         yield batch
+
+
+def _are_inputs(dataset):
+    """Whether a list of features holds arrays of all examples, and not the rows of one."""
+    features, *others = dataset
+    sizes = {part.shape[0] if hasattr(part, "shape") else len(part) for part in others}
+    arrays = all(
+        np.ndim(part) and hasattr(part, "shape") and part.shape[0] in sizes for part in features
+    )
+    return bool(features) and arrays and len(features) not in sizes
 
 
 def check_gives_scores(model: Any) -> None:

@@ -302,3 +302,12 @@ def test_models_of_several_inputs(structure, scores, ids):
     result = r4c.evaluate(model, (features, ids), ["mrr"])
     expected = r4c.evaluate(identity, (scores, ids), ["mrr"])
     assert result["mrr"].value == pytest.approx(expected["mrr"].value)
+
+
+def test_lists_of_rows_and_of_numbers_are_arrays(scores, ids):
+    expected = r4c.evaluate(identity, (scores, ids), ["mrr"])["mrr"].value
+    for dataset in ((list(scores), ids), (scores, list(ids)), (scores, ids, list(np.ones(100)))):
+        result = r4c.evaluate(identity, dataset, ["mrr"])
+        assert result["mrr"].value == pytest.approx(expected)
+    with pytest.raises(ValueError, match="`dataset` must have as many labels"):
+        r4c.evaluate(identity, (scores, []), ["mrr"])

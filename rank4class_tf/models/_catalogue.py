@@ -71,7 +71,8 @@ class Catalogue:
             ids: integers or strings, as those of the candidates.
             argument: what they are, for an error.
         """
-        if (ids.dtype == tf.string) != (self.ids.dtype == tf.string):
+        empty = ids.shape.num_elements() == 0
+        if not empty and (ids.dtype == tf.string) != (self.ids.dtype == tf.string):
             raise ValueError(
                 f"`{argument}` must hold ids like those of the index, {self.ids.dtype.name}. "
                 f"Received: {ids.dtype.name}."

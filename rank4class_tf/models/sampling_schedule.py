@@ -69,8 +69,9 @@ class SamplingSchedule(keras.callbacks.Callback):
                 f"Received: stages={self.stages!r} and the loss {self.model.loss!r}."
             )
 
-        for epoch, (num_sampled, rank_weights) in self.stages.items():
-            weights = rank_weights or getattr(self.model.loss, "rank_weights", None)
+        weights = getattr(self.model.loss, "rank_weights", None)
+        for epoch, (num_sampled, rank_weights) in sorted(self.stages.items()):
+            weights = rank_weights or weights  # None leaves those of the stage before.
             leading = getattr(weights, "num_leading", None)
             all_classes = num_sampled >= self.model.classes.num_classes - 1
             if leading is not None and leading > num_sampled and not all_classes:

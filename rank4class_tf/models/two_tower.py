@@ -291,7 +291,7 @@ class TwoTower(keras.Model):
             # Keras traced this for ids of several ranks. The loss is that of the first, if alone.
             rows = _labels.in_rows(ids)
             one_each, ids = tf.shape(rows)[1] == 1, rows[:, 0]
-            y = y if self.candidate_id is not None else ids
+            y = ids if self.candidate_id is None else {**y, self.candidate_id: ids}
         several = ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]
         if several and not training:
             # Evaluation reads the ids alone. Keras 2 reports what the compiled loss has seen.
@@ -515,7 +515,7 @@ def _known(encoder, features):
 def _check_widths(query_encoder, candidate_encoder):
     """Raises if both encoders are known to give encodings, and these have different widths."""
     shapes = [getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)]
-    widths = {shape[-1] for shape in shapes if isinstance(shape, tuple)}
+    widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape} - {None}
     if len(widths) > 1:
         raise ValueError(
             "`query_encoder` and `candidate_encoder` must give encodings of one width. "

@@ -1,5 +1,7 @@
 """ExtremeClassifier: its step, its evaluation, and that it is a Keras model like others."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -701,3 +703,15 @@ def test_stages_that_sample_too_few_show_before_training(data):
     with pytest.raises(ValueError, match="`stages` must sample as many classes as the weights"):
         model.fit(*data, callbacks=[schedule], verbose=0)
     assert int(model.optimizer.iterations) == 0
+
+
+@pytest.mark.parametrize(
+    ("of_loss", "of_stage", "fails"), [(16, 1, False), (1, 16, True)], ids=["fewer", "more"]
+)
+def test_a_stage_without_weights_has_those_of_the_stage_before(of_loss, of_stage, fails, data):
+    model = make()
+    model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(of_loss))
+    schedule = models.SamplingSchedule({1: (4, None), 0: (20, ops.TopKWeights(of_stage))})
+    schedule.set_model(model)
+    with pytest.raises(ValueError, match="`stages` must") if fails else contextlib.nullcontext():
+        schedule.on_train_begin()

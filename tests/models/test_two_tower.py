@@ -743,3 +743,26 @@ def test_other_losses_and_metrics_are_refused(pairs, candidates):
         model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metric])
         with pytest.raises(ValueError, match="Metrics must be of this package"):
             model.evaluate(*pairs, verbose=0)
+
+
+def test_ids_of_several_ranks_beside_other_features(pairs):
+    features = keras.layers.Input((), dtype="int64", name="id")
+    tower = keras.Model({"id": features}, keras.layers.Embedding(NUM_CANDIDATES, WIDTH)(features))
+    model = models.TwoTower(towers()[0], tower, candidate_id="id")
+    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.index({"id": np.arange(NUM_CANDIDATES)})
+    one, padded = np.arange(24), np.stack([np.arange(24), np.full(24, -1)], axis=1)
+    expected = model.evaluate(pairs[0], {"id": one}, verbose=0)
+    found = model.evaluate(pairs[0], {"id": padded}, verbose=0)
+    assert np.isnan(found[0]) and found[1] == pytest.approx(expected[1])
+    np.testing.assert_allclose(
+        model.evaluate(pairs[0], {"id": one}, verbose=0), expected, rtol=1e-6
+    )
+
+
+def test_encodings_of_any_width():
+    def tower(width):
+        inputs = keras.layers.Input((width,))
+        return keras.Model(inputs, keras.layers.Activation("linear")(inputs))
+
+    assert models.TwoTower(tower(None), tower(8)).num_mined is None
