@@ -92,7 +92,7 @@ def test_one_hot_labels_of_other_classes_raise(scores):
 @pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
 def test_weights_of_another_shape_raise(make, scores):
     labels = np.arange(4)
-    for shape, message in [((3,), "for a batch of 4"), ((4, 7), "the shape of `y_pred`")]:
+    for shape, message in [((3,), "a weight for each example"), ((4, 7), "the shape of `y_pred`")]:
         with pytest.raises(ValueError, match=f"`sample_weight` .*{message}"):
             make()(labels, scores, sample_weight=np.ones(shape))
 
@@ -185,3 +185,78 @@ def test_one_list_is_not_taken_for_several_under_xla():
     for sizes in ((1, 4), (4, 1)):
         values, _ = step(*[tf.one_hot([0] * size, 3) for size in sizes])
         assert np.isnan(values).all()
+
+
+ONE_LIST = {
+    "weights": ("sample_weight", tf.TensorSpec([None]), [2.0]),
+    "column of weights": ("sample_weight", tf.TensorSpec([None, 1]), [[2.0]]),
+    "weights of items": ("sample_weight", tf.TensorSpec([None, 3]), [[1.0, 2.0, 3.0]]),
+    "excluded ids": ("exclude", tf.TensorSpec([None, 1], tf.int32), [[1]]),
+    "excluded items": ("exclude", tf.TensorSpec([None, 3], tf.bool), [[False, True, False]]),
+}
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("form", ["ids", "relevance"])
+@pytest.mark.parametrize("case", ONE_LIST)
+def test_what_one_list_has_is_not_taken_for_that_of_several(case, form, jit_compile):
+    """Where the sizes are not known before it runs; see `test_sorter_losses` for the others."""
+    name, spec, value = ONE_LIST[case]
+    labels = tf.eye(3) if form == "relevance" else tf.range(3)[:, tf.newaxis]
+    label_spec = tf.TensorSpec([None, labels.shape[1]], labels.dtype)
+    metric = r4c.metrics.MRR(label_format=form)
+    functions = [lambda *batch, **kw: metric.per_list(*batch, **kw)[0]]
+    if name == "sample_weight":
+        functions = [lambda *batch, **kw: tf.reduce_sum(metric.per_list(*batch, **kw)[1])]
+        functions.append(r4c.losses.SoftmaxLoss(label_format=form))
+    for function in functions:
+        step = tf.function(
+            lambda y, s, x, function=function: function(y, s, **{name: x}),
+            [label_spec, tf.TensorSpec([None, 3]), spec],
+            jit_compile=jit_compile,
+        )
+        scores, right = tf.random.normal([3, 3]), tf.repeat(tf.constant(value, spec.dtype), 3, 0)
+        expected = function(labels, scores, **{name: right})
+        np.testing.assert_allclose(step(labels, scores, right), expected, rtol=1e-6)
+        if jit_compile:
+            assert np.isnan(step(labels, scores, right[:1])).all()
+        else:
+            with pytest.raises(tf.errors.InvalidArgumentError, match=f"`{name}` must"):
+                step(labels, scores, right[:1])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("form", ["ids", "relevance"])
+@pytest.mark.parametrize("function", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
+def test_weights_whose_width_only_running_tells(function, form, jit_compile):
+    labels = tf.eye(3) if form == "relevance" else tf.range(3)[:, tf.newaxis]
+    if function is r4c.metrics.MRR:
+        per_list = function(label_format=form).per_list
+        compute = lambda *batch: per_list(*batch)[1]  # noqa: E731
+    else:
+        compute = function(label_format=form, reduction="none")
+    specs = [tf.TensorSpec([None, labels.shape[1]], labels.dtype), tf.TensorSpec([None, None])]
+    step = tf.function(lambda *batch: compute(*batch), [*specs, specs[1]], jit_compile=jit_compile)
+    scores, weights = tf.random.normal([3, 3]), tf.random.uniform([3, 3])
+    for given in (weights, weights[:, :1]):
+        expected = compute(labels, scores, given)
+        np.testing.assert_allclose(step(labels, scores, given), expected, rtol=1e-6)
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        step(labels, scores, weights[:, :2])
+
+
+@pytest.mark.parametrize("form", ["ids", "relevance"])
+def test_weights_of_items_of_a_list_without_positives_are_their_mean(form, rng):
+    scores, weights = rng.normal(size=(2, 4)), rng.uniform(size=(2, 4))
+    labels = np.array([[0, 1, 0, 0], [0, 0, -1, 0]])
+    expected = [weights[0, 1], weights[1, [0, 1, 3]].mean()]
+    exclude = None
+    if form == "ids":
+        labels, exclude = np.array([1, -1]), np.array([[-1], [2]])
+    metric = r4c.metrics.NDCG(2, count_empty=True)
+    values, found = metric.per_list(labels, scores, weights, exclude)
+    np.testing.assert_allclose(found, expected)
+    metric.update_state(labels, scores, weights, exclude)
+    mean = np.average(values[:, 0], weights=expected)
+    np.testing.assert_allclose(metric.result(), mean, rtol=1e-6)
+    assert r4c.metrics.NDCG(2).per_list(labels, scores, weights, exclude)[1][1] == 0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import flat_places, indices
-from rank4class_tf._tf.raising import as_many_rows, check
+from rank4class_tf._tf.raising import as_many_rows, check, differ_in_rows
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
@@ -192,7 +192,7 @@ def list_weights(
     """Brings sample weights of any accepted form to a scalar or `[batch]`.
 
     Weights per item `[batch, n]` become weights per list as in TF-Ranking:
-    `sum_i w_i y_i / sum_i y_i`, 0 for a list without positives.
+    `sum_i w_i y_i / sum_i y_i`; a list without positives weighs as the mean of its items.
     """
     weights = example_weights(sample_weight, y_pred, per_item=True)
     if weights.shape.rank < 2:
@@ -203,13 +203,19 @@ def list_weights(
             "`sample_weight` of items must have the shape of `y_pred`. "
             f"Received: {weights.shape} and {labels.scores.shape}."
         )
-    return mean_weights(labels, tf.cast(weights, labels.scores.dtype))
+    weights = tf.cast(weights, labels.scores.dtype)
+    if weights.shape[1] is None:  # One for each list, it may turn out.
+        weights = tf.broadcast_to(weights, tf.shape(labels.scores))
+    counted = tf.ones_like(weights) if labels.mask is None else tf.cast(labels.mask, weights.dtype)
+    of_items = tf.reduce_sum(tf.math.multiply_no_nan(weights, counted), axis=-1)
+    of_items = tf.math.divide_no_nan(of_items, tf.reduce_sum(counted, axis=-1))
+    return tf.where(labels.has_positive, mean_weights(labels, weights), of_items)
 
 
 def example_weights(
     sample_weight: TensorLike, y_pred: TensorLike, per_item: bool = False
 ) -> tf.Tensor:
-    """Brings weights of examples to a scalar or `[batch]`.
+    """Brings weights of examples to a scalar or `[batch]`, floating.
 
     Args:
         sample_weight: a scalar, `[batch]` or `[batch, 1]`.
@@ -219,18 +225,17 @@ def example_weights(
     weights = tf.convert_to_tensor(sample_weight)
     rank = weights.shape.rank
     of_items = rank == 2 and weights.shape[1] != 1
-    if rank is None or rank > 2 or of_items and not per_item:
+    if rank is None or rank > 2 or of_items and not per_item or weights.dtype == tf.string:
         shapes = "[batch], [batch, 1] or [batch, n]" if per_item else "[batch] or [batch, 1]"
         raise ValueError(
-            f"`sample_weight` must be a scalar or have the shape {shapes}. "
-            f"Received: {weights.shape}."
+            f"`sample_weight` must be a number or numbers of the shape {shapes}. "
+            f"Received: {weights.dtype.name} of shape {weights.shape}."
         )
-    batch = tf.convert_to_tensor(y_pred).shape[:1]
-    if rank and not weights.shape[:1].is_compatible_with(batch):
-        raise ValueError(
-            "`sample_weight` must have a weight for each example. "
-            f"Received: shape {weights.shape} for a batch of {batch[0]}."
-        )
+    if not weights.dtype.is_floating:
+        weights = tf.cast(weights, tf.float32)
+    if rank:
+        rule = "`sample_weight` must have a weight for each example."
+        weights = as_many_rows(weights, tf.convert_to_tensor(y_pred), rule)
     return tf.squeeze(weights, axis=1) if rank == 2 and not of_items else weights
 
 
@@ -390,15 +395,17 @@ def excluded_items(exclude: TensorLike, scores: tf.Tensor) -> tuple[tf.Tensor, t
             f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape} for scores of shape "
             f"{scores.shape}."
         )
-    if exclude.dtype.is_bool:
-        return exclude, tf.zeros(tf.shape(exclude)[:1], tf.bool)
     batch, n = tf.unstack(tf.shape(scores))
+    differ = differ_in_rows(scores, exclude, "`exclude` must have a row for each list.")
+    other_lists = tf.fill([batch], False if differ is None else differ)
+    if exclude.dtype.is_bool:
+        return exclude, other_lists
     bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
     invalid = check(bad, exclude, rule)
     # Padding goes to a column of its own, which is cut off.
     column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
     mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
-    return mask, invalid
+    return mask, invalid | other_lists
 
 
 def _without(labels, exclude):

@@ -51,25 +51,34 @@ def in_xla():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def as_many_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor:
-    """`x`, for what broadcasting would hide: NaN under XLA unless the numbers of rows agree.
-
-    Elsewhere it raises, a graph whose sizes are not known when it runs.
+def differ_in_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor | None:
+    """Raises for what broadcasting would hide; what XLA compiles cannot.
 
     Args:
-        x: `[batch, ...]`, floating.
+        x: `[batch, ...]`.
         other: `[batch, ...]`.
         rule: a sentence that names the arguments.
 
+    Returns:
+        None if they have the same number of rows; under XLA, where only running tells, a scalar
+        boolean.
+
     Raises:
-        ValueError: if the numbers are known and differ.
+        ValueError: if the numbers are known and differ. In a graph whose sizes are not known it is
+            TensorFlow's `InvalidArgumentError`.
     """
     if None not in (x.shape[0], other.shape[0]):
         if x.shape[0] != other.shape[0]:
             raise ValueError(f"{rule} Received: {other.shape[0]} rows for {x.shape[0]} lists.")
-        return x
+        return None
     sizes = tf.shape(x)[0], tf.shape(other)[0]
     if in_xla():
-        return tf.where(sizes[0] == sizes[1], x, tf.constant(float("nan"), x.dtype))
+        return sizes[0] != sizes[1]
     tf.debugging.assert_equal(*sizes, f"{rule} Received: numbers of rows")
-    return x
+    return None
+
+
+def as_many_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor:
+    """`x`, floating; NaN where `differ_in_rows`, of which the arguments are the same."""
+    differ = differ_in_rows(x, other, rule)
+    return x if differ is None else tf.where(differ, tf.constant(float("nan"), x.dtype), x)

@@ -8,7 +8,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry, ops
 from rank4class_tf._lists.columns import over_positives
-from rank4class_tf._lists.labels import check_label_format, list_weights, parse
+from rank4class_tf._lists.labels import check_label_format, example_weights, list_weights, parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._directed import Directed
 from rank4class_tf.metrics._exact_sum import ExactSum
@@ -134,10 +134,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
         values = tf.where(invalid, tf.constant(float("nan"), dtype), values)
         weights = tf.cast(counted | self.count_empty, dtype)
         if sample_weight is not None:
-            sample_weight = tf.cast(sample_weight, dtype)
-            if sample_weight.shape.rank == 2:
-                sample_weight = tf.squeeze(sample_weight, axis=1)
-            weights *= sample_weight
+            weights *= tf.cast(example_weights(sample_weight, ranks.above), dtype)
         return values, weights
 
     @_keras.no_autograph

@@ -241,6 +241,37 @@ def test_shapes_that_only_running_tells():
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_batches_whose_size_only_running_tells(name, jit_compile, rng):
+    """As in `fit` where the last batch is smaller. Weights of one are not those of all."""
+    loss, batch = CASES[name][0](reduction="none"), labels_and_outputs(name, rng)
+    batch = [tf.constant(x, tf.float64) for x in batch]
+    square = name == "triplet"
+    shapes = [[None] * x.shape.rank if square else [None, *x.shape[1:]] for x in batch]
+    specs = [tf.TensorSpec(shape, tf.float64) for shape in [*shapes, [None]]]
+
+    def value_and_gradient(labels, outputs, weights):
+        with tf.GradientTape() as tape:
+            tape.watch(outputs)
+            value = loss(labels, outputs, weights)
+        return value, tape.gradient(value, outputs)
+
+    compiled = tf.function(value_and_gradient, specs, jit_compile=jit_compile)
+    for size in (8, 5):
+        part = [x[:size, :size] if square and x.shape.rank == 2 else x[:size] for x in batch]
+        weights = tf.range(1, size + 1, dtype=tf.float64)
+        for found, expected in zip(
+            compiled(*part, weights), value_and_gradient(*part, weights), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    if jit_compile:
+        assert np.isnan(compiled(*batch, tf.ones(1, tf.float64))[0]).all()
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`sample_weight` must"):
+            compiled(*batch, tf.ones(1, tf.float64))
+
+
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("shape", [(8, 8), (1, 8), (3,), (3, 1), (8, 1, 1)])
 def test_weights_of_another_shape_raise(name, shape, rng):
     with pytest.raises(ValueError, match="`sample_weight` must"):

@@ -74,9 +74,19 @@ def _decaying_sums(scores, temperature, values):
     """
 
     def step(power, above, below):
-        decay = tf.exp((scores[:, power:] - scores[:, :-power]) / temperature)
-        from_above = tf.pad(decay * above[:, :-power], [[0, 0], [power, 0]])
-        from_below = tf.pad(decay * below[:, power:], [[0, 0], [0, power]])
-        return above + from_above, below + from_below
+        # Of each item and the one so many places above it; 0 where there is none.
+        decay = tf.exp((scores - _moved(scores, power, scores.dtype.max)) / temperature)
+        return above + decay * _moved(above, power), below + _moved(decay * below, -power)
 
     return over_powers_of_two(step, scores.shape[1] or tf.shape(scores)[1], (values, values))
+
+
+def _moved(rows, by, fill=0):
+    """The rows moved to the right, or to the left by a number below 0."""
+    if isinstance(by, int):
+        pad = [[0, 0], [max(by, 0), max(-by, 0)]]
+        return tf.pad(rows[:, -min(by, 0) : -by if by > 0 else None], pad, constant_values=fill)
+    # XLA knows no slices of a size that a loop computes.
+    places = tf.range(tf.shape(rows)[1]) - by
+    inside = (places >= 0) & (places < tf.shape(rows)[1])
+    return tf.where(inside, tf.roll(rows, by, axis=1), tf.cast(fill, rows.dtype))

@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._tf.raising import in_xla
+from rank4class_tf._tf.scan import maxima
 from rank4class_tf.ops.ranking._best_first import best_first
 from rank4class_tf.ops.ranking._powers_of_two import over_powers_of_two
 
@@ -88,6 +90,8 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
     size = values.shape[1]
     if size is not None:
         padded = 2 ** (max(size, 1) - 1).bit_length()
+    elif in_xla():  # It needs to know the sizes of the parts.
+        return _isotonic_of_all_blocks(values)
     else:
         size = tf.shape(values)[1]
         exponent = tf.math.ceil(tf.math.log(tf.cast(size, tf.float64)) / math.log(2))
@@ -97,6 +101,25 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
     added += tf.reduce_max(values, axis=1, keepdims=True)
     fit, _ = over_powers_of_two(_join, padded, 2 * (tf.concat([values, added], axis=1),))
     return fit[:, :size]
+
+
+def _isotonic_of_all_blocks(values):
+    """`isotonic_regression` by the means of all blocks that there may be, `[batch, d, d]`.
+
+    An item has the highest, over all starts up to it, of the lowest mean of a block that ends with
+    it or later.
+    """
+    batch, size = tf.unstack(tf.shape(values))
+    sums = tf.cumsum(values, axis=1)
+    before = sums - values
+    places = tf.range(size)
+    widths = tf.cast(places - places[:, tf.newaxis] + 1, values.dtype)
+    infinite = tf.constant(float("inf"), values.dtype)
+    means = (sums[:, tf.newaxis] - before[:, :, tf.newaxis]) / widths
+    means = tf.where(widths > 0, means, infinite)
+    lowest = -maxima(tf.reshape(-means, [batch * size, size]))
+    lowest = tf.where(widths > 0, tf.reshape(lowest, [batch, size, size]), -infinite)
+    return tf.reduce_max(lowest, axis=1)
 
 
 def _join(half, fit, sums):
