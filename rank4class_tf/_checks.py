@@ -44,9 +44,11 @@ _POSITIVE = frozenset(
 def arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A function that checks its arguments that have the name of a count or of a positive number.
 
-    What it gets as tensors, arrays or lists is not looked at, nor None where that is the default.
+    What it gets as tensors, arrays or lists is not looked at, nor None where that is the default; a
+    `mask` must be booleans of the shape of the first argument.
     """
     parameters = inspect.signature(function).parameters
+    first = next(iter(parameters))
     may_be_none = {name for name, parameter in parameters.items() if parameter.default is None}
 
     @functools.wraps(function)
@@ -58,6 +60,8 @@ def arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     _check(positive_int, name, value, may_be_none)
             elif name in _POSITIVE and not (type(value) is float and 0 < value < math.inf):
                 _check(positive_float, name, value, may_be_none)
+            elif name == "mask" and value is not None:
+                mask(value, args[0] if args else kwargs[first])
         return function(*args, **kwargs)
 
     return checked
@@ -141,6 +145,17 @@ def string_or_none(name: str, value: Any) -> str | None:
     """Raises unless `value` is None or a string; returns it."""
     if value is not None and not isinstance(value, str):
         raise ValueError(f"`{name}` must be a string or None. Received: {name}={value!r}.")
+    return value
+
+
+def mask(value: Any, scores: Any) -> tf.Tensor:
+    """Raises unless a mask is booleans of the shape of the scores; returns it as a tensor."""
+    value, shape = tf.convert_to_tensor(value), tf.convert_to_tensor(scores).shape
+    if not value.dtype.is_bool or not value.shape.is_compatible_with(shape):
+        raise ValueError(
+            "`mask` must be booleans of the shape of the scores. "
+            f"Received: {value.dtype.name} of shape {value.shape} for scores of shape {shape}."
+        )
     return value
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._lists import excess, pairs
 from rank4class_tf._lists.labels import padded_ids
 from rank4class_tf._tf import raising, top
@@ -425,7 +426,7 @@ def as_lists(
             )
     relevance = where(class_ids >= 0, relevance, 0.0)
     if mask is not None:
-        mask = tf.convert_to_tensor(mask)
+        mask = _checks.mask(mask, scores)
         # A positive that is masked is none.
         present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
         class_ids = tf.where(present, class_ids, -1)

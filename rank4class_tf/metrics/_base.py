@@ -12,6 +12,7 @@ from rank4class_tf._lists.labels import check_label_format, example_weights, lis
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._directed import Directed
 from rank4class_tf.metrics._exact_sum import ExactSum
+from rank4class_tf.ops.ranking.exact import ranks_of_known
 
 
 class RankingMetric(Directed, keras.metrics.Metric):
@@ -108,7 +109,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
         counted = labels.has_positive | labels.invalid
 
         def values_of(class_ids, relevance):
-            ranks = ops.ranks_of_positives(
+            ranks = ranks_of_known(
                 labels.scores, class_ids, relevance, labels.mask, self.depth, dtype
             )
             return tf.stack(compute(ranks), axis=-1)

@@ -25,6 +25,61 @@ def test_ids_outside_raise_or_are_nan(loss):
                 assert np.isnan(value[0]) and value[1] == pytest.approx(float(expected))
 
 
+@pytest.mark.parametrize("ids", [[[7], [0]], [[-2], [0]]], ids=["above", "below"])
+def test_ranks_of_ids_outside_raise_or_are_nan(ids):
+    """On a GPU they would be those of other scores."""
+    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
+    functions = (ops.expected_ranks, ops.count_above_and_tied, ops.ranks_of_positives)
+    for function in functions:
+        for step in (function, tf.function(function)):
+            with pytest.raises(
+                (ValueError, tf.errors.InvalidArgumentError),
+                match="`class_ids` must hold class ids",
+            ):
+                step(scores, ids)
+        found = tf.function(function, jit_compile=True)(scores, tf.constant(ids))
+        above = found if function is ops.expected_ranks else found[0]
+        expected = 3 if function is ops.expected_ranks else 2
+        np.testing.assert_array_equal(above, [[np.nan], [expected]])
+
+
+MASKED = [
+    name
+    for name in ops.__all__
+    if inspect.isfunction(getattr(ops, name))
+    and "mask" in inspect.signature(getattr(ops, name)).parameters
+]
+
+
+@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.parametrize("bad", [np.ones((2, 3)), np.ones((1, 3), bool), np.ones(3, bool)])
+def test_masks_are_booleans_of_all_scores(name, bad):
+    function = getattr(ops, name)
+    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
+    given = {
+        "class_ids": [[0], [1]],
+        "scores": scores,
+        "targets": scores,
+        "rank_weights": np.ones(2),
+        "regularizer": "entropy",
+        "kind": "pairwise",
+        "phi": "hinge",
+        "num_sampled": 1,
+    }
+    parameters = inspect.signature(function).parameters
+    needed = {name: value for name, value in given.items() if name in parameters}
+    with pytest.raises(ValueError, match="`mask` must be booleans of the shape of the scores"):
+        function(**needed, mask=bad)
+
+
+def test_relevance_of_ranks_has_the_shape_of_ids():
+    scores, ids = [[2.0, 1.0, 0.0]] * 2, [[0], [1]]
+    with pytest.raises(ValueError, match="`relevance` must have the shape of `class_ids`"):
+        ops.ranks_of_positives(scores, ids, [[1.0]])
+    none = ops.ranks_of_positives(scores, np.zeros((2, 0), int), np.zeros((2, 0)))
+    np.testing.assert_array_equal(ops.ndcg(none), [0, 0])
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("dtype", [tf.int32, tf.float16, tf.bfloat16])
 def test_scores_of_other_dtypes_become_float32(loss, dtype):

@@ -2,11 +2,13 @@
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._tf import exact
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranking.exact import expected_ranks
 
 
+@_checks.arguments
 def spearman_correlation(
     targets: TensorLike,
     scores: TensorLike,

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._lists import pairs
+from rank4class_tf._lists.labels import padded_ids
+from rank4class_tf._tf import raising
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._tf.ties import first_and_last_ranks
 from rank4class_tf._types import TensorLike
@@ -22,11 +24,14 @@ def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
 
     Args:
         scores: `[batch, n]`; a NaN masks the item, or ranks it last.
-        class_ids: `[batch, P]` integers in [0, n), padded with -1; unchecked where XLA compiles.
+        class_ids: `[batch, P]` integers in [0, n), padded with -1.
 
     Returns:
         `[batch, P]` of the dtype of the scores, float32 for half precision; meaningless where
         padded.
+
+    Raises:
+        ValueError: if an id is out of range; where XLA compiles, the ranks of such a list are NaN.
 
     Example:
         >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
@@ -75,8 +80,7 @@ def ranks_of_positives(
 
     Args:
         scores: `[batch, n]`, floating; a NaN ranks last.
-        class_ids: `[batch, P]` different integers in [0, n), padded with -1; unchecked where XLA
-            compiles.
+        class_ids: `[batch, P]` different integers in [0, n), padded with -1.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         depth: None, or the number of ranks that matter: a positive that is not tied with an item
@@ -86,12 +90,35 @@ def ranks_of_positives(
     Returns:
         `Ranks`.
 
+    Raises:
+        ValueError: as of `expected_ranks`.
+
     Example:
         >>> ranks = ranks_of_positives([[3.0, 1.0, 1.0, 2.0]], [[1, 0]])
         >>> ranks.above.numpy(), ranks.tied.numpy()
         (array([[2., 0.]]), array([[2., 1.]]))
     """
-    scores, class_ids = _scores_and_ids(scores, class_ids)
+    scores, ids, invalid = _scores_and_ids(scores, class_ids)
+    if relevance is not None:
+        relevance, given = tf.convert_to_tensor(relevance), tf.convert_to_tensor(class_ids).shape
+        if not relevance.shape.is_compatible_with(given):
+            raise ValueError(
+                "`relevance` must have the shape of `class_ids`. "
+                f"Received: {relevance.shape} and {given}."
+            )
+    ranks = ranks_of_known(scores, ids, relevance, mask, depth, dtype)
+    return ranks._replace(above=_nan_if(invalid, ranks.above))
+
+
+def ranks_of_known(
+    scores: tf.Tensor,
+    class_ids: tf.Tensor,
+    relevance: TensorLike | None,
+    mask: TensorLike | None,
+    depth: int | None,
+    dtype: tf.DType,
+) -> Ranks:
+    """`ranks_of_positives` of what is known to be right."""
     batch, n = tf.unstack(tf.shape(scores))
     num_items = tf.fill([batch], tf.cast(n, dtype))
     if mask is not None:
@@ -114,20 +141,24 @@ def count_above_and_tied(
 
     Args:
         scores: `[batch, n]`; a NaN masks the item, or ranks it last.
-        class_ids: `[batch, P]` integers in [0, n), padded with -1; unchecked where XLA compiles.
+        class_ids: `[batch, P]` integers in [0, n), padded with -1.
         depth: None, or the number of ranks that matter; see `ranks_of_positives`.
 
     Returns:
         Two tensors `[batch, P]` of the dtype of the scores, float32 for half precision. A positive
         is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has padding.
 
+    Raises:
+        ValueError: as of `expected_ranks`.
+
     Example:
         >>> above, tied = count_above_and_tied([[3.0, 1.0, 1.0, 2.0]], [[1, 0]])
         >>> above.numpy(), tied.numpy()
         (array([[2., 0.]], dtype=float32), array([[2., 1.]], dtype=float32))
     """
-    scores, class_ids = _scores_and_ids(scores, class_ids)
-    return _count_above_and_tied(scores, class_ids, depth)
+    scores, class_ids, invalid = _scores_and_ids(scores, class_ids)
+    above, tied = _count_above_and_tied(scores, class_ids, depth)
+    return _nan_if(invalid, above), tied
 
 
 def _count_above_and_tied(scores, class_ids, depth):
@@ -141,6 +172,7 @@ def _count_above_and_tied(scores, class_ids, depth):
 
 
 def _scores_and_ids(scores, class_ids):
+    """Both as tensors, and `[batch]` booleans, True where ids break the rules."""
     scores, class_ids = tf.convert_to_tensor(scores), tf.convert_to_tensor(class_ids)
     if not scores.dtype.is_floating:
         raise ValueError(f"`scores` must be floating. Received: {scores.dtype.name}.")
@@ -148,7 +180,15 @@ def _scores_and_ids(scores, class_ids):
         raise ValueError(
             f"`class_ids` must have the shape [batch, P]. Received: {class_ids.shape}."
         )
-    return scores, class_ids
+    num_items = scores.shape[1] or tf.shape(scores)[1]
+    return scores, *padded_ids(class_ids, num_items, "class_ids")
+
+
+def _nan_if(invalid, counts):
+    """Where XLA compiles, which cannot raise."""
+    if not raising.in_xla():
+        return counts
+    return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), counts.dtype), counts)
 
 
 def count_greater_and_equal(
