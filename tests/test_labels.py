@@ -102,6 +102,24 @@ def test_strings_raise(scores):
         r4c.losses.SoftmaxLoss()(np.array(["a", "b", "c", "d"]), scores)
 
 
+@pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
+def test_other_tensors_raise(make):
+    scores, labels = tf.constant([[1.0, 2.0]]), tf.constant([[0, 1]])
+    for bad in (tf.sparse.from_dense(scores), tf.RaggedTensor.from_tensor(scores)):
+        with pytest.raises(ValueError, match="`y_pred` must be dense"):
+            make()(labels, bad)
+    with pytest.raises(ValueError, match="`y_true` must be dense. Received: a SparseTensor"):
+        make()(tf.sparse.from_dense(labels), scores)
+    for dtype in (tf.string, tf.complex64, tf.bool):
+        bad = tf.as_string(scores) if dtype == tf.string else tf.cast(scores, dtype)
+        with pytest.raises(ValueError, match=f"`y_pred` must hold numbers .* {dtype.name}"):
+            make()(labels, bad)
+        weights = bad[:, 0]
+        if dtype != tf.bool:
+            with pytest.raises(ValueError, match=f"`sample_weight` must be .* {dtype.name}"):
+                make()(labels, scores, weights)
+
+
 @pytest.mark.parametrize("label_format", [None, "ids", "relevance"])
 def test_strings_of_any_format_raise(label_format):
     with pytest.raises(ValueError, match="must be numbers"):

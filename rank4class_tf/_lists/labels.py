@@ -22,6 +22,8 @@ _HUGE = 1e28
 # Up to these numbers floating dtypes hold every integer.
 _EXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24}
 
+_NO_NUMBERS = (tf.string, tf.complex64, tf.complex128)
+
 
 class Labels(NamedTuple):
     """Scores and labels of a batch, brought to one form.
@@ -93,9 +95,21 @@ def parse(
         exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
             `[batch, n]`, True for such an item.
     """
+    for name, value in (("y_true", y_true), ("y_pred", y_pred)):
+        if (
+            isinstance(value, tf.SparseTensor)
+            or name == "y_pred"
+            and isinstance(value, tf.RaggedTensor)
+        ):
+            raise ValueError(f"`{name}` must be dense. Received: a {type(value).__name__}.")
     scores = tf.convert_to_tensor(y_pred)
-    if scores.shape.rank is not None and scores.shape.rank != 2:
-        raise ValueError(f"`y_pred` must have the shape [batch, n]. Received: {scores.shape}.")
+    if scores.shape.rank not in (None, 2) or not (
+        scores.dtype.is_floating or scores.dtype.is_integer
+    ):
+        raise ValueError(
+            "`y_pred` must hold numbers of the shape [batch, n]. "
+            f"Received: {scores.dtype.name} of shape {scores.shape}."
+        )
     scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
     if not scores.shape[1]:
         scores = _with_items(scores)
@@ -225,7 +239,7 @@ def example_weights(
     weights = tf.convert_to_tensor(sample_weight)
     rank = weights.shape.rank
     of_items = rank == 2 and weights.shape[1] != 1
-    if rank is None or rank > 2 or of_items and not per_item or weights.dtype == tf.string:
+    if rank is None or rank > 2 or of_items and not per_item or weights.dtype in _NO_NUMBERS:
         shapes = "[batch], [batch, 1] or [batch, n]" if per_item else "[batch] or [batch, 1]"
         raise ValueError(
             f"`sample_weight` must be a number or numbers of the shape {shapes}. "

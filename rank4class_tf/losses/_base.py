@@ -117,9 +117,9 @@ class RankingLoss(keras.losses.Loss):
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
+        labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if self._looks_at_scores:
             self._look_at(y_pred)
-        labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         counted = labels.has_positive & ~labels.invalid
         losses = self._losses(labels, floor(labels.scores, labels.mask, counted))
         if losses.shape.rank not in (None, 1):

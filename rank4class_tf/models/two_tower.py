@@ -9,6 +9,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import replicas
+from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import (
     CandidateFrequencies,
@@ -286,11 +287,14 @@ class TwoTower(keras.Model):
         y = _keras.given_labels(y)
         training = not self._evaluating if training is None else training
         ids = self._ids(y)
-        one_each = None  # Unless only running tells.
+        wrong = None  # Whether a query has several ids, where only running tells.
         if ids is not None and ids.shape.rank is None:
             # Keras traced this for ids of several ranks. The loss is that of the first, if alone.
             rows = _labels.in_rows(ids)
-            one_each, ids = tf.shape(rows)[1] == 1, rows[:, 0]
+            wrong = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
+            if training:
+                check(wrong, rows, "`y` must hold one id for each query in training")
+            ids = rows[:, 0]
             y = ids if self.candidate_id is None else {**y, self.candidate_id: ids}
         several = ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]
         if several and not training:
@@ -306,8 +310,8 @@ class TwoTower(keras.Model):
                 f"candidate_id={self.candidate_id!r}, ids of shape {ids.shape}."
             )
         scores, labels = self._scores_of_step(y_pred, y, ids, training)
-        if one_each is not None:
-            scores = tf.where(one_each, scores, float("nan"))
+        if wrong is not None:
+            scores = tf.where(wrong[:, :1], float("nan"), scores)
         num_mined = self.num_mined or self.loss.num_mined
         if num_mined is not None:
             scores, labels = HardNegativeMining(num_mined)(scores, labels)
@@ -448,7 +452,9 @@ class TwoTower(keras.Model):
         if exclude is None and self.exclude is not None:
             exclude = _of_key("exclude", self.exclude, queries)
         if isinstance(exclude, tf.RaggedTensor):
-            exclude = exclude.to_tensor("" if exclude.dtype == tf.string else -1)
+            # Padded as rows: of ids any may be one.
+            rows = self._catalogue.places(exclude.flat_values, "exclude")
+            return exclude.with_flat_values(rows).to_tensor(-1)
         if exclude is None:
             return None
         return self._catalogue.places(tf.convert_to_tensor(exclude), "exclude")

@@ -672,6 +672,15 @@ def test_labels_of_several_ranks(first, pairs):
         found = model.evaluate(pairs[0], labels, verbose=0)
         alone = labels.shape[1:] != (2,)
         np.testing.assert_allclose(found[0], loss if alone else np.nan, rtol=1e-6)
+    model.fit(pairs[0], own, verbose=0)
+    step = tf.function(
+        lambda queries, ids: model.compute_loss(queries, ids, model(queries), training=True),
+        [tf.TensorSpec([None, *np.shape(pairs[0])[1:]]), tf.TensorSpec(None, tf.int64)],
+    )
+    queries = tf.constant(pairs[0], tf.float32)
+    assert np.isfinite(step(queries, tf.constant(own)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must hold one id for each query"):
+        step(queries, tf.constant(forms[2]))
 
 
 def test_ids_of_another_kind_than_those_of_the_index_raise(pairs):
@@ -687,6 +696,18 @@ def test_ids_of_another_kind_than_those_of_the_index_raise(pairs):
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
+
+
+def test_padding_of_excluded_strings_is_no_id(pairs):
+    names = np.array(["", *(f"item {i}" for i in range(1, NUM_CANDIDATES))])
+    words = keras.layers.StringLookup(vocabulary=names[1:])
+    tower = keras.Sequential([words, keras.layers.Embedding(NUM_CANDIDATES, WIDTH)])
+    model = models.TwoTower(towers()[0], tower)
+    model.index(names)
+    excluded = tf.ragged.constant([["item 1"], [], *[["item 1", "item 2"]] * 22])
+    _, found = model.top_k(pairs[0], NUM_CANDIDATES - 2, exclude=excluded)
+    assert b"" in found[0].numpy() and b"item 1" in found[1].numpy()
+    assert b"item 1" not in found[0].numpy()
 
 
 def test_widths_of_encodings_are_compared():
