@@ -13,7 +13,6 @@ import rank4class_tf as r4c
         ("softmax_loss", "dot_product"),
         ("approx_ndcg_loss", "concat"),
         pytest.param("rankmax_loss", "latent_cross", marks=pytest.mark.once),
-        pytest.param("pairwise_logistic_loss", "dot_product", marks=pytest.mark.once),
     ],
 )
 def test_learns_saves_and_loads(loss, head, rng, tmp_path):

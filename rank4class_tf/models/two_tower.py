@@ -112,7 +112,9 @@ class TwoTower(keras.Model):
         self.exclude = _checks.string_or_none("exclude", exclude)
         self.normalize = _checks.flag("normalize", normalize)
         self.temperature = _checks.positive_float("temperature", temperature)
-        self.frequencies = _checks.layer_or_none("frequencies", frequencies)
+        if frequencies is not None:
+            frequencies = _keras.checked_layer("frequencies", frequencies)
+        self.frequencies = frequencies
         self.memory_size = _checks.non_negative_int("memory_size", memory_size)
         self.num_random = _checks.non_negative_int("num_random", num_random)
         self.num_mined = None if num_mined is None else _checks.positive_int("num_mined", num_mined)

@@ -46,20 +46,27 @@ def test_gradients_are_finite_and_right(case, form):
                 continue  # A single column is a column of ids.
         label_format = form if n > 1 else None
 
-        def value(step):
-            # `call`, since Keras's reduction is in float32.
-            loss = case.make(reduction="none", label_format=label_format)  # noqa: B023
-            return loss.call(labels, scores + step * direction).numpy()  # noqa: B023
+        # Steps forward and backward, and none.
+        points = [scores + step * direction for step in (1e-6, -1e-6, 0)]
+        if case.random:  # What a list draws depends on its place in the batch.
+            forward, backward, here = ((labels, point) for point in points)
+        else:
+            forward = backward = None
+            here = np.concatenate([labels] * 3), np.concatenate(points)
 
-        loss = case.make(reduction="none", label_format=label_format)
-        x = tf.constant(scores)
+        def values(y_true, y_pred):
+            # `call`, since Keras's reduction is in float32.
+            return case.make(reduction="none", label_format=label_format).call(y_true, y_pred)  # noqa: B023
+
+        x = tf.constant(here[1])
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = loss.call(labels, x)
-        gradient = tape.gradient(y, x).numpy()
+            y = values(here[0], x)
+        gradient = tape.gradient(y, x).numpy()[-2:]
         where = f"n = {n}, P = {num_positives}"
         assert np.isfinite(gradient).all(), where
-        expected = (value(1e-6) - value(-1e-6)) / 2e-6
+        y = np.concatenate([values(*forward), values(*backward), y]) if case.random else y.numpy()
+        expected = (y[:2] - y[2:4]) / 2e-6
         actual = np.sum(gradient * direction, axis=1)
         scale = 1 + np.abs(gradient).sum(axis=1)
         np.testing.assert_allclose(actual / scale, expected / scale, atol=2e-5, err_msg=where)

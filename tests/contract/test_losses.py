@@ -302,21 +302,6 @@ def test_class_weight_multiplies(case, scores, relevance):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("form", ["ids", "padded", "relevance"])
-def test_graph_equals_eager(case, scores, relevance, form):
-    labels = {
-        "ids": np.array([2, 0, 6, 3]),
-        "padded": np.array([[2, -1], [0, 3], [6, 1], [-1, -1]]),
-        "relevance": relevance,
-    }[form]
-
-    loss = case.make(reduction="none")
-    expected = value_and_gradient(loss, labels, scores)
-    actual = tf.function(with_gradient)(fresh(loss), tf.constant(labels), tf.constant(scores))
-    assert_same([x.numpy() for x in actual], expected)
-
-
-@pytest.mark.once
 def test_long_lists(case, rng):
     """Relevance labels of few and of many positives among more items than a block holds."""
     n = 1500

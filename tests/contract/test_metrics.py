@@ -306,29 +306,14 @@ def test_round_trip_of_config(case, scores, relevance):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "form, jit_compile",
-    [
-        ("ids", False),
-        ("padded", False),
-        ("relevance", False),
-        ("exclude", False),
-        ("relevance", True),  # XLA takes a second, and sees the other forms in the base class.
-    ],
-)
-def test_graph_and_xla_equal_eager(case, scores, relevance, jit_compile, form):
+def test_xla_equals_eager(case, scores, relevance):
+    """Graphs without XLA equal it in `test_tpu`."""
     scores[:2] = np.round(scores[:2])
     scores[3, 1] = np.nan
-    arguments = {
-        "ids": [np.array([2, 0, 5, 3])],
-        "padded": [np.array([[2, -1], [0, 3], [5, 1], [-1, -1]])],
-        "relevance": [relevance],
-        "exclude": [np.array([2, 0, 5, 3]), None, np.array([[1, 3], [-1, 2], [5, 0], [-1, -1]])],
-    }[form]
-    y_true, *rest = [None if x is None else tf.constant(x) for x in arguments]
-    expected = [x.numpy() for x in case.make().per_list(y_true, scores, *rest)]
-    compiled = tf.function(case.make().per_list, jit_compile=jit_compile)
-    for actual, e in zip(compiled(y_true, tf.constant(scores), *rest), expected, strict=True):
+    expected = [x.numpy() for x in case.make().per_list(relevance, scores)]
+    compiled = tf.function(case.make().per_list, jit_compile=True)
+    found = compiled(tf.constant(relevance), tf.constant(scores))
+    for actual, e in zip(found, expected, strict=True):
         np.testing.assert_allclose(actual, e, rtol=1e-10)
 
 

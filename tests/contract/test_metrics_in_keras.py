@@ -47,7 +47,8 @@ def check_evaluate(model, features, labels, cases):
 
 @pytest.mark.parametrize("mode", ["graph", "xla", "eager"])
 def test_fit_and_evaluate(features, labels, mode):
-    cases = {"graph": METRICS, "xla": FEW[:2], "eager": FEW}[mode]
+    all_of_them = METRICS if _keras.KERAS_3 else FEW
+    cases = {"graph": all_of_them, "xla": FEW[:2], "eager": FEW}[mode]
     model = compiled_model(cases, jit_compile=mode == "xla", run_eagerly=mode == "eager")
     if mode == "xla":  # Compiled anew for each batch size.
         features, labels = features[:4], labels[:4]

@@ -2,7 +2,8 @@
 
 All losses, heads, sorters and metrics of the tables, the steps of `ExtremeClassifier` and the
 row-wise optimizers are traced with static shapes, and their operations listed. One that is not
-known to have a static shape and to run on the device fails.
+known to have a static shape and to run on the device fails. The graphs of losses and metrics are
+run too, for lists long enough that many positives take ways of their own, and equal eager mode.
 """
 
 import numpy as np
@@ -52,8 +53,13 @@ SCORES = tf.TensorSpec([BATCH, N])
 
 
 def unknown(step, *specs):
-    """Operations and dtypes of a traced function, and of all that it calls, that are not known."""
-    graph = tf.function(step).get_concrete_function(*specs).graph.as_graph_def()
+    """Operations and dtypes of a function that are not known; see `unknown_of`."""
+    return unknown_of(tf.function(step).get_concrete_function(*specs))
+
+
+def unknown_of(traced):
+    """Operations and dtypes, of a traced function and all that it calls, that are not known."""
+    graph = traced.graph.as_graph_def()
     found = set()
     for node in [*graph.node, *(node for f in graph.library.function for node in f.node_def)]:
         dtypes = [t for value in node.attr.values() for t in (value.type, *value.list.type) if t]
@@ -91,16 +97,35 @@ def layer_step(layer):
     return step
 
 
+def labels_of(form, rng):
+    ids = np.stack([rng.permutation(N)[:3] for _ in range(BATCH)])
+    if form == "ids":
+        return tf.constant(ids[:, 0], tf.int32)
+    if form == "padded":
+        ids[0, 1:], ids[1, 0], ids[2] = -1, -1, -1
+        return tf.constant(ids, tf.int32)
+    return tf.constant(rng.choice([-1, 0, 1, 3], (BATCH, N), p=[0.1, 0.6, 0.2, 0.1]), tf.float32)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
-def test_losses(case, form):
-    assert not unknown(loss_step(case.make()), FORMS[form], SCORES)
+def test_losses(case, form, rng):
+    traced = tf.function(loss_step(case.make())).get_concrete_function(FORMS[form], SCORES)
+    assert not unknown_of(traced)
+    batch = labels_of(form, rng), tf.constant(rng.normal(size=(BATCH, N)), tf.float32)
+    for found, expected in zip(traced(*batch), loss_step(case.make())(*batch), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
-def test_metrics(case, form):
-    assert not unknown(metric_step(case.make()), FORMS[form], SCORES)
+def test_metrics(case, form, rng):
+    traced = tf.function(metric_step(case.make())).get_concrete_function(FORMS[form], SCORES)
+    assert not unknown_of(traced)
+    scores = np.round(rng.normal(size=(BATCH, N)), 1)
+    scores[3, 1] = np.nan
+    batch = labels_of(form, rng), tf.constant(scores, tf.float32)
+    np.testing.assert_allclose(traced(*batch), metric_step(case.make())(*batch), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -566,6 +566,7 @@ def test_load_weights_leaves_no_stale_index(pairs, candidates, tmp_path):
     np.testing.assert_allclose(model.top_k(pairs[0], 3)[0], before, rtol=1e-6)
 
 
+@pytest.mark.once
 def test_serves_in_a_fresh_process(pairs, candidates, seen, tmp_path):
     queries = keras.layers.Input((FEATURES,), name="features")
     encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
