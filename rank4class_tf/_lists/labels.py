@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import flat_places, indices
-from rank4class_tf._tf.raising import as_many_rows, check, differ_in_rows
+from rank4class_tf._tf.raising import as_many_rows, check, compared_in_rows
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
@@ -410,7 +410,8 @@ def excluded_items(exclude: TensorLike, scores: tf.Tensor) -> tuple[tf.Tensor, t
             f"{scores.shape}."
         )
     batch, n = tf.unstack(tf.shape(scores))
-    differ = differ_in_rows(scores, exclude, "`exclude` must have a row for each list.")
+    rule_of_rows = "`exclude` must have a row for each list."
+    exclude, differ = compared_in_rows(exclude, scores, rule_of_rows)
     other_lists = tf.fill([batch], False if differ is None else differ)
     if exclude.dtype.is_bool:
         return exclude, other_lists

@@ -51,7 +51,9 @@ def in_xla():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def differ_in_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor | None:
+def compared_in_rows(
+    x: tf.Tensor, other: tf.Tensor, rule: str
+) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Raises for what broadcasting would hide; what XLA compiles cannot.
 
     Args:
@@ -60,8 +62,8 @@ def differ_in_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor | Non
         rule: a sentence that names the arguments.
 
     Returns:
-        None if they have the same number of rows; under XLA, where only running tells, a scalar
-        boolean.
+        `x`, and under XLA, where only running tells, whether the numbers of rows differ, a scalar
+        boolean; None elsewhere.
 
     Raises:
         ValueError: if the numbers are known and differ. In a graph whose sizes are not known it is
@@ -70,15 +72,16 @@ def differ_in_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor | Non
     if None not in (x.shape[0], other.shape[0]):
         if x.shape[0] != other.shape[0]:
             raise ValueError(f"{rule} Received: {other.shape[0]} rows for {x.shape[0]} lists.")
-        return None
+        return x, None
     sizes = tf.shape(x)[0], tf.shape(other)[0]
     if in_xla():
-        return sizes[0] != sizes[1]
-    tf.debugging.assert_equal(*sizes, f"{rule} Received: numbers of rows")
-    return None
+        return x, sizes[0] != sizes[1]
+    equal = tf.debugging.assert_equal(*sizes, f"{rule} Received: numbers of rows")
+    with tf.control_dependencies([equal]):  # So that this error comes before those it causes.
+        return tf.identity(x), None
 
 
 def as_many_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor:
-    """`x`, floating; NaN where `differ_in_rows`, of which the arguments are the same."""
-    differ = differ_in_rows(x, other, rule)
+    """`x`, floating, as of `compared_in_rows`; NaN where the numbers of rows differ under XLA."""
+    x, differ = compared_in_rows(x, other, rule)
     return x if differ is None else tf.where(differ, tf.constant(float("nan"), x.dtype), x)

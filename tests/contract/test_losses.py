@@ -275,7 +275,7 @@ def test_max_positives_is_checked(case, scores, as_for_xla):
 @pytest.mark.base(REPRESENTATIVES)
 def test_shapes_are_checked(case, scores):
     loss = case.make(reduction="none")
-    with pytest.raises(ValueError, match=r"`y_pred` must have the shape \[batch, n\]"):
+    with pytest.raises(ValueError, match=r"`y_pred` must hold numbers of the shape \[batch, n\]"):
         loss([1], scores[0])
     with pytest.raises(ValueError, match="same batch size"):
         loss([1, 2], scores)
