@@ -25,8 +25,6 @@ tf.config.set_logical_device_configuration(
 # starts processes of its own.
 SECOND_RUN = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 if SECOND_RUN:
-    # To rewrite graphs takes a tenth of the time; the run under Keras 3 sees what comes of it.
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     collect_ignore = [
         "data/test_extreme.py",
         "data/test_goemotions_words.py",
