@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from rank4class_tf.models import ExtremeClassifier, TwoTower
@@ -40,11 +39,16 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
 def _are_inputs(dataset):
     """Whether a list of features holds arrays of all examples, and not the rows of one."""
     features, *others = dataset
-    sizes = {part.shape[0] if hasattr(part, "shape") else len(part) for part in others}
-    arrays = all(
-        np.ndim(part) and hasattr(part, "shape") and part.shape[0] in sizes for part in features
-    )
+    sizes = {_num_rows(part) for part in others} - {None}
+    arrays = all(hasattr(part, "shape") and _num_rows(part) in sizes for part in features)
     return bool(features) and arrays and len(features) not in sizes
+
+
+def _num_rows(part):
+    """None for what has no rows."""
+    if hasattr(part, "shape"):
+        return part.shape[0] if len(part.shape) else None
+    return len(part) if isinstance(part, list | tuple) else None
 
 
 def check_gives_scores(model: Any) -> None:

@@ -309,5 +309,12 @@ def test_lists_of_rows_and_of_numbers_are_arrays(scores, ids):
     for dataset in ((list(scores), ids), (scores, list(ids)), (scores, ids, list(np.ones(100)))):
         result = r4c.evaluate(identity, dataset, ["mrr"])
         assert result["mrr"].value == pytest.approx(expected)
-    with pytest.raises(ValueError, match="`dataset` must have as many labels"):
-        r4c.evaluate(identity, (scores, []), ["mrr"])
+    for dataset in ((scores, []), ([scores, scores], ids, 1.0)):
+        with pytest.raises(ValueError, match="`dataset` must"):
+            r4c.evaluate(identity, dataset, ["mrr"])
+
+
+def test_inputs_may_be_ragged(scores, ids):
+    ragged = tf.RaggedTensor.from_tensor(scores)
+    result = r4c.evaluate(lambda inputs: inputs[0].to_tensor(), ([ragged, scores], ids), ["mrr"])
+    assert result["mrr"].value == r4c.evaluate(identity, (scores, ids), ["mrr"])["mrr"].value
