@@ -17,9 +17,7 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
         batch_size: examples per batch of a tuple.
     """
     if isinstance(dataset, tuple):
-        # Keras's models of several inputs take lists of arrays; TensorFlow would stack them.
-        if dataset and isinstance(dataset[0], list) and _are_inputs(dataset):
-            dataset = (tuple(dataset[0]), *dataset[1:])
+        dataset = _with_structures(dataset)
         try:
             dataset = tf.data.Dataset.from_tensor_slices(dataset).batch(batch_size)
         except ValueError as error:
@@ -36,19 +34,32 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
         yield batch
 
 
-def _are_inputs(dataset):
-    """Whether a list of features holds arrays of all examples, and not the rows of one."""
-    features, *others = dataset
-    sizes = {_num_rows(part) for part in others} - {None}
-    arrays = all(hasattr(part, "shape") and _num_rows(part) in sizes for part in features)
-    return bool(features) and arrays and len(features) not in sizes
+def _with_structures(dataset):
+    """The parts with lists of arrays as tuples: TensorFlow would stack them.
+
+    Keras's models of several inputs take such lists. A list of the rows of one array stays as it
+    is: it is as long as another part, and its rows are not.
+    """
+    parts = list(dataset)
+    for i, part in enumerate(dataset):
+        if isinstance(part, list) and part and _num_rows(part[0]):
+            others = set().union(*map(_num_rows, [*dataset[:i], *dataset[i + 1 :]]))
+            if len(part) not in others or _num_rows(part[0]) & others:
+                parts[i] = tuple(part)
+    return tuple(parts)
 
 
 def _num_rows(part):
-    """None for what has no rows."""
+    """How many rows a part may have: for a list of arrays, its length or that of an array."""
     if hasattr(part, "shape"):
-        return part.shape[0] if len(part.shape) else None
-    return len(part) if isinstance(part, list | tuple) else None
+        return {part.shape[0]} if len(part.shape) else set()
+    if isinstance(part, dict):
+        return set().union(*map(_num_rows, part.values()))
+    if isinstance(part, tuple):
+        return set().union(*map(_num_rows, part))
+    if isinstance(part, list):
+        return {len(part)}.union(*map(_num_rows, part[:1]))
+    return set()
 
 
 def check_gives_scores(model: Any) -> None:

@@ -61,7 +61,7 @@ def arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
             elif name in _POSITIVE and not (type(value) is float and 0 < value < math.inf):
                 _check(positive_float, name, value, may_be_none)
             elif name == "mask" and value is not None:
-                mask(value, args[0] if args else kwargs[first])
+                mask(value, args[0] if args else kwargs.get(first, value))
         return function(*args, **kwargs)
 
     return checked

@@ -314,6 +314,14 @@ def test_lists_of_rows_and_of_numbers_are_arrays(scores, ids):
             r4c.evaluate(identity, dataset, ["mrr"])
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_few_examples_of_several_inputs(size, scores, ids):
+    expected = r4c.evaluate(identity, (scores[:size], ids[:size]), ["mrr"])["mrr"].value
+    dataset = [scores[:size], scores[:size]], ids[:size], [1.0] * size
+    result = r4c.evaluate(lambda inputs: inputs[1], dataset, ["mrr"])
+    assert result["mrr"].value == pytest.approx(expected)
+
+
 def test_inputs_may_be_ragged(scores, ids):
     ragged = tf.RaggedTensor.from_tensor(scores)
     result = r4c.evaluate(lambda inputs: inputs[0].to_tensor(), ([ragged, scores], ids), ["mrr"])

@@ -92,7 +92,10 @@ def test_one_hot_labels_of_other_classes_raise(scores):
 @pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
 def test_weights_of_another_shape_raise(make, scores):
     labels = np.arange(4)
-    for shape, message in [((3,), "a weight for each example"), ((4, 7), "the shape of `y_pred`")]:
+    for shape, message in [
+        ((3,), "a weight for each example.*3 and 4 rows"),
+        ((4, 7), "the shape of `y_pred`"),
+    ]:
         with pytest.raises(ValueError, match=f"`sample_weight` .*{message}"):
             make()(labels, scores, sample_weight=np.ones(shape))
 
@@ -110,14 +113,12 @@ def test_other_tensors_raise(make):
             make()(labels, bad)
     with pytest.raises(ValueError, match="`y_true` must be dense. Received: a SparseTensor"):
         make()(tf.sparse.from_dense(labels), scores)
-    for dtype in (tf.string, tf.complex64, tf.bool):
+    for dtype in (tf.string, tf.complex64):
         bad = tf.as_string(scores) if dtype == tf.string else tf.cast(scores, dtype)
         with pytest.raises(ValueError, match=f"`y_pred` must hold numbers .* {dtype.name}"):
             make()(labels, bad)
-        weights = bad[:, 0]
-        if dtype != tf.bool:
-            with pytest.raises(ValueError, match=f"`sample_weight` must be .* {dtype.name}"):
-                make()(labels, scores, weights)
+        with pytest.raises(ValueError, match=f"`sample_weight` must be .* {dtype.name}"):
+            make()(labels, scores, bad[:, 0])
 
 
 @pytest.mark.parametrize("label_format", [None, "ids", "relevance"])
@@ -277,4 +278,13 @@ def test_weights_of_items_of_a_list_without_positives_are_their_mean(form, rng):
     metric.update_state(labels, scores, weights, exclude)
     mean = np.average(values[:, 0], weights=expected)
     np.testing.assert_allclose(metric.result(), mean, rtol=1e-6)
-    assert r4c.metrics.NDCG(2).per_list(labels, scores, weights, exclude)[1][1] == 0
+    weights[1] = np.nan  # Of a list that does not count.
+    metric = r4c.metrics.NDCG(2)
+    metric.update_state(labels, scores, weights, exclude)
+    np.testing.assert_allclose(metric.result(), values[0, 0], rtol=1e-6)
+
+
+def test_integer_weights_keep_their_digits():
+    weights = np.array([2**24 + 1, 1])
+    _, found = r4c.metrics.MRR().per_list([0, 1], np.eye(2), weights)
+    np.testing.assert_array_equal(found, weights)

@@ -104,7 +104,7 @@ def parse(
             raise ValueError(f"`{name}` must be dense. Received: a {type(value).__name__}.")
     scores = tf.convert_to_tensor(y_pred)
     if scores.shape.rank not in (None, 2) or not (
-        scores.dtype.is_floating or scores.dtype.is_integer
+        scores.dtype.is_floating or scores.dtype.is_integer or scores.dtype.is_bool
     ):
         raise ValueError(
             "`y_pred` must hold numbers of the shape [batch, n]. "
@@ -149,6 +149,10 @@ def padded_ids(
         The ids, and `[batch]` booleans, True where they break the rules. Only where XLA compiles
         this; elsewhere such ids raise.
     """
+    if getattr(class_ids, "dtype", None) in (tf.bool, bool):
+        raise ValueError(
+            f"`{argument}` must hold integers where it holds class ids. Received: bool."
+        )
     ids = in_rows(_dense(class_ids))
     if ids.shape.rank != 2:
         raise ValueError(
@@ -202,11 +206,13 @@ def list_weights(
     y_pred: TensorLike,
     label_format: str | None = None,
     exclude: TensorLike | None = None,
+    count_empty: bool = False,
 ) -> tf.Tensor:
     """Brings sample weights of any accepted form to a scalar or `[batch]`.
 
     Weights per item `[batch, n]` become weights per list as in TF-Ranking:
-    `sum_i w_i y_i / sum_i y_i`; a list without positives weighs as the mean of its items.
+    `sum_i w_i y_i / sum_i y_i`; a list without positives weighs 0 or, if `count_empty`, as the mean
+    of its items.
     """
     weights = example_weights(sample_weight, y_pred, per_item=True)
     if weights.shape.rank < 2:
@@ -220,16 +226,19 @@ def list_weights(
     weights = tf.cast(weights, labels.scores.dtype)
     if weights.shape[1] is None:  # One for each list, it may turn out.
         weights = tf.broadcast_to(weights, tf.shape(labels.scores))
+    means = mean_weights(labels, weights)
+    if not count_empty:
+        return means
     counted = tf.ones_like(weights) if labels.mask is None else tf.cast(labels.mask, weights.dtype)
     of_items = tf.reduce_sum(tf.math.multiply_no_nan(weights, counted), axis=-1)
     of_items = tf.math.divide_no_nan(of_items, tf.reduce_sum(counted, axis=-1))
-    return tf.where(labels.has_positive, mean_weights(labels, weights), of_items)
+    return tf.where(labels.has_positive, means, of_items)
 
 
 def example_weights(
     sample_weight: TensorLike, y_pred: TensorLike, per_item: bool = False
 ) -> tf.Tensor:
-    """Brings weights of examples to a scalar or `[batch]`, floating.
+    """Brings weights of examples to a scalar or `[batch]`, floating, float64 for integers.
 
     Args:
         sample_weight: a scalar, `[batch]` or `[batch, 1]`.
@@ -246,7 +255,7 @@ def example_weights(
             f"Received: {weights.dtype.name} of shape {weights.shape}."
         )
     if not weights.dtype.is_floating:
-        weights = tf.cast(weights, tf.float32)
+        weights = tf.cast(weights, tf.float64)  # Which holds the integers.
     if rank:
         rule = "`sample_weight` must have a weight for each example."
         weights = as_many_rows(weights, tf.convert_to_tensor(y_pred), rule)
@@ -312,8 +321,6 @@ def _unless_of_all_items(labels: tf.Tensor, num_items: int | tf.Tensor) -> tf.Te
 
 
 def _from_ids(ids, scores, inferred):
-    if ids.dtype.is_bool:
-        raise ValueError("`y_true` must hold integers where it holds class ids. Received: bool.")
     num_items = scores.shape[1] or tf.shape(scores)[1]
     wrong = []
     if inferred and ids.shape.rank != 1:

@@ -71,7 +71,7 @@ def compared_in_rows(
     """
     if None not in (x.shape[0], other.shape[0]):
         if x.shape[0] != other.shape[0]:
-            raise ValueError(f"{rule} Received: {other.shape[0]} rows for {x.shape[0]} lists.")
+            raise ValueError(f"{rule} Received: {x.shape[0]} and {other.shape[0]} rows.")
         return x, None
     sizes = tf.shape(x)[0], tf.shape(other)[0]
     if in_xla():

@@ -120,7 +120,9 @@ class RankingMetric(Directed, keras.metrics.Metric):
         values = tf.where(labels.invalid[:, tf.newaxis], nan, values)
         weights = tf.cast(counted | self.count_empty, dtype)
         if sample_weight is not None:
-            sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format, exclude)
+            sample_weight = list_weights(
+                sample_weight, y_true, y_pred, self.label_format, exclude, self.count_empty
+            )
             weights *= tf.cast(sample_weight, dtype)
         return values, weights
 

@@ -78,6 +78,11 @@ def test_relevance_of_ranks_has_the_shape_of_ids():
         ops.ranks_of_positives(scores, ids, [[1.0]])
     none = ops.ranks_of_positives(scores, np.zeros((2, 0), int), np.zeros((2, 0)))
     np.testing.assert_array_equal(ops.ndcg(none), [0, 0])
+    assert none.above.shape == none.tied.shape == (2, 0)
+    value, counts = ops.spearman_correlation(np.zeros((2, 0)), np.zeros((2, 0)))
+    np.testing.assert_array_equal([value, counts], np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="`class_ids` must hold integers"):
+        ops.ranks_of_positives(scores, [[True], [False]])
 
 
 @pytest.mark.parametrize("loss", LOSSES)

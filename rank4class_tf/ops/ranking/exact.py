@@ -181,7 +181,10 @@ def _scores_and_ids(scores, class_ids):
             f"`class_ids` must have the shape [batch, P]. Received: {class_ids.shape}."
         )
     num_items = scores.shape[1] or tf.shape(scores)[1]
-    return scores, *padded_ids(class_ids, num_items, "class_ids")
+    ids, invalid = padded_ids(class_ids, num_items, "class_ids")
+    if not class_ids.shape[1]:  # Where there may be no columns, these got one.
+        ids = ids[:, : tf.shape(class_ids)[1]]
+    return scores, ids, invalid
 
 
 def _nan_if(invalid, counts):

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks
+from rank4class_tf._tf.raising import in_xla
 from rank4class_tf.ops.ranking._best_first import best_first
 from rank4class_tf.ops.ranking._powers_of_two import over_powers_of_two
 
@@ -76,17 +77,18 @@ def _decaying_sums(scores, temperature, values):
     def step(power, above, below):
         # Of each item and the one so many places above it; 0 where there is none.
         decay = tf.exp((scores - _moved(scores, power, scores.dtype.max)) / temperature)
-        return above + decay * _moved(above, power), below + _moved(decay * below, -power)
+        return above + decay * _moved(above, power), below + _moved(decay * below, power, left=True)
 
     return over_powers_of_two(step, scores.shape[1] or tf.shape(scores)[1], (values, values))
 
 
-def _moved(rows, by, fill=0):
-    """The rows moved to the right, or to the left by a number below 0."""
-    if isinstance(by, int):
-        pad = [[0, 0], [max(by, 0), max(-by, 0)]]
-        return tf.pad(rows[:, -min(by, 0) : -by if by > 0 else None], pad, constant_values=fill)
+def _moved(rows, by, fill=0, left=False):
+    """The rows moved to the right, or to the left."""
+    if isinstance(by, int) or not in_xla():
+        kept, pad = (rows[:, by:], [0, by]) if left else (rows[:, :-by], [by, 0])
+        return tf.pad(kept, [[0, 0], pad], constant_values=fill)
     # XLA knows no slices of a size that a loop computes.
+    by = -by if left else by
     places = tf.range(tf.shape(rows)[1]) - by
     inside = (places >= 0) & (places < tf.shape(rows)[1])
     return tf.where(inside, tf.roll(rows, by, axis=1), tf.cast(fill, rows.dtype))
