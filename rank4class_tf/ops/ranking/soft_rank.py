@@ -23,8 +23,8 @@ def projected_ranks(scores: Any, regularization: float = 0.1, mask: Any = None) 
     Along the sorted scores it parts the list into blocks. An item has the mean rank of its block
     and moves from it by its distance from the block's mean score over $\varepsilon$; where
     neighbours are further apart than $\varepsilon$, ranks are exact and have no gradient. The
-    blocks are those of an isotonic regression, in float64. Where XLA compiles lists of a length that
-    is not known, time and memory are those of `[batch, d, d]`.
+    blocks are those of an isotonic regression, in float64. Where XLA compiles lists of a length
+    that is not known, time and memory are those of `[batch, d, d]`.
 
     Source: Blondel et al. 2020, equations 6 and 8 (quadratic regularisation).
 
