@@ -57,8 +57,10 @@ def mine(
     positives: tf.Tensor,
     num_classes: int,
     num_mined: int,
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The highest scores of negatives, -inf where there are no more, and their classes.
+
+    The third are `[batch]` booleans, True where a score is NaN, which a search may miss.
 
     Without gradients; the arguments are those of `score_negatives`, and how many are sought.
     """
@@ -70,7 +72,8 @@ def mine(
             scores_of, encodings, negatives, positives, num_classes, gradient=False
         )
         highest, index = _top.top_k(scores, num_mined)
-        return highest, tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
+        classes = tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
+        return highest, classes, _has_nan(scores)
     scores = scores_of(encodings, negatives, gradient=False)
     sought = min(num_mined + num_positives, negatives.shape[1])
     highest, index = _top.top_k(scores, sought)
@@ -78,4 +81,8 @@ def mine(
     is_positive = tf.reduce_any(classes[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)
     highest = tf.where(is_positive, -float("inf"), highest)
     highest, index = tf.math.top_k(highest, num_mined)
-    return highest, tf.gather(classes, index, batch_dims=1)
+    return highest, tf.gather(classes, index, batch_dims=1), _has_nan(scores)
+
+
+def _has_nan(scores):
+    return tf.reduce_any(tf.math.is_nan(scores), axis=1)

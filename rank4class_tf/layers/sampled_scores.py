@@ -155,6 +155,8 @@ class SampledScores(Head):
                 scores_of, encodings, negatives, positives, num_classes
             )
             if not all_count:
+                # A search may miss a NaN.
+                invalid |= tf.reduce_any(tf.math.is_nan(scores), axis=1)
                 highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)
                 # Where fewer are there, the search may point to one that is.
                 scores = where(highest > -float("inf"), gather(scores, index), -float("inf"))
@@ -162,9 +164,10 @@ class SampledScores(Head):
             of_own = where(has_positive, of_own, -float("inf"))
             scores = tf.concat([of_own, scores], axis=1)
         else:
-            highest, mined = _mining.mine(
+            highest, mined, has_nan = _mining.mine(
                 scores_of, encodings, negatives, positives, num_classes, num_mined
             )
+            invalid |= has_nan
             scores = scores_of(encodings, tf.concat([own[:, tf.newaxis], mined], axis=1))
             there = tf.concat([has_positive, highest > -float("inf")], axis=1)
             scores = where(there, scores, -float("inf"))

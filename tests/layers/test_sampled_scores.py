@@ -8,7 +8,7 @@ import scipy.stats
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf.layers import SampledScores, sampled_scores
+from rank4class_tf.layers import ClassTable, SampledScores, sampled_scores
 from rank4class_tf.ops.classes.interactions import unit_rows
 
 NUM_CLASSES = 30
@@ -383,3 +383,19 @@ def test_in_a_functional_model(rng):
 def test_a_layer_without_weights_says_so(use):
     with pytest.raises(ValueError, match="`sampled_scores.*` must be built"):
         use(SampledScores(100, num_sampled=5))
+
+
+@pytest.mark.usefixtures("way_of_mining")
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("num_mined", [None, 2, 8])
+def test_classes_that_are_nan_show(shared, num_mined, rng):
+    rows = rng.normal(size=(NUM_CLASSES, 3)).astype(np.float32)
+    rows[::2] = np.nan
+    layer = SampledScores(
+        ClassTable.from_rows(rows),
+        num_sampled=NUM_CLASSES // 2 + 2,  # More than the others.
+        shared_negatives=shared,
+    )
+    encodings = rng.normal(size=(4, 3)).astype(np.float32)
+    scores = layer(encodings, np.array([1, 3, 5, 7]), training=True, num_mined=num_mined)
+    assert np.isnan(scores).any(axis=1).all()
