@@ -153,8 +153,8 @@ def mask(value: Any, scores: Any) -> tf.Tensor:
     value, shape = tf.convert_to_tensor(value), tf.convert_to_tensor(scores).shape
     if not value.dtype.is_bool or not value.shape.is_compatible_with(shape):
         raise ValueError(
-            "`mask` must be booleans of the shape of the scores. "
-            f"Received: {value.dtype.name} of shape {value.shape} for scores of shape {shape}."
+            f"`mask` must be booleans of the shape of the scores, {shape}. "
+            f"Received: {value.dtype.name} {value.shape}."
         )
     return value
 

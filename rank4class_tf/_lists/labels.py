@@ -95,13 +95,10 @@ def parse(
         exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
             `[batch, n]`, True for such an item.
     """
-    for name, value in (("y_true", y_true), ("y_pred", y_pred)):
-        if (
-            isinstance(value, tf.SparseTensor)
-            or name == "y_pred"
-            and isinstance(value, tf.RaggedTensor)
-        ):
-            raise ValueError(f"`{name}` must be dense. Received: a {type(value).__name__}.")
+    if isinstance(y_true, tf.SparseTensor):
+        raise ValueError("`y_true` must be dense. Received: a SparseTensor.")
+    if isinstance(y_pred, tf.SparseTensor | tf.RaggedTensor):
+        raise ValueError(f"`y_pred` must be dense. Received: a {type(y_pred).__name__}.")
     scores = tf.convert_to_tensor(y_pred)
     if scores.shape.rank not in (None, 2) or not (
         scores.dtype.is_floating or scores.dtype.is_integer or scores.dtype.is_bool

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rank4class_tf._tf import top as _top
+from rank4class_tf._tf.nan import has_nan
 from rank4class_tf.layers._class_scores import ClassScores
 
 # Up to so many, where each example has its own negatives, to seek as many more and leave out
@@ -73,7 +74,7 @@ def mine(
         )
         highest, index = _top.top_k(scores, num_mined)
         classes = tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
-        return highest, classes, _has_nan(scores)
+        return highest, classes, has_nan(scores)
     scores = scores_of(encodings, negatives, gradient=False)
     sought = min(num_mined + num_positives, negatives.shape[1])
     highest, index = _top.top_k(scores, sought)
@@ -81,8 +82,4 @@ def mine(
     is_positive = tf.reduce_any(classes[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)
     highest = tf.where(is_positive, -float("inf"), highest)
     highest, index = tf.math.top_k(highest, num_mined)
-    return highest, tf.gather(classes, index, batch_dims=1), _has_nan(scores)
-
-
-def _has_nan(scores):
-    return tf.reduce_any(tf.math.is_nan(scores), axis=1)
+    return highest, tf.gather(classes, index, batch_dims=1), has_nan(scores)

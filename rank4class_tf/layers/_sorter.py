@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _config
+from rank4class_tf import _checks, _config
 
 # Beyond it scores count as equal. Differences and squares of differences stay finite in float32
 # for ten thousand items of up to 1e15, and differences for all.
@@ -69,12 +69,7 @@ class Sorter(keras.layers.Layer):
             )
         nan = tf.math.is_nan(scores)
         if mask is not None:
-            mask = tf.convert_to_tensor(mask)
-            if mask.dtype != tf.bool or not mask.shape.is_compatible_with(scores.shape):
-                raise ValueError(
-                    "`mask` must be booleans of the shape of the scores, "
-                    f"{tuple(scores.shape)}. Received: {mask.dtype.name} {tuple(mask.shape)}."
-                )
+            mask = _checks.mask(mask, scores)
             nan &= mask
         clean = tf.clip_by_value(scores, -_LIMIT, _LIMIT)
         clean = tf.where(nan if mask is None else nan | ~mask, tf.zeros_like(scores), clean)

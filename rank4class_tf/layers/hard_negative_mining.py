@@ -8,6 +8,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import top as _top
 from rank4class_tf._tf.gather import gather, indices
+from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.where import where
 from rank4class_tf.layers._columns import scores_and_columns
 
@@ -59,8 +60,7 @@ class HardNegativeMining(keras.layers.Layer):
         # Where there are no more, the search may point to one that is the positive.
         mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
         # A search may miss a NaN.
-        missing = tf.reduce_any(tf.math.is_nan(negatives), axis=1)
-        mined = where(~missing, mined, float("nan"))
+        mined = where(~has_nan(negatives), mined, float("nan"))
         labels = tf.where(there[:, 0], 0, -1)
         return tf.concat([own, mined], axis=1), labels
 

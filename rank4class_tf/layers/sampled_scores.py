@@ -9,6 +9,7 @@ from rank4class_tf import _checks, _keras, _random
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
 from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import _mining, _retrieval, _sampling
@@ -156,7 +157,7 @@ class SampledScores(Head):
             )
             if not all_count:
                 # A search may miss a NaN.
-                invalid |= tf.reduce_any(tf.math.is_nan(scores), axis=1)
+                invalid |= has_nan(scores)
                 highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)
                 # Where fewer are there, the search may point to one that is.
                 scores = where(highest > -float("inf"), gather(scores, index), -float("inf"))
@@ -164,10 +165,10 @@ class SampledScores(Head):
             of_own = where(has_positive, of_own, -float("inf"))
             scores = tf.concat([of_own, scores], axis=1)
         else:
-            highest, mined, has_nan = _mining.mine(
+            highest, mined, broken = _mining.mine(
                 scores_of, encodings, negatives, positives, num_classes, num_mined
             )
-            invalid |= has_nan
+            invalid |= broken
             scores = scores_of(encodings, tf.concat([own[:, tf.newaxis], mined], axis=1))
             there = tf.concat([has_positive, highest > -float("inf")], axis=1)
             scores = where(there, scores, -float("inf"))

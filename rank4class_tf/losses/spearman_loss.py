@@ -4,9 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _keras
 from rank4class_tf.layers import Sorter
 from rank4class_tf.losses._sorter_loss import AXES, SorterLoss
+from rank4class_tf.ops.ranking.exact import expected_ranks_of_all
 
 
 @_keras.register
@@ -52,9 +53,7 @@ class SpearmanLoss(SorterLoss):
         """The formula."""
         if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
-        d = tf.shape(labels)[1]
-        columns = tf.broadcast_to(tf.range(d), tf.shape(labels))
-        exact = tf.cast(ops.expected_ranks(labels, columns), outputs.dtype)
-        exact /= tf.cast(d, outputs.dtype)
+        exact = tf.cast(expected_ranks_of_all(labels), outputs.dtype)
+        exact /= tf.cast(tf.shape(labels)[1], outputs.dtype)
         errors = tf.square(exact - self.ranks(outputs))
         return tf.reduce_mean(errors, axis=0 if self.axis == "batch" else 1)

@@ -47,26 +47,22 @@ def test_gradients_are_finite_and_right(case, form):
         label_format = form if n > 1 else None
 
         # Steps forward and backward, and none.
-        points = [scores + step * direction for step in (1e-6, -1e-6, 0)]
-        if case.random:  # What a list draws depends on its place in the batch.
-            forward, backward, here = ((labels, point) for point in points)
-        else:
-            forward = backward = None
-            here = np.concatenate([labels] * 3), np.concatenate(points)
-
-        def values(y_true, y_pred):
-            # `call`, since Keras's reduction is in float32.
-            return case.make(reduction="none", label_format=label_format).call(y_true, y_pred)  # noqa: B023
-
-        x = tf.constant(here[1])
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = values(here[0], x)
-        gradient = tape.gradient(y, x).numpy()[-2:]
+        batches = [scores + step * direction for step in (1e-6, -1e-6, 0)]
+        if not case.random:  # What a list draws depends on its place in the batch.
+            batches = [np.concatenate(batches)]
+        values = []
+        for batch in batches:
+            loss = case.make(reduction="none", label_format=label_format)
+            x = tf.constant(batch)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                # `call`, since Keras's reduction is in float32.
+                values.append(loss.call(np.tile(labels, (len(batch) // 2, 1)), x))
+        gradient = tape.gradient(values[-1], x).numpy()[-2:]
         where = f"n = {n}, P = {num_positives}"
         assert np.isfinite(gradient).all(), where
-        y = np.concatenate([values(*forward), values(*backward), y]) if case.random else y.numpy()
-        expected = (y[:2] - y[2:4]) / 2e-6
+        forward, backward, _ = np.split(np.concatenate(values), 3)
+        expected = (forward - backward) / 2e-6
         actual = np.sum(gradient * direction, axis=1)
         scale = 1 + np.abs(gradient).sum(axis=1)
         np.testing.assert_allclose(actual / scale, expected / scale, atol=2e-5, err_msg=where)

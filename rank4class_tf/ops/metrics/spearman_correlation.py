@@ -5,7 +5,7 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf._tf import exact
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.ranking.exact import expected_ranks
+from rank4class_tf.ops.ranking.exact import expected_ranks_of_all
 
 
 @_checks.arguments
@@ -41,11 +41,10 @@ def spearman_correlation(
     if mask is not None:
         known &= mask
     count = tf.reduce_sum(tf.cast(known, dtype), axis=1, keepdims=True)
-    columns = tf.broadcast_to(tf.range(tf.shape(targets)[1]), tf.shape(targets))
 
     def centred_ranks(values):
         values = tf.where(known, values, tf.constant(float("nan"), dtype))
-        ranks = expected_ranks(values, columns) - (count + 1) / 2
+        ranks = expected_ranks_of_all(values) - (count + 1) / 2
         return tf.where(known, ranks, tf.zeros_like(ranks))
 
     x, y = centred_ranks(targets), centred_ranks(scores)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf import exact
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.ranking.exact import count_above_and_tied
+from rank4class_tf.ops.ranking.exact import count_of_all
 
 
 def weighted_average_precision(
@@ -42,8 +42,7 @@ def weighted_average_precision(
     relevant = tf.where(relevance > 0, weights, tf.zeros_like(weights))
     ranked = (weights > 0) & ~tf.math.is_nan(scores)
     scores = tf.where(ranked, scores, tf.constant(float("nan"), dtype))
-    columns = tf.broadcast_to(tf.range(tf.shape(scores)[1]), tf.shape(scores))
-    above, tied = count_above_and_tied(scores, columns)
+    above, tied = count_of_all(scores)
     last = tf.cast(above + tied, tf.int32)
     falls = tf.where(ranked, -scores, tf.constant(float("inf"), dtype))
     order = tf.argsort(falls, axis=1, stable=True)

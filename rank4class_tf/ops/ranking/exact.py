@@ -161,6 +161,18 @@ def count_above_and_tied(
     return _nan_if(invalid, above), tied
 
 
+def count_of_all(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`count_above_and_tied` of every item, `[batch, n]` each: there are no ids to check."""
+    columns = tf.broadcast_to(tf.range(tf.shape(values)[1]), tf.shape(values))
+    return _count_above_and_tied(values, columns, None)
+
+
+def expected_ranks_of_all(values: tf.Tensor) -> tf.Tensor:
+    """`expected_ranks` of every item, `[batch, n]`: there are no ids to check."""
+    above, tied = count_of_all(values)
+    return above + (tied + 1) / 2
+
+
 def _count_above_and_tied(scores, class_ids, depth):
     there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
