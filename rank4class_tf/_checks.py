@@ -10,6 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf._tf.raising import same_sizes
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -44,11 +46,9 @@ _POSITIVE = frozenset(
 def arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A function that checks its arguments that have the name of a count or of a positive number.
 
-    What it gets as tensors, arrays or lists is not looked at, nor None where that is the default; a
-    `mask` must be booleans of the shape of the first argument.
+    What it gets as tensors, arrays or lists is not looked at, nor None where that is the default.
     """
     parameters = inspect.signature(function).parameters
-    first = next(iter(parameters))
     may_be_none = {name for name, parameter in parameters.items() if parameter.default is None}
 
     @functools.wraps(function)
@@ -60,8 +60,6 @@ def arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     _check(positive_int, name, value, may_be_none)
             elif name in _POSITIVE and not (type(value) is float and 0 < value < math.inf):
                 _check(positive_float, name, value, may_be_none)
-            elif name == "mask" and value is not None:
-                mask(value, args[0] if args else kwargs.get(first, value))
         return function(*args, **kwargs)
 
     return checked
@@ -148,15 +146,17 @@ def string_or_none(name: str, value: Any) -> str | None:
     return value
 
 
-def mask(value: Any, scores: Any) -> tf.Tensor:
-    """Raises unless a mask is booleans of the shape of the scores; returns it as a tensor."""
-    value, shape = tf.convert_to_tensor(value), tf.convert_to_tensor(scores).shape
-    if not value.dtype.is_bool or not value.shape.is_compatible_with(shape):
+def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
+    """Raises unless a mask `[batch, n]` is booleans of the shape of the scores, or None."""
+    if value is None:
+        return None
+    value = tf.convert_to_tensor(value)
+    if not value.dtype.is_bool or not value.shape.is_compatible_with(scores.shape):
         raise ValueError(
-            f"`mask` must be booleans of the shape of the scores, {shape}. "
+            f"`mask` must be booleans of the shape of the scores, {scores.shape}. "
             f"Received: {value.dtype.name} {value.shape}."
         )
-    return value
+    return same_sizes(value, scores, "`mask` must have the shape of the scores.", axes=2)
 
 
 def one_of(name: str, value: Any, known: Collection) -> Any:

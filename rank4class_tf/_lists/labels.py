@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import flat_places, indices
-from rank4class_tf._tf.raising import as_many_rows, check, compared_in_rows
+from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
@@ -121,11 +121,6 @@ def parse(
         y_true = tf.convert_to_tensor(y_true)
         if y_true.dtype == tf.string:
             raise ValueError("`y_true` must be numbers. Received: strings.")
-    if not y_true.shape[:1].is_compatible_with(scores.shape[:1]):
-        raise ValueError(
-            "`y_true` and `y_pred` must have the same batch size. "
-            f"Received: shapes {y_true.shape} and {scores.shape}."
-        )
     inferred = label_format is None
     if inferred:
         label_format = _infer_format(y_true, scores.shape)
@@ -138,9 +133,18 @@ def parse(
 
 
 def padded_ids(
-    class_ids: TensorLike, num_classes: int | tf.Tensor, argument: str = "y_true"
+    class_ids: TensorLike,
+    num_classes: int | tf.Tensor,
+    lists: tf.Tensor,
+    argument: str = "y_true",
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Brings class ids of any form to `[batch, P]` int32, padded with -1.
+
+    Args:
+        class_ids: a tensor of any kind.
+        num_classes: K.
+        lists: what must have as many rows, `[batch, ...]`.
+        argument: what a message calls the ids.
 
     Returns:
         The ids, and `[batch]` booleans, True where they break the rules. Only where XLA compiles
@@ -156,6 +160,7 @@ def padded_ids(
             f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
             f"Received: {ids.shape}."
         )
+    ids = same_sizes(ids, lists, f"`{argument}` must have a row for each list.")
     if not ids.shape[1]:  # At least one column, where there may be none.
         missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
         ids = tf.pad(ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype))
@@ -255,7 +260,7 @@ def example_weights(
         weights = tf.cast(weights, tf.float64)  # Which holds the integers.
     if rank:
         rule = "`sample_weight` must have a weight for each example."
-        weights = as_many_rows(weights, tf.convert_to_tensor(y_pred), rule)
+        weights = same_sizes(weights, tf.convert_to_tensor(y_pred), rule)
     return tf.squeeze(weights, axis=1) if rank == 2 and not of_items else weights
 
 
@@ -335,7 +340,7 @@ def _from_ids(ids, scores, inferred):
             if width is None:
                 rows &= tf.shape(ids)[1] > 2
             wrong.append(check(one_hot, ids, rule, rows))
-    ids, invalid = padded_ids(ids, num_items)
+    ids, invalid = padded_ids(ids, num_items, scores)
     for rows in wrong:
         invalid |= rows
     width = ids.shape[1]
@@ -358,20 +363,10 @@ def _distinct_among(ids, shape):
 
 
 def _from_relevance(labels, scores, max_positives):
-    if labels.shape.rank != 2 or not labels.shape[1:].is_compatible_with(scores.shape[1:]):
-        raise ValueError(
-            "`y_true` must hold relevance of the shape of `y_pred`. "
-            f"Received: {labels.shape} and {scores.shape}."
-        )
-    labels = tf.cast(labels, scores.dtype)
-    if labels.shape[1] is None or scores.shape[1] is None:
-        # Labels of one item would be taken for those of all; XLA knows no assertions.
-        width, n = tf.shape(labels)[1], tf.shape(scores)[1]
-        rule = "`y_true` must hold relevance of the shape of `y_pred`."
-        tf.debugging.assert_equal(width, n, f"{rule} Received: widths")
-        labels = tf.where(width == n, labels, tf.cast(float("nan"), labels.dtype))
-    # One list would be taken for several; with ids another operation raises.
-    labels = as_many_rows(labels, scores, "`y_true` and `y_pred` must have the same batch size.")
+    rule = "`y_true` must hold relevance of the shape of `y_pred`."
+    if labels.shape.rank != 2:
+        raise ValueError(f"{rule} Received: shapes {labels.shape} and {scores.shape}.")
+    labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)
     # XLA takes a third of the time for such a sum that it takes for one of comparisons.
     invalid = ~tf.math.is_finite(tf.reduce_sum(labels, axis=-1))
     rule = "`y_true` must hold finite relevance, also in sum, negative for a masked item"
@@ -414,17 +409,16 @@ def excluded_items(exclude: TensorLike, scores: tf.Tensor) -> tuple[tf.Tensor, t
             f"{scores.shape}."
         )
     batch, n = tf.unstack(tf.shape(scores))
-    rule_of_rows = "`exclude` must have a row for each list."
-    exclude, differ = compared_in_rows(exclude, scores, rule_of_rows)
-    other_lists = tf.fill([batch], False if differ is None else differ)
     if exclude.dtype.is_bool:
-        return exclude, other_lists
+        rule = "`exclude` must have the shape of the scores where it holds booleans."
+        return same_sizes(exclude, scores, rule, axes=2), tf.zeros([batch], tf.bool)
+    exclude = same_sizes(exclude, scores, "`exclude` must have a row for each list.")
     bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
     invalid = check(bad, exclude, rule)
     # Padding goes to a column of its own, which is cut off.
     column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
     mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
-    return mask, invalid | other_lists
+    return mask, invalid
 
 
 def _without(labels, exclude):

@@ -14,6 +14,7 @@ from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add
 from rank4class_tf._tf.gradients import with_ready_gradients
 from rank4class_tf._tf.nan import keep_nan
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.ties import first_and_last_ranks
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
@@ -409,7 +410,8 @@ def as_lists(
     if isinstance(class_ids, tf.RaggedTensor):
         class_ids = class_ids.to_tensor(-1)
     no_columns = tf.convert_to_tensor(class_ids).shape[1:] == [0]
-    class_ids, invalid = padded_ids(class_ids, scores.shape[1] or tf.shape(scores)[1], "class_ids")
+    num_items = scores.shape[1] or tf.shape(scores)[1]
+    class_ids, invalid = padded_ids(class_ids, num_items, scores, "class_ids")
     if relevance is None or no_columns:
         relevance = tf.ones_like(class_ids, scores.dtype)
     else:
@@ -419,14 +421,11 @@ def as_lists(
         if relevance.shape[1] is None:  # Ids without columns have got one.
             missing = tf.cast(tf.shape(relevance)[1] == 0, tf.int32)
             relevance = tf.pad(relevance, [[0, 0], [0, missing]])
-        if not relevance.shape.is_compatible_with(class_ids.shape):
-            raise ValueError(
-                "`relevance` must have the shape of `class_ids`. "
-                f"Received: {relevance.shape} and {class_ids.shape}."
-            )
+        rule = "`relevance` must have the shape of `class_ids`."
+        relevance = same_sizes(relevance, class_ids, rule, axes=2)
     relevance = where(class_ids >= 0, relevance, 0.0)
+    mask = _checks.mask(mask, scores)
     if mask is not None:
-        mask = _checks.mask(mask, scores)
         # A positive that is masked is none.
         present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
         class_ids = tf.where(present, class_ids, -1)

@@ -1,5 +1,6 @@
 """Errors of values, in eager mode and from graphs."""
 
+import re
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -51,37 +52,31 @@ def in_xla():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def compared_in_rows(
-    x: tf.Tensor, other: tf.Tensor, rule: str
-) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Raises for what broadcasting would hide; what XLA compiles cannot.
+def same_sizes(x: tf.Tensor, other: tf.Tensor, rule: str, axes: int = 1) -> tf.Tensor:
+    """Raises for what broadcasting would hide, also from what XLA compiles.
 
     Args:
         x: `[batch, ...]`.
         other: `[batch, ...]`.
-        rule: a sentence that names the arguments.
+        rule: a sentence that names the argument.
+        axes: how many sizes are compared, from the first on.
 
     Returns:
-        `x`, and under XLA, where only running tells, whether the numbers of rows differ, a scalar
-        boolean; None elsewhere.
+        `x`.
 
     Raises:
-        ValueError: if the numbers are known and differ. In a graph whose sizes are not known it is
+        ValueError: if sizes are known and differ. In a graph whose sizes are not known it is
             TensorFlow's `InvalidArgumentError`.
     """
-    if None not in (x.shape[0], other.shape[0]):
-        if x.shape[0] != other.shape[0]:
-            raise ValueError(f"{rule} Received: {x.shape[0]} and {other.shape[0]} rows.")
-        return x, None
-    sizes = tf.shape(x)[0], tf.shape(other)[0]
-    if in_xla():
-        return x, sizes[0] != sizes[1]
-    equal = tf.debugging.assert_equal(*sizes, f"{rule} Received: numbers of rows")
+    known, of_other = x.shape[:axes], other.shape[:axes]
+    if not known.is_compatible_with(of_other):
+        raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")
+    if known.is_fully_defined() and of_other.is_fully_defined():
+        return x
+    sizes, of_other = tf.shape(x)[:axes], tf.shape(other)[:axes]
+    if in_xla():  # It drops assertions; but it knows sizes, and this operation wants equal ones.
+        name = re.sub(r"\W+", "_", rule).strip("_")
+        return tf.raw_ops.Select(condition=tf.ones(of_other, tf.bool), x=x, y=x, name=name)
+    equal = tf.debugging.assert_equal(sizes, of_other, f"{rule} Received: sizes")
     with tf.control_dependencies([equal]):  # So that this error comes before those it causes.
-        return tf.identity(x), None
-
-
-def as_many_rows(x: tf.Tensor, other: tf.Tensor, rule: str) -> tf.Tensor:
-    """`x`, floating, as of `compared_in_rows`; NaN where the numbers of rows differ under XLA."""
-    x, differ = compared_in_rows(x, other, rule)
-    return x if differ is None else tf.where(differ, tf.constant(float("nan"), x.dtype), x)
+        return tf.identity(x)

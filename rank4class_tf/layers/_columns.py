@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.dtypes import as_floating
+from rank4class_tf._tf.raising import same_sizes
 
 
 def scores_and_columns(
@@ -30,7 +31,8 @@ def scores_and_columns(
             "`labels` must hold the column of one positive for each list, [batch] or [batch, 1]. "
             f"Received: {labels.shape}."
         )
-    columns, invalid = _labels.padded_ids(labels, scores.shape[1] or tf.shape(scores)[1], "labels")
+    num_columns = scores.shape[1] or tf.shape(scores)[1]
+    columns, invalid = _labels.padded_ids(labels, num_columns, scores, "labels")
     nan = tf.constant(float("nan"), scores.dtype)
     zero = tf.where(invalid[:, tf.newaxis], nan, tf.zeros_like(nan))
     return scores, tf.maximum(columns, 0), columns >= 0, zero
@@ -40,9 +42,8 @@ def of_columns(name: str, values: Any, scores: tf.Tensor) -> tf.Tensor:
     """Values of the columns of scores, `[n]` or `[batch, n]`, after a check of their shape."""
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
-    if rank not in (1, 2) or not values.shape.is_compatible_with(scores.shape[2 - rank :]):
-        raise ValueError(
-            f"`{name}` must have the shape [n] or [batch, n] of `scores`. "
-            f"Received: {values.shape} for scores {scores.shape}."
-        )
-    return values
+    rule = f"`{name}` must have the shape [n] or [batch, n] of `scores`."
+    if rank not in (1, 2):
+        raise ValueError(f"{rule} Received: {values.shape} for scores {scores.shape}.")
+    lists = scores if rank == 2 else tf.zeros(tf.shape(scores)[1:])
+    return same_sizes(values, lists, rule, axes=rank)

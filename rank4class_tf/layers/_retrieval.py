@@ -32,7 +32,7 @@ def ranks(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """How many classes score higher than given ones `[batch, P]`, and how many the same."""
     num_classes = scores_of.classes.num_classes
-    class_ids, _ = _labels.padded_ids(class_ids, num_classes, "class_ids")
+    class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
     scores = _blocks.scores_as_in_blocks(
         _of_block(scores_of, encodings, None), num_classes, class_ids
     )
@@ -54,7 +54,8 @@ def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
 def _of_block(scores_of, encodings, exclude):
     encodings = scores_of.scaled(encodings)
     if exclude is not None:
-        exclude, invalid = _labels.padded_ids(exclude, scores_of.classes.num_classes, "exclude")
+        num_classes = scores_of.classes.num_classes
+        exclude, invalid = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
         encodings += tf.where(invalid, float("nan"), 0.0)[:, tf.newaxis]
 
     def score(ids):

@@ -68,7 +68,7 @@ class CosineHead(Head):
                     stacklevel=2,
                 )
             return scores
-        positives, invalid = _labels.padded_ids(class_ids, self.num_classes, "class_ids")
+        positives, invalid = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
         positives = _labels.distinct_ids(positives)
         lowered = self.interaction.scale * self.margin * tf.cast(training or False, scores.dtype)
         lowered = tf.where(positives >= 0, -lowered, 0)

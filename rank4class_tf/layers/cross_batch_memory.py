@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
+from rank4class_tf._tf.raising import same_sizes
 
 
 @_keras.register
@@ -56,12 +57,10 @@ class CrossBatchMemory(keras.layers.Layer):
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what earlier calls left, and keeps this batch in training."""
         encodings, ids = tf.convert_to_tensor(encodings), tf.convert_to_tensor(ids)
-        of_batch = ids.shape.is_compatible_with(encodings.shape[:1])
-        if ids.shape.rank not in (None, 1) or not of_batch:
-            raise ValueError(
-                "`ids` must have the shape [batch] of `encodings`. "
-                f"Received: {ids.shape} for encodings {encodings.shape}."
-            )
+        rule = "`ids` must have the shape [batch] of `encodings`."
+        if ids.shape.rank not in (None, 1):
+            raise ValueError(f"{rule} Received: {ids.shape} for encodings {encodings.shape}.")
+        ids = same_sizes(ids, encodings, rule)
         kept = tf.identity(_keras.variable(self.encodings))
         kept_ids = tf.identity(_keras.variable(self.ids))
         num_filled = tf.identity(_keras.variable(self.num_filled))

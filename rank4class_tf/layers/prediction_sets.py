@@ -32,7 +32,8 @@ class PredictionSets(keras.layers.Layer):
         probabilities: a layer that maps scores to probabilities; None for softmax.
         **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
 
-    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set.
+    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set; for all
+    classes of a list whose probabilities are NaN.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -64,7 +65,8 @@ class PredictionSets(keras.layers.Layer):
         """Scores -> the sets."""
         conformity = self.conformity(inputs)
         best = tf.reduce_max(conformity, axis=-1, keepdims=True)
-        return conformity >= tf.minimum(tf.cast(self.threshold, best.dtype), best)
+        in_set = conformity >= tf.minimum(tf.cast(self.threshold, best.dtype), best)
+        return in_set | tf.math.is_nan(conformity)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Returns the shape of the scores."""

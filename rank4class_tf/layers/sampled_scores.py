@@ -141,7 +141,7 @@ class SampledScores(Head):
 
     def _sampled(self, encodings, class_ids, num_mined, training):
         scores_of, num_classes = self._scores_of, self.num_classes
-        positives, invalid = _labels.padded_ids(class_ids, num_classes, "class_ids")
+        positives, invalid = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
         positives = _labels.distinct_ids(positives)
         has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
         seed = _random.step_seed(self.random_state, training)

@@ -34,7 +34,7 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, 1]`, the column of the positive, -1
     for none; and expected counts, > 0, `[n]` for all lists alike or `[batch, n]`.
 
-    Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0.
+    Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0, or infinite.
 
     Raises:
         ValueError: if a shape is another or a column does not exist; where XLA compiles, which
@@ -55,8 +55,9 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
         scores, column, there, zero = scores_and_columns(scores, labels)
         counts = of_columns("expected_counts", expected_counts, scores)
         counts = tf.cast(counts, scores.dtype)
-        # A logarithm of what is not > 0 would be infinite.
-        counts = tf.where(counts > 0, counts, tf.constant(float("nan"), scores.dtype))
+        # Another logarithm would be infinite.
+        right = (counts > 0) & tf.math.is_finite(counts)
+        counts = tf.where(right, counts, tf.constant(float("nan"), scores.dtype))
         corrected = scores - tf.math.log(counts)
         # Set, not added back: what the positive's own count is does not matter.
         own = tf.gather(tf.where(there, scores, corrected), column, batch_dims=1) + zero

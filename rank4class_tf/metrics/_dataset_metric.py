@@ -6,7 +6,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
-from rank4class_tf._tf.raising import check
+from rank4class_tf._lists.labels import example_weights
+from rank4class_tf._tf.nan import has_nan
+from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf.metrics._directed import Directed
 
 
@@ -40,14 +42,14 @@ class DatasetMetric(Directed, keras.metrics.Metric):
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
 
     def per_column(self, dtype: tf.DType = tf.float64) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns `compute` of all examples; too many make the values NaN."""
+        """Returns `compute` of all examples; too many, and weights that are NaN, make it NaN."""
         labels, scores, weights = (
             tf.cast(tf.transpose(tf.convert_to_tensor(x)), dtype)
             for x in (self.labels, self.scores, self.weights_seen)
         )
         values, counts = self.compute(labels, scores, tf.broadcast_to(weights, tf.shape(labels)))
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
-        return tf.where(fits, values, tf.constant(float("nan"), dtype)), counts
+        return tf.where(fits & ~has_nan(weights), values, tf.constant(float("nan"), dtype)), counts
 
     def compute(
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
@@ -79,24 +81,11 @@ class DatasetMetric(Directed, keras.metrics.Metric):
         labels, scores = (
             self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
         )
-        if not labels.shape.is_compatible_with(scores.shape):
-            raise ValueError(
-                "`y_true` must have the shape of `y_pred`. "
-                f"Received: {labels.shape} and {scores.shape}."
-            )
+        labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", axes=2)
         batch = tf.shape(scores)[0]
         weights = tf.ones([batch])
         if sample_weight is not None:
-            sample_weight = tf.cast(tf.convert_to_tensor(sample_weight), tf.float32)
-            given = sample_weight.shape
-            rows = scores.shape[:1]
-            forms = (tf.TensorShape([]), rows, rows.concatenate([1]))
-            if not any(given.is_compatible_with(form) for form in forms):
-                raise ValueError(
-                    "`sample_weight` must be a scalar or have the shape [batch] or [batch, 1]. "
-                    f"Received: {given} for {scores.shape[0]} examples."
-                )
-            weights *= tf.reshape(sample_weight, [-1])
+            weights *= tf.cast(example_weights(sample_weight, scores), tf.float32)
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
     def _columns(self, name, values):

@@ -8,7 +8,6 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists.labels import distinct_ids, padded_ids, parse
-from rank4class_tf._tf.raising import as_many_rows
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric, _weighted
 from rank4class_tf.metrics._exact_sum import ExactSum
@@ -100,10 +99,9 @@ class MacroAverage(RankingMetric):
         if not given:
             labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
             groups, broken = labels.positives, labels.invalid
-        groups, invalid = padded_ids(groups, self.num_groups, "groups")
+        groups, invalid = padded_ids(groups, self.num_groups, values, "groups")
         if given:
             groups = distinct_ids(groups)
-            values = as_many_rows(values, groups, "`groups` must have a row for each list.")
         invalid |= broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)

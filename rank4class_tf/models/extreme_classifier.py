@@ -309,9 +309,10 @@ class ExtremeClassifier(keras.Model):
         tell the ranks up to the highest cutoff, and some to tell ties there.
         """
         cutoffs = [k for metric in metrics for k in tf.nest.flatten(metric.k)]
-        positives, invalid = _labels.padded_ids(class_ids, self.classes.num_classes)
+        num_classes = self.classes.num_classes
+        positives, invalid = _labels.padded_ids(class_ids, num_classes, encodings)
         positives = _labels.distinct_ids(positives)
-        width, num_classes = positives.shape[1], self.classes.num_classes
+        width = positives.shape[1]
         if width is None:
             k = tf.minimum(num_classes, max(cutoffs) + _TIES + tf.shape(positives)[1])
         else:

@@ -9,7 +9,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import replicas
-from rank4class_tf._tf.raising import check
+from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import (
     CandidateFrequencies,
@@ -405,7 +405,8 @@ class TwoTower(keras.Model):
     def _scores_of_step(self, encodings, features, ids, training):
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
         queries = self._scaled(encodings) / self.temperature
-        own = self._encode_candidates(features, training)
+        rule = "`y` must have the features of a candidate for each query."
+        own = same_sizes(self._encode_candidates(features, training), queries, rule)
         labels = replicas.first_row(own) + tf.range(tf.shape(own)[0])
         candidates = [replicas.gathered(own)]
         keys: list[Any] = []
@@ -469,7 +470,8 @@ class TwoTower(keras.Model):
                 "`candidate_id` must be given to rank candidates, unless their features are ids. "
                 f"Received: candidate_id=None, candidates={candidates!r}."
             )
-        ids = _labels.in_rows(ids)
+        rule = "`candidates` must have a row for each query."
+        ids = same_sizes(_labels.in_rows(ids), encodings, rule)
         rows = catalogue.places(ids, "candidate_id")
         padded = (id_keys(ids) == -1) & (ids.dtype != tf.string)
         unknown = tf.reduce_any((rows < 0) & ~padded, axis=1, keepdims=True)

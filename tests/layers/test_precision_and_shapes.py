@@ -57,12 +57,20 @@ def test_integer_encodings():
     np.testing.assert_array_equal(head(tf.ones([2, 4], tf.int32)), head(tf.ones([2, 4])))
 
 
-@pytest.mark.parametrize("name", ["dot_product", "bilinear", "latent_cross"])
+@pytest.mark.parametrize("name", ["bilinear", "concat", "cosine", "dot_product", "latent_cross"])
 def test_a_dtype_is_that_of_all_parts_of_a_head(name):
     head = layers.Head(3, name, dtype="float64")
-    scores = head(tf.ones([1, 2], tf.float64))
-    assert scores.dtype == tf.float64
-    assert {tf.as_dtype(w.dtype) for w in head.trainable_weights} == {tf.float64}
+
+    def step(encodings):
+        with tf.GradientTape() as tape:
+            scores = head(encodings)
+        return scores, tape.gradient(scores, head.trainable_weights)
+
+    encodings = tf.constant([[1.0, 2.0]], tf.float64)
+    found = [tf.nest.flatten(run(encodings)) for run in (step, tf.function(step))]
+    for eager, graph in zip(*found, strict=True):
+        assert eager.dtype == graph.dtype == tf.float64
+        np.testing.assert_allclose(eager, graph)
 
 
 def test_an_infinite_positive_costs_no_negative():

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _config
+from rank4class_tf._tf.raising import same_sizes
 
 
 class Interaction(keras.layers.Layer):
@@ -37,6 +38,9 @@ class Interaction(keras.layers.Layer):
     def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
         """Returns the scores, `[batch, n]`."""
         encodings, candidates = inputs
+        if len(candidates.shape) == 3:
+            rule = "`candidates` must have a row for each encoding."
+            candidates = same_sizes(candidates, encodings, rule)
         return self.score_candidates(encodings, candidates, training)
 
     def score_candidates(

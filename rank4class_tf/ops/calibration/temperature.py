@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rank4class_tf._lists.lists import Lists
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf.ops.projections.simplex import entropy_projection
 
 # The inverse temperature is sought between 2**-100 and 2**100, to 2**-46 of its logarithm's base 2.
@@ -38,6 +39,8 @@ def best_temperature(lists: Lists, weights: tf.Tensor) -> tf.Tensor:
         >>> round(float(temperature), 6), round(4 / float(tf.math.log(3.0)), 6)
         (3.640957, 3.640957)
     """
+    rule = "`weights` must have a weight for each list."
+    weights = same_sizes(tf.convert_to_tensor(weights), lists.positive_scores, rule)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
     lists = lists.from_top()
     number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rank4class_tf import _checks
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.metrics.means import weighted_mean
@@ -89,5 +90,7 @@ def soft_average_precision(
         array([0.75], dtype=float32)
     """
     ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
-    precision = ranks_among_positives / where(relevance > 0, ranks, 1.0)
+    among = tf.convert_to_tensor(ranks_among_positives)
+    rule = "`ranks_among_positives` must have the shape of `ranks`."
+    precision = same_sizes(among, ranks, rule, axes=2) / where(relevance > 0, ranks, 1.0)
     return weighted_mean(precision, tf.cast(relevance > 0, ranks.dtype))

@@ -2,11 +2,13 @@
 
 import tensorflow as tf
 
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.where import where
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Mean of values `[batch, P]`, `[batch]`; 0 where the weights, >= 0, are."""
+    weights = same_sizes(weights, values, "`relevance` must have the shape of the ranks.", axes=2)
     if values.shape[1] == 1:
         return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays one.
     weights = tf.cast(weights, values.dtype)

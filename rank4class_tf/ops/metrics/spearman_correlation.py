@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._tf import exact
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranking.exact import expected_ranks_of_all
 
@@ -37,9 +38,10 @@ def spearman_correlation(
         (array([0.5]), array([ True]))
     """
     targets, scores = (tf.cast(tf.convert_to_tensor(x), dtype) for x in (targets, scores))
+    targets = same_sizes(targets, scores, "`targets` must have the shape of `scores`.", axes=2)
     known = ~tf.math.is_nan(targets)
     if mask is not None:
-        known &= mask
+        known &= _checks.mask(mask, scores)
     count = tf.reduce_sum(tf.cast(known, dtype), axis=1, keepdims=True)
 
     def centred_ranks(values):

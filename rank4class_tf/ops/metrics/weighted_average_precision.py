@@ -3,6 +3,8 @@
 import tensorflow as tf
 
 from rank4class_tf._tf import exact
+from rank4class_tf._tf.nan import has_nan
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranking.exact import count_of_all
 
@@ -27,8 +29,8 @@ def weighted_average_precision(
         dtype: that of the result, float32 or float64.
 
     Returns:
-        `[batch]`, and `[batch]` booleans, False for a list without relevant items, whose
-        value is 0.
+        `[batch]`, NaN for a list with a relevance or weight that is NaN; and `[batch]` booleans,
+        False for a list without relevant items, whose value is 0.
 
     Example:
         >>> value, _ = weighted_average_precision([[1, 0, 1]], [[3.0, 2.0, 1.0]], [[1.0, 1.0, 1.0]])
@@ -38,6 +40,11 @@ def weighted_average_precision(
     relevance, scores, weights = (
         tf.cast(tf.convert_to_tensor(x), dtype) for x in (relevance, scores, weights)
     )
+    relevance = same_sizes(
+        relevance, scores, "`relevance` must have the shape of `scores`.", axes=2
+    )
+    weights = same_sizes(weights, scores, "`weights` must have the shape of `scores`.", axes=2)
+    broken = has_nan(relevance) | has_nan(weights)
     weights = tf.where(relevance >= 0, weights, tf.zeros_like(weights))
     relevant = tf.where(relevance > 0, weights, tf.zeros_like(weights))
     ranked = (weights > 0) & ~tf.math.is_nan(scores)
@@ -57,4 +64,4 @@ def weighted_average_precision(
     precision = tf.math.divide_no_nan(up_to_last(relevant), up_to_last(weights))
     total = exact.sum_of_rows(relevant)
     value = tf.math.divide_no_nan(exact.sum_of_rows(relevant * precision), total)
-    return value, total > 0
+    return tf.where(broken, tf.constant(float("nan"), dtype), value), broken | (total > 0)

@@ -49,7 +49,7 @@ def rankmax(
     is_top = tf.reduce_any(
         columns[..., tf.newaxis] == tf.range(lists.num_columns_of_items), axis=1, keepdims=True
     )
-    tail = tf.reduce_sum(tf.where(is_top, 0, above), axis=-1)
+    tail = tf.reduce_sum(tf.where(is_top, tf.zeros([], lists.dtype), above), axis=-1)
     top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
     rest, cut = cap(top, tail, selected[:, tf.newaxis])
     width = rest / tf.cast(selected[:, tf.newaxis] - cut, lists.dtype)

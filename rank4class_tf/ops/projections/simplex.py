@@ -14,6 +14,7 @@ from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
 
@@ -136,7 +137,10 @@ def scaled_by(lists: Lists, alpha: TensorLike) -> Lists:
     if isinstance(alpha, float | int) and alpha == 1:
         return lists
     alpha = as_dtype(alpha, lists.dtype)
-    return lists.scaled(alpha if alpha.shape.rank == 0 else alpha[:, tf.newaxis])
+    if alpha.shape.rank == 0:
+        return lists.scaled(alpha)
+    rule = "`alpha` must be a number or have one for each list."
+    return lists.scaled(same_sizes(alpha, lists.positive_scores, rule)[:, tf.newaxis])
 
 
 def from_kth(

@@ -10,6 +10,7 @@ from rank4class_tf import _checks
 from rank4class_tf._lists import pairs
 from rank4class_tf._lists.labels import padded_ids
 from rank4class_tf._tf import raising
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._tf.ties import first_and_last_ranks
 from rank4class_tf._types import TensorLike
@@ -100,12 +101,9 @@ def ranks_of_positives(
     """
     scores, ids, invalid = _scores_and_ids(scores, class_ids)
     if relevance is not None:
-        relevance, given = tf.convert_to_tensor(relevance), tf.convert_to_tensor(class_ids).shape
-        if not relevance.shape.is_compatible_with(given):
-            raise ValueError(
-                "`relevance` must have the shape of `class_ids`. "
-                f"Received: {relevance.shape} and {given}."
-            )
+        rule = "`relevance` must have the shape of `class_ids`."
+        relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, axes=2)
+    mask = _checks.mask(mask, scores)
     ranks = ranks_of_known(scores, ids, relevance, mask, depth, dtype)
     return ranks._replace(above=_nan_if(invalid, ranks.above))
 
@@ -193,7 +191,7 @@ def _scores_and_ids(scores, class_ids):
             f"`class_ids` must have the shape [batch, P]. Received: {class_ids.shape}."
         )
     num_items = scores.shape[1] or tf.shape(scores)[1]
-    ids, invalid = padded_ids(class_ids, num_items, "class_ids")
+    ids, invalid = padded_ids(class_ids, num_items, scores, "class_ids")
     if not class_ids.shape[1]:  # Where there may be no columns, these got one.
         ids = ids[:, : tf.shape(class_ids)[1]]
     return scores, ids, invalid

@@ -37,6 +37,8 @@ def laplace_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -> tf
         >>> laplace_ranks([[3.0, 1.0, 1.0, 2.0]], temperature=0.01).numpy()
         array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
     """
+    scores = tf.convert_to_tensor(scores)
+    mask = _checks.mask(mask, scores)
 
     @tf.custom_gradient
     def ranks(scores):
@@ -55,7 +57,7 @@ def laplace_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -> tf
 
         return items.restore(places + (below - above) / 2), gradient
 
-    return ranks(tf.convert_to_tensor(scores))
+    return ranks(scores)
 
 
 def _decaying_sums(scores, temperature, values):

@@ -34,6 +34,8 @@ def all_sigmoid_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -
         >>> all_sigmoid_ranks([[3.0, 1.0, 1.0, 2.0]], temperature=0.01).numpy()
         array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
     """
+    scores = tf.convert_to_tensor(scores)
+    mask = _checks.mask(mask, scores)
 
     @tf.custom_gradient
     def ranks(scores):
@@ -56,7 +58,7 @@ def all_sigmoid_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -
         # The item itself adds sigmoid(0) = 1/2.
         return 0.5 + sums, gradient
 
-    return ranks(tf.convert_to_tensor(scores))
+    return ranks(scores)
 
 
 def _sum_over_blocks(function, values, scores):

@@ -42,6 +42,8 @@ def projected_ranks(scores: Any, regularization: float = 0.1, mask: Any = None) 
         >>> projected_ranks([[3.0, 1.0, 1.25, 2.0]], regularization=0.5).numpy()
         array([[1.  , 3.75, 3.25, 2.  ]], dtype=float32)
     """
+    scores = tf.convert_to_tensor(scores)
+    mask = _checks.mask(mask, scores)
 
     @tf.custom_gradient
     def ranks(scores):
@@ -67,7 +69,7 @@ def projected_ranks(scores: Any, regularization: float = 0.1, mask: Any = None) 
 
         return items.restore(tf.cast(places + points - fit, scores.dtype)), gradient
 
-    return ranks(tf.convert_to_tensor(scores))
+    return ranks(scores)
 
 
 def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
