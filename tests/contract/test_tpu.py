@@ -27,7 +27,8 @@ KNOWN = set(
     BatchMatMulV2 BiasAdd BiasAddGrad Bitcast BitwiseAnd BitwiseOr BitwiseXor BroadcastGradientArgs
     BroadcastTo Cast Ceil ConcatOffset ConcatV2 Const Conv2D Conv2DBackpropFilter
     Conv2DBackpropInput Cos Cumprod Cumsum DivNoNan Einsum EmptyTensorList EnsureShape Equal Erf
-    Erfc Exp ExpandDims Expm1 Fill Floor FloorDiv FloorMod GatherNd GatherV2 Greater GreaterEqual
+    Erfc Exp ExpandDims Expm1 Fill Floor FloorDiv FloorMod FusedBatchNormGradV3 FusedBatchNormV3
+    GatherNd GatherV2 Greater GreaterEqual
     Identity IdentityN If InvertPermutation IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Less
     LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr LowerBound MatMul Max Maximum Mean
     Min Minimum Mul MulNoNan Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall Placeholder Pow

@@ -188,8 +188,11 @@ def test_one_output_needs_no_column(rng):
     ("batch", "message"),
     [
         (([1.0, 2.0], [1.0, 2.0, 3.0]), "`y_true` must have the shape of `y_pred`"),
-        (([1.0, 2.0], [1.0, 2.0], [1.0]), "`sample_weight` must be a scalar or have the shape"),
-        (([1.0, 2.0], [1.0, 2.0], [1.0] * 3), "`sample_weight` must be a scalar or have the shape"),
+        (([1.0, 2.0], [1.0, 2.0], [1.0]), "`sample_weight` must have a weight for each example"),
+        (
+            ([1.0, 2.0], [1.0, 2.0], [1.0] * 3),
+            "`sample_weight` must have a weight for each example",
+        ),
     ],
 )
 def test_batches_of_different_sizes(batch, message):

@@ -65,6 +65,7 @@ def test_masks_are_booleans_of_all_scores(name, bad):
         "kind": "pairwise",
         "phi": "hinge",
         "num_sampled": 1,
+        "seed": [1, 2],
     }
     parameters = inspect.signature(function).parameters
     needed = {name: value for name, value in given.items() if name in parameters}
