@@ -134,6 +134,16 @@ def test_sums_of_probabilities_do_not_exceed_1(rng):
     assert np.asarray(sets(scores)).any(axis=1).all()
 
 
+@pytest.mark.parametrize("method", ["lac", "aps"])
+@pytest.mark.parametrize("culprit", [np.nan, np.inf])
+def test_sets_of_scores_without_probabilities_hold_all_classes(method, culprit):
+    sets = r4c.layers.PredictionSets(0.3, method)
+    found = sets(tf.constant([[culprit, 0.0, 1.0], [9.0, 0.0, 1.0]]))
+    np.testing.assert_array_equal(found, [[True] * 3, [True, False, False]])
+    graph = tf.function(sets.call)(tf.constant([[culprit, 0.0, 1.0]]))
+    np.testing.assert_array_equal(graph, [[True] * 3])
+
+
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 2.0, float("nan")])
 def test_coverage_is_checked(coverage):
     with pytest.raises(ValueError, match=r"`coverage` must be a number in \(0, 1\)"):

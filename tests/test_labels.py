@@ -93,7 +93,7 @@ def test_one_hot_labels_of_other_classes_raise(scores):
 def test_weights_of_another_shape_raise(make, scores):
     labels = np.arange(4)
     for shape, message in [
-        ((3,), "a weight for each example.*3 and 4 rows"),
+        ((3,), "a weight for each example.*.3,. and .4, "),
         ((4, 7), "the shape of `y_pred`"),
     ]:
         with pytest.raises(ValueError, match=f"`sample_weight` .*{message}"):

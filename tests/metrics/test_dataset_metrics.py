@@ -100,6 +100,21 @@ def test_spearman_of_constants_and_nan():
     assert np.isnan(metric.result())
 
 
+@pytest.mark.parametrize("name", MAKE)
+def test_weights_that_are_nan_show(name, labels, scores):
+    weights = np.ones(N)
+    weights[7] = np.nan
+    assert np.isnan(filled(MAKE[name], labels, scores, weights).result())
+
+
+def test_average_precision_of_labels_and_weights_that_are_nan():
+    scores = [[3.0, 1.0, 2.0]] * 3
+    relevance = [[1.0, 0.0, 1.0], [1.0, np.nan, 0.0], [0.0, 0.0, 0.0]]
+    weights = [[1.0, 1.0, np.nan], [1.0, 1.0, 1.0], [1.0, np.nan, 1.0]]
+    value, counts = r4c.ops.weighted_average_precision(relevance, scores, weights)
+    assert np.isnan(value).all() and np.all(counts)
+
+
 def test_spearman_of_single_lists(rng):
     targets, scores = rng.integers(0, 5, (2, 8, 11)).astype(float)
     mask = rng.random((8, 11)) < 0.8

@@ -64,7 +64,7 @@ def test_masks_are_booleans_of_all_scores(name, bad):
         "regularizer": "entropy",
         "kind": "pairwise",
         "phi": "hinge",
-        "num_sampled": 1,
+        "num_sampled": 2,
         "seed": [1, 2],
     }
     parameters = inspect.signature(function).parameters
