@@ -179,61 +179,6 @@ def test_lists_of_no_items_raise(make, label_format):
         graph(tf.cast(labels, tf.float32), tf.cast(scores, tf.float32))
 
 
-@pytest.mark.parametrize("sizes", [(0, 1), (1, 0), (1, 4), (4, 1), (2, 4)])
-@pytest.mark.parametrize("form", ["ids", "relevance"])
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-@pytest.mark.parametrize(
-    "make", [r4c.losses.SoftmaxLoss, r4c.losses.RankmaxLoss, r4c.metrics.MRR, r4c.metrics.NDCG]
-)
-def test_batches_of_other_sizes_raise_from_a_graph(make, jit_compile, form, sizes):
-    """Where the sizes are not known before it runs, one list is not taken for several."""
-    instance = make(label_format=form)
-    function = getattr(instance, "per_list", instance)
-    width = 3 if form == "relevance" else 1
-    dtype = tf.float32 if form == "relevance" else tf.int32
-    specs = [tf.TensorSpec([None, width], dtype), tf.TensorSpec([None, 3])]
-    step = tf.function(lambda *batch: function(*batch), specs, jit_compile=jit_compile)
-    batch = tf.zeros([sizes[0], width], dtype), tf.zeros([sizes[1], 3])
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        step(*batch)
-
-
-ONE_LIST = {
-    "weights": ("sample_weight", tf.TensorSpec([None]), [2.0]),
-    "column of weights": ("sample_weight", tf.TensorSpec([None, 1]), [[2.0]]),
-    "weights of items": ("sample_weight", tf.TensorSpec([None, 3]), [[1.0, 2.0, 3.0]]),
-    "excluded ids": ("exclude", tf.TensorSpec([None, 1], tf.int32), [[1]]),
-    "excluded items": ("exclude", tf.TensorSpec([None, 3], tf.bool), [[False, True, False]]),
-}
-
-
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-@pytest.mark.parametrize("form", ["ids", "relevance"])
-@pytest.mark.parametrize("case", ONE_LIST)
-def test_what_one_list_has_is_not_taken_for_that_of_several(case, form, jit_compile):
-    """Where the sizes are not known before it runs; see `test_sorter_losses` for the others."""
-    name, spec, value = ONE_LIST[case]
-    labels = tf.eye(3) if form == "relevance" else tf.range(3)[:, tf.newaxis]
-    label_spec = tf.TensorSpec([None, labels.shape[1]], labels.dtype)
-    metric = r4c.metrics.MRR(label_format=form)
-    functions = [lambda *batch, **kw: metric.per_list(*batch, **kw)[0]]
-    if name == "sample_weight":
-        functions = [lambda *batch, **kw: tf.reduce_sum(metric.per_list(*batch, **kw)[1])]
-        functions.append(r4c.losses.SoftmaxLoss(label_format=form))
-    for function in functions:
-        step = tf.function(
-            lambda y, s, x, function=function: function(y, s, **{name: x}),
-            [label_spec, tf.TensorSpec([None, 3]), spec],
-            jit_compile=jit_compile,
-        )
-        scores, right = tf.random.normal([3, 3]), tf.repeat(tf.constant(value, spec.dtype), 3, 0)
-        expected = function(labels, scores, **{name: right})
-        np.testing.assert_allclose(step(labels, scores, right), expected, rtol=1e-6)
-        rule = f"{name}_must_have" if jit_compile else f"`{name}` must have"
-        with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
-            step(labels, scores, right[:1])
-
-
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("form", ["ids", "relevance"])
 @pytest.mark.parametrize("function", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])

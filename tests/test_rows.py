@@ -1,4 +1,4 @@
-"""What has a row for each list must have as many rows: broadcasting would take one for all.
+"""What has a row for each list must have as many rows: broadcasting would take one for all lists.
 
 In eager mode, in a graph whose sizes only running tells, and in such a graph that XLA compiles.
 """
@@ -11,6 +11,8 @@ import tensorflow as tf
 
 import rank4class_tf as r4c
 from rank4class_tf import layers, metrics, ops
+
+pytestmark = pytest.mark.once
 
 BATCH = 3
 SCORES = tf.constant([[3.0, 1.0, 2.0, 0.0], [0.0, 2.0, 1.0, 3.0], [1.0, 3.0, 0.0, 2.0]])
@@ -64,10 +66,6 @@ def _of_layer(layer, **of_rows):
         return layer(given[first], **{name: given[name] for name in rest})
 
     return call, of_rows
-
-
-def _of_metric(metric, **of_rows):
-    return (lambda **given: metric.per_list(**given)[0]), of_rows
 
 
 def _head():
@@ -134,21 +132,26 @@ def _others():
         )
     for sorter in (layers.SigmoidSorter, layers.LaplaceSorter, layers.SoftRankSorter):
         yield sorter.__name__, *_of_layer(sorter(), scores=SCORES, mask=OF_ROWS["mask"])
-    batch = {
-        "y_true": IDS,
-        "y_pred": SCORES,
-        "sample_weight": tf.ones([3]),
-        "exclude": tf.constant([[3], [0], [1]]),
-    }
-    yield "MRR", *_of_metric(metrics.MRR(label_format="ids"), **batch)
-    batch = {**batch, "y_true": OF_ROWS["weights"], "exclude": SCORES > 2}
-    yield "NDCG", *_of_metric(metrics.NDCG(2, label_format="relevance"), **batch)
-    loss = r4c.losses.SoftmaxLoss(label_format="ids", reduction="none")
-    yield (
-        "SoftmaxLoss",
-        lambda y_true, y_pred, sample_weight: loss(y_true, y_pred, sample_weight),
-        {"y_true": IDS, "y_pred": SCORES, "sample_weight": tf.ones([3])},
-    )
+    batch = {"y_true": IDS, "y_pred": SCORES, "exclude": tf.constant([[3], [0], [1]])}
+    relevant = {**batch, "y_true": OF_ROWS["weights"], "exclude": SCORES > 2}
+    of_lists, of_items = tf.constant([1.0, 2.0, 3.0]), SCORES + 1
+    for label_format, given, weights in (
+        ("ids", batch, of_lists),
+        ("ids", batch, of_items),
+        ("relevance", relevant, of_lists[:, tf.newaxis]),
+        ("relevance", relevant, of_items),
+    ):
+        name = f"{label_format}, {weights.shape}"
+        metric = metrics.NDCG(2, label_format=label_format)
+        yield (
+            f"NDCG of {name}",
+            lambda metric=metric, **given: metric.per_list(**given),
+            {**given, "sample_weight": weights},
+        )
+        loss = r4c.losses.SoftmaxLoss(label_format=label_format, reduction="none")
+        of_loss = {**given, "sample_weight": weights}
+        del of_loss["exclude"]
+        yield f"SoftmaxLoss of {name}", (lambda loss=loss, **given: loss(**given)), of_loss
 
 
 def _of_states():
@@ -181,7 +184,7 @@ def test_the_table_has_the_functions_of_lists():
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 @pytest.mark.parametrize("case", CASES)
-def test_one_row_is_not_taken_for_all(case, mode):
+def test_other_numbers_of_rows_raise(case, mode):
     function, of_rows = CASES[case]
     names = list(of_rows)
     step = lambda *values: function(**dict(zip(names, values, strict=True)))  # noqa: E731
@@ -190,6 +193,7 @@ def test_one_row_is_not_taken_for_all(case, mode):
         step = tf.function(step, specs, jit_compile=mode == "xla", autograph=False)
     step(*of_rows.values())
     for name in of_rows:
-        values = [x[:1] if key == name else x for key, x in of_rows.items()]
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-            step(*values)
+        for rows in range(BATCH):
+            values = [x[:rows] if key == name else x for key, x in of_rows.items()]
+            with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+                step(*values)
