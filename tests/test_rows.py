@@ -152,6 +152,18 @@ def _others():
         of_loss = {**given, "sample_weight": weights}
         del of_loss["exclude"]
         yield f"SoftmaxLoss of {name}", (lambda loss=loss, **given: loss(**given)), of_loss
+    sides = tf.constant([[1.0, 0.5, 0.25], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
+    for make, y_pred, y_true in (
+        (r4c.losses.SpearmanLoss, SCORES, SCORES[::-1]),
+        (r4c.losses.MeanAveragePrecisionLoss, SCORES, tf.cast(SCORES > 1, tf.float32)),
+        (r4c.losses.RankTripletLoss, sides, tf.constant([0, 1, 0])),
+    ):
+        loss = make(reduction="none")
+        yield (
+            make.__name__,
+            lambda loss=loss, **given: loss(**given),
+            {"y_true": y_true, "y_pred": y_pred, "sample_weight": of_lists},
+        )
 
 
 def _of_states():

@@ -8,7 +8,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _config, _keras, _registry
 from rank4class_tf._lists.labels import example_weights
 from rank4class_tf._tf.dtypes import as_dtype
-from rank4class_tf._tf.raising import check
+from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import LaplaceSorter, Sorter
 from rank4class_tf.losses._layers_apart import LayerApart
@@ -109,12 +109,8 @@ class SorterLoss(LayerApart, keras.losses.Loss):
 
     def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The labels, cast; raises unless the shapes are the same."""
-        if not labels.shape.is_compatible_with(outputs.shape):
-            raise ValueError(
-                "`y_true` must have the shape of `y_pred`. "
-                f"Received: {tuple(labels.shape)} and {tuple(outputs.shape)}."
-            )
-        labels = check_shape(labels, tf.shape(outputs))
+        rule = "`y_true` must have the shape of `y_pred`."
+        labels = same_sizes(labels, outputs, rule, axes=2)
         return tf.cast(labels, self._label_dtype(labels, outputs))
 
     def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
@@ -134,17 +130,6 @@ class SorterLoss(LayerApart, keras.losses.Loss):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the loss that `get_config` describes."""
         return cls(**_config.deserialized(config))
-
-
-def check_shape(labels: tf.Tensor, shape: TensorLike, also: TensorLike = True) -> tf.Tensor:
-    """The labels; running fails where only that tells that they have another shape."""
-    if labels.shape.is_fully_defined() and tf.get_static_value(shape) is not None:
-        return labels
-    right = tf.reduce_all(tf.shape(labels) == shape) & also
-    with tf.control_dependencies(
-        [tf.debugging.Assert(right, ["`y_true` must fit `y_pred`. Received:", tf.shape(labels)])]
-    ):
-        return tf.identity(labels)
 
 
 def _matrix(argument, values):

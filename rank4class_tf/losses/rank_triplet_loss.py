@@ -5,8 +5,9 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf.layers import Sorter
-from rank4class_tf.losses._sorter_loss import SorterLoss, check_shape
+from rank4class_tf.losses._sorter_loss import SorterLoss
 
 
 @_keras.register
@@ -48,14 +49,10 @@ class RankTripletLoss(SorterLoss):
 
     def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The labels as they are; raises unless there is one for each row and column."""
-        square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
-        if not square or not labels.shape.is_compatible_with([outputs.shape[0], 1]):
-            raise ValueError(
-                "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair. "
-                f"Received: {tuple(outputs.shape)} and {tuple(labels.shape)}."
-            )
-        rows, columns = tf.unstack(tf.shape(outputs))
-        return check_shape(labels, [rows, 1], also=rows == columns)
+        rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
+        for side in (outputs, tf.transpose(outputs)):
+            labels = same_sizes(labels, side[:, :1], rule, axes=2)
+        return labels
 
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The formula."""

@@ -236,7 +236,9 @@ def test_shapes_that_only_running_tells():
     for make in (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss, losses.RankTripletLoss):
         compiled = tf.function(make(), input_signature=signature)
         size = 2 if make is losses.RankTripletLoss else 3
-        with pytest.raises(tf.errors.InvalidArgumentError, match="must fit"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="`y_true` must have|y_true. a number for each"
+        ):
             compiled(np.arange(size, dtype=np.float32), np.eye(3, dtype=np.float32))
 
 
@@ -264,11 +266,8 @@ def test_batches_whose_size_only_running_tells(name, jit_compile, rng):
             compiled(*part, weights), value_and_gradient(*part, weights), strict=True
         ):
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-    if jit_compile:
-        assert np.isnan(compiled(*batch, tf.ones(1, tf.float64))[0]).all()
-    else:
-        with pytest.raises(tf.errors.InvalidArgumentError, match="`sample_weight` must"):
-            compiled(*batch, tf.ones(1, tf.float64))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sample_weight.{1,2}must"):
+        compiled(*batch, tf.ones(1, tf.float64))
 
 
 @pytest.mark.parametrize("name", CASES)
