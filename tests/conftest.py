@@ -16,6 +16,9 @@ from rank4class_tf._tf import raising
 # seventh of the time of the tests.
 gc.set_threshold(200_000, 50, 1000)
 
+# The tests run in two processes; a second thread of one would take the core of the other.
+tf.config.threading.set_intra_op_parallelism_threads(1)
+
 # Two devices on one machine, for the tests of distribution strategies.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
