@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random
 from rank4class_tf._lists import labels as _labels
@@ -129,6 +130,19 @@ class SampledScores(Head):
         encodings = self._scores_of.scaled(inputs)
         if class_ids is None:
             return self._scores_of(encodings, tf.range(self.num_classes))
+        return self._sampled(encodings, class_ids, self._checked(num_mined), training)
+
+    def compute_output_spec(
+        self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
+    ) -> Any:
+        """Returns what Keras 3 expects of a call: `[batch, K]` or `[batch, 1 + m]`."""
+        del training
+        width = self.num_classes
+        if class_ids is not None:
+            width = 1 + (self._checked(num_mined) or self.num_negatives)
+        return keras.KerasTensor((inputs.shape[0], width), "float32")
+
+    def _checked(self, num_mined):
         if num_mined is not None and _checks.positive_int("num_mined", num_mined) > (
             self.num_negatives
         ):
@@ -137,7 +151,7 @@ class SampledScores(Head):
                 f"num_mined={num_mined}, num_sampled={self.num_sampled}, "
                 f"num_classes={self.num_classes}."
             )
-        return self._sampled(encodings, class_ids, num_mined, training)
+        return num_mined
 
     def _sampled(self, encodings, class_ids, num_mined, training):
         scores_of, num_classes = self._scores_of, self.num_classes

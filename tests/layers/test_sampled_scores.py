@@ -363,12 +363,16 @@ def test_negatives_of_all_sizes_average_to_all_classes():
         assert abs(scored.mean() - 14) < 4 * error  # the mean of 0..28
 
 
-def test_in_a_functional_model(rng):
-    encodings, class_ids = keras.Input((4,)), keras.Input((), dtype="int32")
-    scores = SampledScores(NUM_CLASSES, num_sampled=6)(encodings, class_ids=class_ids)
-    model = keras.Model([encodings, class_ids], scores)
-    x = rng.normal(size=(3, 4)).astype(np.float32)
-    assert model([x, np.array([1, 2, 3], np.int32)]).shape == (3, 7)
+@pytest.mark.parametrize(("num_mined", "width"), [(None, 5), (2, 3)])
+def test_in_a_functional_model(num_mined, width):
+    inputs = [keras.Input((3,)), keras.Input((), dtype="int32")]
+    layer = SampledScores(9, num_sampled=4)
+    scores = layer(inputs[0], class_ids=inputs[1], num_mined=num_mined)
+    assert tuple(scores.shape) == (None, width)
+    model = keras.Model(inputs, keras.layers.Dense(2)(scores))
+    assert model([tf.ones([7, 3]), tf.range(7)]).shape == (7, 2)
+    with pytest.raises(ValueError, match="`num_mined` must not exceed"):
+        layer(inputs[0], class_ids=inputs[1], num_mined=5)
 
 
 @pytest.mark.parametrize(
