@@ -147,7 +147,7 @@ def string_or_none(name: str, value: Any) -> str | None:
 
 
 def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
-    """Raises unless a mask `[batch, n]` is booleans of the shape of the scores, or None."""
+    """Raises unless a mask is None or booleans of the shape of the scores; returns a tensor."""
     if value is None:
         return None
     value = tf.convert_to_tensor(value)

@@ -396,10 +396,17 @@ def as_lists(
         mask: `[batch, n]` booleans, False for a masked item. A score of -inf is masked too.
 
     Raises:
-        ValueError: if a shape is another, or an id is out of range; where XLA compiles, such a list
-            is NaN.
+        ValueError: if a shape is another, or an id is out of range; where XLA compiles, a list with
+            such an id is NaN. If `Lists` come with another argument.
     """
     if isinstance(scores, Lists):
+        given = {"class_ids": class_ids, "relevance": relevance, "mask": mask}
+        also = [name for name, value in given.items() if value is not None]
+        if also:
+            raise ValueError(
+                f"`{also[0]}` must be None where `scores` are `Lists`, which have their own. "
+                f"Received: {given[also[0]]!r}."
+            )
         return scores
     scores = tf.convert_to_tensor(scores)
     scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)

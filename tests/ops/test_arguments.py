@@ -73,6 +73,13 @@ def test_masks_are_booleans_of_all_scores(name, bad):
         function(**needed, mask=bad)
 
 
+@pytest.mark.parametrize("argument", ["class_ids", "relevance", "mask"])
+def test_lists_have_labels_and_a_mask_of_their_own(argument):
+    lists = ops.as_lists([[2.0, 1.0, 0.0]], [0])
+    with pytest.raises(ValueError, match=f"`{argument}` must be None where `scores` are `Lists`"):
+        ops.softmax_loss(lists, **{argument: [[0]]})
+
+
 def test_relevance_of_ranks_has_the_shape_of_ids():
     scores, ids = [[2.0, 1.0, 0.0]] * 2, [[0], [1]]
     with pytest.raises(ValueError, match="`relevance` must have the shape of `class_ids`"):
