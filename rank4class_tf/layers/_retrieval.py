@@ -31,7 +31,7 @@ def ranks(
     exclude: TensorLike | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """How many classes score higher than given ones `[batch, P]`, and how many the same."""
-    num_classes = scores_of.classes.num_classes
+    num_classes, encodings = scores_of.classes.num_classes, tf.convert_to_tensor(encodings)
     class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
     scores = _blocks.scores_as_in_blocks(
         _of_block(scores_of, encodings, None), num_classes, class_ids

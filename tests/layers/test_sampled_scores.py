@@ -363,6 +363,18 @@ def test_negatives_of_all_sizes_average_to_all_classes():
         assert abs(scored.mean() - 14) < 4 * error  # the mean of 0..28
 
 
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist])
+def test_arrays_and_lists_are_ranked(form, rng):
+    layer = SampledScores(9)
+    layer.build((None, 3))
+    encodings, class_ids, exclude = rng.normal(size=(2, 3)), np.array([1, 2]), np.array([[3], [4]])
+    tensors = [tf.constant(x) for x in (encodings, class_ids, exclude)]
+    given = [form(x) for x in (encodings, class_ids, exclude)]
+    np.testing.assert_array_equal(layer.ranks(*given), layer.ranks(*tensors))
+    found, expected = (layer.top_k(x[0], 2, x[2])[1] for x in (given, tensors))
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(("num_mined", "width"), [(None, 5), (2, 3)])
 def test_in_a_functional_model(num_mined, width):
     inputs = [keras.Input((3,)), keras.Input((), dtype="int32")]
