@@ -183,7 +183,7 @@ def test_lists_of_no_items_raise(make, label_format):
 @pytest.mark.parametrize("form", ["ids", "relevance"])
 @pytest.mark.parametrize("function", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
 def test_weights_whose_width_only_running_tells(function, form, jit_compile):
-    labels = tf.eye(3) if form == "relevance" else tf.range(3)[:, tf.newaxis]
+    labels = tf.eye(3, 4) if form == "relevance" else tf.range(3)[:, tf.newaxis]
     if function is r4c.metrics.MRR:
         per_list = function(label_format=form).per_list
         compute = lambda *batch: per_list(*batch)[1]  # noqa: E731
@@ -191,10 +191,11 @@ def test_weights_whose_width_only_running_tells(function, form, jit_compile):
         compute = function(label_format=form, reduction="none")
     specs = [tf.TensorSpec([None, labels.shape[1]], labels.dtype), tf.TensorSpec([None, None])]
     step = tf.function(lambda *batch: compute(*batch), [*specs, specs[1]], jit_compile=jit_compile)
-    scores, weights = tf.random.normal([3, 3]), tf.random.uniform([3, 3])
+    scores, weights = tf.random.normal([3, 4]), tf.random.uniform([3, 4])
     for given in (weights, weights[:, :1]):
         expected = compute(labels, scores, given)
         np.testing.assert_allclose(step(labels, scores, given), expected, rtol=1e-6)
+    # A width of two XLA would repeat to four.
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
         step(labels, scores, weights[:, :2])
 

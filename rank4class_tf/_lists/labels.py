@@ -227,7 +227,7 @@ def list_weights(
         )
     weights = tf.cast(weights, labels.scores.dtype)
     if weights.shape[1] is None:  # One for each list, it may turn out.
-        weights = tf.broadcast_to(weights, tf.shape(labels.scores))
+        weights *= tf.ones_like(labels.scores)
     means = mean_weights(labels, weights)
     if not count_empty:
         return means
@@ -248,6 +248,10 @@ def example_weights(
         per_item: whether weights may be `[batch, n]` as well, and stay so.
     """
     weights = tf.convert_to_tensor(sample_weight)
+    rule = "`sample_weight` must have a weight for each example."
+    if not per_item and (weights.shape.rank is None or weights.shape[1:].as_list() == [None]):
+        column = tf.ones([tf.shape(y_pred)[0], 1])
+        weights = tf.reshape(same_sizes(in_rows(weights), column, rule, axes=2), [-1])
     rank = weights.shape.rank
     of_items = rank == 2 and weights.shape[1] != 1
     if rank is None or rank > 2 or of_items and not per_item or weights.dtype in _NO_NUMBERS:
@@ -259,7 +263,6 @@ def example_weights(
     if not weights.dtype.is_floating:
         weights = tf.cast(weights, tf.float64)  # Which holds the integers.
     if rank:
-        rule = "`sample_weight` must have a weight for each example."
         weights = same_sizes(weights, tf.convert_to_tensor(y_pred), rule)
     return tf.squeeze(weights, axis=1) if rank == 2 and not of_items else weights
 

@@ -55,8 +55,11 @@ def in_xla():
 def same_sizes(x: tf.Tensor, other: tf.Tensor, rule: str, axes: int = 1) -> tf.Tensor:
     """Raises for what broadcasting would hide, also from what XLA compiles.
 
+    XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph that was traced
+    elsewhere and is then compiled has an assertion, which XLA drops.
+
     Args:
-        x: `[batch, ...]`.
+        x: `[batch, ...]`, of no more than `axes` axes, unless that is 1.
         other: `[batch, ...]`.
         rule: a sentence that names the argument.
         axes: how many sizes are compared, from the first on.
@@ -66,7 +69,7 @@ def same_sizes(x: tf.Tensor, other: tf.Tensor, rule: str, axes: int = 1) -> tf.T
 
     Raises:
         ValueError: if sizes are known and differ. In a graph whose sizes are not known it is
-            TensorFlow's `InvalidArgumentError`.
+            TensorFlow's `InvalidArgumentError`; under XLA its text has the rule as a name.
     """
     known, of_other = x.shape[:axes], other.shape[:axes]
     if not known.is_compatible_with(of_other):

@@ -32,7 +32,7 @@ class HardNegativeMining(keras.layers.Layer):
 
     Raises:
         ValueError: if `num_hard_negatives` is not a positive integer, a shape is another or a
-            column does not exist; where XLA compiles, which cannot raise, the list has a NaN.
+            column does not exist; where XLA compiles, a list with such a column has a NaN.
 
     Example:
         >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])

@@ -29,8 +29,8 @@ class RemoveAccidentalHits(keras.layers.Layer):
     Output: scores `[batch, n]`.
 
     Raises:
-        ValueError: if a shape is another or a column does not exist; where XLA compiles, which
-            cannot raise, the list has a NaN.
+        ValueError: if a shape is another or a column does not exist; where XLA compiles, a list
+            with such a column has a NaN.
 
     Example:
         >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]

@@ -37,8 +37,8 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0, or infinite.
 
     Raises:
-        ValueError: if a shape is another or a column does not exist; where XLA compiles, which
-            cannot raise, the list has a NaN.
+        ValueError: if a shape is another or a column does not exist; where XLA compiles, a list
+            with such a column has a NaN.
 
     Example:
         >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]

@@ -50,8 +50,11 @@ class RankTripletLoss(SorterLoss):
     def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The labels as they are; raises unless there is one for each row and column."""
         rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
+        if not outputs.shape[:1].is_compatible_with(outputs.shape[1:]):
+            raise ValueError(f"{rule} Received: shapes {outputs.shape} and {labels.shape}.")
+        labels = same_sizes(labels, tf.ones([tf.shape(labels)[0], 1]), rule, axes=2)
         for side in (outputs, tf.transpose(outputs)):
-            labels = same_sizes(labels, side[:, :1], rule, axes=2)
+            labels = same_sizes(labels, side, rule)
         return labels
 
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:

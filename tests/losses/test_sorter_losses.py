@@ -118,6 +118,16 @@ def labels_and_outputs(name, rng):
     return CASES[name][1](rng).astype(np.float32), rng.normal(size=(8, width))
 
 
+@pytest.mark.parametrize("jit_compile", [None, False, True], ids=["eager", "graph", "xla"])
+def test_triplets_of_no_examples(jit_compile):
+    loss = losses.RankTripletLoss(reduction="none")
+    batch = tf.zeros([0, 1], tf.int32), tf.zeros([0, 0])
+    if jit_compile is not None:
+        specs = [tf.TensorSpec([None, 1], tf.int32), tf.TensorSpec([None, None])]
+        loss = tf.function(lambda *batch, f=loss: f(*batch), specs, jit_compile=jit_compile)
+    assert loss(*batch).shape == (0,)
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_in_graphs_saved_and_differentiated(name, jit_compile, rng):

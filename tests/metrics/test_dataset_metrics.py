@@ -107,6 +107,21 @@ def test_weights_that_are_nan_show(name, labels, scores):
     assert np.isnan(filled(MAKE[name], labels, scores, weights).result())
 
 
+@pytest.mark.parametrize("shape", [None, [None, None], [None, 1], [None], []])
+def test_weights_whose_shape_only_running_tells(shape, labels, scores):
+    weights = np.arange(N, dtype=np.float32) if shape == [None] else np.full((N, 1), 2.0)
+    weights = np.float32(2) if shape == [] else weights.astype(np.float32)
+    metric, expected = MAKE["mean_average_precision"](), MAKE["mean_average_precision"]()
+    specs = [tf.TensorSpec([None, C]), tf.TensorSpec([None, C]), tf.TensorSpec(shape)]
+    update = tf.function(lambda *batch: metric.update_state(*batch), specs, autograph=False)
+    update(labels, scores, weights)
+    expected.update_state(labels, scores, weights)
+    np.testing.assert_allclose(metric.result(), expected.result())
+    if shape in (None, [None, None]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`sample_weight` must"):
+            update(labels, scores, np.ones((N, 2), np.float32))
+
+
 def test_average_precision_of_labels_and_weights_that_are_nan():
     scores = [[3.0, 1.0, 2.0]] * 3
     relevance = [[1.0, 0.0, 1.0], [1.0, np.nan, 0.0], [0.0, 0.0, 0.0]]
