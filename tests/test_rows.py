@@ -32,6 +32,7 @@ OF_ROWS = {
     "encodings": ENCODINGS,
     "candidates": tf.ones([BATCH, 4, 2]),
 }
+ERRORS = (ValueError, tf.errors.InvalidArgumentError)
 OPTIONS = {
     "kernel": tf.eye(2),
     "kind": "pairwise",
@@ -207,5 +208,5 @@ def test_other_numbers_of_rows_raise(case, mode):
     for name in of_rows:
         for rows in range(BATCH):
             values = [x[:rows] if key == name else x for key, x in of_rows.items()]
-            with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+            with pytest.raises(ERRORS, match=r"`\w+` must (have|hold|be)|\w+_must_(have|hold|be)_"):
                 step(*values)

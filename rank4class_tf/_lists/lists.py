@@ -400,13 +400,12 @@ def as_lists(
             such an id is NaN. If `Lists` come with another argument.
     """
     if isinstance(scores, Lists):
-        given = {"class_ids": class_ids, "relevance": relevance, "mask": mask}
-        also = [name for name, value in given.items() if value is not None]
-        if also:
-            raise ValueError(
-                f"`{also[0]}` must be None where `scores` are `Lists`, which have their own. "
-                f"Received: {given[also[0]]!r}."
-            )
+        for name, value in (("class_ids", class_ids), ("relevance", relevance), ("mask", mask)):
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None where `scores` are `Lists`, which have their own. "
+                    f"Received: {value!r}."
+                )
         return scores
     scores = tf.convert_to_tensor(scores)
     scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)

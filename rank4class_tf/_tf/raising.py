@@ -1,4 +1,4 @@
-"""Errors of values, in eager mode and from graphs."""
+"""Errors of values and of sizes, in eager mode and from graphs."""
 
 import re
 from collections.abc import Callable

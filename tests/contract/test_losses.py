@@ -277,7 +277,7 @@ def test_shapes_are_checked(case, scores):
     loss = case.make(reduction="none")
     with pytest.raises(ValueError, match=r"`y_pred` must hold numbers of the shape \[batch, n\]"):
         loss([1], scores[0])
-    with pytest.raises(ValueError, match="`y_true` must"):
+    with pytest.raises(ValueError, match="`y_true` must have a row for each list"):
         loss([1, 2], scores)
     with pytest.raises(ValueError, match="`label_format`"):
         case.make(label_format="onehot")

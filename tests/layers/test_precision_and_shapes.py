@@ -71,6 +71,7 @@ def test_a_dtype_is_that_of_all_parts_of_a_head(name):
     for eager, graph in zip(*found, strict=True):
         assert eager.dtype == graph.dtype == tf.float64
         np.testing.assert_allclose(eager, graph)
+    assert {tf.as_dtype(w.dtype) for w in head.trainable_weights} == {tf.float64}
 
 
 def test_an_infinite_positive_costs_no_negative():

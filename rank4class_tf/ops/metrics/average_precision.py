@@ -6,7 +6,7 @@ from rank4class_tf import _checks
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.metrics.means import weighted_mean
+from rank4class_tf.ops.metrics.means import ranks_and_relevance, weighted_mean
 from rank4class_tf.ops.ranking.exact import (
     Ranks,
     count_greater_and_equal,
@@ -89,7 +89,7 @@ def soft_average_precision(
         >>> ap.numpy()  # (1 + 2 / 4) / 2
         array([0.75], dtype=float32)
     """
-    ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
+    ranks, relevance = ranks_and_relevance(ranks, relevance)
     among = tf.convert_to_tensor(ranks_among_positives)
     rule = "`ranks_among_positives` must have the shape of `ranks`."
     precision = same_sizes(among, ranks, rule, axes=2) / where(relevance > 0, ranks, 1.0)

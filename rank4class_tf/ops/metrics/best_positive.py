@@ -6,7 +6,7 @@ from rank4class_tf import _checks
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.metrics.means import weighted_mean
+from rank4class_tf.ops.metrics.means import ranks_and_relevance, weighted_mean
 from rank4class_tf.ops.ranking.exact import Ranks, mean_over_ties, num_counted, reciprocals
 
 # Where several positives tie, the ranks of the tied items are summed in blocks of this many.
@@ -123,7 +123,7 @@ def soft_reciprocal_rank(ranks: TensorLike, relevance: TensorLike) -> tf.Tensor:
         >>> soft_reciprocal_rank([[1.0, 4.0]], [[3.0, 1.0]]).numpy()  # (3 / 1 + 1 / 4) / (3 + 1)
         array([0.8125], dtype=float32)
     """
-    ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
+    ranks, relevance = ranks_and_relevance(ranks, relevance)
     return weighted_mean(_reciprocal(where(relevance > 0, ranks, 1.0)), relevance)
 
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.metrics.means import weighted_mean
+from rank4class_tf.ops.metrics.means import ranks_and_relevance, weighted_mean
 from rank4class_tf.ops.ranking.exact import Ranks
 
 
@@ -100,6 +100,6 @@ def soft_recall(
         >>> soft_recall([[1.0, 8.0]], [[1.0, 1.0]], k=2, temperature=0.01).numpy()
         array([0.5], dtype=float32)
     """
-    ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
+    ranks, relevance = ranks_and_relevance(ranks, relevance)
     hits = tf.sigmoid((k + 0.5 - ranks) / temperature)
     return weighted_mean(hits, tf.cast(relevance > 0, ranks.dtype))

@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.metrics.means import ranks_and_relevance
 from rank4class_tf.ops.ranking.exact import (
     Ranks,
     mean_over_ties,
@@ -187,8 +187,7 @@ def soft_ndcg(
         >>> soft_ndcg([[3.0]], [[1.0]]).numpy()  # 1 / log2(1 + 3)
         array([0.5], dtype=float32)
     """
-    ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
-    relevance = same_sizes(relevance, ranks, "`relevance` must have the shape of `ranks`.", axes=2)
+    ranks, relevance = ranks_and_relevance(ranks, relevance)
     discount = get_discount(discount)
     # What stands in a column without a positive may have no finite discount.
     ranks = where(relevance > 0, ranks, 1.0)
