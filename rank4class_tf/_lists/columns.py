@@ -8,40 +8,77 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf._lists.labels import Labels
+from rank4class_tf._lists.lists import of_columns
 from rank4class_tf._lists.pairs import FEW, are_few
 from rank4class_tf._tf import top
 from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
 
 
-def are_surely_few(labels: Labels) -> bool:
-    """Whether no list can have more than a few positives."""
-    return are_few(labels.max_positives, labels.scores.shape[1])
-
-
-def over_positives(function: Callable, labels: Labels, compact: bool = True) -> Any:
-    """Applies a function to as few columns as hold all positives of a batch.
+def losses_of(compute: Callable, labels: Labels, floored: tf.Tensor) -> tf.Tensor:
+    """Applies a formula to lists with as few columns as hold all positives of a batch.
 
     Labels of n items, most of them 0, then take some passes more than the ids of the others.
+
+    Args:
+        compute: `Lists` -> `[batch]`.
+        labels: `Labels`.
+        floored: their scores, from `floor`.
+
+    Returns:
+        `[batch]`.
+    """
+    columns = _few_columns(labels)
+    if columns is not None:
+        return compute(of_columns(floored, *columns))
+
+    def ready(floored):
+        def losses(*columns):
+            return value_and_gradients(lambda x: compute(of_columns(x, *columns)), floored)
+
+        # Each positive takes a pass over the items: many stand on the left.
+        return _few_or_many(losses, labels, lambda: _compact(labels))
+
+    # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
+    # where the size of the batch is not known.
+    return with_ready_gradients(ready, floored)
+
+
+def over_positives(function: Callable, labels: Labels) -> Any:
+    """Applies a function without gradients to few columns that hold all positives, or to all.
 
     Args:
         function: of class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape
             of its result does not depend on P.
         labels: `Labels`.
-        compact: whether positives that are many are to stand on the left, which takes time and
-            saves it where each takes a pass over the items.
 
     Returns:
         The result of the function.
     """
-    if are_surely_few(labels):
-        most = labels.max_positives
-        if most is None or most > FEW:  # Lists are short.
-            most = tf.maximum(tf.reduce_max(labels.num_positives), 1)
-        return function(*_most_relevant(labels, most))
+    columns = _few_columns(labels)
+    if columns is not None:
+        return function(*columns)
+    return _few_or_many(function, labels, lambda: (labels.positives, labels.relevance))
+
+
+def _few_columns(labels):
+    """Ids and relevance `[batch, P]` of labels that cannot have many positives; None of others."""
+    if not are_few(labels.max_positives, labels.scores.shape[1]):
+        return None
+    if labels.class_ids is not None:
+        return labels.class_ids, labels.relevance
+    most = labels.max_positives
+    if most is None or most > FEW:  # Lists are short.
+        most = tf.maximum(tf.reduce_max(labels.num_positives), 1)
+    return _most_relevant(labels, most)
+
+
+def _few_or_many(function, labels, many):
+    """A function of the positives, of which only running tells whether they are few."""
     return tf.cond(
         tf.reduce_all(labels.num_positives <= FEW),
         lambda: function(*_most_relevant(labels, FEW)),
-        lambda: function(*(_compact(labels) if compact else (labels.positives, labels.relevance))),
+        lambda: function(*many()),
     )
 
 

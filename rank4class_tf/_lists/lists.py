@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -18,6 +19,9 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.ties import first_and_last_ranks
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
+
+# The score of a masked item.
+_LOWEST = {dtype: dtype.min / 8 for dtype in (tf.float32, tf.float64)}
 
 
 def _cached(function):
@@ -48,6 +52,7 @@ class Lists:
 
     Attributes:
         relevance: `[batch, P]`, the label of each positive, 0 in other columns.
+        positive_scores: `[batch, P]`.
         num_columns: P, None where only running tells.
     """
 
@@ -56,27 +61,27 @@ class Lists:
         floored: tf.Tensor,
         class_ids: tf.Tensor | None,
         relevance: tf.Tensor,
-        positive_scores: tf.Tensor | None = None,
+        positive_scores: tf.Tensor,
         masked_as: Lists | None = None,
         apart: bool = False,
     ) -> None:
         """Not for users; `as_lists` and the losses make lists.
 
         Args:
-            floored: `[batch, n]`; a masked item has the score `_lowest`, so low that it counts for
+            floored: `[batch, n]`; a masked item has the score `_LOWEST`, so low that it counts for
                 nothing, yet finite, so that no difference of scores is NaN.
             class_ids: `[batch, P]` int32, a positive where padded; None where the columns are those
                 of the items, or where the positives are not among the items.
             relevance: `[batch, P]`, 0 where padded.
-            positive_scores: `[batch, P]`; None means those of `class_ids`.
+            positive_scores: `[batch, P]`.
             masked_as: lists that have the mask, where these scores do not show it.
             apart: whether the positives are not among the items.
         """
         self._floored = floored
         self._class_ids = class_ids
-        self._positive_scores = positive_scores
         self._masked_as = masked_as
         self._apart = apart
+        self.positive_scores = positive_scores
         self.relevance = relevance
         self.num_columns: int | None = relevance.shape[1]
 
@@ -93,21 +98,12 @@ class Lists:
         if self._masked_as is not None:
             return self._masked_as.mask
         # A negated comparison would make a NaN a masked item in a graph.
-        return self._floored != _lowest(self.dtype)
+        return self._floored != _LOWEST[self.dtype]
 
     @_cached
     def scores(self) -> tf.Tensor:
         """`[batch, n]`, 0 for a masked item."""
         return where(self.mask, self._floored, 0.0)
-
-    @_cached
-    def positive_scores(self) -> tf.Tensor:
-        """`[batch, P]`."""
-        if self._positive_scores is not None:
-            return self._positive_scores
-        if self._class_ids is None:
-            return where(self.is_positive, self._floored, 0.0)
-        return gather(self._floored, self._class_ids)
 
     @property
     def num_items(self) -> tf.Tensor:
@@ -233,7 +229,7 @@ class Lists:
         """
         if levels is None:
             if self.num_columns == 1:
-                return self.sum_over_differences(lambda d: violation(d, margin))
+                return self.sum_over_differences(functools.partial(violation, margin=margin))
             levels = self.positive_scores
         if self.has_few_columns:
             return pairs.sum_over_items(
@@ -281,7 +277,7 @@ class Lists:
         _, columns = top.top_k(tf.stop_gradient(self._floored), k)
         # The gradient of a gather costs less than that of top_k.
         values = gather(self._floored, columns)
-        found = tf.cast(values != _lowest(self.dtype), tf.int32)
+        found = tf.cast(values != _LOWEST[self.dtype], tf.int32)
         return values, columns, tf.maximum(tf.reduce_sum(found, axis=-1), 1)
 
     def tied_ranks(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -295,7 +291,7 @@ class Lists:
 
         Only differences count, and have the more digits the nearer to 0 the scores are.
         """
-        highest = tf.stop_gradient(self.max())[:, tf.newaxis]
+        highest = tf.stop_gradient(tf.reduce_max(self._floored, axis=-1, keepdims=True))
         # The minimum changes nothing. Without it TensorFlow rewrites `a - (b - highest)` in a graph
         # as `(a + highest) - b`.
         positives = tf.minimum(self.positive_scores - highest, 0)
@@ -312,20 +308,22 @@ class Lists:
 
     def scaled(self, factor: TensorLike) -> Lists:
         """The same lists with all scores times a factor > 0, a scalar or `[batch, 1]`."""
-        floored = tf.where(self.mask, self._floored * factor, _lowest(self.dtype))
+        floored = tf.where(self.mask, self._floored * factor, _LOWEST[self.dtype])
         positives = self.positive_scores * factor
         return Lists(floored, self._class_ids, self.relevance, positives, apart=self._apart)
 
     def shifted(self, shift: tf.Tensor) -> Lists:
         """The same lists with a shift of each score, `[batch, n]` or `[batch, 1]`, added."""
         self._check_positives_are_items()
-        floored = tf.where(self.mask, self._floored + shift, _lowest(self.dtype))
-        return Lists(floored, self._class_ids, self.relevance)
+        floored = tf.where(self.mask, self._floored + shift, _LOWEST[self.dtype])
+        shift = tf.broadcast_to(shift, tf.shape(floored))
+        positives = self.positive_scores + self.at_positives(shift)
+        return Lists(floored, self._class_ids, self.relevance, positives)
 
     def negatives(self) -> Lists:
         """The same positives, against the items that are not positive."""
         if self._class_ids is None:
-            floored = tf.where(self.is_positive, _lowest(self.dtype), self._floored)
+            floored = tf.where(self.is_positive, _LOWEST[self.dtype], self._floored)
         else:
             floored = _low_at(self._floored, self._class_ids)
         return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
@@ -343,7 +341,7 @@ class Lists:
     def only(self, columns: tf.Tensor) -> Lists:
         """The same positives, against the items in the columns, `[batch, k]`; -1 means none."""
         floored = gather(self._floored, tf.maximum(columns, 0))
-        floored = tf.where(columns >= 0, floored, _lowest(self.dtype))
+        floored = tf.where(columns >= 0, floored, _LOWEST[self.dtype])
         return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
 
     def highest(self, k: TensorLike) -> Lists:
@@ -453,13 +451,14 @@ def of_columns(floored: tf.Tensor, class_ids: tf.Tensor | None, relevance: tf.Te
         class_ids: `[batch, P]` int32, padded with -1; None if the columns are those of the items.
         relevance: `[batch, P]`, 0 in a column without a positive.
     """
-    if class_ids is not None:
-        if class_ids.shape[1] != 1:
-            best = tf.argmax(relevance, axis=-1, output_type=tf.int32)
-            best = tf.gather(class_ids, best[:, tf.newaxis], batch_dims=1)
-            class_ids = tf.where(relevance > 0, class_ids, best)
-        class_ids = tf.maximum(class_ids, 0)
-    return Lists(floored, class_ids, relevance)
+    if class_ids is None:
+        return Lists(floored, None, relevance, where(relevance > 0, floored, 0.0))
+    if class_ids.shape[1] != 1:
+        best = tf.argmax(relevance, axis=-1, output_type=tf.int32)
+        best = tf.gather(class_ids, best[:, tf.newaxis], batch_dims=1)
+        class_ids = tf.where(relevance > 0, class_ids, best)
+    class_ids = tf.maximum(class_ids, 0)
+    return Lists(floored, class_ids, relevance, gather(floored, class_ids))
 
 
 def floor(
@@ -473,7 +472,7 @@ def floor(
         counted: `[batch]` booleans, False for a list that has no loss, whatever its scores: it gets
             harmless ones, which its loss must not read. None if all count.
     """
-    lowest = _lowest(scores.dtype)
+    lowest = _LOWEST[scores.dtype]
 
     @tf.custom_gradient
     def floored(scores):
@@ -490,28 +489,20 @@ def floor(
     return floored(scores)
 
 
-def _lowest(dtype):
-    """The score of a masked item, a scalar."""
-    return tf.constant(dtype.min / 8, dtype)
-
-
+@tf.custom_gradient
 def _differences(scores, class_ids):
     """The scores `[batch, n]` less that of the one positive; the gradient takes half the passes."""
 
-    @tf.custom_gradient
-    def differences(scores):
-        def gradient(upstream):
-            total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
-            return tf.tensor_scatter_nd_sub(upstream, indices(class_ids), total)
+    def gradient(upstream):
+        total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
+        return tf.tensor_scatter_nd_sub(upstream, indices(class_ids), total), None
 
-        return scores - tf.gather(scores, class_ids, batch_dims=1), gradient
-
-    return differences(scores)
+    return scores - tf.gather(scores, class_ids, batch_dims=1), gradient
 
 
 @tf.custom_gradient
 def _low_at(floored, columns):
     """The scores with those in the columns made the lowest, where what reads them is constant."""
-    low = tf.fill(tf.shape(columns), _lowest(floored.dtype))
+    low = tf.fill(tf.shape(columns), _LOWEST[floored.dtype])
     floored = tf.tensor_scatter_nd_update(floored, indices(columns), low)
     return floored, lambda upstream: (upstream, None)

@@ -1,6 +1,5 @@
 """What all losses share: label forms, masks, weights, dtypes, reduction."""
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -10,7 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
-from rank4class_tf._lists.columns import are_surely_few, over_positives
+from rank4class_tf._lists.columns import losses_of
 from rank4class_tf._lists.labels import (
     check_label_format,
     list_weights,
@@ -18,7 +17,6 @@ from rank4class_tf._lists.labels import (
     parse,
 )
 from rank4class_tf._lists.lists import Lists, floor, of_columns
-from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._probabilities import function_behind
@@ -121,7 +119,11 @@ class RankingLoss(keras.losses.Loss):
         if self._looks_at_scores:
             self._look_at(y_pred)
         counted = labels.has_positive & ~labels.invalid
-        losses = self._losses(labels, floor(labels.scores, labels.mask, counted))
+        floored = floor(labels.scores, labels.mask, counted)
+        if self._searches_positives:
+            losses = losses_of(self.compute, labels, floored)
+        else:
+            losses = self.compute(of_columns(floored, labels.class_ids, labels.relevance))
         if losses.shape.rank not in (None, 1):
             raise ValueError(
                 f"`compute` must return the losses [batch]. Received: shape {losses.shape}."
@@ -144,30 +146,6 @@ class RankingLoss(keras.losses.Loss):
                 "apply it to predictions where probabilities are needed.",
                 stacklevel=2,
             )
-
-    def _losses(self, labels, floored):
-        """`compute` on as few columns as hold all positives."""
-        few = are_surely_few(labels)
-        if not self._searches_positives or few and labels.class_ids is not None:
-            return self.compute(of_columns(floored, labels.class_ids, labels.relevance))
-
-        def of_positives(floored, *columns):
-            return self.compute(of_columns(floored, *columns))
-
-        if few:
-            return over_positives(functools.partial(of_positives, floored), labels)
-
-        def ready(floored):
-            return over_positives(
-                lambda *columns: value_and_gradients(
-                    lambda scores: of_positives(scores, *columns), floored
-                ),
-                labels,
-            )
-
-        # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
-        # where the size of the batch is not known.
-        return with_ready_gradients(ready, floored)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""

@@ -114,7 +114,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
             )
             return tf.stack(compute(ranks), axis=-1)
 
-        values = over_positives(values_of, labels, compact=False)
+        values = over_positives(values_of, labels)
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), dtype)
         values = tf.where(labels.invalid[:, tf.newaxis], nan, values)

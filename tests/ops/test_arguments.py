@@ -220,3 +220,48 @@ def test_tensors_and_none_are_taken():
         ops.hit_rate(ranks, None)
     with pytest.raises(ValueError, match="`positive_reduction` must be one of"):
         ops.rankmax_loss(scores, [1], positive_reduction="max")
+
+
+# Arguments that are one of some names, a layer or function of the user's aside.
+NAMED = [
+    (name, argument)
+    for name in ops.__all__
+    if inspect.isfunction(getattr(ops, name))
+    for argument, parameter in inspect.signature(getattr(ops, name)).parameters.items()
+    if "str" in str(parameter.annotation)
+]
+
+
+@pytest.mark.parametrize("ids", [[[0]], [[0, 2]]], ids=["one positive", "two"])
+@pytest.mark.parametrize(("name", "argument"), NAMED)
+def test_unknown_names_raise(name, argument, ids):
+    function, scores = getattr(ops, name), tf.constant([[2.0, 1.0, 0.0, 3.0, -1.0]])
+    soft = name.startswith("soft_")
+    given = {
+        "scores": scores,
+        "class_ids": ids,
+        "ranks": tf.ones([1, len(ids[0])]) if soft else ops.ranks_of_positives(scores, ids),
+        "relevance": tf.ones([1, len(ids[0])]),
+        "rank_weights": np.ones(2),
+        "num_sampled": 2,
+        "seed": [1, 2],
+    }
+    parameters = inspect.signature(function).parameters
+    needed = {name: value for name, value in given.items() if name in parameters}
+    with pytest.raises(ValueError, match=f"`{argument}` must be .*Received: .*'nonsense'"):
+        function(**{**needed, argument: "nonsense"})
+
+
+@pytest.mark.parametrize("ids", [[[0], [1]], [[0, -1], [1, -1]]], ids=["one column", "two"])
+def test_gains_may_be_0_for_a_positive(ids):
+    """As of labels below a bound; the metric of such a list is 0."""
+    scores, relevance = tf.constant([[1.0, 2.0, 0.0]] * 2), np.zeros(np.shape(ids))
+    relevance[:, 0] = [1, 3]
+
+    def gain(labels):
+        return tf.cast(labels >= 2, labels.dtype)
+
+    ranks = ops.ranks_of_positives(scores, ids, relevance)
+    np.testing.assert_array_equal(ops.ndcg(ranks, gain=gain), [0, 1])
+    soft = ops.soft_ndcg(ranks.above + 1, ranks.relevance, gain=gain)
+    np.testing.assert_array_equal(soft, [0, 1])

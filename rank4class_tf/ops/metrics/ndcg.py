@@ -156,7 +156,12 @@ def ndcg(
         >>> ndcg(ranks, k=2).numpy()
         array([0.])
     """
-    table, gains = _discounts(ranks, k, discount), _up_to_a_factor(gain, ranks.relevance)
+    table = _discounts(ranks, k, discount)
+    if ranks.relevance.shape[1] == 1 and gain in [*_GAINS]:  # It cancels; others may be 0.
+        share = mean_over_ties(table, ranks.above, ranks.tied)
+        share = tf.math.divide_no_nan(share, tf.cast(table[0], share.dtype))
+        return tf.squeeze(where(ranks.relevance > 0, share, ranks.relevance), axis=1)
+    gains = _up_to_a_factor(gain, ranks.relevance)
     best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
     return tf.math.divide_no_nan(_dcg(ranks, gains, table), _ideal(best, table))
 
@@ -191,9 +196,10 @@ def soft_ndcg(
     discount = get_discount(discount)
     # What stands in a column without a positive may have no finite discount.
     ranks = where(relevance > 0, ranks, 1.0)
-    if relevance.shape[1] == 1:
+    if relevance.shape[1] == 1 and gain in [*_GAINS]:
         # The gain cancels, and the discount at 1 is rounded as the other is, so that the best is 1.
-        share = _tensor(discount(ranks)) / _tensor(discount(tf.ones_like(ranks)))
+        share, best = tf.unstack(_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
+        share /= best
         return tf.squeeze(where(relevance > 0, share, relevance), axis=1)  # A NaN stays one.
     gains = _up_to_a_factor(gain, relevance)
     total = tf.reduce_sum(gains * _tensor(discount(ranks)), axis=-1)

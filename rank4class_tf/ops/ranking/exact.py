@@ -236,12 +236,12 @@ def count_greater_and_equal(
 
 def _count_one_by_one(values, thresholds):
     columns = tf.transpose(thresholds)
-    visited = pairs.visited(tf.cast(thresholds == thresholds, values.dtype))
     # XLA fuses comparison and sum to one pass over the values.
     count = _count if values.shape[1] is None else _count_xla
     if thresholds.shape[1] == 1:
         counts = count(values, columns[0])[tf.newaxis]
     else:
+        visited = pairs.visited(tf.cast(thresholds == thresholds, values.dtype))
         rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
         def step(index, counts):
