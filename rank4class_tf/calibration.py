@@ -13,6 +13,9 @@ from rank4class_tf._lists.labels import Labels, list_weights, parse
 from rank4class_tf._lists.lists import floor, of_columns
 from rank4class_tf.layers import PredictionSets, Probabilities
 
+# How much lower a threshold is made: some hundred units in the last place of float32.
+_ROUNDING = 1e-5
+
 
 def calibrate(
     model: Any, dataset: Any, label_format: str | None = None, batch_size: int = 256
@@ -138,8 +141,9 @@ def conformalize(
     values = np.concatenate(reached)
     if np.isnan(values).any():
         raise ValueError("`model` must give scores that are numbers. Received: NaN.")
+    # What XLA, or a batch of another size, rounds otherwise stays in its set.
     threshold = ops.conformal_threshold(values, coverage)
-    return PredictionSets(threshold, method, probabilities)
+    return PredictionSets(threshold * (1 - _ROUNDING), method, probabilities)
 
 
 @tf.function(reduce_retracing=True)

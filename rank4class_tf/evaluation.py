@@ -455,6 +455,10 @@ def _normal(values, weights, confidence):
 
 
 def _bootstrap(values, weights, confidence, samples, rng):
+    counted = weights != 0  # Draws of the others alone would have no mean.
+    values, weights = values[counted], weights[counted]
+    if not len(values):
+        return Estimate(0.0, 0.0, 0.0)
     means = []
     for _ in range(samples):
         drawn = rng.integers(0, len(values), len(values))

@@ -101,6 +101,17 @@ def test_intervals_cover_the_mean(method):
     assert abs(covered - 160) <= 28
 
 
+@pytest.mark.parametrize("method", ["normal", "bootstrap"])
+@pytest.mark.parametrize("counted", [0, 1, 3])
+def test_intervals_of_few_lists_with_positives(method, counted):
+    """A draw of lists that do not count has no mean: the ends are means of those that do."""
+    ids = [0] * counted + [-1] * (30 - counted)
+    scores = np.tile(np.float32([2, 1, 0]), (30, 1))
+    estimate = r4c.evaluate(identity, dataset(ids, scores), ["mrr"], method=method)["mrr"]
+    expected = float(counted > 0)
+    assert (estimate.value, estimate.low, estimate.high) == (expected, expected, expected)
+
+
 @pytest.mark.once
 def test_lists_without_positives_do_not_count(scores, ids):
     some = np.where(np.arange(100) % 2, ids, -1)

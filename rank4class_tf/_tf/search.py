@@ -24,6 +24,13 @@ def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf
     return count_leading(rising, values, {"left": tf.less, "right": tf.less_equal}[side])
 
 
+def places_in(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """`tf.searchsorted` of one list `[n]` and values of any shape, none too, where that fails."""
+    flat = tf.reshape(values, [1, -1])
+    found = tf.raw_ops.LowerBound(sorted_inputs=rising[tf.newaxis], values=flat)
+    return tf.reshape(found, tf.shape(values))
+
+
 def count_leading(rows: tf.Tensor, values: tf.Tensor, holds: Callable) -> tf.Tensor:
     """How many leading entries of its row a condition holds for, by binary search.
 

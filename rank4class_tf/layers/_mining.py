@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf import top as _top
 from rank4class_tf._tf.nan import has_nan
+from rank4class_tf._tf.search import places_in
 from rank4class_tf.layers._class_scores import ClassScores
 
 # Up to so many, where each example has its own negatives, to seek as many more and leave out
@@ -40,9 +41,8 @@ def score_negatives(
         place = positives
         if size < num_classes:
             order = tf.argsort(negatives)
-            place = tf.searchsorted(tf.gather(negatives, order), tf.reshape(positives, [-1]))
+            place = places_in(tf.gather(negatives, order), positives)
             place = tf.gather(order, tf.minimum(place, size - 1))
-            place = tf.reshape(place, tf.shape(positives))
         place = tf.maximum(place, 0)
         same = tf.gather(negatives, place) == positives
     scores = scores_of(encodings, negatives, gradient)

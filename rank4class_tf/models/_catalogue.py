@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf._tf.search import places_in
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import ClassTable, SampledScores
 
@@ -78,11 +79,9 @@ class Catalogue:
                 f"Received: {ids.dtype.name}."
             )
         keys = id_keys(ids)
-        flat = tf.reshape(keys, [-1])
-        found = tf.minimum(tf.searchsorted(self._sorted, flat), self.size - 1)
-        same = tf.gather(self._sorted, found) == flat
-        places = tf.where(same, tf.gather(self._order, found), -1)
-        return tf.reshape(places, tf.shape(keys))
+        found = tf.minimum(places_in(self._sorted, keys), self.size - 1)
+        same = tf.equal(tf.gather(self._sorted, found), keys)
+        return tf.where(same, tf.gather(self._order, found), -1)
 
 
 def _checked_ids(ids):

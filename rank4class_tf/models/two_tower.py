@@ -448,6 +448,9 @@ class TwoTower(keras.Model):
             if self.frequencies is not None:
                 expected = draws * self.frequencies(of_columns, training=False) + share
                 scores = self._correct(scores, labels, expected)
+        if not scores.shape[1]:  # Without a query there may be no candidate, which losses need.
+            missing = tf.cast(tf.shape(scores)[1] == 0, tf.int32)
+            scores = tf.pad(scores, [[0, 0], [0, missing]])
         return scores, labels
 
     def _excluded(self, queries, exclude):

@@ -54,6 +54,24 @@ def test_negatives_are_distinct_and_no_positives(shared, num_sampled):
             assert not set(negatives) & set(own)
 
 
+@shared
+@pytest.mark.parametrize("num_sampled", [None, 20])
+@pytest.mark.parametrize("num_mined", [None, 4])
+@pytest.mark.parametrize("shape", [(0,), (0, 1), (0, 3)])
+def test_no_examples(shape, num_mined, num_sampled, shared, way_of_mining):
+    layer = revealing(num_sampled=num_sampled, shared_negatives=shared)
+    no_ids, no_encodings = np.zeros(shape, np.int32), np.zeros([0, 1], np.float32)
+
+    def step(encodings, class_ids):
+        return layer(encodings, class_ids=class_ids, num_mined=num_mined, training=True)
+
+    known = tf.function(lambda: step(no_encodings, no_ids))
+    specs = [tf.TensorSpec([None, 1]), tf.TensorSpec([None, *shape[1:]], tf.int32)]
+    unknown, eager = tf.function(step, specs), step(no_encodings, no_ids)
+    assert known().shape == unknown(no_encodings, no_ids).shape == eager.shape
+    assert eager.shape[0] == 0
+
+
 def test_the_batch_shares_a_sample_or_not():
     class_ids = [[0]] * 5
     one = ids(revealing(num_sampled=8), class_ids)

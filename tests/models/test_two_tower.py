@@ -61,6 +61,32 @@ def dense_scores(model, queries, features):
 # The step
 
 
+@pytest.mark.parametrize(
+    ("sources", "jit_compile"), [("batch", False), ("frequencies", False), ("all", True)]
+)
+def test_a_batch_without_queries(sources, jit_compile, pairs, candidates):
+    """In a graph of its size, and in one of any."""
+    options = {
+        "batch": {},
+        "frequencies": {"frequencies": layers.CandidateFrequencies(100)},
+        "all": {"memory_size": 8, "num_random": 4},
+    }
+    model = make(**options[sources])
+    if sources == "all":
+        model.index(candidates)
+    model.compile("sgd", losses.SoftmaxLoss(), jit_compile=jit_compile)
+    none = pairs[0][:0], {k: v[:0] for k, v in pairs[1].items()}
+    before = weights(model)
+    for step in (model.train_on_batch, model.test_on_batch):
+        assert np.sum(step(*none)) == 0
+    batches = tf.data.Dataset.from_tensor_slices(none).batch(2)
+    batches = tf.data.Dataset.from_tensors(none).concatenate(batches)
+    model.fit(batches, verbose=0, shuffle=False)
+    for found, expected in zip(weights(model), before, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert np.isfinite(model.train_on_batch(*pairs))
+
+
 def weights(model):
     return [np.array(w) for w in model.trainable_variables]
 
