@@ -75,9 +75,11 @@ def _few_columns(labels):
 
 def _few_or_many(function, labels, many):
     """A function of the positives, of which only running tells whether they are few."""
+    ids, relevance = _most_relevant(labels, FEW)
     return tf.cond(
-        tf.reduce_all(labels.num_positives <= FEW),
-        lambda: function(*_most_relevant(labels, FEW)),
+        # A slice would have XLA sort all items.
+        tf.reduce_all(tf.reduce_min(relevance, axis=1) == 0),
+        lambda: function(ids, relevance),
         lambda: function(*many()),
     )
 

@@ -160,7 +160,7 @@ def ndcg(
     if ranks.relevance.shape[1] == 1 and gain in [*_GAINS]:  # It cancels; others may be 0.
         share = mean_over_ties(table, ranks.above, ranks.tied)
         share = tf.math.divide_no_nan(share, tf.cast(table[0], share.dtype))
-        return tf.squeeze(where(ranks.relevance > 0, share, ranks.relevance), axis=1)
+        return tf.squeeze(share * tf.sign(ranks.relevance), axis=1)
     gains = _up_to_a_factor(gain, ranks.relevance)
     best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
     return tf.math.divide_no_nan(_dcg(ranks, gains, table), _ideal(best, table))
@@ -200,7 +200,7 @@ def soft_ndcg(
         # The gain cancels, and the discount at 1 is rounded as the other is, so that the best is 1.
         share, best = tf.unstack(_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
         share /= best
-        return tf.squeeze(where(relevance > 0, share, relevance), axis=1)  # A NaN stays one.
+        return tf.squeeze(share * tf.sign(relevance), axis=1)  # A NaN stays one.
     gains = _up_to_a_factor(gain, relevance)
     total = tf.reduce_sum(gains * _tensor(discount(ranks)), axis=-1)
     return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
