@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from tensorflow import keras
 
+from rank4class_tf import _keras
+
 _PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
 
 
@@ -33,7 +35,7 @@ def deserialized(config: dict[str, Any]) -> dict[str, Any]:
 
     def value_of(value):
         is_object = isinstance(value, dict) and "class_name" in value
-        return keras.utils.deserialize_keras_object(value) if is_object else value
+        return _keras.deserialized(value) if is_object else value
 
     return {name: value_of(value) for name, value in config.items()}
 

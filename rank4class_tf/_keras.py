@@ -99,6 +99,30 @@ def pass_on_permission(outer: Any, inner: Any) -> None:
         inner._allow_sum_over_batch_size = outer._allow_sum_over_batch_size
 
 
+def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
+    """What `keras.utils.serialize_keras_object` made, read from an `.h5` file of Keras 2 too.
+
+    Its reader of older formats looks for classes by their bare names.
+    """
+    known = {} if KERAS_3 else dict(_classes_within(config))
+    known.update(custom_objects or {})
+    return keras.utils.deserialize_keras_object(config, custom_objects=known)
+
+
+def _classes_within(config):
+    """The bare name and the class of each object in a configuration, as far as Keras knows it."""
+    if isinstance(config, dict) and "registered_name" in config:
+        found = keras.utils.get_registered_object(config["registered_name"])
+        if found is None and str(config["module"]).split(".")[0] == "keras":
+            path = [*config["module"].split(".")[1:], config["class_name"]]
+            found = functools.reduce(lambda of, name: getattr(of, name, None), path, keras)
+        if found is not None:
+            yield config["class_name"], found
+    if isinstance(config, dict | list | tuple):
+        for part in config.values() if isinstance(config, dict) else config:
+            yield from _classes_within(part)
+
+
 def standardize_reduction(reduction: str | None) -> str | None:
     """Maps `reduction` to a name that this Keras knows; `"auto"` exists in Keras 2 alone."""
     known = ("sum_over_batch_size", "sum", "none", "auto")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rank4class_tf._keras import keras
+from rank4class_tf import _keras
 
 
 def snake_case(name: str) -> str:
@@ -53,7 +53,7 @@ def get(
             f"Received: {identifier!r} and {sorted(kwargs)}."
         )
     if isinstance(identifier, dict):
-        return keras.utils.deserialize_keras_object(identifier)
+        return _keras.deserialized(identifier)
     if isinstance(identifier, base):
         return identifier
     raise TypeError(

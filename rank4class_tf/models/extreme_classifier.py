@@ -130,7 +130,7 @@ class ExtremeClassifier(keras.Model):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a model that is loaded, as Keras does where `compile` is its own."""
-        self.compile(**keras.utils.deserialize_keras_object(config))
+        self.compile(**_keras.deserialized(config))
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
@@ -285,9 +285,7 @@ class ExtremeClassifier(keras.Model):
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> Self:
         """Builds the model that `get_config` describes."""
-        encoder = keras.utils.deserialize_keras_object(
-            config["encoder"], custom_objects=custom_objects
-        )
+        encoder = _keras.deserialized(config["encoder"], custom_objects=custom_objects)
         return cls(**{**config, "encoder": encoder})
 
     def _check_optimizer(self):

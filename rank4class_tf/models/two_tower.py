@@ -369,7 +369,7 @@ class TwoTower(keras.Model):
     ) -> Self:
         """Builds the model that `get_config` describes."""
         parts = {
-            name: keras.utils.deserialize_keras_object(config[name], custom_objects=custom_objects)
+            name: _keras.deserialized(config[name], custom_objects=custom_objects)
             for name in ("query_encoder", "candidate_encoder", "frequencies")
             if config[name] is not None
         }

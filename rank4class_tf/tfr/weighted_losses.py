@@ -1,5 +1,6 @@
 """WeightedLosses."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -81,5 +82,9 @@ class WeightedLosses(keras.losses.Loss):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the loss that `get_config` describes."""
-        losses = [keras.utils.deserialize_keras_object(loss) for loss in config["losses"]]
+        # A folder of Keras 2 has the bare names of Keras's own.
+        known = {
+            name: found for name, found in vars(keras.losses).items() if inspect.isclass(found)
+        }
+        losses = [_keras.deserialized(loss, known) for loss in config["losses"]]
         return cls(losses, config["weights"], config["name"])

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _keras
 
 
 class Classes(keras.layers.Layer):
@@ -77,7 +77,7 @@ def as_classes(classes: Any, **kwargs: Any) -> Classes:
         **kwargs: arguments of the `ClassTable` for a number.
     """
     if isinstance(classes, dict):
-        classes = keras.utils.deserialize_keras_object(classes)
+        classes = _keras.deserialized(classes)
     if isinstance(classes, Classes):
         return classes
     from rank4class_tf.layers.classes.class_table import ClassTable

@@ -49,7 +49,7 @@ class EncodedClasses(Classes):
         self._features = _features.Features(features)
         if isinstance(encoder, dict):
             # Keras takes apart what it is given.
-            encoder = keras.utils.deserialize_keras_object(copy.deepcopy(encoder))
+            encoder = _keras.deserialized(copy.deepcopy(encoder))
         self.encoder = _keras.checked_layer("encoder", encoder)
         tensors = tf.nest.flatten(self.features)
         self.supports_jit = all(x.dtype != tf.string for x in tensors)  # Keras 3 asks for it.
