@@ -1,6 +1,8 @@
 """SavedModels that find the best classes, without this package."""
 
+import keyword
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +29,8 @@ def write_top_k(
         path: a folder. A SavedModel that is there is replaced when the new one is whole.
         model: what has the weights.
         best: a function of features and k that returns the outputs, `class_ids` among them.
-        features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features, or a structure.
+        features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features, or a structure;
+            their names become those that `served` gives.
         num_classes: K.
         k: in [1, K]; None means 10, or K if that is less.
         class_names: None, or the name of each class, for an output `class_names`.
@@ -56,6 +59,7 @@ def write_top_k(
         with tf.control_dependencies([in_range]):
             return named(features, tf.identity(k))
 
+    features_spec = served(features_spec)
     k_spec = tf.TensorSpec([], tf.int32, name="k")
     signatures = {
         "top_k": tf.function(top_k, [features_spec, k_spec]),
@@ -70,6 +74,28 @@ def write_top_k(
     ]
     with _files.replacing_saved_model(path) as temporary:
         tf.saved_model.save(module, temporary, signatures)
+
+
+def served(specs: Any) -> Any:
+    """`tf.TensorSpec`s whose names are different arguments of a signature that takes `k` as well.
+
+    What is no ASCII letter, digit or underscore becomes an underscore; a name that is a keyword
+    then, `k` or `self`, or begins otherwise than a letter, gets `arg_` before it.
+    """
+    taken: set[str] = set()
+
+    def renamed(spec):
+        if not isinstance(spec, tf.TensorSpec) or spec.name is None:
+            return spec
+        name = re.sub("[^0-9A-Za-z_]", "_", spec.name)
+        if keyword.iskeyword(name) or name in ("k", "self") or not name[0].isalpha():
+            name = f"arg_{name}"
+        while name in taken:
+            name += "_1"
+        taken.add(name)
+        return tf.TensorSpec(spec.shape, spec.dtype, name)
+
+    return tf.nest.map_structure(renamed, specs)
 
 
 def _tables(layer):

@@ -29,8 +29,11 @@ def export_top_k(
     - `serving_default(features)`, the same for the `k` given here.
 
     The outputs are those of `layers.TopClasses`. A model that takes several features, by name,
-    has their names in place of `features`. For millions of classes see
-    `ExtremeClassifier.export_top_k`.
+    has their names in place of `features`; where one is no name of an argument, underscores take
+    the place of other characters than letters and digits, and `arg_` goes before a name that is
+    `k`, `self`, a keyword, or begins with no letter: `"doc-length"` is `doc_length`, `"1"` is
+    `arg_1`. A sparse input is served as three, its indices, values and shape: `features`,
+    `features_1` and `features_2`. For millions of classes see `ExtremeClassifier.export_top_k`.
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`.
@@ -56,10 +59,12 @@ def export_top_k(
     if features_spec is None:
         features_spec = _features_spec(model)
     scores = tf.function(lambda features: scores_of(model, features))
-    shape = scores.get_concrete_function(features_spec).output_shapes
+    concrete = scores.get_concrete_function(features_spec)
+    shape = concrete.output_shapes
     if not isinstance(shape, tf.TensorShape) or shape.rank != 2 or shape[1] is None:
         raise ValueError(f"`model` must give scores [batch, n]. Received: shape {shape}.")
-    top = TopClasses(1, probabilities=probabilities, prediction_sets=prediction_sets)
+    dtype = "float64" if concrete.output_dtypes == tf.float64 else "float32"
+    top = TopClasses(1, None, probabilities, prediction_sets, dtype=dtype)
     _export.write_top_k(
         path,
         model,

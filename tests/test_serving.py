@@ -114,6 +114,46 @@ def test_several_features(rng, tmp_path):
     assert_same(served(**features), expected(model, features, 2))
 
 
+NAMES_SERVED = {
+    "a": "a",
+    "b_1": "b_1",
+    "1": "arg_1",
+    "doc-len": "doc_len",
+    "user/id": "user_id",
+    "a b": "a_b",
+    "a.b": "a_b_1",
+    "class": "arg_class",
+    "self": "arg_self",
+    "k": "arg_k",
+    "_x": "arg__x",
+}
+
+
+def test_names_that_no_argument_can_have(rng, tmp_path):
+    values = {name: np.float32(rng.normal(size=(3, 2))) for name in NAMES_SERVED}
+    specs = {name: tf.TensorSpec([None, 2], tf.float32, name) for name in values}
+
+    class Sum(keras.Model):
+        def call(self, inputs):
+            return tf.add_n([(i + 1) * inputs[name] for i, name in enumerate(NAMES_SERVED)])
+
+    r4c.export_top_k(Sum(), tmp_path / "served", features_spec=specs, k=1)
+    given = {served: tf.constant(values[name]) for name, served in NAMES_SERVED.items()}
+    found = signatures_of(tmp_path / "served")["top_k"](**given, k=tf.constant(2))
+    scores = sum((i + 1) * values[name] for i, name in enumerate(NAMES_SERVED))
+    np.testing.assert_allclose(found["scores"], -np.sort(-scores), rtol=1e-5)
+
+
+def test_scores_of_float64_stay_so(tmp_path):
+    dense = keras.layers.Dense(2, use_bias=False, dtype="float64")
+    model = keras.Sequential([keras.layers.Input((1,), dtype="float64"), dense])
+    dense.set_weights([np.array([[1, 1 + 1e-9]])])
+    r4c.export_top_k(model, tmp_path / "served", k=1)
+    served = signatures_of(tmp_path / "served")["serving_default"]
+    found = served(features=tf.ones([1, 1], tf.float64))
+    assert found["class_ids"].numpy() == 1 and found["scores"].dtype == tf.float64
+
+
 def test_sparse_features(tmp_path):
     inputs = keras.Input((5,), sparse=True)
     model = keras.Model(inputs, r4c.layers.SparseDense(4)(inputs))

@@ -43,8 +43,8 @@ def lists(
         the examples, a list of dicts `{"class_id": i, "label": 0.0 or 1.0}`.
 
     Raises:
-        ValueError: if a number is out of range, a class id is not in [0, num_classes), or class ids
-            are not integers, one row for each example.
+        ValueError: if a number is out of range, a class id is not in [0, num_classes), class ids
+            are not integers, one row for each example, or a batch has weights or is not dense.
 
     Example:
         >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
@@ -55,9 +55,20 @@ def lists(
     if num_negatives is not None:
         num_negatives = _checks.positive_int("num_negatives", num_negatives)
     rng = np.random.default_rng(_checks.seed(seed))
-    for features, class_ids in batches:
+    for batch in batches:
+        if not isinstance(batch, list | tuple) or len(batch) != 2:
+            raise ValueError(
+                "`batches` must hold pairs of features and class ids, without weights. "
+                f"Received: {batch!r}."
+            )
+        features, class_ids = batch
         if not isinstance(features, dict):
             features = {FEATURES: features}
+        for name, value in [*features.items(), ("class ids", class_ids)]:
+            if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
+                raise ValueError(
+                    f"`batches` must be dense. Received: a {type(value).__name__} of {name!r}."
+                )
         features = {name: _array(value) for name, value in features.items()}
         class_ids = _checked_ids(np.asarray(class_ids), features)
         for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
@@ -82,7 +93,8 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
     r"""Serializes a list to bytes.
 
     Args:
-        context: name -> number, string, bytes, or an array of one kind, which is flattened.
+        context: name -> number, string, bytes, or an array of one kind, which is flattened. One
+            without entries reads as a feature that is missing.
         examples: for each example, the same.
 
     Returns:
@@ -90,7 +102,7 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 
     Raises:
         TypeError: if a value is of another type.
-        ValueError: if an integer is not below 2**63, or a number not below 2**128.
+        ValueError: if an integer is not in [-2**63, 2**63), or a number not below 2**128.
 
     Example:
         >>> serialize({}, [{"label": 1.0}])[:1]
@@ -161,11 +173,14 @@ def read(
             f"`context_spec` and `example_spec` must have other names. Received: {name!r} in both."
         )
     for name, spec in example_spec.items():
-        if spec.default_value is None:
+        if not isinstance(spec, tf.io.FixedLenFeature) or spec.default_value is None:
             raise ValueError(
-                f"`example_spec` must have default values. Received: {name!r}, {spec}."
+                "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. "
+                f"Received: {name!r}, {spec}."
             )
     files = _shards.find(pattern)
+    if not example_spec:
+        raise ValueError("`example_spec` must name at least one feature. Received: none.")
     descriptor = b"bytes://" + _descriptor_set()
 
     def parse(serialized):
@@ -264,15 +279,19 @@ def _example(features):
 
 def _feature(name, value):
     flat = _array(value).reshape(-1)
+    if not flat.size:
+        return tf.train.Feature()  # Of no kind: a list in Python has none.
     if flat.dtype.kind == "f":
         if (np.isfinite(flat) & ~np.isfinite(_as_float32(flat))).any():
             raise ValueError(f"Features must be numbers of float32. Received: {name}={value!r}.")
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
     if flat.dtype.kind in "iub":
         if flat.dtype == np.uint64 and (flat >= 2**63).any():
-            raise ValueError(f"Features must be below 2**63. Received: {name}={value!r}.")
+            raise ValueError(f"Features must be in [-2**63, 2**63). Received: {name}={value!r}.")
         return tf.train.Feature(int64_list=tf.train.Int64List(value=flat.astype(np.int64)))
-    if flat.dtype.kind in "OSU":
+    if flat.dtype.kind == "O" and all(isinstance(item, int) for item in flat):
+        raise ValueError(f"Features must be in [-2**63, 2**63). Received: {name}={value!r}.")
+    if flat.dtype.kind in "SU" or all(isinstance(item, str | bytes) for item in flat):
         encoded = [item.encode() if isinstance(item, str) else item for item in flat]
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
     raise TypeError(f"Features must be numbers, strings or bytes. Received: {name}={value!r}.")

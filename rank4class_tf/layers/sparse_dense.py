@@ -48,6 +48,11 @@ class SparseDense(keras.layers.Layer):
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Adds up the rows of the features of each example."""
+        if not isinstance(inputs, tf.SparseTensor):
+            raise ValueError(
+                "`inputs` must be a SparseTensor [batch, features]. "
+                f"Received: {type(inputs).__name__}."
+            )
         features, position = tf.unique(inputs.indices[:, 1])
         rows = tf.gather(_keras.variable(self.kernel), features)
         indices = tf.stack([inputs.indices[:, 0], tf.cast(position, tf.int64)], axis=1)

@@ -35,11 +35,8 @@ class PipelineMixin:
         has_tensorboard = importlib.util.find_spec("tensorboard") is not None
         if tensorboard and not has_tensorboard:
             raise ImportError("`tensorboard=True` needs TensorBoard: pip install tensorboard")
-        if hparams.automatic_reduce_lr and not isinstance(hparams.learning_rate, numbers.Real):
-            raise ValueError(
-                "`automatic_reduce_lr` needs a number as `learning_rate`. "
-                f"Received: learning_rate={hparams.learning_rate!r}."
-            )
+        if hparams.automatic_reduce_lr:
+            _check_is_number(hparams.optimizer, hparams.learning_rate)
         # TF-Ranking builds optimisers from a name and a number only; this one is replaced.
         plain = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
         super().__init__(model_builder, dataset_builder, plain)  # type: ignore[call-arg]
@@ -148,6 +145,17 @@ def _asked(specs):
     """The names that metrics were asked by, and what Keras logs of the first value of each."""
     names = [spec for spec in specs if isinstance(spec, str)]
     return [(name, _logged([_names.build_metric(name, _PREFIX)])[0][1]) for name in names]
+
+
+def _check_is_number(optimizer, learning_rate):
+    """Raises unless the learning rate, an optimiser's own if it is an object, can be reduced."""
+    if not isinstance(optimizer, str):
+        learning_rate = optimizer.get_config()["learning_rate"]
+    if not isinstance(learning_rate, numbers.Real):
+        raise ValueError(
+            "`automatic_reduce_lr` needs a number as `learning_rate`, the optimizer's own where "
+            f"that is an object. Received: learning_rate={learning_rate!r}."
+        )
 
 
 def _build_optimizer(optimizer, learning_rate):

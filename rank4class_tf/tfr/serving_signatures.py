@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf._export import served
 from rank4class_tf.tfr import _load
 
 _tfr: Any = _load.load()
@@ -20,9 +21,11 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
     | `predict_tensors` | the model's inputs as tensors, the mask among them | scores `[batch, n]` |
     | `top_k_tensors` | the same and `k` | as `top_k` |
 
-    Where a list has fewer than k items, `indices` end with -1 and `scores` with -inf. For several
-    tasks the outputs are `<task>_indices` and `<task>_scores`. A model with ragged or sparse
-    inputs, which a signature cannot take, has no signatures for tensors.
+    The names of the tensors are those of the inputs, but for names that no argument can have: see
+    `rank4class_tf.export_top_k`. Where a list has fewer than k items, `indices` end with -1 and
+    `scores` with -inf. For several tasks the outputs are `<task>_indices` and `<task>_scores`. A
+    model with ragged or sparse inputs, which a signature cannot take, has no signatures for
+    tensors.
 
     Args:
         model: a Keras model that takes a dict of features.
@@ -44,15 +47,16 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         signatures = super().__call__(serving_default)
         signatures["top_k"] = self.top_k_tf_function()
         inputs = self._model.input
-        specs: Any = [value.type_spec for value in inputs.values()]
-        if all(isinstance(spec, tf.TensorSpec) for spec in specs):
-            specs = {
-                name: tf.TensorSpec(value.shape, value.dtype, name)
-                for name, value in inputs.items()
-            }
+        if all(isinstance(value.type_spec, tf.TensorSpec) for value in inputs.values()):
+            specs = served(
+                {
+                    name: tf.TensorSpec(value.shape, value.dtype, name)
+                    for name, value in inputs.items()
+                }
+            )
             k = tf.TensorSpec([], tf.int32, "k")
-            signatures["predict_tensors"] = self._predict_tensors.get_concrete_function(**specs)
-            signatures["top_k_tensors"] = self._top_k_tensors.get_concrete_function(k=k, **specs)
+            signatures["predict_tensors"] = self._predict_tensors.get_concrete_function(specs)
+            signatures["top_k_tensors"] = self._top_k_tensors.get_concrete_function(specs, k)
         return signatures
 
     def top_k_tf_function(self) -> Any:
@@ -76,13 +80,13 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         return top_k
 
     @tf.function
-    def _predict_tensors(self, **features):
+    def _predict_tensors(self, features):
         return self.normalize_outputs(
             tf.saved_model.PREDICT_OUTPUTS, self._model(features, training=False)
         )
 
     @tf.function
-    def _top_k_tensors(self, k, **features):
+    def _top_k_tensors(self, features, k):
         return self._best(features, k)
 
     def _best(self, features, k):

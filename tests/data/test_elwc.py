@@ -166,7 +166,7 @@ SCALAR = tf.io.FixedLenFeature([], tf.float32, default_value=0.0)
         (lambda: next(elwc.lists([(np.ones((1, 2)), [[0.0, 1.0]])], 3)), "must be integers"),
         (lambda: next(elwc.lists([(np.ones((1, 2)), [[0, 0, 1]])], 3)), "is rather one-hot"),
         (lambda: next(elwc.lists([(np.ones((5, 2)), [1])], 3)), "Received: 1 for 5 of 'features'"),
-        (lambda: elwc.serialize({"x": np.uint64(2**63)}, []), r"must be below 2\*\*63"),
+        (lambda: elwc.serialize({"x": np.uint64(2**63)}, []), r"must be in .-2\*\*63, 2\*\*63"),
         (lambda: elwc.read("x", {"mask": SCALAR}, {}, 1), "must not name 'mask'"),
         (lambda: elwc.read("x", {"a": SCALAR}, {"a": SCALAR}, 1), "Received: 'a' in both"),
         (lambda: elwc.write([], "unused", num_shards=0), "`num_shards` must be a positive"),
@@ -175,7 +175,7 @@ SCALAR = tf.io.FixedLenFeature([], tf.float32, default_value=0.0)
         (lambda: elwc.read("x", {}, {}, 1, list_size=0), "`list_size` must be a positive"),
         (
             lambda: elwc.read("x", {}, {"a": tf.io.FixedLenFeature([], tf.float32)}, 1),
-            "`example_spec` must have default values. Received: 'a'",
+            "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. Received: 'a'",
         ),
     ],
 )
@@ -200,6 +200,51 @@ def test_numbers_beyond_float32_are_refused():
     assert elwc.serialize({"x": [np.inf, 1e38]}, [])
     with pytest.raises(ValueError, match="must be numbers of float32. Received: x="):
         elwc.serialize({"x": [1.0, 1e39]}, [])
+
+
+@pytest.mark.parametrize("nothing", [[], (), np.array([], object), np.array([], np.int64)])
+def test_empty_lists_read_as_missing(nothing, tmp_path):
+    """Whatever the kind of what others hold, in the context and in the examples."""
+    rows = [({"h": nothing}, [{"c": nothing}]), ({"h": [3, 4]}, [{"c": 5}, {"c": nothing}])]
+    elwc.write(rows, tmp_path / "f")
+    context = {"h": tf.io.VarLenFeature(tf.int64)}
+    example = {"c": tf.io.FixedLenFeature([], tf.int64, -1)}
+    (batch,) = elwc.read(tmp_path / "f*", context, example, 2)
+    np.testing.assert_array_equal(tf.sparse.to_dense(batch["h"]), [[0, 0], [3, 4]])
+    np.testing.assert_array_equal(batch["c"], [[-1, -1], [5, -1]])
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, [1, 2**70], -(2**63) - 1])
+def test_integers_beyond_64_bits_are_refused(number):
+    with pytest.raises(ValueError, match=r"Features must be in .*Received: x="):
+        elwc.serialize({"x": number}, [])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        tf.io.VarLenFeature(tf.int64),
+        tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True),
+        tf.io.RaggedFeature(tf.int64),
+    ],
+)
+def test_examples_have_features_of_fixed_length(spec):
+    with pytest.raises(ValueError, match="`example_spec` must hold .*Received: 'a'"):
+        elwc.read("f*", {}, {"a": spec}, 2)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (([[1.0]], [0], [1.0]), "`batches` must hold pairs"),
+        (([[1.0]], tf.ragged.constant([[0]])), "must be dense. Received: a RaggedTensor of 'class"),
+        ((tf.ragged.constant([[1.0]]), [0]), "must be dense. Received: a RaggedTensor of 'feat"),
+        (({"x": tf.sparse.from_dense([[1.0]])}, [0]), "must be dense. Received: a SparseTensor"),
+    ],
+)
+def test_batches_that_are_no_lists(batch, message):
+    with pytest.raises(ValueError, match=message):
+        list(elwc.lists([batch], num_classes=2))
 
 
 def test_other_types_are_refused():

@@ -121,6 +121,10 @@ def test_schedule_with_an_optimizer_by_name(folder):
     assert float(rate) == pytest.approx(0.2 * 0.5)
     with pytest.raises(ValueError, match="`automatic_reduce_lr` needs a number"):
         make_pipeline(folder, learning_rate=schedule, automatic_reduce_lr=True)
+    with pytest.raises(ValueError, match="`automatic_reduce_lr` needs a number"):
+        optimizer = keras.optimizers.SGD(schedule)
+        make_pipeline(folder, optimizer=optimizer, automatic_reduce_lr=True)
+    make_pipeline(folder, optimizer=keras.optimizers.SGD(0.1), automatic_reduce_lr=True)
 
 
 def test_weighted_metrics_take_the_weights(folder):

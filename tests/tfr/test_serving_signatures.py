@@ -117,3 +117,21 @@ def test_ragged_models_have_the_serialized_signatures():
     best = signatures["top_k"](tf.constant([serialized]), tf.constant(2))
     np.testing.assert_array_equal(best["indices"], [[1, 0]])
     np.testing.assert_array_equal(best["scores"], [[7.0, 3.0]])
+
+
+def test_names_that_no_argument_can_have():
+    """The tensors get others; a pipeline meets them at its end, when all is trained."""
+    names = {"1": "arg_1", "k": "arg_k", "self": "arg_self", "doc-len": "doc_len", "mask": "mask"}
+    inputs = {
+        name: keras.Input((None,), dtype=tf.bool if name == "mask" else tf.float32, name=f"i{i}")
+        for i, name in enumerate(names)
+    }
+    scores = keras.layers.Add()([x for name, x in inputs.items() if name != "mask"])
+    model = keras.Model(inputs, scores)
+    spec = {name: tf.io.FixedLenFeature([], tf.float32, 0.0) for name in names if name != "mask"}
+    signatures = tfr.ServingSignatures(model, {}, spec, "mask")()
+    rows = {name: tf.constant([[1.0, 3.0, 2.0]]) for name in spec}
+    given = {names[name]: rows.get(name, tf.constant([[True, True, False]])) for name in names}
+    found = signatures["top_k_tensors"](**given, k=tf.constant(2))
+    np.testing.assert_array_equal(found["indices"], [[1, 0]])
+    np.testing.assert_array_equal(signatures["predict_tensors"](**given)["outputs"], [[4, 12, 8]])
