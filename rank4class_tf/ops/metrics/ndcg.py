@@ -158,11 +158,10 @@ def ndcg(
     """
     table = _discounts(ranks, k, discount)
     if ranks.relevance.shape[1] == 1 and gain in [*_GAINS]:  # It cancels; others may be 0.
-        share = mean_over_ties(table, ranks.above, ranks.tied)
-        share = tf.math.divide_no_nan(share, tf.cast(table[0], share.dtype))
-        return tf.squeeze(share * tf.sign(ranks.relevance), axis=1)
-    gains = _up_to_a_factor(gain, ranks.relevance)
-    best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
+        gains = best = tf.sign(ranks.relevance)
+    else:
+        gains = _up_to_a_factor(gain, ranks.relevance)
+        best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
     return tf.math.divide_no_nan(_dcg(ranks, gains, table), _ideal(best, table))
 
 
