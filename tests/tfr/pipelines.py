@@ -74,21 +74,22 @@ def dataset_hparams(folder, **changes):
     return dataclasses.replace(hparams, **changes)
 
 
-def dataset_builder(folder, **changes):
-    """A `RankingDatasetBuilder` for the files of `write_files`."""
-    hparams = dataset_hparams(folder, **changes)
-    return tfr.RankingDatasetBuilder(CONTEXT_SPEC, EXAMPLE_SPEC, MASK, LABEL_SPEC, hparams)
-
-
-def in_order(folder):
-    """A builder whose batches come in one order, with a global seed; TF-Ranking leaves it open."""
-    builder = dataset_builder(folder)
+def in_order(builder):
+    """`builder`, whose batches come in one order, with a global seed; TF-Ranking leaves it open."""
     options = tf.data.Options()
     options.deterministic = True
-    train = builder.build_train_dataset().with_options(options)
-    valid = builder.build_valid_dataset().with_options(options)
-    builder.build_train_dataset, builder.build_valid_dataset = lambda: train, lambda: valid
+    train, valid = builder.build_train_dataset, builder.build_valid_dataset
+    builder.build_train_dataset = lambda: train().with_options(options)
+    builder.build_valid_dataset = lambda: valid().with_options(options)
     return builder
+
+
+def dataset_builder(folder, sample_weight_spec=None, **changes):
+    """A `RankingDatasetBuilder` in order, for the files of `write_files`."""
+    hparams = dataset_hparams(folder, **changes)
+    specs = (CONTEXT_SPEC, EXAMPLE_SPEC, MASK, LABEL_SPEC)
+    builder = tfr.RankingDatasetBuilder(*specs, hparams, sample_weight_spec=sample_weight_spec)
+    return in_order(builder)
 
 
 def hparams(folder, **changes):

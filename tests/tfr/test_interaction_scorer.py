@@ -140,7 +140,7 @@ def test_trains_and_exports_in_a_pipeline(tmp_path):
     )
     pipeline = tfr.RankingPipeline(
         model_builder(scorer),
-        builder,
+        pipelines.in_order(builder),
         pipelines.hparams(
             folder,
             loss=dict.fromkeys(tasks, "rankmax_loss"),

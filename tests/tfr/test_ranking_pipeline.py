@@ -50,7 +50,7 @@ def history(pipeline):
 
 @pytest.mark.parametrize("loss", ["rankmax_loss", "approx_ndcg_loss", "tfr.list_mle_loss"])
 def test_learns(folder, loss):
-    dataset = pipelines.in_order(folder)
+    dataset = pipelines.dataset_builder(folder)
     logs = history(make_pipeline(folder, dataset=dataset, loss=loss, num_epochs=6))
     # Five classes: chance is 0.2 for NDCG@1.
     assert logs[-1]["val_metric/ndcg_at_1"] > max(0.5, logs[0]["val_metric/ndcg_at_1"])
@@ -67,7 +67,7 @@ def test_one_step_is_that_of_plain_keras(folder):
     pipeline = make_pipeline(
         folder, loss="rankmax_loss:0.7,tfr.softmax_loss:0.3", steps_per_epoch=1, num_epochs=1
     )
-    dataset = pipelines.in_order(folder).build_valid_dataset()
+    dataset = pipelines.dataset_builder(folder).build_valid_dataset()
     pipeline._dataset_builder.build_train_dataset = lambda: dataset
     keras.utils.set_random_seed(3)
     logged = history(pipeline)[0]["loss"]
@@ -136,18 +136,11 @@ def test_weighted_metrics_take_the_weights(folder):
             example["weight"] = float(index % 2)
     for name in ("train", "valid"):
         elwc.write(rows, os.path.join(folder, f"weighted-{name}"))
-    hparams = pipelines.dataset_hparams(
+    dataset = pipelines.dataset_builder(
         folder,
+        sample_weight_spec=weight_spec,
         train_input_pattern=os.path.join(folder, "weighted-train*"),
         valid_input_pattern=os.path.join(folder, "weighted-valid*"),
-    )
-    dataset = tfr.RankingDatasetBuilder(
-        pipelines.CONTEXT_SPEC,
-        pipelines.EXAMPLE_SPEC,
-        pipelines.MASK,
-        pipelines.LABEL_SPEC,
-        hparams,
-        sample_weight_spec=weight_spec,
     )
     pipeline = make_pipeline(
         folder,
@@ -207,7 +200,7 @@ def test_multi_task(folder):
 def test_exports_the_best_model(folder):
     """With a learning rate that destroys the model from the second epoch on, the first is best."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [0.1, -10.0])
-    dataset = pipelines.in_order(folder)
+    dataset = pipelines.dataset_builder(folder)
     pipeline = make_pipeline(
         folder,
         dataset=dataset,

@@ -31,9 +31,9 @@ class TwoDevices(tf.distribute.MirroredStrategy):
         super().__init__(["CPU:0", "CPU:1"], cross_device_ops=reduction)
 
 
-def run(folder, make_builder=pipelines.dataset_builder, **changes):
+def run(folder, **changes):
     """Trains on the validation lists, which are not shuffled; returns the logs."""
-    builder = make_builder(folder)
+    builder = pipelines.dataset_builder(folder)
     builder.build_train_dataset = builder.build_valid_dataset
     values = {"loss": "rankmax_loss:0.5,softmax_loss:0.5", "optimizer": "sgd"}
     pipeline = tfr.RankingPipeline(
@@ -53,11 +53,10 @@ def run(folder, make_builder=pipelines.dataset_builder, **changes):
 
 def test_two_devices_train_as_one(tmp_path, monkeypatch):
     pipelines.write_files(str(tmp_path))
-    one = run(str(tmp_path), pipelines.in_order)
+    one = run(str(tmp_path))
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", TwoDevices)
     two = run(
         str(tmp_path),
-        pipelines.in_order,
         strategy="MirroredStrategy",
         model_dir=str(tmp_path / "two"),
         export_best_model=True,
