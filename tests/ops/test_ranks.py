@@ -36,8 +36,9 @@ def test_depth_leaves_out_only_what_is_below(rng, depth, jit_compile):
     values[0] = np.nan
     values[1, 2:] = np.nan
     values[2] = 1.0
-    count = tf.function(count_greater_and_equal, jit_compile=jit_compile)
-    greater, equal = (c.numpy() for c in count(values, values, depth))
+    count = tf.function(ops.count_above_and_tied, jit_compile=jit_compile)
+    ids = np.tile(np.arange(150), (50, 1))
+    greater, equal = (c.numpy() for c in count(values, ids, depth))
     expected_greater, expected_equal = counts(values, values)
     counted = equal > 0
     assert (counted | np.isnan(values) | (expected_greater >= depth)).all()

@@ -52,7 +52,8 @@ def average_precision(
     limit = tf.cast(size, above.dtype)
     # Positives in the order of their ranks; one that is never a hit is left out.
     order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))
-    positives_above, positives_tied = count_greater_and_equal(order, order)
+    counts = count_greater_and_equal(order, order)
+    positives_above, positives_tied = (tf.cast(c, above.dtype) for c in counts)
     slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
     harmonic = mean_over_ties(reciprocals(size), above, tied)
     places = tf.clip_by_value(limit - above, 0, tied)

@@ -50,7 +50,7 @@ def weighted_average_precision(
     ranked = (weights > 0) & ~tf.math.is_nan(scores)
     scores = tf.where(ranked, scores, tf.constant(float("nan"), dtype))
     above, tied = count_of_all(scores)
-    last = tf.cast(above + tied, tf.int32)
+    last = above + tied
     falls = tf.where(ranked, -scores, tf.constant(float("inf"), dtype))
     order = tf.argsort(falls, axis=1, stable=True)
 

@@ -155,30 +155,42 @@ def count_above_and_tied(
         (array([[2., 0.]], dtype=float32), array([[2., 1.]], dtype=float32))
     """
     scores, class_ids, invalid = _scores_and_ids(scores, class_ids)
-    above, tied = _count_above_and_tied(scores, class_ids, depth)
+    above, tied = _in_dtype_of(scores, _count_above_and_tied(scores, class_ids, depth))
     return _nan_if(invalid, above), tied
 
 
 def count_of_all(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`count_above_and_tied` of every item, `[batch, n]` each: there are no ids to check."""
+    """`count_above_and_tied` of every item, int32 `[batch, n]` each: there are no ids to check."""
     columns = tf.broadcast_to(tf.range(tf.shape(values)[1]), tf.shape(values))
     return _count_above_and_tied(values, columns, None)
 
 
 def expected_ranks_of_all(values: tf.Tensor) -> tf.Tensor:
     """`expected_ranks` of every item, `[batch, n]`: there are no ids to check."""
-    above, tied = count_of_all(values)
+    above, tied = _in_dtype_of(values, count_of_all(values))
     return above + (tied + 1) / 2
 
 
 def _count_above_and_tied(scores, class_ids, depth):
+    """`count_above_and_tied` of what is known to be right, as int32.
+
+    Few positives are taken one by one, a pass over the items each; for many the items are sorted,
+    or the highest of them if the others do not matter.
+    """
     there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
     positives = tf.where(there, positives, tf.constant(float("nan"), scores.dtype))
-    if depth is not None or pairs.are_few(class_ids.shape[1], scores.shape[1]):
-        return count_greater_and_equal(scores, positives, depth)
+    if pairs.are_few(class_ids.shape[1], scores.shape[1]):
+        return _count_one_by_one(scores, positives)
+    if depth is not None:
+        return _count_among_highest(scores, positives, depth)
     counts = (tf.gather(c, ids, batch_dims=1) for c in _count_of_items(scores))
-    return _zeros_unless(~tf.math.is_nan(positives), counts, _dtype_of_counts(scores))
+    return _zeros_unless(~tf.math.is_nan(positives), counts)
+
+
+def _in_dtype_of(values, counts):
+    """Counts in the dtype of the values, in float32 where that cannot count them."""
+    return [tf.cast(c, values.dtype if values.dtype.size > 2 else tf.float32) for c in counts]
 
 
 def _scores_and_ids(scores, class_ids):
@@ -205,33 +217,26 @@ def _nan_if(invalid, counts):
 
 
 def count_greater_and_equal(
-    values: TensorLike, thresholds: TensorLike, depth: int | None = None
+    values: TensorLike, thresholds: TensorLike
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Counts the values greater than, and equal to, each threshold.
-
-    Few thresholds are taken one by one, a pass over the values each; for many the values are
-    sorted, or the highest of them if the others do not matter.
 
     Args:
         values: `[batch, n]`; a NaN is not counted.
         thresholds: `[batch, P]`; a NaN has the counts 0.
-        depth: None, or a positive integer: a threshold below the `depth` highest values may have
-            the counts 0.
 
     Returns:
-        Two tensors `[batch, P]` of the dtype of the values, float32 for half precision.
+        Two tensors `[batch, P]`, int32.
 
     Example:
         >>> greater, equal = count_greater_and_equal([[3.0, 1.0, 1.0]], [[1.0, 2.0]])
         >>> greater.numpy(), equal.numpy()
-        (array([[1., 1.]], dtype=float32), array([[2., 0.]], dtype=float32))
+        (array([[1, 1]], dtype=int32), array([[2, 0]], dtype=int32))
     """
     values, thresholds = tf.convert_to_tensor(values), tf.convert_to_tensor(thresholds)
     if pairs.are_few(thresholds.shape[1], values.shape[1]):
         return _count_one_by_one(values, thresholds)
-    if depth is None:
-        return _count_by_sorting(values, thresholds)
-    return _count_among_highest(values, thresholds, depth)
+    return _count_by_sorting(values, thresholds)
 
 
 def _count_one_by_one(values, thresholds):
@@ -249,8 +254,7 @@ def _count_one_by_one(values, thresholds):
 
         zeros = tf.zeros(tf.concat([tf.shape(columns), [2]], axis=0), tf.int32)
         _, counts = tf.while_loop(lambda index, _: index < visited, step, (0, zeros))
-    counts = tf.cast(tf.transpose(counts, [1, 0, 2]), _dtype_of_counts(values))
-    greater, equal = tf.unstack(counts, axis=-1)
+    greater, equal = tf.unstack(tf.transpose(counts, [1, 0, 2]), axis=-1)
     return greater, equal
 
 
@@ -292,7 +296,7 @@ def _count_by_sorting(values, thresholds):
     before = searchsorted(rising, -thresholds, side="left")
     up_to = tf.minimum(searchsorted(rising, -thresholds, side="right"), known)
     counts = tf.minimum(before, known), up_to - before
-    return _zeros_unless(~tf.math.is_nan(thresholds), counts, _dtype_of_counts(values))
+    return _zeros_unless(~tf.math.is_nan(thresholds), counts)
 
 
 def _rising(values):
@@ -315,17 +319,12 @@ def _count_among_highest(values, thresholds, depth):
     # Values that equal the lowest of the highest need not be among these.
     as_lowest = tf.math.count_nonzero(values == lowest, axis=1, keepdims=True, dtype=tf.int32)
     equal = tf.where(thresholds == lowest, as_lowest, equal)
-    return _zeros_unless(thresholds >= lowest, (before, equal), _dtype_of_counts(values))
+    return _zeros_unless(thresholds >= lowest, (before, equal))
 
 
-def _dtype_of_counts(values):
-    """That of the values, unless it cannot count them."""
-    return values.dtype if values.dtype.size > 2 else tf.float32
-
-
-def _zeros_unless(compared, counts, dtype):
+def _zeros_unless(compared, counts):
     """Each of the counts where its threshold was compared, else 0."""
-    return tuple(tf.where(compared, tf.cast(c, dtype), tf.zeros([], dtype)) for c in counts)
+    return tuple(tf.where(compared, c, 0) for c in counts)
 
 
 def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor:
