@@ -6,13 +6,13 @@ when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs be
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
+from tensorflow.python.autograph.core import ag_ctx, config
 
 from rank4class_tf._types import TensorLike
 
@@ -26,29 +26,20 @@ except ImportError as error:
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 
-_Method = TypeVar("_Method", bound=Callable)
+# AutoGraph leaves this package as it is, as it does TensorFlow's own modules: to rewrite the source
+# of what a loss or a layer calls takes seconds. Keras 3's `fit` does without it, Keras 2's and a
+# user's `tf.function` do not.
+config.CONVERSION_RULES = (config.DoNotConvert("rank4class_tf"), *config.CONVERSION_RULES)
+
+_Formula = TypeVar("_Formula", bound=Callable)
 
 
-def no_autograph(method: _Method) -> _Method:
-    """A method that AutoGraph leaves as it is, with all that it calls, in classes of this package.
-
-    To rewrite the source of what a loss or a metric calls takes a second or two. Keras 3's `fit`
-    does without it; Keras 2's and a user's `tf.function` do not. Subclasses of others are
-    converted: their formulas may count on it.
-    """
-    as_written = tf.autograph.experimental.do_not_convert(method)
-
-    def call(self, *args, **kwargs):
-        if type(self).__module__.startswith("rank4class_tf."):
-            return as_written(self, *args, **kwargs)
-        return method(self, *args, **kwargs)
-
-    wrapper: Any = functools.update_wrapper(call, method)
-    # By `__wrapped__` a `tf.function` would take the method for a function when it gets it as an
-    # argument.
-    wrapper.__signature__ = inspect.signature(method)
-    del wrapper.__wrapped__
-    return wrapper
+def converted(formula: _Formula) -> _Formula:
+    """A formula, which AutoGraph converts where it converts callers, if it is a user's own."""
+    context = tf.__internal__.autograph.control_status_ctx()
+    if context.status != ag_ctx.Status.ENABLED or formula.__module__.startswith("rank4class_tf."):
+        return formula
+    return tf.__internal__.autograph.tf_convert(formula, context, user_requested=True)
 
 
 class _PerExampleLosses(keras.losses.Loss):

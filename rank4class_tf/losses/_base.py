@@ -103,7 +103,6 @@ class RankingLoss(keras.losses.Loss):
         """
         raise NotImplementedError
 
-    @_keras.no_autograph
     def __call__(
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
@@ -120,10 +119,11 @@ class RankingLoss(keras.losses.Loss):
             self._look_at(y_pred)
         counted = labels.has_positive & ~labels.invalid
         floored = floor(labels.scores, labels.mask, counted)
+        compute = _keras.converted(self.compute)
         if self._searches_positives:
-            losses = losses_of(self.compute, labels, floored)
+            losses = losses_of(compute, labels, floored)
         else:
-            losses = self.compute(of_columns(floored, labels.class_ids, labels.relevance))
+            losses = compute(of_columns(floored, labels.class_ids, labels.relevance))
         if losses.shape.rank not in (None, 1):
             raise ValueError(
                 f"`compute` must return the losses [batch]. Received: shape {losses.shape}."

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, ops
+from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._layers_apart import LayerApart
 from rank4class_tf.losses._random import RandomRankingLoss
@@ -80,7 +80,7 @@ class MetricLoss(LayerApart, RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return -self.metric(self.ranks(lists), lists)
+        return -_keras.converted(self.metric)(self.ranks(lists), lists)
 
 
 class GumbelNoise(RandomRankingLoss):
@@ -119,7 +119,7 @@ class GumbelNoise(RandomRankingLoss):
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
         return ops.mean_over_gumbel_noise(
-            super().compute,
+            _keras.converted(super().compute),
             lists,
             num_samples=self.num_samples,
             gumbel_temperature=self.gumbel_temperature,

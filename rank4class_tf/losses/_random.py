@@ -49,8 +49,13 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
-        losses = super().call(y_true, y_pred)
-        return self._counted(losses) if self.is_random else losses
+        if not self.is_random:
+            return super().call(y_true, y_pred)
+        self._seed = self._draw_seed()
+        try:
+            return self._counted(super().call(y_true, y_pred))
+        finally:
+            self._seed = None
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the seed and the count, for Keras."""
@@ -60,15 +65,6 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         """Reads them; a file of a model without this loss has none, and changes nothing."""
         if "random_state" in store.keys():  # Which is no dictionary.  # noqa: SIM118
             self._state.assign(np.array(store["random_state"]))
-
-    def _losses(self, labels, floored):
-        if not self.is_random:
-            return super()._losses(labels, floored)
-        self._seed = self._draw_seed()
-        try:
-            return super()._losses(labels, floored)
-        finally:
-            self._seed = None
 
     def _draw_seed(self):
         return _random.on_this_device(_random.seed_of(self._state_here()), 0)

@@ -79,7 +79,6 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         size = tf.reduce_sum(tf.cast(mask, ranks.dtype), axis=1, keepdims=True)
         return tf.math.divide_no_nan(ranks, size)
 
-    @_keras.no_autograph
     def __call__(
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
@@ -96,7 +95,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         labels = self._checked(labels, outputs)
         finite = tf.math.is_finite(tf.cast(labels, outputs.dtype))
         bad = check(~finite, labels, "`y_true` must hold finite numbers")
-        losses = self.compute(labels, outputs)
+        losses = _keras.converted(self.compute)(labels, outputs)
         # A list may lie along the batch.
         losses = tf.where(tf.reduce_any(bad), tf.constant(float("nan"), losses.dtype), losses)
         if isinstance(self.alignment, AlignmentSchedule):

@@ -98,7 +98,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
 
     def _values_and_weights(self, dtype, *batch):
         """`per_list` in a dtype; a batch is what that takes."""
-        return self._measure(self.compute, dtype, *batch)
+        return self._measure(_keras.converted(self.compute), dtype, *batch)
 
     def _measure(self, compute, dtype, y_true, y_pred, sample_weight, exclude):
         """`per_list` of any `compute`, in a dtype."""
@@ -140,7 +140,6 @@ class RankingMetric(Directed, keras.metrics.Metric):
             weights *= tf.cast(example_weights(sample_weight, ranks.above), dtype)
         return values, weights
 
-    @_keras.no_autograph
     def update_state(
         self,
         y_true: TensorLike,
@@ -230,7 +229,8 @@ class CutoffMetric(RankingMetric):
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The formula at each cutoff."""
-        return [self.compute_at(ranks, k) for k in self.cutoffs]
+        compute_at = _keras.converted(self.compute_at)
+        return [compute_at(ranks, k) for k in self.cutoffs]
 
     def _check_cutoff(self, k):
         return None if k is None and self.all_ranks else _checks.positive_int("k", k)

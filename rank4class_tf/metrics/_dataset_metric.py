@@ -47,7 +47,8 @@ class DatasetMetric(Directed, keras.metrics.Metric):
             tf.cast(tf.transpose(tf.convert_to_tensor(x)), dtype)
             for x in (self.labels, self.scores, self.weights_seen)
         )
-        values, counts = self.compute(labels, scores, tf.broadcast_to(weights, tf.shape(labels)))
+        weights = tf.broadcast_to(weights, tf.shape(labels))
+        values, counts = _keras.converted(self.compute)(labels, scores, weights)
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
         return tf.where(fits & ~has_nan(weights), values, tf.constant(float("nan"), dtype)), counts
 
@@ -66,7 +67,6 @@ class DatasetMetric(Directed, keras.metrics.Metric):
         """
         raise NotImplementedError
 
-    @_keras.no_autograph
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Adds a batch.
 

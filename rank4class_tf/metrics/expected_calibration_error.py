@@ -60,7 +60,6 @@ class ExpectedCalibrationError(RankingMetric):
         """Whether the best class of each list is right."""
         return [ops.hits(ranks, k=1)]
 
-    @_keras.no_autograph
     def update_state(
         self,
         y_true: TensorLike,

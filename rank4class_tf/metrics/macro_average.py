@@ -73,7 +73,6 @@ class MacroAverage(RankingMetric):
     def _values_and_weights(self, dtype, *batch):
         return self.metric._values_and_weights(dtype, *batch)
 
-    @_keras.no_autograph
     def update_state(
         self,
         y_true: TensorLike,

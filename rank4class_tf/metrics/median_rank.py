@@ -52,7 +52,6 @@ class MedianRank(RankingMetric):
         """The expected rank of each list."""
         return [ops.rank_of_best(ranks)]
 
-    @_keras.no_autograph
     def update_state(
         self,
         y_true: TensorLike,

@@ -63,7 +63,7 @@ class RecallAtK(CutoffMetric):
             return super()._values_and_weights(dtype, *batch)
 
         def compute(ranks):
-            return [*self.compute(ranks), ranks.num_positives]
+            return [*_keras.converted(self.compute)(ranks), ranks.num_positives]
 
         values, weights = self._measure(compute, dtype, *batch)
         return values[:, :-1], weights * values[:, -1]

@@ -280,7 +280,7 @@ def _count(values, thresholds):
     return tf.ensure_shape(counts, [values.shape[0], 2])
 
 
-_count_xla = tf.function(_count, jit_compile=True)
+_count_xla = tf.function(_count, jit_compile=True, autograph=False)
 
 
 def _count_of_items(values):
