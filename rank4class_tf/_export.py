@@ -1,5 +1,6 @@
 """SavedModels that find the best classes, without this package."""
 
+import functools
 import keyword
 import os
 import re
@@ -79,15 +80,17 @@ def write_top_k(
 def served(specs: Any) -> Any:
     """`tf.TensorSpec`s whose names are different arguments of a signature that takes `k` as well.
 
-    What is no ASCII letter, digit or underscore becomes an underscore; a name that is a keyword
-    then, `k` or `self`, or begins otherwise than a letter, gets `arg_` before it.
+    One of a dictionary that has no name has that of its key. What is no ASCII letter, digit or
+    underscore becomes an underscore; a name that is a keyword then, `k` or `self`, or begins
+    otherwise than a letter, gets `arg_` before it.
     """
     taken: set[str] = set()
 
-    def renamed(spec):
-        if not isinstance(spec, tf.TensorSpec) or spec.name is None:
+    def renamed(spec, key=None):
+        name = getattr(spec, "name", None) or key
+        if not isinstance(spec, tf.TensorSpec) or name is None:
             return spec
-        name = re.sub("[^0-9A-Za-z_]", "_", spec.name)
+        name = re.sub("[^0-9A-Za-z_]", "_", name)
         if keyword.iskeyword(name) or name in ("k", "self") or not name[0].isalpha():
             name = f"arg_{name}"
         while name in taken:
@@ -95,6 +98,11 @@ def served(specs: Any) -> Any:
         taken.add(name)
         return tf.TensorSpec(spec.shape, spec.dtype, name)
 
+    if isinstance(specs, dict):
+        return {
+            key: tf.nest.map_structure(functools.partial(renamed, key=str(key)), of_key)
+            for key, of_key in specs.items()
+        }
     return tf.nest.map_structure(renamed, specs)
 
 

@@ -31,6 +31,7 @@ def ids(rng):
     return rng.integers(0, 6, 100)
 
 
+@pytest.mark.once
 def test_values_equal_the_metrics(scores, ids):
     metrics = [r4c.metrics.NDCG([1, 3]), r4c.metrics.MRR(name="mine"), "top_k_accuracy@2"]
     result = r4c.evaluate(identity, dataset(ids, scores), metrics)
@@ -197,6 +198,7 @@ def test_comparison_of_nan_is_nan(scores, ids):
     assert np.isnan([comparison.difference, comparison.p_value]).all()
 
 
+@pytest.mark.once
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     result = r4c.evaluate(identity, dataset(ids, scores), ["mrr", "ndcg@3"])
     result.save(tmp_path / "ranks.csv")
@@ -246,6 +248,7 @@ def test_an_empty_dataset_is_an_error(scores, ids):
         r4c.evaluate(identity, dataset(ids, scores).take(0), ["mrr"])
 
 
+@pytest.mark.once
 def test_arrays_are_a_dataset(scores, ids, rng):
     weights = rng.random(100)
     result = r4c.evaluate(identity, (scores, ids, weights), ["mrr"], batch_size=40)
@@ -315,6 +318,7 @@ def test_models_of_several_inputs(structure, scores, ids):
     assert result["mrr"].value == pytest.approx(expected["mrr"].value)
 
 
+@pytest.mark.once
 def test_lists_of_rows_and_of_numbers_are_arrays(scores, ids):
     expected = r4c.evaluate(identity, (scores, ids), ["mrr"])["mrr"].value
     for dataset in ((list(scores), ids), (scores, list(ids)), (scores, ids, list(np.ones(100)))):
@@ -325,6 +329,7 @@ def test_lists_of_rows_and_of_numbers_are_arrays(scores, ids):
             r4c.evaluate(identity, dataset, ["mrr"])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_few_examples_of_several_inputs(size, scores, ids):
     expected = r4c.evaluate(identity, (scores[:size], ids[:size]), ["mrr"])["mrr"].value

@@ -206,7 +206,7 @@ def test_other_numbers_of_rows_raise(case, mode):
         step = tf.function(step, specs, jit_compile=mode == "xla", autograph=False)
     step(*of_rows.values())
     for name in of_rows:
-        for rows in range(BATCH):
+        for rows in (1,) if mode == "xla" else range(BATCH):  # It compiles each.
             values = [x[:rows] if key == name else x for key, x in of_rows.items()]
             with pytest.raises(ERRORS, match=r"`\w+` must (have|hold|be)|\w+_must_(have|hold|be)_"):
                 step(*values)

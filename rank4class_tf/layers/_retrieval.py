@@ -19,7 +19,7 @@ def top_k(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores and ids `[batch, k]` of the best classes for encodings `[batch, d]`."""
     num_classes = scores_of.classes.num_classes
-    if isinstance(k, int) and not 1 <= k <= num_classes:
+    if tf.get_static_value(k) is not None and not 1 <= k <= num_classes:
         raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
     return ops.top_k_by_blocks(_of_block(scores_of, encodings, exclude), num_classes, k)
 

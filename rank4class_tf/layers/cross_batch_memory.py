@@ -74,6 +74,12 @@ class CrossBatchMemory(keras.layers.Layer):
             self.num_filled.assign(tf.minimum(num_filled + count, self.size))
         return kept, kept_ids, filled
 
+    def load_own_variables(self, store: Any) -> None:
+        """Reads the memory, for Keras; a layer that has not seen encodings learns their width."""
+        if not self.built and store:
+            self.build(store["0"].shape)
+        super().load_own_variables(store)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {**super().get_config(), "size": self.size}

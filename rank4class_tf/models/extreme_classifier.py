@@ -134,6 +134,28 @@ class ExtremeClassifier(keras.Model):
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
+    def fit(
+        self, x: Any = None, y: Any = None, *args: Any, class_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        """Trains as Keras does.
+
+        Raises:
+            ValueError: if there is a `class_weight` and examples may have several classes: Keras
+                takes such labels for one-hot ones, and their places for classes.
+        """
+        if class_weight is not None:
+            batch = getattr(x, "element_spec", None)  # Of a dataset.
+            labels = batch[1] if y is None and isinstance(batch, tuple) and batch[1:] else y
+            shape = tf.TensorShape(None if labels is None else getattr(labels, "shape", None))
+            if shape.rank != 1 and shape[1:] != [1]:
+                raise ValueError(
+                    "`class_weight` must come with class ids [batch] or [batch, 1]: Keras weighs "
+                    "others by their places. Give examples a `sample_weight`. "
+                    f"Received: labels of shape {shape}."
+                )
+            kwargs["class_weight"] = class_weight
+        return super().fit(x, y, *args, **kwargs)
+
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         """Maps features to encodings `[batch, embedding_dim]`."""
         encodings = self.encoder(inputs, training=training)

@@ -58,8 +58,9 @@ class TwoTower(keras.Model):
         query_encoder: a layer or model, features of queries -> `[batch, d]`.
         candidate_encoder: a layer or model, features of candidates -> `[batch, d]`.
         candidate_id: the key of the candidates' ids, integers or strings (which XLA does not
-            compile), in their features. None where the features are the ids, or where there are
-            none: then all candidates of a batch count as different.
+            compile, and which Keras 3's `fit` takes as tensors or as arrays of objects), in their
+            features. None where the features are the ids, or where there are none: then all
+            candidates of a batch count as different.
         exclude: None, or the key, in the features of queries, of candidate ids `[batch, E]` that
             `top_k`, `ranks` and `evaluate` leave out, such as those seen already. Integers are
             padded with -1, strings with any that is no id.

@@ -185,6 +185,7 @@ def test_dropout_is_in_training_alone_and_fresh(head_class, rng):
     np.testing.assert_array_equal(np.array(head.interaction.random_state), [2, 202])
 
 
+@pytest.mark.once
 def test_dropout_keeps_the_mean_of_a_layer(rng):
     """With one hidden layer the scores are linear in what is dropped."""
     inputs = rng.normal(size=(3, 4)).astype(np.float32)

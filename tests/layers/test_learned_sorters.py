@@ -78,6 +78,7 @@ def test_location_and_scale_change_nothing(cls, rng):
     np.testing.assert_allclose(8 * of_others, gradient, atol=1e-3)
 
 
+@pytest.mark.once
 def test_lstm_compiled_without_the_batch_size(rng):
     """As Keras's `fit` with `jit_compile=True` traces a loss."""
     sorter = small(layers.RecurrentSorter)
@@ -155,7 +156,14 @@ def test_file_of_weights(cls, tmp_path, rng):
         sorter.save_pretrained(tmp_path / "mine")
 
 
-@every_sorter
+@pytest.mark.parametrize(
+    "cls",
+    [
+        layers.SetSorter,
+        pytest.param(layers.ConvolutionalSorter, marks=pytest.mark.once),
+        pytest.param(layers.RecurrentSorter, marks=pytest.mark.once),
+    ],
+)
 def test_fine_tuning_in_a_saved_model(cls, tmp_path, rng):
     """Trained with a model, saved and loaded with it, frozen as well as not."""
     scores = rng.standard_normal((8, 4)).astype(np.float32)
@@ -220,6 +228,7 @@ def test_shipped_weights(cls):
     assert shares["vanishing_slopes"] < 0.04 and shares["wrong_slopes"] < 0.02
 
 
+@pytest.mark.once
 @every_sorter
 def test_shipped_weights_on_masks_and_nothing_else_than_numbers(cls):
     """A masked list of the promised length is ranked as well as a full one."""

@@ -166,6 +166,7 @@ def test_operations_take_class_ids_of_each_shape(name, rng):
         function(scores, ids[:, np.newaxis, np.newaxis], **kwargs)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_a_regularizer_of_ones_own_in_graphs(jit_compile):
     """It reads the mask within a loop."""

@@ -82,6 +82,7 @@ def test_rank_triplet_loss(margin, rng):
     np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.once
 def test_alignment(rng):
     labels, outputs = rng.normal(size=(2, 10, 1)).astype(np.float32)
     plain = losses.SpearmanLoss()(labels, outputs)
@@ -118,6 +119,7 @@ def labels_and_outputs(name, rng):
     return CASES[name][1](rng).astype(np.float32), rng.normal(size=(8, width))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [None, False, True], ids=["eager", "graph", "xla"])
 def test_triplets_of_no_examples(jit_compile):
     loss = losses.RankTripletLoss(reduction="none")
@@ -128,6 +130,7 @@ def test_triplets_of_no_examples(jit_compile):
     assert loss(*batch).shape == (0,)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_in_graphs_saved_and_differentiated(name, jit_compile, rng):
@@ -165,6 +168,7 @@ def test_a_loaded_model_has_the_loss_of_its_learned_sorter(tmp_path, rng):
     assert found == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.once
 def test_training_orders_what_mse_does_not(rng):
     """Labels in which few are huge: their order is a matter of ranks."""
     features = rng.normal(size=(256, 5)).astype(np.float32)
@@ -241,6 +245,7 @@ def test_large_labels_keep_their_order(dtype):
     np.testing.assert_allclose(loss(labels, np.float32([1, 0])), 0.25, rtol=1e-6)
 
 
+@pytest.mark.once
 def test_shapes_that_only_running_tells():
     signature = [tf.TensorSpec([None]), tf.TensorSpec([None, None])]
     for make in (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss, losses.RankTripletLoss):
@@ -252,6 +257,7 @@ def test_shapes_that_only_running_tells():
             compiled(np.arange(size, dtype=np.float32), np.eye(3, dtype=np.float32))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_batches_whose_size_only_running_tells(name, jit_compile, rng):
@@ -296,6 +302,7 @@ def test_weights_of_examples(name, rng):
     np.testing.assert_allclose(loss(*batch, sample_weight=2.0), 2 * loss(*batch))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("sorter", [layers.SigmoidSorter, layers.LaplaceSorter])
 def test_batches_of_any_size_of_one_output(sorter, rng):
     loss = losses.SpearmanLoss(sorter())

@@ -21,6 +21,7 @@ def first_ranks(labels, scores):
     return [order.index(1) + 1 for order in orders]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("max_rank", [2, 3, 100])
 def test_median_rank_over_lists_and_orders(seed, max_rank):
@@ -40,6 +41,7 @@ def test_median_rank_over_lists_and_orders(seed, max_rank):
     np.testing.assert_allclose(metric.per_list(labels, scores)[0][:, 0], expected, rtol=1e-12)
 
 
+@pytest.mark.once
 def test_median_rank_of_an_even_number_of_lists(as_for_xla):
     scores = np.tile(np.arange(9, 0, -1, dtype=np.float32), (4, 1))
     ids = np.array([7, 0, 2, 5])
@@ -61,6 +63,7 @@ def test_median_rank_of_an_even_number_of_lists(as_for_xla):
     assert np.isnan(other.result())
 
 
+@pytest.mark.once
 def test_median_rank_under_xla_and_strategies(two_devices, rng):
     scores = rng.normal(size=(8, 6)).astype(np.float32)
     ids = rng.integers(0, 6, (8, 2))
@@ -150,6 +153,7 @@ def test_cutoffs_name_their_results():
     assert r4c.metrics.PrecisionAtK(3).name == "precision_at_3"
 
 
+@pytest.mark.once
 def test_median_of_millions_of_tied_ranks():
     """Sums of places would leave int64."""
     count = 4_300_000
@@ -174,6 +178,7 @@ def test_a_name_of_ones_own_is_in_all_names():
     assert metric.result_names == ["macro_top_1_accuracy", "macro_top_2_accuracy"]
 
 
+@pytest.mark.once
 def test_groups_of_a_list_count_once_and_have_a_row_each():
     metric = r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy(1), 2)
     labels, scores = [[0, 0], [0, -1]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]

@@ -106,6 +106,7 @@ def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, da
         assert set(np.flatnonzero(touched)) <= set(negatives) | set(class_ids)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["top_1", "softmax"])
 def test_an_example_without_features_does_not_drown_the_first_batch(name, rng):
     dense = rng.normal(size=(8, FEATURES)).astype(np.float32)
@@ -150,6 +151,7 @@ METRICS = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["one", "padded", "unknown_width"])
 def test_evaluates_over_all_classes(form, data):
     features, class_ids = data
@@ -193,6 +195,7 @@ def test_training_logs_the_loss_alone_and_validation_all(data):
     assert again[0] == again[1]
 
 
+@pytest.mark.once
 def test_a_model_that_tells_no_classes_apart_is_no_better_than_chance(data):
     model = make(num_classes=1000)
     model.classes.embeddings.assign(np.ones([1000, WIDTH]))
@@ -366,6 +369,52 @@ def test_exports_sparse_features(tmp_path):
     np.testing.assert_array_equal(result["class_ids"], model.top_k(features, 2)[1])
 
 
+def test_exports_features_by_the_keys_of_a_dictionary(data, tmp_path):
+    inputs = {name: keras.Input((FEATURES,), name=name) for name in ("b", "a")}
+    sums = keras.layers.Subtract()([inputs["a"], inputs["b"]])
+    encoder = keras.Model(inputs, keras.layers.Dense(WIDTH)(sums))
+    model = models.ExtremeClassifier(encoder, NUM_CLASSES, WIDTH, num_sampled=12)
+    spec = {name: tf.TensorSpec([None, FEATURES]) for name in inputs}
+    model.export_top_k(tmp_path / "saved", spec, k=3)
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    features = {"a": tf.constant(data[0]), "b": tf.zeros_like(data[0])}
+    _, ids = model.top_k(features, 3)
+    np.testing.assert_array_equal(served(**features)["class_ids"], ids)
+
+
+@pytest.mark.parametrize("k", [0, NUM_CLASSES + 1, np.int64(0), np.int64(NUM_CLASSES + 1)])
+def test_k_out_of_range_raises(k, data):
+    for given in (k, tf.constant(k)):
+        with pytest.raises(ValueError, match=r"`k` must be in \[1, 40\]"):
+            make().top_k(data[0], given)
+
+
+def test_class_weight_of_several_classes_raises(data):
+    """Keras takes such labels for one-hot ones."""
+    features, ids = data
+    weights = {class_id: float(class_id % 2) for class_id in range(NUM_CLASSES)}
+
+    def fitted(*batch, class_weight=weights):
+        model = make(num_sampled=None)
+        model.compile(optimizers.RowwiseSGD(0.0), losses.SoftmaxLoss())
+        return model.fit(*batch, class_weight=class_weight, shuffle=False, verbose=0)
+
+    def dataset(*batch):
+        return tf.data.Dataset.from_tensor_slices(batch).batch(4)
+
+    fitted(features, ids, class_weight=None)
+    generator = ((features, ids) for _ in range(1))
+    for batch in ((features, ids), (dataset(features, ids),), (generator,)):
+        with pytest.raises(ValueError, match="`class_weight` must come with class ids"):
+            fitted(*batch)
+    for column in (ids[:, 0], ids[:, :1]):
+        expected = None
+        for batch in ((features, column), (dataset(features, column),)):
+            loss = fitted(*batch).history["loss"][0]
+            assert expected is None or loss == pytest.approx(expected, rel=1e-5)
+            expected = loss
+
+
 def test_exports_top_k(data, tmp_path):
     features = data[0]
     model = make()
@@ -434,6 +483,7 @@ def test_exported_classes_rank_as_the_model(normalize, data, tmp_path, monkeypat
     np.testing.assert_array_equal(np.argsort(-products, axis=1)[:, :5], ids)
 
 
+@pytest.mark.once
 def test_schedule_changes_sample_and_mining(data):
     model = make(num_sampled=12)
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(4))
@@ -455,6 +505,7 @@ def test_schedule_changes_sample_and_mining(data):
     assert [(b, w.k) for b, w, _ in seen] == [(6, 4), (6, 4), (20, 1), (30, 1)]
 
 
+@pytest.mark.once
 def test_schedule_takes_effect(data):
     """A step of a stage is a step of a model that was made like that."""
     features, class_ids = data[0], data[1][:, 0]
@@ -518,6 +569,7 @@ def test_loss_scaling_around_a_rowwise_optimizer_does_not_warn(data):
     model.fit(*data, verbose=0)
 
 
+@pytest.mark.once
 def test_bad_class_ids_raise(data):
     bad = np.arange(16)
     bad[5] = NUM_CLASSES
@@ -670,6 +722,7 @@ def test_only_losses_that_say_so_are_mined(make_loss, rng):
     np.testing.assert_allclose(value, again(np.zeros(16, int), scores), rtol=1e-5)
 
 
+@pytest.mark.once
 def test_labels_of_several_ranks(data):
     """Keras 3 relaxes shapes that change to an unknown rank."""
     model, (features, class_ids) = make(), data

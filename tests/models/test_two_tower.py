@@ -61,6 +61,7 @@ def dense_scores(model, queries, features):
 # The step
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("sources", "jit_compile"), [("batch", False), ("frequencies", False), ("all", True)]
 )
@@ -202,6 +203,7 @@ def test_step_is_that_of_dense_lists(sources, make_loss, pairs, candidates):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kwargs", [{}, {"memory_size": 4}, {"num_random": 3}])
 def test_frequencies_in_a_batch_of_one_example(kwargs, pairs, candidates):
     model = make(frequencies=layers.CandidateFrequencies(1000), **kwargs)
@@ -297,6 +299,7 @@ def test_top_k_is_exact(kwargs, pairs, candidates, seen):
         np.testing.assert_allclose(values, -np.sort(-expected, axis=1)[:, :5], rtol=1e-4)
 
 
+@pytest.mark.once
 def test_candidates_that_training_has_not_seen(pairs, candidates, rng):
     model = make()
     model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
@@ -359,6 +362,7 @@ def dense_metrics(scores, rows, exclude=None, sample_weight=None):
     return {name: float(value) for name, value in result.items()}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize("several", [False, True])
 def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen, rng):
@@ -388,6 +392,7 @@ def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen
         rank4class_tf.evaluate(model, (x, y), ["mrr"])
 
 
+@pytest.mark.once
 def test_a_collapsed_model_is_no_better_than_chance(pairs, candidates):
     model = make(normalize=False)
     kernel, bias = model.candidate_encoder.trainable_variables
@@ -420,6 +425,7 @@ def test_validation_in_fit_and_weights(pairs, candidates):
     assert history["val_ndcg_at_5"][0] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.once
 def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
     model = make()
     model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR(), metrics.MedianRank()])
@@ -548,6 +554,47 @@ def test_resumes_where_it_was_saved(pairs, candidates, tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@keras.utils.register_keras_serializable(package="tests.two_tower")
+class Written(keras.Model):
+    """An encoder that shows no inputs, nor its width, before it is called."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = keras.layers.Embedding(40, 4)
+
+    def call(self, inputs, training=None):
+        return self.table(inputs)
+
+    def get_config(self):
+        return {}
+
+
+def test_the_memory_of_an_encoder_without_inputs_is_saved(tmp_path):
+    queries, ids = np.arange(24) % 7, np.arange(24)
+
+    def compiled():
+        keras.utils.set_random_seed(1)
+        model = models.TwoTower(Written(), Written(), memory_size=8)
+        model.compile("sgd", loss=losses.SoftmaxLoss())
+        return model
+
+    def fit(model):
+        return model.fit(queries, ids, batch_size=6, shuffle=False, verbose=0).history["loss"]
+
+    model = compiled()
+    fit(model)
+    model.save(tmp_path / "m.keras")
+    model.save_weights(tmp_path / "m.weights.h5")
+    same = compiled()
+    same(queries[:1])
+    same.candidate_encoder(ids[:1])
+    same.load_weights(tmp_path / "m.weights.h5")
+    expected = fit(model)
+    assert fit(keras.models.load_model(tmp_path / "m.keras")) == pytest.approx(expected, rel=1e-5)
+    assert fit(same) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.once
 def test_towers_that_share_a_layer(tmp_path):
     def compiled():
         shared = keras.layers.Embedding(9, 4)
@@ -687,6 +734,7 @@ def test_tokens_need_ids(pairs):
         model.index(tokens)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("first", range(3))
 def test_labels_of_several_ranks(first, pairs):
     """Keras relaxes shapes that change to an unknown rank."""
@@ -745,6 +793,7 @@ def test_widths_of_encodings_are_compared():
         models.TwoTower(tower(8), tower(6))
 
 
+@pytest.mark.once
 def test_features_that_are_ids_on_two_devices(pairs, two_devices):
     with two_devices.scope():
         model = by_ids(frequencies=layers.CandidateFrequencies(99), memory_size=6)
@@ -772,6 +821,7 @@ def test_some_sources_need_ids(kwargs, pairs):
         model.fit(pairs[0], {"features": pairs[1]["features"]}, verbose=0)
 
 
+@pytest.mark.once
 def test_other_losses_and_metrics_are_refused(pairs, candidates):
     model = make()
     for loss, message in (
@@ -793,6 +843,7 @@ def test_other_losses_and_metrics_are_refused(pairs, candidates):
             model.evaluate(*pairs, verbose=0)
 
 
+@pytest.mark.once
 def test_ids_of_several_ranks_beside_other_features(pairs):
     features = keras.layers.Input((), dtype="int64", name="id")
     tower = keras.Model({"id": features}, keras.layers.Embedding(NUM_CANDIDATES, WIDTH)(features))
