@@ -20,8 +20,8 @@ from rank4class_tf._tf.ties import first_and_last_ranks
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
-# The score of a masked item.
-_LOWEST = {dtype: dtype.min / 8 for dtype in (tf.float32, tf.float64)}
+# The score of a masked item, in its dtype, which NumPy 1 would widen.
+_LOWEST = {dtype: dtype.as_numpy_dtype(dtype.min / 8) for dtype in (tf.float32, tf.float64)}
 
 
 def _cached(function):
