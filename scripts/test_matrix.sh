@@ -18,15 +18,6 @@ while [ "$#" -gt 0 ] && [ "$1" != "--" ]; do rows+=("$1"); shift; done
 [ "$#" -eq 0 ] || shift
 [ "${#rows[@]}" -gt 0 ] || rows=(3.11 3.12 3.13 tf2.15)
 
-# Keras 2.15's own code warns on Python 3.11.
-run_tf215() {
-  CONSTRAINTS=constraints-tf2.15.txt TF_RANKING=tfr215 bash -euo pipefail -c '
-    source "$0/setup_env.sh"
-    python -m pytest -o cache_dir=.pytest_cache/tf2.15 --doctest-modules rank4class_tf tests \
-      -W "ignore:non-integer arguments to randrange:DeprecationWarning" "$@"
-  ' "$scripts" "$@"
-}
-
 passed=() failed=() missing=()
 for row in "${rows[@]}"; do
   name="${row%%=*}" version="${row%%=*}"
@@ -42,7 +33,7 @@ for row in "${rows[@]}"; do
   fi
   export VENV=".venv-$name" PYTHON="$python"
   if [ "$name" = tf2.15 ]; then
-    run_tf215 "$@" && passed+=("$name") || failed+=("$name")
+    bash "$scripts/test_tf215.sh" rank4class_tf tests "$@" && passed+=("$name") || failed+=("$name")
   else
     bash "$scripts/test.sh" "$@" && passed+=("$name") || failed+=("$name")
   fi
