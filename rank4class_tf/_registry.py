@@ -35,7 +35,10 @@ def get(
     if isinstance(identifier, str):
         if identifier not in classes:
             known = ", ".join(sorted(classes))
-            raise ValueError(f"`identifier` must name a {kind}: {known}. Received: {identifier!r}.")
+            raise ValueError(
+                f"`identifier` must be the name of a known {kind}: {known}. "
+                f"Received: {identifier!r}."
+            )
         try:
             # Of the class itself, Python 3.11.2 would give that of Keras 2's `__new__`.
             constructor = classes[identifier].__init__  # type: ignore[misc]

@@ -86,6 +86,8 @@ def wrong_values(parameter):
 @pytest.mark.parametrize("cls", [*constructors()], ids=lambda cls: cls.__name__)
 def test_an_argument_that_is_wrong_is_named(cls):
     parameters = [*parameters_of(cls)]
+    unknown = {p.name for p in parameters if p.default is p.empty} - NEEDED.keys()
+    assert not unknown, "`NEEDED` must have a value for them."
     needed = {p.name: NEEDED[p.name] for p in parameters if p.default is p.empty}
     cls(**{name: make() for name, make in needed.items()})
     for parameter in parameters:

@@ -41,6 +41,16 @@ def test_loss_of_many_positives_is_the_sum(page, batch):
     np.testing.assert_allclose(loss(relevance, scores), [expected], rtol=1e-5)
 
 
+def test_an_offset_costs_no_digits_in_a_graph(page):
+    """The scores are exact at the offset; a margin of 1 beside it is not."""
+    labels = np.float32([[1] + 39 * [0]])
+    scores = np.float32([[0] + 39 * [2]])
+    for loss in (page["SquaredViolationLoss"](), page["ApproxPrecisionLoss"]()):
+        expected = loss(labels, scores)
+        found = tf.function(loss)(tf.constant(labels), tf.constant(scores + 2.0**25))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_losses_keep_their_configuration(page):
     for loss in (page["SquaredViolationLoss"](margin=2.0), page["ApproxPrecisionLoss"](k=3)):
         same = type(loss).from_config(loss.get_config())

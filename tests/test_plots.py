@@ -141,7 +141,7 @@ def test_callback_refuses_what_an_evaluation_does_not_keep(tmp_path):
     pytest.importorskip("tensorboard")
     for arguments, message in (
         ({"k": 11}, "`k` must be at most 10. Received: k=11"),
-        ({"metrics": ["nope"]}, "must name a metric"),
+        ({"metrics": ["nope"]}, "must be the name of a known metric"),
         ({"metrics": ["median_rank"]}, "means over lists"),
     ):
         with pytest.raises(ValueError, match=message):

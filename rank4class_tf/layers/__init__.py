@@ -82,10 +82,7 @@ __all__ = [
     "get_interaction",
 ]
 
-_HEADS = _registry.by_snake_case(
-    [BilinearHead, ConcatHead, CosineHead, DotProductHead, LatentCrossHead, SampledScores],
-    suffix="Head",
-)
+_HEADS = _registry.by_snake_case(_registry.among(globals(), __all__, Head), suffix="Head")
 _SORTERS: dict[str, Any] = {
     **_registry.by_snake_case(_registry.among(globals(), __all__, Sorter), suffix="Sorter"),
     # With random weights they rank nothing.

@@ -255,8 +255,17 @@ class TwoTower(keras.Model):
         """
         self._catalogue.head.export_embeddings(path)
 
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
-        """Trains as Keras does, and then encodes the candidates anew if `index` was called."""
+    def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
+        """Trains as Keras does, and then encodes the candidates anew if `index` was called.
+
+        Raises:
+            ValueError: if there is a `class_weight`: Keras would read features for classes.
+        """
+        if class_weight is not None:
+            raise ValueError(
+                "`class_weight` must be None: give each example its `sample_weight`. "
+                f"Received: {class_weight}."
+            )
         history = super().fit(*args, **kwargs)
         if self._held.catalogue is not None:
             self.index()

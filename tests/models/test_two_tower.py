@@ -594,6 +594,13 @@ def test_the_memory_of_an_encoder_without_inputs_is_saved(tmp_path):
     assert fit(same) == pytest.approx(expected, rel=1e-5)
 
 
+def test_class_weight_is_refused(pairs):
+    model = make()
+    model.compile("sgd", loss=losses.SoftmaxLoss())
+    with pytest.raises(ValueError, match="`class_weight` must be None.* `sample_weight`"):
+        model.fit(*pairs, class_weight={0: 1.0}, verbose=0)
+
+
 @pytest.mark.once
 def test_towers_that_share_a_layer(tmp_path):
     def compiled():

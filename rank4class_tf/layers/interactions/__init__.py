@@ -21,14 +21,7 @@ __all__ = [
 ]
 
 _INTERACTIONS = _registry.by_snake_case(
-    [
-        BilinearInteraction,
-        ConcatInteraction,
-        CosineInteraction,
-        DotProductInteraction,
-        LatentCrossInteraction,
-    ],
-    suffix="Interaction",
+    _registry.among(globals(), __all__, Interaction), suffix="Interaction"
 )
 
 

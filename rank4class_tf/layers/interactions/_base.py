@@ -61,8 +61,8 @@ class Interaction(keras.layers.Layer):
     def start_as_dot_product(self) -> None:
         """Sets the weights, which are built, such that the scores are dot products."""
         raise ValueError(
-            "`from_dense` needs an interaction that can start as a dot product. "
-            f"Received: {type(self).__name__}."
+            "`from_dense` needs an interaction that can start as a dot product, which "
+            f"`start_as_dot_product` makes it. Received: {type(self).__name__}."
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
