@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _config
+from rank4class_tf import _checks, _config, _keras
 
 # Beyond it scores count as equal. Differences and squares of differences stay finite in float32
 # for ten thousand items of up to 1e15, and differences for all.
@@ -73,7 +73,7 @@ class Sorter(keras.layers.Layer):
             nan &= mask
         clean = tf.clip_by_value(scores, -_LIMIT, _LIMIT)
         clean = tf.where(nan if mask is None else nan | ~mask, tf.zeros_like(scores), clean)
-        ranks = self.soft_ranks(clean, mask)
+        ranks = _keras.converted(self.soft_ranks)(clean, mask)
         # A product, so that the gradient of such a list is NaN as well.
         broken = tf.reduce_any(nan, axis=1, keepdims=True)
         ranks *= tf.where(broken, tf.constant(float("nan"), scores.dtype), tf.ones_like(ranks))

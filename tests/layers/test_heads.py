@@ -126,7 +126,9 @@ def test_starts_from_a_dense_with_equal_scores(head_class, options, use_bias, rn
 
 
 def test_what_cannot_start_from_a_dense_raises(rng):
-    with pytest.raises(ValueError, match="can start as a dot product, .* Received: CosineInteraction"):
+    with pytest.raises(
+        ValueError, match="can start as a dot product, .* Received: CosineInteraction"
+    ):
         CosineHead.from_dense(trained_dense(rng))
     for wrong in (keras.layers.Dense(3), trained_dense(rng, activation="relu"), 3):
         with pytest.raises(ValueError, match="`layer` must be a built Dense without activation"):

@@ -245,6 +245,10 @@ def _second(function, labels, scores):
     return function(scores)
 
 
+def _of_itself(interaction, labels, scores):
+    return interaction([scores, scores])
+
+
 def _step_of(function):
     @tf.function
     def step(y_true, y_pred, function=function):
@@ -328,9 +332,22 @@ class DoubledCorrelation(r4c.metrics.SpearmanCorrelation):
         return _doubled_if_high(values), counts
 
 
+class DoubledSorter(r4c.layers.SigmoidSorter):
+    def soft_ranks(self, scores, mask):
+        return _doubled_if_high(super().soft_ranks(scores, mask))
+
+
+class DoubledDotProduct(r4c.layers.DotProductInteraction):
+    def score_candidates(self, encodings, candidates, training=None):
+        return _doubled_if_high(super().score_candidates(encodings, candidates, training))
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: functools.partial(_second, DoubledSorter(0.1)),
+        lambda: r4c.losses.ApproxNDCGLoss(ranker=DoubledSorter(0.1)),
+        lambda: functools.partial(_of_itself, DoubledDotProduct()),
         DoubledSoftmax,
         lambda: DoubledSpearman(r4c.layers.SigmoidSorter(0.1), axis="items"),
         DoubledMRR,
@@ -347,7 +364,7 @@ def test_a_formula_of_a_user_may_count_on_autograph(make):
 
     def call(graph):
         thing = make()
-        if isinstance(thing, keras.losses.Loss):
+        if isinstance(thing, keras.losses.Loss | functools.partial):
             return (_step_of(thing) if graph else thing)(labels, scores)
         if not graph or isinstance(thing, DoubledCorrelation):
             thing.update_state(labels, scores)

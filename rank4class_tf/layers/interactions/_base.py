@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _config
+from rank4class_tf import _config, _keras
 from rank4class_tf._tf.raising import same_sizes
 
 
@@ -41,7 +41,8 @@ class Interaction(keras.layers.Layer):
         if len(candidates.shape) == 3:
             rule = "`candidates` must have a row for each encoding."
             candidates = same_sizes(candidates, encodings, rule)
-        return self.score_candidates(encodings, candidates, training)
+        score_candidates = _keras.converted(self.score_candidates)
+        return score_candidates(encodings, candidates, training)
 
     def score_candidates(
         self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
