@@ -73,7 +73,15 @@ def test_round_trip_of_config(make):
         r4c.layers.get_head(keras.utils.serialize_keras_object(head)),
     ):
         assert type(copy) is type(head) and copy.num_classes == NUM_CLASSES
-        assert json.dumps(copy.get_config()) == json.dumps(config)
+        assert _without_shapes(copy.get_config()) == _without_shapes(config)
+
+
+def _without_shapes(config):
+    """Keras 2.15 writes `build_config` of layers that were called, not of a copy's."""
+    return json.loads(
+        json.dumps(config),
+        object_hook=lambda part: {k: v for k, v in part.items() if k != "build_config"},
+    )
 
 
 def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
