@@ -34,8 +34,7 @@ def words_encoder():
 
 def pairs_encoder():
     array, number = keras.Input((3,), name="array"), keras.Input((1,), name="number")
-    # At one depth: Keras 2.15 would order the layers of a copy otherwise.
-    both = keras.layers.Concatenate()([array, number])
+    both = keras.layers.Concatenate()([keras.layers.Dense(4)(array), number])
     return keras.Model({"array": array, "number": number}, keras.layers.Dense(4)(both))
 
 
