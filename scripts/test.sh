@@ -13,7 +13,7 @@ mypy || failed+=("mypy")
 # Two halves side by side, each a part after the other: a process can run only one Keras, and what XLA
 # has compiled stays in the memory of its process. Keras 2 leaves out what has nothing of Keras; some
 # of Keras 3 makes up for it. A line is a Keras and the tests to run under it.
-others="tests/ops tests/layers tests/metrics tests/scripts tests/data"
+others="tests/ops tests/layers tests/losses tests/metrics tests/optimizers tests/scripts tests/data"
 first_half="3 tests/contract
 3 rank4class_tf tests --ignore=tests/contract $(printf -- '--ignore=%s ' $others)"
 second_half="2 tests/contract

@@ -44,7 +44,7 @@ def test_loss_of_many_positives_is_the_sum(page, batch):
 def test_an_offset_costs_no_digits_in_a_graph(page):
     """The scores are exact at the offset; a margin of 1 beside it is not."""
     labels = np.float32([[1] + 39 * [0]])
-    scores = np.float32([[0] + 39 * [2]])
+    scores = np.float32([[0] + 39 * [4]])
     for loss in (page["SquaredViolationLoss"](), page["ApproxPrecisionLoss"]()):
         expected = loss(labels, scores)
         found = tf.function(loss)(tf.constant(labels), tf.constant(scores + 2.0**25))
