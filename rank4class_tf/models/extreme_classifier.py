@@ -146,7 +146,7 @@ class ExtremeClassifier(keras.Model):
         if class_weight is not None:
             batch = getattr(x, "element_spec", None)  # Of a dataset.
             labels = batch[1] if y is None and isinstance(batch, tuple) and batch[1:] else y
-            shape = tf.TensorShape(None if labels is None else getattr(labels, "shape", None))
+            shape = tf.TensorShape(getattr(labels, "shape", None))
             if shape.rank != 1 and shape[1:] != [1]:
                 raise ValueError(
                     "`class_weight` must come with class ids [batch] or [batch, 1]: Keras weighs "

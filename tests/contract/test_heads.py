@@ -73,15 +73,18 @@ def test_round_trip_of_config(make):
         r4c.layers.get_head(keras.utils.serialize_keras_object(head)),
     ):
         assert type(copy) is type(head) and copy.num_classes == NUM_CLASSES
-        assert _without_shapes(copy.get_config()) == _without_shapes(config)
+        assert _told(copy.get_config()) == _told(config)
 
 
-def _without_shapes(config):
-    """Keras 2.15 writes `build_config` of layers that were called, not of a copy's."""
-    return json.loads(
-        json.dumps(config),
-        object_hook=lambda part: {k: v for k, v in part.items() if k != "build_config"},
-    )
+def _told(config):
+    """A configuration in one string, without what Keras 2.15 writes of layers that were called."""
+    if not tf.__version__.startswith("2.15."):
+        return json.dumps(config)
+
+    def without_shapes(part):
+        return {key: value for key, value in part.items() if key != "build_config"}
+
+    return json.dumps(json.loads(json.dumps(config), object_hook=without_shapes))
 
 
 def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
