@@ -179,6 +179,17 @@ def variable(weight: Any) -> tf.Variable:
     return weight.value if KERAS_3 else weight
 
 
+def build_optimizer(model: keras.Model) -> None:
+    """Adds the variables of the optimizer of a model that is built and compiled.
+
+    Keras adds them in the first step, and traces that step a second time then.
+    """
+    if model.optimizer is None or not all(layer.built for layer in model._flatten_layers()):
+        return
+    with model.distribute_strategy.scope():
+        model.optimizer.build(model.trainable_variables)
+
+
 def compiled_metrics(
     model: keras.Model, y_true: TensorLike, y_pred: TensorLike
 ) -> list[keras.metrics.Metric]:

@@ -18,6 +18,7 @@ while [ "$#" -gt 0 ] && [ "$1" != "--" ]; do rows+=("$1"); shift; done
 [ "$#" -eq 0 ] || shift
 [ "${#rows[@]}" -gt 0 ] || rows=(3.11 3.12 3.13 tf2.15)
 
+export XLA_FLAGS="${XLA_FLAGS-}"  # XLA optimizes here, as users have it: see tests/conftest.py.
 passed=() failed=() missing=()
 for row in "${rows[@]}"; do
   name="${row%%=*}" version="${row%%=*}"

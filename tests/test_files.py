@@ -58,6 +58,13 @@ def points(path, size):
     data.write_extreme_classification(path, [point] * (size // 200), 50, 1)
 
 
+def packed_points(path, size):
+    """Random numbers, which gzip can hardly pack."""
+    values = np.random.default_rng(1).random((size // 200, 50))
+    each = [([0], list(range(50)), row) for row in values]
+    data.write_extreme_classification(path, each, 50, 1)
+
+
 def evaluated(path, size):
     values = {"mrr": np.full(size // 10, 0.125)}
     evaluation.Evaluation({}, values, values, values["mrr"]).save(path)
@@ -72,7 +79,7 @@ WRITERS = {
     "e.npy": embeddings,
     "l": lists,
     "p.txt": points,
-    "p.txt.gz": lambda path, size: points(path, 100 * size),
+    "p.txt.gz": packed_points,
     "v.csv": evaluated,
     "t.txt": text,
 }

@@ -52,7 +52,7 @@ def test_saved_and_loaded(name, suffix, rng, tmp_path):
     trains = name != "prediction sets"
     if trains:
         loss = held if isinstance(held, keras.losses.Loss) else losses.SoftmaxLoss()
-        model.compile("sgd", loss, metrics=[held] if is_metric else None)
+        model.compile("sgd", loss, metrics=[held] if is_metric else None, run_eagerly=True)
     features = rng.normal(size=(6, FEATURES)).astype(np.float32)
     labels = tf.one_hot([0, 1, 2, 3, 4, 0], CLASSES)
     path = tmp_path / f"model{suffix}"
@@ -60,5 +60,6 @@ def test_saved_and_loaded(name, suffix, rng, tmp_path):
     loaded = keras.models.load_model(path)
     np.testing.assert_array_equal(loaded(features), model(features))
     if trains:
+        loaded.run_eagerly = True
         found, expected = (np.ravel(m.test_on_batch(features, labels)) for m in (loaded, model))
         np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -131,8 +131,7 @@ class ExtremeClassifier(keras.Model):
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a model that is loaded, as Keras does where `compile` is its own."""
         self.compile(**_keras.deserialized(config))
-        if self.built:
-            self.optimizer.build(self.trainable_variables)
+        _keras.build_optimizer(self)
 
     def fit(
         self, x: Any = None, y: Any = None, *args: Any, class_weight: Any = None, **kwargs: Any
@@ -154,6 +153,7 @@ class ExtremeClassifier(keras.Model):
                     f"Received: labels of shape {shape}."
                 )
             kwargs["class_weight"] = class_weight
+        _keras.build_optimizer(self)
         return super().fit(x, y, *args, **kwargs)
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:

@@ -266,6 +266,7 @@ class TwoTower(keras.Model):
                 "`class_weight` must be None: give each example its `sample_weight`. "
                 f"Received: {class_weight}."
             )
+        _keras.build_optimizer(self)
         history = super().fit(*args, **kwargs)
         if self._held.catalogue is not None:
             self.index()

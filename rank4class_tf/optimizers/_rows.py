@@ -31,7 +31,8 @@ class Rowwise:
 
     Raises:
         ValueError: if `row_multiplier` is not a positive number, or with
-            `gradient_accumulation_steps`, which would make all gradients dense.
+            `gradient_accumulation_steps` or `loss_scale_factor`, which Keras has for dense
+            gradients alone. A `LossScaleOptimizer` around the optimizer scales losses.
     """
 
     clipnorm: float | None
@@ -45,12 +46,13 @@ class Rowwise:
     def __init__(self, *args: Any, row_multiplier: float = 1.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.row_multiplier = _checks.positive_float("row_multiplier", row_multiplier)
-        accumulation = getattr(self, "gradient_accumulation_steps", None)  # Keras 2 has none.
-        if accumulation is not None:
-            raise ValueError(
-                "`gradient_accumulation_steps` must be None: it would make gradients of rows "
-                f"dense. Received: gradient_accumulation_steps={accumulation!r}."
-            )
+        for name in ("gradient_accumulation_steps", "loss_scale_factor"):
+            value = getattr(self, name, None)  # Keras 2 has neither.
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None: Keras has it for dense gradients alone. "
+                    f"Received: {name}={value!r}."
+                )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -73,7 +75,8 @@ class Rowwise:
         (learning_rate,) = learning_rate or (self.learning_rate,)
         learning_rate = tf.cast(learning_rate, variable.dtype) * self.row_multiplier
         values = tf.cast(gradient.values, variable.dtype)
-        return self.update_slices(gradient.indices, values, variable, learning_rate)
+        ids = tf.convert_to_tensor(gradient.indices)
+        return self.update_slices(ids, values, variable, learning_rate)
 
     def update_slices(
         self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
@@ -82,9 +85,18 @@ class Rowwise:
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
 
     def _clip_gradients(self, grads):
-        if any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
-            grads = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
-        return super()._clip_gradients(grads)  # type: ignore[misc]
+        if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
+            return grads
+        grads = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
+        # The values alone: Keras 3 would make slices dense where it clips by the norm of all.
+        values = [x.values if isinstance(x, tf.IndexedSlices) else x for x in grads]
+        clipped = super()._clip_gradients(values)  # type: ignore[misc]
+        return [
+            tf.IndexedSlices(value, x.indices, x.dense_shape)
+            if isinstance(x, tf.IndexedSlices)
+            else value
+            for x, value in zip(grads, clipped, strict=True)
+        ]
 
     def _deduplicate_sparse_grad(self, grads):
         # Keras 2 would look for the distinct rows itself, which have no static shape.
@@ -107,7 +119,8 @@ def _sums(ids, gradients):
 
 def _summed(gradient):
     """A gradient that has the sum of a row where the row stands first, and 0 where it repeats."""
-    ids, values = gradient.indices, _sums(gradient.indices, gradient.values)
+    ids = tf.convert_to_tensor(gradient.indices)
+    values = _sums(ids, tf.convert_to_tensor(gradient.values))
     shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(values) - 1], tf.int32)], axis=0)
     first = tf.reshape(repeats.firsts(ids[tf.newaxis])[0], shape)
     values = tf.where(first, values, tf.zeros_like(values))

@@ -9,6 +9,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
+from ..derivatives import assert_second_derivatives
 from .tables import LOSSES, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
@@ -174,6 +175,20 @@ def test_gradient_sums_to_zero(case, scores, relevance):
     _, gradient = value_and_gradient(case.make(reduction="none"), relevance, scores)
     assert np.abs(gradient).max() > 1e-3
     np.testing.assert_allclose(gradient.sum(axis=1), np.zeros(BATCH), atol=1e-5)
+
+
+@pytest.mark.once
+def test_second_derivatives(case, relevance, rng):
+    scores = rng.normal(size=(BATCH, N))
+    relevance[1, 5] = relevance[2, 0] = -1
+    ids = np.array([[2, 5], [0, -1], [6, 3], [-1, 4]])
+    for labels in (relevance, ids):
+        loss = case.make(reduction="none")
+        if case.name.startswith("gumbel"):
+            with pytest.raises(LookupError, match="no second derivative"):
+                assert_second_derivatives(lambda x: fresh(loss).call(labels, x), scores, rng)
+        else:
+            assert_second_derivatives(lambda x: fresh(loss).call(labels, x), scores, rng)
 
 
 @pytest.mark.once

@@ -7,6 +7,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
+from ..derivatives import assert_second_derivatives
 from .tables import SORTERS
 
 pytestmark = pytest.mark.parametrize("case", SORTERS, ids=lambda case: case.name)
@@ -154,6 +155,15 @@ def test_double_precision_stays(case, scores):
     np.testing.assert_allclose(ranks, case.make()(scores), rtol=1e-4)
 
 
+@pytest.mark.once
+def test_second_derivatives(case, weights, rng, size):
+    if not case.exact:
+        pytest.skip("Networks compute in float32.")
+    sorter = case.make()
+    scores = rng.normal(size=(BATCH, size))
+    assert_second_derivatives(lambda x: weights * sorter(x), scores, rng)
+
+
 def test_mixed_precision_changes_nothing(case, scores, mixed_precision):
     model = keras.Sequential([keras.layers.Input((scores.shape[1],)), case.make()])
     assert model(tf.cast(scores, tf.bfloat16)).dtype == tf.float32
@@ -164,6 +174,8 @@ def test_mixed_precision_changes_nothing(case, scores, mixed_precision):
 @pytest.mark.once
 @pytest.mark.parametrize("mode", ["graph", "xla", "unknown shape", "unknown xla"])
 def test_graph_and_xla_equal_eager(case, scores, weights, size, mode):
+    if case.length and mode == "xla":
+        pytest.skip("A sorter of one length compiles alike for unknown batch sizes.")
     mask = None if case.length else tf.constant(scores < 1)
     sorter = case.make()
     expected = value_and_gradient(sorter, scores, weights, mask)
@@ -209,10 +221,10 @@ def test_round_trip_of_config(case):
 def test_files_keep_the_ranks(case, scores, size, tmp_path):
     inputs = keras.layers.Input((size,))
     model = keras.Model(inputs, case.make()(keras.layers.Dense(size)(inputs)))
-    expected = model.predict(scores, verbose=0)
+    expected = model(scores)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded.predict(scores, verbose=0), expected)
+    np.testing.assert_array_equal(loaded(scores), expected)
 
 
 def test_checkpoints_keep_the_ranks(case, scores, size, tmp_path):
@@ -234,7 +246,7 @@ def test_a_model_may_give_scores_and_mask(case, scores, size):
     inputs = keras.layers.Input((size,)), keras.layers.Input((size,), dtype="bool")
     sorter, mask = case.make(), scores < 1
     model = keras.Model(inputs, sorter(inputs[0], mask=inputs[1]))
-    ranks = model.predict([scores, mask], verbose=0)
+    ranks = model([scores, mask])
     np.testing.assert_allclose(ranks, sorter(scores, mask), rtol=1e-5)
 
 

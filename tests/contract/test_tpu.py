@@ -193,7 +193,8 @@ def test_extreme_classifier(optimizer, num_ids, loss, options):
     """With each row-wise optimizer, in training and evaluation."""
     encoder = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(8)])
     model = r4c.models.ExtremeClassifier(encoder, 1000, 8, **options)
-    model.compile(OPTIMIZERS[optimizer](), loss, metrics=[r4c.metrics.PrecisionAtK([1, 3])])
+    precision = r4c.metrics.PrecisionAtK([1, 3])
+    model.compile(OPTIMIZERS[optimizer](), loss, metrics=[precision], run_eagerly=True)
     data = np.zeros([BATCH, 5], np.float32), np.zeros([BATCH, num_ids], np.int32)
     model.fit(*data, batch_size=BATCH, validation_data=data, verbose=0)  # Builds what it needs.
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in data]

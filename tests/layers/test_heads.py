@@ -178,13 +178,13 @@ def test_dropout_is_in_training_alone_and_fresh(head_class, rng):
     other.build((None, 4))
     other.set_weights(head.get_weights())
     np.testing.assert_array_equal(head(inputs), plain)
-    draws = [head(inputs, training=True).numpy() for _ in range(200)]
+    draws = [head(inputs, training=True).numpy() for _ in range(2)]
     assert np.abs(draws[0] - draws[1]).min() > 0
     np.testing.assert_array_equal(other(inputs, training=True), draws[0])
     model = keras.Sequential([keras.layers.Input((4,)), head])
     model.compile(keras.optimizers.SGD(0.1), loss="mse")
     model.fit(inputs, np.ones([3, 5]), verbose=0, epochs=2)
-    np.testing.assert_array_equal(np.array(head.interaction.random_state), [2, 202])
+    np.testing.assert_array_equal(np.array(head.interaction.random_state), [2, 4])
 
 
 @pytest.mark.once

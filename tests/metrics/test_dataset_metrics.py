@@ -185,7 +185,7 @@ def test_shapes_and_strategies(make, labels, scores, two_devices):
         make()
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.once)])
 def test_in_keras(labels, scores, jit_compile):
     model = keras.Sequential([keras.layers.Input((C,)), keras.layers.Dense(C)])
     metrics = [make(max_examples=N) for make in MAKE.values()]

@@ -173,8 +173,10 @@ SOURCES = {
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("make_loss", [losses.SoftmaxLoss, top_3], ids=["softmax", "top_3"])
-@pytest.mark.parametrize("sources", SOURCES)
+@pytest.mark.parametrize(
+    ("sources", "make_loss"),
+    [*((sources, top_3) for sources in SOURCES), ("all", losses.SoftmaxLoss)],
+)
 def test_step_is_that_of_dense_lists(sources, make_loss, pairs, candidates):
     kwargs = dict(SOURCES[sources])
     if kwargs.get("frequencies"):
@@ -363,8 +365,7 @@ def dense_metrics(scores, rows, exclude=None, sample_weight=None):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("exclude", [False, True])
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(("several", "exclude"), [(False, True), (True, True), (True, False)])
 def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen, rng):
     queries = keras.layers.Input((FEATURES,), name="features")
     encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
@@ -538,7 +539,6 @@ def test_resumes_where_it_was_saved(pairs, candidates, tmp_path):
         model.fit(*pairs, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
         return weights(model)
 
-    expected = train(compiled(), 2)
     model = compiled()
     train(model, 1)
     model.save(tmp_path / "m.keras")
@@ -550,7 +550,7 @@ def test_resumes_where_it_was_saved(pairs, candidates, tmp_path):
     for ours, theirs in zip(loaded.top_k(pairs[0], 3), model.top_k(pairs[0], 3), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert loaded.evaluate(*pairs, verbose=0) == pytest.approx(model.evaluate(*pairs, verbose=0))
-    for ours, theirs in zip(train(loaded, 1), expected, strict=True):
+    for ours, theirs in zip(train(loaded, 1), train(model, 1), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
@@ -742,7 +742,7 @@ def test_tokens_need_ids(pairs):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("first", range(3))
+@pytest.mark.parametrize("first", [0, 2])
 def test_labels_of_several_ranks(first, pairs):
     """Keras relaxes shapes that change to an unknown rank."""
     model, own = by_ids(), np.arange(24)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf import ops
 
+from ..derivatives import assert_second_derivatives
 from . import projections
 
 LINEAR = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
@@ -67,6 +68,15 @@ def test_alpha_per_example_and_its_gradient(name, rng):
 
 
 @every_projection
+@pytest.mark.parametrize("k", [1, 3])
+def test_second_derivatives(name, k, rng):
+    weights = rng.normal(size=(4, 6))
+    project = PROJECTIONS[name][0]
+    z = rng.normal(size=(4, 6))
+    assert_second_derivatives(lambda z: weights * tf.square(project(z, k, 0.7)), z, rng)
+
+
+@every_projection
 def test_selecting_all_and_large_alpha(name):
     project, _ = PROJECTIONS[name]
     z = np.array([[0.3, -1.0, 2.0, 0.4]])
@@ -99,16 +109,17 @@ def test_softmax_and_masks_and_nan(name, rng):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("spread", [1e-4, 1.0, 1e15])
 @pytest.mark.parametrize("k", [1, 5])
-def test_long_lists(rng, jit_compile, spread, k):
+def test_long_lists(rng, jit_compile, k):
     # A narrow spread has all items in the support, so that the largest alone do not suffice.
-    z = (rng.normal(size=(2, 1999)) * spread).astype(np.float32)
+    of_spreads = [rng.normal(size=(2, 1999)) * spread for spread in (1e-4, 1.0, 1e15)]
     for name in ("euclidean", "entropy"):
         project, reference = PROJECTIONS[name]
         compiled = tf.function(lambda z, p=project: p(z, k), jit_compile=jit_compile)
-        expected = [reference(row - row.max(), k) for row in z.astype(np.float64)]
-        np.testing.assert_allclose(compiled(z), expected, rtol=1e-4, atol=2e-6)
+        for z in of_spreads:
+            z = tf.constant(z, tf.float32)
+            expected = [reference(row - row.max(), k) for row in z.numpy().astype(np.float64)]
+            np.testing.assert_allclose(compiled(z), expected, rtol=1e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("regularizer", ["euclidean", "entropy"])

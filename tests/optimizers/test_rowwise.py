@@ -175,7 +175,7 @@ def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
         model.add(keras.layers.Flatten())
         model.add(keras.layers.Dense(3))
         optimizer = make(learning_rate=LEARNING_RATE, row_multiplier=4.0, **kwargs)
-        model.compile(optimizer, "mse")
+        model.compile(optimizer, "mse", run_eagerly=True)
         return model
 
     def fit(model):
@@ -192,6 +192,7 @@ def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
     tf.train.Checkpoint(model=restored).restore(checkpoint)
     for resumed in (keras.models.load_model(tmp_path / "model.keras"), restored):
         assert resumed.optimizer.row_multiplier == 4
+        resumed.run_eagerly = True
         for ours, theirs in zip(fit(resumed), expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
@@ -251,6 +252,41 @@ def test_clipping_sees_the_sum_of_a_row(make, kwargs, rule, clipping, rng):
     np.testing.assert_allclose(ours, expected, rtol=1e-9)
 
 
+@cases
+def test_options_that_change_no_step_leave_rows_rows(make, kwargs, rule, rng):
+    """Untouched rows rest, and touched ones move by a rate of their own."""
+    gradients = [sparse(rng, ids, (4, 3))[0] for ids in ([0, 2, 2], [2], [3, 2])]
+    start = rng.normal(size=(4, 3))
+    arguments = {"learning_rate": LEARNING_RATE, "row_multiplier": 4.0, **kwargs}
+    expected = steps(make(**arguments), variable(start), gradients)
+    np.testing.assert_array_equal(expected[1], start[1])
+    assert (expected[0] != start[0]).all()
+    for name, value in (
+        ("clipnorm", 1e9),
+        ("clipvalue", 1e9),
+        ("global_clipnorm", 1e9),
+        ("use_ema", True),
+        ("weight_decay", 1e-30),
+    ):
+        weights = steps(make(**arguments, **{name: value}), variable(start), gradients)
+        np.testing.assert_allclose(weights, expected, rtol=1e-9, err_msg=name)
+
+
+@cases
+def test_slices_may_be_lists(make, kwargs, rule):
+    def moved(optimizer, *parts):
+        weight = variable(np.ones([3, 1]))
+        optimizer.apply_gradients([(tf.IndexedSlices(*parts), weight)])
+        return np.array(weight)
+
+    for clipping in ({}, {"clipnorm": 1.0}):
+        parts = [[1.0], [2.0]], [2, 2], [3, 1]
+        ours = moved(make(**kwargs, **clipping), *parts)
+        np.testing.assert_array_equal(
+            ours, moved(make(**kwargs, **clipping), *map(tf.constant, parts))
+        )
+
+
 def test_clipping_of_a_row_that_repeats():
     ones, ids = tf.ones([4, 1], tf.float64), tf.zeros([4], tf.int32)
     row = tf.IndexedSlices(ones, ids, tf.constant([1, 1]))
@@ -260,9 +296,10 @@ def test_clipping_of_a_row_that_repeats():
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such argument.")
-def test_accumulation_of_gradients_raises():
-    with pytest.raises(ValueError, match="`gradient_accumulation_steps` must be None"):
-        optimizers.RowwiseAdam(gradient_accumulation_steps=2)
+@pytest.mark.parametrize("name", ["gradient_accumulation_steps", "loss_scale_factor"])
+def test_what_keras_has_for_dense_gradients_raises(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be None"):
+        optimizers.RowwiseAdam(**{name: 2})
 
 
 def test_sgd_without_momentum_keeps_nothing_but_the_weights(tmp_path):

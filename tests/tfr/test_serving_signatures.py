@@ -25,21 +25,22 @@ model = tf.saved_model.load(sys.argv[1])
 given = np.load(sys.argv[2], allow_pickle=True)
 serialized = tf.constant(list(given["serialized"]))
 tensors = {name: tf.constant(given[name]) for name in ("features", "class_id", "mask")}
-k = tf.constant(int(given["k"]))
 call = model.signatures
 results = {
     "predict": call[tf.saved_model.PREDICT_METHOD_NAME](serialized),
     "predict_tensors": call["predict_tensors"](**tensors),
-    "top_k": call["top_k"](**{tf.saved_model.PREDICT_INPUTS: serialized, "k": k}),
-    "top_k_tensors": call["top_k_tensors"](**tensors, k=k),
 }
+for k in map(tf.constant, (3, 99)):
+    inputs = {tf.saved_model.PREDICT_INPUTS: serialized, "k": k}
+    results[f"top_k {int(k)}"] = call["top_k"](**inputs)
+    results[f"top_k_tensors {int(k)}"] = call["top_k_tensors"](**tensors, k=k)
 flat = {f"{n}/{key}": v.numpy() for n, values in results.items() for key, v in values.items()}
 assert "rank4class_tf" not in sys.modules and "tensorflow_ranking" not in sys.modules
 np.savez(sys.argv[3], **flat)
 """
 
 
-def call_in_new_process(folder, export, k):
+def call_in_new_process(folder, export):
     """Calls all signatures on three lists of 5, 2 and 4 classes."""
     rows = [
         (context, examples[:size])
@@ -52,7 +53,7 @@ def call_in_new_process(folder, export, k):
     inputs = {name: value.numpy() for name, value in inputs.items()}
     given, got = os.path.join(folder, "given.npz"), os.path.join(folder, "got.npz")
     serialized = np.array([elwc.serialize(*row) for row in rows], object)
-    np.savez(given, serialized=serialized, k=k, **inputs)
+    np.savez(given, serialized=serialized, **inputs)
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, export, given, got], capture_output=True, text=True
     )
@@ -70,23 +71,20 @@ def test_exported_model_in_a_new_process(tmp_path):
     )
     pipeline.train_and_validate()
     export = os.path.join(folder, "model", "export", "latest_model")
-    for k in (3, 99):
-        check_exported_model(folder, export, k)
-
-
-def check_exported_model(folder, export, k):
-    inputs, got = call_in_new_process(folder, export, k)
+    inputs, got = call_in_new_process(folder, export)
     scores = keras.models.load_model(export).predict(inputs, verbose=0)
     for name in ("predict", "predict_tensors"):
         np.testing.assert_allclose(got[f"{name}/outputs"], scores, rtol=1e-6)
     masked = np.where(inputs["mask"], scores, -np.inf)
-    width = min(k, 5)
-    order = np.argsort(-masked, axis=1)[:, :width]
-    best = np.take_along_axis(masked, order, axis=1)
-    for name in ("top_k", "top_k_tensors"):
-        np.testing.assert_array_equal(got[f"{name}/indices"], np.where(best > -np.inf, order, -1))
-        np.testing.assert_allclose(got[f"{name}/scores"], best, rtol=1e-6)
-    assert (got["top_k/indices"][1, 2:] == -1).all()  # The second list has two classes.
+    for k, width in ((3, 3), (99, 5)):
+        order = np.argsort(-masked, axis=1)[:, :width]
+        best = np.take_along_axis(masked, order, axis=1)
+        for name in (f"top_k {k}", f"top_k_tensors {k}"):
+            expected = np.where(best > -np.inf, order, -1)
+            np.testing.assert_array_equal(got[f"{name}/indices"], expected)
+            np.testing.assert_allclose(got[f"{name}/scores"], best, rtol=1e-6)
+        # The second list has two classes.
+        assert (got[f"top_k {k}/indices"][1, 2:] == -1).all()
 
 
 def test_several_tasks(tmp_path):

@@ -8,7 +8,7 @@ from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
-from rank4class_tf.ops.projections.simplex import from_kth, scaled_by
+from rank4class_tf.ops.projections.simplex import from_kth, scaled_by, threshold
 
 
 @_checks.arguments
@@ -59,11 +59,11 @@ def fenchel_young_loss(
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
     # The sum k of both sides cancels what is subtracted.
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
-    threshold = tf.stop_gradient(regularizer.threshold(lists, top, selected))
+    level = threshold(lists, regularizer, top, selected)
     total = tf.cast(selected, lists.dtype)
     # The dual form, whose slope in the threshold is 0.
-    conjugate = lists.sum(regularizer.conjugate, threshold, vanishes=regularizer.vanishes)
-    conjugate += total * threshold[:, 0]
+    conjugate = lists.sum(regularizer.conjugate, level, vanishes=regularizer.vanishes)
+    conjugate += total * tf.stop_gradient(level)[:, 0]
     share = total / tf.maximum(count, 1)
     own = share * lists.sum_of_positives(lists.positive_scores)
     losses = conjugate + count * regularizer.value(share) - own
