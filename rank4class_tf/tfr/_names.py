@@ -17,7 +17,8 @@ _KEYS = {
     "loss": _tfr.keras.losses.RankingLossKey,
     "metrics": _tfr.keras.metrics.RankingMetricKey,
 }
-
+# Metrics of TF-Ranking over whole lists.
+_WITHOUT_CUTOFF = {"arp", "ordered_pair_accuracy"}
 
 # Those of lists of scores; the losses on ranks of outputs and the metrics of a dataset are no part.
 _LOSSES = {
@@ -67,10 +68,18 @@ def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
         metric = _metric_by_name(spec)
     else:
         raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
-    config = {**metric.get_config(), "name": prefix + metric.name}
-    if "label_format" in config:
-        config["label_format"] = config["label_format"] or "relevance"
-    return type(metric).from_config(config)
+    config = _of_relevance(metric.get_config())
+    return type(metric).from_config({**config, "name": prefix + metric.name})
+
+
+def _of_relevance(config):
+    """A configuration of a metric, and of one within it, whose labels are relevance by default."""
+    if not isinstance(config, dict):
+        return config
+    is_open = config.get("label_format", "") is None
+    return {key: _of_relevance(value) for key, value in config.items()} | (
+        {"label_format": "relevance"} if is_open else {}
+    )
 
 
 def _split_weight(text):
@@ -90,6 +99,9 @@ def _build_one_loss(spec, reduction):
         # Not by its config: what anneals in it stays the same object.
         spec = copy.copy(spec)
         spec.label_format = "relevance"
+    if isinstance(spec, WeightedLosses):
+        spec = copy.copy(spec)
+        spec.losses = [_build_one_loss(loss, reduction) for loss in spec.losses]
     if isinstance(spec, keras.losses.Loss):
         return spec
     if not isinstance(spec, str):
@@ -107,6 +119,8 @@ def _metric_by_name(spec):
         return our_metrics.get(spec, label_format="relevance")
     if at and not re.fullmatch(r"[1-9]\d*", cutoff):
         raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
+    if at and theirs in _WITHOUT_CUTOFF:
+        raise ValueError(f"`metrics` must name {theirs!r} without a cutoff. Received: {spec!r}.")
     topn = int(cutoff) if at else None
     label = theirs if topn is None else f"{theirs}_at_{topn}"
     return _tfr.keras.metrics.get(theirs, name=label, topn=topn)
@@ -115,7 +129,7 @@ def _metric_by_name(spec):
 def _source(name, argument, ours):
     """Tells whose `name` is: `(name, None)` for ours, `(None, name)` for TF-Ranking's."""
     theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
-    theirs.discard("precision_ia")  # A key without a metric.
+    theirs -= {"precision_ia", "alpha_dcg"}  # Keys without a metric.
     if name in ours:
         return name, None
     bare = name.removeprefix(_THEIRS)

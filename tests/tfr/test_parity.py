@@ -1,5 +1,7 @@
 """What docs/tf_ranking.md says is the same in TF-Ranking, and what differs, by how much."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -172,3 +174,39 @@ def test_mean_squared_loss_of_lists_without_positives(rng):
         tape.watch(scores)
         loss = ours(labels, scores)
     assert not np.any(tape.gradient(loss, scores)[2:])
+
+
+def test_all_names_that_an_error_offers_can_be_built():
+    for build in (
+        lambda name: _names.build_loss(name, "sum"),
+        lambda name: _names.build_metric(name, ""),
+    ):
+        with pytest.raises(ValueError, match="must name one of") as raised:
+            build("unknown")
+        names = re.search(r"one of: (.*)\. Received", str(raised.value))[1].split(", ")
+        assert len(names) > 15
+        for name in names:
+            try:
+                build(name)
+            except ValueError as error:
+                assert "missing a required argument" in str(error)
+
+
+@pytest.mark.parametrize("name", ["arp", "ordered_pair_accuracy"])
+def test_metrics_of_whole_lists_have_no_cutoff(name):
+    assert _names.build_metric(f"tfr.{name}", "").name == name
+    with pytest.raises(ValueError, match=f"'{name}' without a cutoff. Received: 'tfr.{name}@2'"):
+        _names.build_metric(f"tfr.{name}@2", "")
+
+
+@pytest.mark.parametrize(("spread", "same"), [(1.0, True), (60.0, False)])
+def test_gumbel_noise_is_the_same_in_expectation_where_scores_are_near(rng, spread, same):
+    labels = tf.constant(rng.integers(0, 3, (1500, 6)), tf.float32)
+    scores = tf.constant(spread * rng.normal(size=(1500, 6)), tf.float32)
+    ours, theirs = (
+        _names.build_loss(name, "none")(labels, scores).numpy()
+        for name in ("gumbel_approx_ndcg_loss", "tfr.gumbel_approx_ndcg_loss")
+    )
+    differences = ours - theirs.reshape(1500, -1).mean(axis=1)  # TF-Ranking's draws one by one.
+    error = differences.std() / np.sqrt(1500)
+    assert (abs(differences.mean()) < 4 * error) == same

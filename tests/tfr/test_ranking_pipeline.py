@@ -105,12 +105,15 @@ def test_objects_and_schedules(folder):
 def test_objects_with_lists_of_any_length(folder):
     pipeline = make_pipeline(
         folder,
-        loss=r4c.losses.ApproxNDCGLoss(),
-        metrics=[r4c.metrics.NDCG(3)],
+        loss=[
+            r4c.losses.ApproxNDCGLoss(),
+            tfr.WeightedLosses([r4c.losses.SoftmaxLoss(), r4c.losses.RankmaxLoss()], [0.5, 0.5]),
+        ],
+        metrics=[r4c.metrics.NDCG(3), r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy(1), 5)],
         num_epochs=1,
         dataset=pipelines.dataset_builder(folder, list_size=None),
     )
-    assert set(history(pipeline)[0]) >= {"metric/ndcg_at_3"}
+    assert set(history(pipeline)[0]) >= {"metric/ndcg_at_3", "metric/macro_top_1_accuracy"}
 
 
 def test_schedule_with_an_optimizer_by_name(folder):
