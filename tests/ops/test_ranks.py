@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import ops
-from rank4class_tf.ops.ranking.exact import count_greater_and_equal
 
 
 def counts(values, thresholds):
@@ -20,10 +19,11 @@ def test_counts(rng, size, width, static):
     values = np.round(rng.normal(size=(3, size)), 1).astype(np.float32)
     values[rng.random(values.shape) < 0.1] = np.nan
     values[rng.random(values.shape) < 0.1] = -np.inf
-    thresholds = np.concatenate([values[:, :width], np.full((3, 1), 0.05, np.float32)], axis=1)
-    signature = [tf.TensorSpec([3, None])] * 2
-    count = tf.function(count_greater_and_equal, None if static else signature)
-    for actual, expected in zip(count(values, thresholds), counts(values, thresholds), strict=True):
+    ids = np.tile(np.append(np.arange(min(width, size)), -1).astype(np.int32), (3, 1))
+    positives = np.where(ids >= 0, values[:, ids[0]], np.nan)
+    signature = [tf.TensorSpec([3, None]), tf.TensorSpec([3, None], tf.int32)]
+    count = tf.function(ops.count_above_and_tied, None if static else signature)
+    for actual, expected in zip(count(values, ids), counts(values, positives), strict=True):
         np.testing.assert_array_equal(actual, expected)
 
 

@@ -9,7 +9,7 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.metrics.means import ranks_and_relevance, weighted_mean
 from rank4class_tf.ops.ranking.exact import (
     Ranks,
-    count_greater_and_equal,
+    count_of_all,
     mean_over_ties,
     num_counted,
     reciprocals,
@@ -52,8 +52,7 @@ def average_precision(
     limit = tf.cast(size, above.dtype)
     # Positives in the order of their ranks; one that is never a hit is left out.
     order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))
-    counts = count_greater_and_equal(order, order)
-    positives_above, positives_tied = (tf.cast(c, above.dtype) for c in counts)
+    positives_above, positives_tied = (tf.cast(c, above.dtype) for c in count_of_all(order))
     slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
     harmonic = mean_over_ties(reciprocals(size), above, tied)
     places = tf.clip_by_value(limit - above, 0, tied)

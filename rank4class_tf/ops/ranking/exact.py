@@ -216,30 +216,8 @@ def _nan_if(invalid, counts):
     return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), counts.dtype), counts)
 
 
-def count_greater_and_equal(
-    values: TensorLike, thresholds: TensorLike
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Counts the values greater than, and equal to, each threshold.
-
-    Args:
-        values: `[batch, n]`; a NaN is not counted.
-        thresholds: `[batch, P]`; a NaN has the counts 0.
-
-    Returns:
-        Two tensors `[batch, P]`, int32.
-
-    Example:
-        >>> greater, equal = count_greater_and_equal([[3.0, 1.0, 1.0]], [[1.0, 2.0]])
-        >>> greater.numpy(), equal.numpy()
-        (array([[1, 1]], dtype=int32), array([[2, 0]], dtype=int32))
-    """
-    values, thresholds = tf.convert_to_tensor(values), tf.convert_to_tensor(thresholds)
-    if pairs.are_few(thresholds.shape[1], values.shape[1]):
-        return _count_one_by_one(values, thresholds)
-    return _count_by_sorting(values, thresholds)
-
-
 def _count_one_by_one(values, thresholds):
+    """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both."""
     columns = tf.transpose(thresholds)
     # XLA fuses comparison and sum to one pass over the values.
     count = _count if values.shape[1] is None else _count_xla
@@ -288,15 +266,6 @@ def _count_of_items(values):
     rising, known = _rising(values)
     first, last = first_and_last_ranks(rising)
     return first - 1, tf.minimum(last, known) - first + 1
-
-
-def _count_by_sorting(values, thresholds):
-    rising, known = _rising(values)
-    rising = tf.sort(rising, axis=1)
-    before = searchsorted(rising, -thresholds, side="left")
-    up_to = tf.minimum(searchsorted(rising, -thresholds, side="right"), known)
-    counts = tf.minimum(before, known), up_to - before
-    return _zeros_unless(~tf.math.is_nan(thresholds), counts)
 
 
 def _rising(values):
