@@ -204,9 +204,10 @@ def test_other_numbers_of_rows_raise(case, mode):
     if mode != "eager":
         specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in of_rows.values()]
         step = tf.function(step, specs, jit_compile=mode == "xla", autograph=False)
-    step(*of_rows.values())
+    if mode != "xla":  # It compiles each, and right ones in other tests.
+        step(*of_rows.values())
     for name in of_rows:
-        for rows in (1,) if mode == "xla" else range(BATCH):  # It compiles each.
+        for rows in (1,) if mode == "xla" else range(BATCH):
             values = [x[:rows] if key == name else x for key, x in of_rows.items()]
             with pytest.raises(ERRORS, match=r"`\w+` must (have|hold|be)|\w+_must_(have|hold|be)_"):
                 step(*values)
