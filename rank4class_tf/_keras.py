@@ -184,10 +184,10 @@ def build_optimizer(model: keras.Model) -> None:
 
     Keras adds them in the first step, and traces that step a second time then.
     """
-    if model.optimizer is None or not all(layer.built for layer in model._flatten_layers()):
-        return
-    with model.distribute_strategy.scope():
-        model.optimizer.build(model.trainable_variables)
+    build = getattr(getattr(model, "optimizer", None), "build", None)  # Keras's oldest have none.
+    if build is not None and all(layer.built for layer in model._flatten_layers()):
+        with model.distribute_strategy.scope():
+            build(model.trainable_variables)
 
 
 def compiled_metrics(

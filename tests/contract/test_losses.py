@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
-from ..derivatives import assert_second_derivatives
+from ..derivatives import assert_second_derivatives, gradient_of
 from .tables import LOSSES, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
@@ -192,6 +192,19 @@ def test_second_derivatives(case, relevance, rng):
                 assert_second_derivatives(function, scores, rng)
         else:
             assert_second_derivatives(function, scores, rng)
+
+
+@pytest.mark.once
+def test_forward_mode(case, rng):
+    x, direction = (tf.constant(values) for values in rng.normal(size=(2, BATCH, N)))
+
+    def function(x):
+        return case.make(reduction="none").call(np.array([2, 0, 6, 3]), x)
+
+    with tf.autodiff.ForwardAccumulator(x, direction) as forward:
+        value = function(x)
+    expected = tf.reduce_sum(gradient_of(function, x) * direction, axis=1)
+    np.testing.assert_allclose(forward.jvp(value), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.once

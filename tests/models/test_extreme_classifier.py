@@ -325,6 +325,7 @@ def test_resumes_where_it_was_saved(data, tmp_path):
         model.fit(features, class_ids, batch_size=4, epochs=epochs, verbose=0, shuffle=False)
         return trainable(model)
 
+    expected = train(compiled(), 4)
     model = compiled()
     train(model, 2)
     model.save(tmp_path / "m.keras")
@@ -334,7 +335,7 @@ def test_resumes_where_it_was_saved(data, tmp_path):
         model.evaluate(features, class_ids, verbose=0, return_dict=True), rel=1e-6
     )
     assert "ndcg_at_5" in results
-    for ours, theirs in zip(train(loaded, 2), train(model, 2), strict=True):
+    for ours, theirs in zip(train(loaded, 2), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
@@ -765,3 +766,16 @@ def test_a_stage_without_weights_has_those_of_the_stage_before(of_loss, of_stage
     schedule.set_model(model)
     with pytest.raises(ValueError, match="`stages` must") if fails else contextlib.nullcontext():
         schedule.on_train_begin()
+
+
+def test_fit_before_compile_is_keras_error(data):
+    with pytest.raises((ValueError, RuntimeError), match="compile"):
+        make().fit(*data, verbose=0)
+
+
+@pytest.mark.skipif(_keras.KERAS_3, reason="Keras 3 has none.")
+def test_an_optimizer_that_builds_nothing_before_trains(data):
+    model = make()
+    model.compile(keras.optimizers.legacy.SGD(0.1), losses.SoftmaxLoss())
+    with pytest.warns(UserWarning, match="Received: SGD"):
+        model.fit(*data, verbose=0)

@@ -1,5 +1,7 @@
 """Projections on the (n, k)-simplex against references by bisection and entmax."""
 
+import functools
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -8,7 +10,7 @@ import tensorflow as tf
 
 from rank4class_tf import ops
 
-from ..derivatives import assert_second_derivatives
+from ..derivatives import assert_second_derivatives, gradient_of
 from . import projections
 
 LINEAR = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
@@ -74,6 +76,73 @@ def test_second_derivatives(name, k, rng):
     project = PROJECTIONS[name][0]
     z = rng.normal(size=(4, 6))
     assert_second_derivatives(lambda z: weights * tf.square(project(z, k, 0.7)), z, rng)
+
+
+@every_projection
+@pytest.mark.parametrize("where", ["cond", "map", "forward mode"])
+def test_gradients_wherever_it_is_called(name, where, rng):
+    z, weights = tf.constant(rng.normal(size=(3, 5))), rng.normal(size=(1, 5))
+    project = PROJECTIONS[name][0]
+
+    def value(z):
+        return tf.reduce_sum(weights * project(z, 2), axis=1)
+
+    expected = gradient_of(value, z)
+    if where == "forward mode":
+        with tf.autodiff.ForwardAccumulator(z, tf.ones_like(z)) as forward:
+            values = value(z)
+        actual, expected = forward.jvp(values), tf.reduce_sum(expected, axis=1)
+    elif where == "cond":
+        chosen = tf.function(lambda z: tf.cond(z[0, 0] < 9, lambda: value(z), lambda: z[:, 0]))
+        actual = gradient_of(chosen, z)
+    else:
+        actual = gradient_of(tf.function(lambda z: tf.map_fn(lambda x: value(x[None]), z)), z)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
+
+
+def test_gradients_by_what_a_regularizer_reads(rng):
+    z, weights = rng.normal(size=(2, 1, 4))
+
+    def derivative(function):
+        factor, step = tf.constant(0.8, tf.float64), 1e-6
+        with tf.GradientTape() as tape:
+            tape.watch(factor)
+            value = function(factor)
+        expected = (function(factor + step) - function(factor - step)) / (2 * step)
+        np.testing.assert_allclose(tape.gradient(value, factor), expected, rtol=1e-6)
+
+    def linear(factor):
+        return ops.Regularizer(lambda u: factor * u, lambda x: x * x / (2 * factor))
+
+    derivative(lambda f: tf.reduce_sum(weights * ops.simplex_projection(z, linear(f))))
+    derivative(lambda f: ops.fenchel_young_loss(z, [[2]], regularizer=linear(f))[0])
+
+
+class OwnConjugate(ops.Regularizer):
+    def __init__(self):
+        super().__init__(lambda u: u, lambda x: x * x / 2)
+
+    def conjugate(self, scores, threshold):
+        u = scores - threshold
+        return (tf.nn.relu(u) ** 2 - tf.nn.relu(u - 1) ** 2) / 2
+
+
+def test_a_conjugate_of_ones_own(rng):
+    z = tf.constant(rng.normal(size=(3, 5)))
+    ours, expected = (
+        functools.partial(ops.fenchel_young_loss, class_ids=[[0], [1], [4]], regularizer=r)
+        for r in (OwnConjugate(), "euclidean")
+    )
+    np.testing.assert_allclose(ours(z), expected(z))
+    np.testing.assert_allclose(gradient_of(ours, z), gradient_of(expected, z))
+
+
+@pytest.mark.parametrize("n", [50, 10_000])
+def test_many_shares_sum_to_k_in_float32(n, rng):
+    z = rng.normal(size=(8, n)) * 10 ** rng.uniform(-5, 0, size=(8, 1)) / np.sqrt(n)
+    for project, _ in PROJECTIONS.values():
+        x = project(z.astype(np.float32), 1).numpy()
+        np.testing.assert_allclose(x.astype(np.float64).sum(axis=1), 1, atol=5e-6)
 
 
 @every_projection

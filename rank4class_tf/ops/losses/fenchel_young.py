@@ -8,7 +8,7 @@ from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
-from rank4class_tf.ops.projections.simplex import from_kth, scaled_by, threshold
+from rank4class_tf.ops.projections.simplex import from_kth, scaled_by
 
 
 @_checks.arguments
@@ -59,15 +59,45 @@ def fenchel_young_loss(
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
     # The sum k of both sides cancels what is subtracted.
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
-    level = threshold(lists, regularizer, top, selected)
+    threshold = _threshold(lists, regularizer, top, selected)
     total = tf.cast(selected, lists.dtype)
-    # The dual form, whose slope in the threshold is 0.
-    conjugate = lists.sum(regularizer.conjugate, level, vanishes=regularizer.vanishes)
-    conjugate += total * tf.stop_gradient(level)[:, 0]
+
+    fixed = tf.stop_gradient(threshold)
+
+    @tf.custom_gradient
+    def conjugate(scores):
+        # The dual form does not depend on the threshold, to first order; its gradient does.
+        def gradient(upstream):
+            return upstream * regularizer.project(scores, threshold)
+
+        return regularizer.conjugate(scores, fixed), gradient
+
+    conjugates = lists.sum(conjugate, vanishes=regularizer.vanishes) + total * fixed[:, 0]
     share = total / tf.maximum(count, 1)
     own = share * lists.sum_of_positives(lists.positive_scores)
-    losses = conjugate + count * regularizer.value(share) - own
+    losses = conjugates + count * regularizer.value(share) - own
     return tf.where(count > 0, losses, 0) / as_dtype(alpha, lists.dtype)
+
+
+def _threshold(lists, regularizer, top, selected):
+    """The threshold, whose derivative takes no time where nothing asks for it."""
+    value = tf.stop_gradient(regularizer.threshold(lists, top, selected))
+
+    @tf.custom_gradient
+    def of_scores(scores):
+        def gradient(upstream):
+            @tf.function(autograph=False)  # Forward-mode differentiation stops all tapes.
+            def slopes_of(scores):
+                shares = tf.where(lists.mask, regularizer.project(scores, value), 0)
+                return tf.gradients(shares, scores)[0]
+
+            slopes = slopes_of(scores)
+            total = tf.reduce_sum(slopes, axis=-1, keepdims=True)
+            return upstream * tf.math.divide_no_nan(slopes, total)
+
+        return value, gradient
+
+    return of_scores(lists.scores)
 
 
 def adaptive_fenchel_young_loss(

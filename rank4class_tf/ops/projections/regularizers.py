@@ -59,21 +59,15 @@ class Regularizer:
         return tf.where(is_free, free, tf.clip_by_value(tf.stop_gradient(x), 0, 1))
 
     def conjugate(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
-        r"""$\max_{0 \le x \le 1} x u - h(x)$ of an item at a threshold; its slope is `project`.
-
-        The slope in the threshold counts as 0, as that of a loss is.
-        """
+        r"""$\max_{0 \le x \le 1} x u - h(x)$ of an item at a threshold; its slope is `project`."""
 
         @tf.custom_gradient
-        def of_item(scores, threshold):
-            x = self.project(scores, threshold)
-            value = self._conjugate(scores - threshold, x)
-            return value, lambda upstream: (upstream * x, None)
+        def of_margin(u):
+            x = self.project(u, tf.zeros([], u.dtype))
+            value = tf.where(x == 0, tf.zeros_like(x), x * u) - self.value(x)
+            return value, lambda upstream: upstream * x
 
-        return of_item(scores, threshold)
-
-    def _conjugate(self, u, x):
-        return tf.where(x == 0, tf.zeros_like(x), x * u) - self.value(x)
+        return of_margin(scores - threshold)
 
     def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
         """The threshold at which the shares of the items sum to what is to be selected.
@@ -153,8 +147,9 @@ class _Entropy(Regularizer):
     def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
         return tf.exp(tf.minimum(scores - threshold - 1, 0))
 
-    def _conjugate(self, u, x):
-        return x + tf.nn.relu(u - 1)
+    def conjugate(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+        u = scores - threshold - 1
+        return tf.exp(tf.minimum(u, 0)) + tf.nn.relu(u)
 
     def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
         n = tf.cast(lists.num_columns_of_items, lists.dtype)

@@ -95,7 +95,7 @@ def simplex_projection(
 
     $$x_i = \min(1, \max(0, (h')^{-1}(\alpha (z_i - \mu)))), \qquad \textstyle\sum_i x_i = k$$
 
-    Derivatives of any order are exact.
+    First and second derivatives are exact.
 
     Source: Rankmax, Theorem 2(b).
 
@@ -118,32 +118,20 @@ def simplex_projection(
     """
     regularizer = get_regularizer(regularizer)
     lists, top, selected = from_kth(scaled_by(as_lists(scores, mask=mask), alpha), k)
-    return lists.map(regularizer.project, threshold(lists, regularizer, top, selected))
+    total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+    threshold = tf.stop_gradient(regularizer.threshold(lists, top, selected))
 
+    def surplus(threshold):
+        return lists.sum(regularizer.project, threshold)[:, tf.newaxis] - total
 
-def threshold(
-    lists: Lists, regularizer: Regularizer, top: tf.Tensor, selected: tf.Tensor
-) -> tf.Tensor:
-    """The threshold `[batch, 1]` of `Regularizer.threshold`, with derivatives of any order.
-
-    They are those of the equation that it solves, the sum of the shares.
-    """
-    value = tf.stop_gradient(regularizer.threshold(lists, top, selected))
-
-    @tf.custom_gradient
-    def of_scores(scores):
-        def gradient(upstream):
-            level = of_scores(scores)
-            with tf.GradientTape() as tape:
-                tape.watch(scores)
-                shares = regularizer.project(scores, level)
-            slopes = tf.where(lists.mask, tape.gradient(shares, scores), 0)
-            total = tf.reduce_sum(slopes, axis=-1, keepdims=True)
-            return upstream * tf.math.divide_no_nan(slopes, total)
-
-        return value, gradient
-
-    return of_scores(lists.scores)
+    with tf.GradientTape() as tape:
+        tape.watch(threshold)
+        left = surplus(threshold)
+    slope = tf.stop_gradient(-tape.gradient(left, threshold))
+    # Each step of Newton's method makes derivatives of one order more exact.
+    threshold += tf.math.divide_no_nan(left, slope)
+    threshold += tf.math.divide_no_nan(surplus(threshold), slope)
+    return lists.map(regularizer.project, threshold)
 
 
 def scaled_by(lists: Lists, alpha: TensorLike) -> Lists:
