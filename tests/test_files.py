@@ -54,11 +54,6 @@ def lists(path, size):
 
 
 def points(path, size):
-    point = ([0], list(range(50)), [0.5] * 50)
-    data.write_extreme_classification(path, [point] * (size // 200), 50, 1)
-
-
-def packed_points(path, size):
     """Random numbers, which gzip can hardly pack."""
     values = np.random.default_rng(1).random((size // 200, 50))
     each = [([0], list(range(50)), row) for row in values]
@@ -79,7 +74,7 @@ WRITERS = {
     "e.npy": embeddings,
     "l": lists,
     "p.txt": points,
-    "p.txt.gz": packed_points,
+    "p.txt.gz": points,
     "v.csv": evaluated,
     "t.txt": text,
 }

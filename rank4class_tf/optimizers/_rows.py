@@ -87,15 +87,12 @@ class Rowwise:
     def _clip_gradients(self, grads):
         if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
             return grads
-        grads = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
         # The values alone: Keras 3 would make slices dense where it clips by the norm of all.
-        values = [x.values if isinstance(x, tf.IndexedSlices) else x for x in grads]
+        values = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
         clipped = super()._clip_gradients(values)  # type: ignore[misc]
         return [
-            tf.IndexedSlices(value, x.indices, x.dense_shape)
-            if isinstance(x, tf.IndexedSlices)
-            else value
-            for x, value in zip(grads, clipped, strict=True)
+            tf.IndexedSlices(y, x.indices, x.dense_shape) if isinstance(x, tf.IndexedSlices) else y
+            for x, y in zip(grads, clipped, strict=True)
         ]
 
     def _deduplicate_sparse_grad(self, grads):
@@ -118,13 +115,12 @@ def _sums(ids, gradients):
 
 
 def _summed(gradient):
-    """A gradient that has the sum of a row where the row stands first, and 0 where it repeats."""
+    """The values of a gradient: the sum of a row where it stands first, 0 where it repeats."""
     ids = tf.convert_to_tensor(gradient.indices)
     values = _sums(ids, tf.convert_to_tensor(gradient.values))
     shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(values) - 1], tf.int32)], axis=0)
     first = tf.reshape(repeats.firsts(ids[tf.newaxis])[0], shape)
-    values = tf.where(first, values, tf.zeros_like(values))
-    return tf.IndexedSlices(values, ids, gradient.dense_shape)
+    return tf.where(first, values, tf.zeros_like(values))
 
 
 def set_rows(variable: Any, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

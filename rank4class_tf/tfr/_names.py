@@ -76,10 +76,10 @@ def _of_relevance(config):
     """A configuration of a metric, and of one within it, whose labels are relevance by default."""
     if not isinstance(config, dict):
         return config
-    is_open = config.get("label_format", "") is None
-    return {key: _of_relevance(value) for key, value in config.items()} | (
-        {"label_format": "relevance"} if is_open else {}
-    )
+    config = {key: _of_relevance(value) for key, value in config.items()}
+    if "label_format" in config:
+        config["label_format"] = config["label_format"] or "relevance"
+    return config
 
 
 def _split_weight(text):

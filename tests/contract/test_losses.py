@@ -1,5 +1,6 @@
 """What holds for every loss."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -187,10 +188,8 @@ def test_second_derivatives(case, relevance, rng):
         def function(x, labels=labels):
             return case.make(reduction="none").call(labels, x)  # The same noise again.
 
-        if case.name.startswith("gumbel"):
-            with pytest.raises(LookupError, match="no second derivative"):
-                assert_second_derivatives(function, scores, rng)
-        else:
+        raising = pytest.raises(LookupError, match="no second derivative")
+        with raising if case.name.startswith("gumbel") else contextlib.nullcontext():
             assert_second_derivatives(function, scores, rng)
 
 

@@ -1,5 +1,7 @@
 """What random losses draw: a part of the model's state, which training alone moves."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -47,23 +49,24 @@ def assert_equal(ours, theirs):
 
 
 def test_resumes_bit_by_bit(make, batch, tmp_path):
-    expected = fit(compiled(make()), batch, 4, True)
-    assert np.abs(fit(compiled(of_seed_9(make())), batch, 4, True)[0] - expected[0]).max() > 1e-4
+    train = functools.partial(fit, run_eagerly=True)
+    expected = train(compiled(make()), batch, 4)
+    assert np.abs(train(compiled(of_seed_9(make())), batch, 4)[0] - expected[0]).max() > 1e-4
 
     model = compiled(make())
-    fit(model, batch, 2, True)
+    train(model, batch, 2)
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")
     checkpoint = tf.train.Checkpoint(model=model, loss=model.loss).write(str(tmp_path / "model"))
 
-    assert_equal(fit(keras.models.load_model(tmp_path / "model.keras"), batch, 2, True), expected)
+    assert_equal(train(keras.models.load_model(tmp_path / "model.keras"), batch, 2), expected)
     other = compiled(make())
-    fit(other, batch, 1, True)  # Keras 2 loads weights of an optimizer that has some.
+    train(other, batch, 1)  # Keras 2 loads weights of an optimizer that has some.
     other.load_weights(tmp_path / "model.weights.h5")
-    assert_equal(fit(other, batch, 2, True), expected)
+    assert_equal(train(other, batch, 2), expected)
     other = compiled(of_seed_9(make()))
     tf.train.Checkpoint(model=other, loss=other.loss).read(checkpoint)
-    assert_equal(fit(other, batch, 2, True), expected)
+    assert_equal(train(other, batch, 2), expected)
 
 
 def test_a_seed_of_its_own_is_saved(batch, tmp_path):

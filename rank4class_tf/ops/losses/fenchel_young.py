@@ -61,7 +61,6 @@ def fenchel_young_loss(
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
     threshold = _threshold(lists, regularizer, top, selected)
     total = tf.cast(selected, lists.dtype)
-
     fixed = tf.stop_gradient(threshold)
 
     @tf.custom_gradient
