@@ -34,11 +34,10 @@ def split(values: tf.Tensor, highest: tf.Tensor, count: tf.Tensor) -> tuple[tf.T
         highest: no number is farther from 0; of a shape that broadcasts.
         count: how many numbers are added at most.
     """
-    power = power_of_two(highest)
     # All digits of a number beyond the limit, which keeps the unit finite, are the first ones.
-    power = tf.where(power < float("inf"), tf.minimum(power, 2.0**100), power)
-    # A power of two, of which the digits that are added are multiples, up to 2**24 of it.
-    unit = power * power_of_two(count) * 2.0**-22
+    highest = tf.where(highest < float("inf"), tf.minimum(highest, 2.0**100), highest)
+    # A power of two, of which the digits that are added are multiples, less than 2**24 of it.
+    unit = power_of_two(highest * tf.cast(count, tf.float32)) * 2.0**-22
     first = tf.round(values / unit) * unit
     return first, values - first
 

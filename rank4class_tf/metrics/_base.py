@@ -96,14 +96,11 @@ class RankingMetric(Directed, keras.metrics.Metric):
         """
         return self._values_and_weights(tf.float64, y_true, y_pred, sample_weight, exclude)
 
-    def _values_and_weights(self, dtype, *batch):
-        """`per_list` in a dtype; a batch is what that takes."""
-        return self._measure(_keras.converted(self.compute), dtype, *batch)
-
-    def _measure(self, compute, dtype, y_true, y_pred, sample_weight, exclude):
-        """`per_list` of any `compute`, in a dtype."""
+    def _values_and_weights(self, dtype, y_true, y_pred, sample_weight, exclude):
+        """`per_list` in a dtype."""
+        compute = _keras.converted(self.compute)
         if isinstance(y_true, ops.Ranks):
-            return self._measure_ranks(compute, dtype, y_true, sample_weight)
+            return self._of_ranks(compute, dtype, y_true, sample_weight)
         y_true = _keras.given_labels(y_true)
         labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
         counted = labels.has_positive | labels.invalid
@@ -126,8 +123,8 @@ class RankingMetric(Directed, keras.metrics.Metric):
             weights *= tf.cast(sample_weight, dtype)
         return values, weights
 
-    def _measure_ranks(self, compute, dtype, ranks, sample_weight):
-        """`_measure` where the ranks are known; those that are NaN make values NaN."""
+    def _of_ranks(self, compute, dtype, ranks, sample_weight):
+        """Values and weights where the ranks are known; those that are NaN make values NaN."""
         counted = ranks.num_positives > 0
         unknown = tf.math.is_nan(ranks.above)
         invalid = tf.reduce_any(unknown, axis=-1, keepdims=True)

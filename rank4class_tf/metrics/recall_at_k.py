@@ -57,13 +57,13 @@ class RecallAtK(CutoffMetric):
         """The formula."""
         return ops.recall(ranks, k)
 
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The formula at each cutoff and, last, the weight where that is no 1."""
+        recalls = super().compute(ranks)
+        return recalls if self.average == "samples" else [*recalls, ranks.num_positives]
+
     def _values_and_weights(self, dtype, *batch):
-        # With `average="micro"` the weight is the number of positives.
+        values, weights = super()._values_and_weights(dtype, *batch)
         if self.average == "samples":
-            return super()._values_and_weights(dtype, *batch)
-
-        def compute(ranks):
-            return [*_keras.converted(self.compute)(ranks), ranks.num_positives]
-
-        values, weights = self._measure(compute, dtype, *batch)
+            return values, weights
         return values[:, :-1], weights * values[:, -1]

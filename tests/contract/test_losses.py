@@ -194,16 +194,18 @@ def test_second_derivatives(case, relevance, rng):
 
 
 @pytest.mark.once
-def test_forward_mode(case, rng):
+def test_forward_mode(case, rng, relevance):
     x, direction = (tf.constant(values) for values in rng.normal(size=(2, BATCH, N)))
+    relevance[:, 0] = -1  # A masked item.
+    for labels in (np.array([2, 0, 6, 3]), relevance):
 
-    def function(x):
-        return case.make(reduction="none").call(np.array([2, 0, 6, 3]), x)
+        def function(x, labels=labels):
+            return case.make(reduction="none").call(labels, x)
 
-    with tf.autodiff.ForwardAccumulator(x, direction) as forward:
-        value = function(x)
-    expected = tf.reduce_sum(gradient_of(function, x) * direction, axis=1)
-    np.testing.assert_allclose(forward.jvp(value), expected, rtol=1e-6, atol=1e-9)
+        with tf.autodiff.ForwardAccumulator(x, direction) as forward:
+            value = function(x)
+        expected = tf.reduce_sum(gradient_of(function, x) * direction, axis=1)
+        np.testing.assert_allclose(forward.jvp(value), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.once

@@ -36,8 +36,9 @@ def sigmoid_ranks(
         array([[3., 1.]], dtype=float32)
     """
     lists = as_lists(scores, class_ids, mask=mask)
-    # The item itself adds sigmoid(0) = 1/2 to the sum over all items.
-    return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d / temperature))
+    # The item itself adds sigmoid(0) = 1/2 to the sum over all items. No quotient: that of a masked
+    # item has an infinite slope in the temperature, of which forward mode makes a NaN.
+    return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d * (1 / temperature)))
 
 
 @_checks.arguments
