@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 from tensorflow import keras
 
@@ -125,16 +126,18 @@ def test_classes_learn_from_others(rng):
     assert (scores.argmax(axis=1) == unseen).mean() > 0.8  # Chance is 1/16.
 
 
-def test_attention_is_equivariant_to_the_order_of_classes(rng):
+def test_attention_is_a_block_of_a_transformer(rng):
     rows = rng.normal(size=(5, 4)).astype(np.float32)
-    order = rng.permutation(5)
-    table = layers.ClassTable.from_rows(rows)
-    classes = layers.ClassAttention(table, num_heads=2)
+    classes = layers.ClassAttention(layers.ClassTable.from_rows(rows), num_heads=2, key_dim=3)
     classes.build((None, 4))
-    expected = classes.rows().numpy()
-    assert np.abs(expected - rows).max() > 1e-3
-    table.embeddings.assign(rows[order])
-    np.testing.assert_allclose(classes.rows(), expected[order], rtol=1e-5, atol=1e-5)
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    normalised = centred / np.sqrt(rows.var(axis=1, keepdims=True) + classes.norm.epsilon)
+    query, key, value, output = (w.numpy().astype(np.float64) for w in classes.attention.weights)
+    q, k, v = (np.einsum("cd,dhe->hce", normalised, kernel) for kernel in (query, key, value))
+    shares = scipy.special.softmax(q @ k.transpose(0, 2, 1) / np.sqrt(3), axis=-1)
+    expected = rows + np.einsum("hce,hed->cd", shares @ v, output)
+    np.testing.assert_allclose(classes.rows(), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(classes.rows([3, 1]), expected[[3, 1]], rtol=1e-5, atol=1e-5)
 
 
 def test_an_encoder_that_examples_and_classes_share(rng, tmp_path):

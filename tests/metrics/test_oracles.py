@@ -98,7 +98,7 @@ def test_equal_ir_measures_without_ties(scores, relevance, k):
         np.testing.assert_allclose(result(metric, binary, scores), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("form", ["ids", "relevance", "exclude"])
+@pytest.mark.parametrize("form", ["ids", "relevance", "exclude", "ranks"])
 @pytest.mark.parametrize("count_empty", [True, False])
 def test_lists_without_positives_count_if_asked(form, count_empty):
     """The positives of lists 0 and 2 have rank 2, and `exclude` takes that of list 2 away."""
@@ -108,6 +108,8 @@ def test_lists_without_positives_count_if_asked(form, count_empty):
         labels = np.float32([[0, 1, 0], [0, 0, 0], [0, 1, 0], [-1, -1, -1]])
     elif form == "exclude":
         exclude, values = labels * [[-1], [1], [1], [1]], [0.5, 0, 0, 0]
+    elif form == "ranks":
+        labels, scores = r4c.ops.ranks_of_positives(scores, labels), None
     metric = r4c.metrics.MRR(count_empty=count_empty)
     metric = r4c.metrics.MRR.from_config(metric.get_config())
     counts = np.array([count_empty or value > 0 for value in values])
