@@ -198,6 +198,25 @@ def test_dropout_keeps_the_mean_of_a_layer(rng):
     assert (np.abs(draws.mean(axis=0) - plain) < 5 * error).all()
 
 
+@pytest.mark.once
+def test_dropout_draws_anew_for_each_layer_and_block(rng):
+    """A unit that is 1 survives two layers with the chance (1 - p)^2; each class has its own."""
+    num_classes = 2050  # They are scored in blocks above 2,048.
+    head = ConcatHead(num_classes, units=(64, 64), dropout=0.5, seed=2, activation="linear")
+    head.build((None, 4))
+    mlp = head.interaction
+    for weight in (*mlp.first, mlp.kernels[0]):
+        weight.assign(tf.zeros_like(weight))
+    mlp.first_bias.assign(tf.ones([64]))
+    mlp.kernels[0].assign(tf.eye(64))
+    weights = rng.normal(size=(64, 1)) + 1
+    mlp.kernels[1].assign(weights)
+    scores = head(np.zeros((1, 4), np.float32), training=True).numpy()[0]
+    error = scores.std() / np.sqrt(num_classes)
+    assert abs(scores.mean() - weights.sum()) < 5 * error
+    assert len(np.unique(scores)) > 0.99 * num_classes
+
+
 def test_layer_norm_is_that_of_keras(rng):
     head = ConcatHead(5, units=(6,), layer_norm=True, activation="linear")
     inputs = rng.normal(size=(3, 4)).astype(np.float32)
