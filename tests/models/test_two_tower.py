@@ -793,6 +793,13 @@ def test_padding_of_excluded_strings_is_no_id(pairs):
     assert b"item 1" not in found[0].numpy()
 
 
+def test_what_is_excluded_twice_is_one_item_less(pairs, candidates):
+    model = make()
+    model.index(candidates)
+    ranks = model.ranks(*pairs, exclude=np.tile(IDS[[3, 5, 3]], (24, 1)))
+    np.testing.assert_array_equal(ranks.num_items, np.full(24, NUM_CANDIDATES - 2))
+
+
 def test_widths_of_encodings_are_compared():
     def tower(width):
         return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(width)])

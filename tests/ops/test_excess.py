@@ -32,10 +32,11 @@ def test_count_below(rng, jit_compile):
 
 @pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("num_levels", [1, 5, 40])
-def test_excess(rng, num_levels, jit_compile):
+@pytest.mark.parametrize("offset", [0, 2.0**23])
+def test_excess(rng, num_levels, offset, jit_compile):
     """Among scores and levels of which many are equal, against sums over all pairs."""
-    scores = np.append(rng.integers(-5, 6, size=(3, 99)), np.full((3, 1), -np.inf), axis=1)
-    levels = rng.integers(-5, 6, size=(3, num_levels))
+    scores = offset + np.append(rng.integers(-5, 6, size=(3, 99)), np.full((3, 1), -np.inf), axis=1)
+    levels = offset + rng.integers(-5, 6, size=(3, num_levels))
     coefficients = rng.uniform(size=(3, num_levels))
 
     def compute(scores, levels, coefficients):

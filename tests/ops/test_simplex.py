@@ -137,6 +137,12 @@ def test_a_conjugate_of_ones_own(rng):
     np.testing.assert_allclose(gradient_of(ours, z), gradient_of(expected, z))
 
 
+def test_the_conjugate_of_an_item_far_below_is_0():
+    linear = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
+    scores = tf.constant([-np.inf, -1.0, 0.5, 2.0])
+    np.testing.assert_array_equal(linear.conjugate(scores, tf.constant(0.0)), [0, 0, 0.125, 1.5])
+
+
 @pytest.mark.parametrize("n", [50, 10_000])
 def test_many_shares_sum_to_k_in_float32(n, rng):
     z = rng.normal(size=(8, n)) * 10 ** rng.uniform(-5, 0, size=(8, 1)) / np.sqrt(n)
