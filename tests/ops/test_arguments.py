@@ -265,3 +265,17 @@ def test_gains_may_be_0_for_a_positive(ids):
     np.testing.assert_array_equal(ops.ndcg(ranks, gain=gain), [0, 1])
     soft = ops.soft_ndcg(ranks.above + 1, ranks.relevance, gain=gain)
     np.testing.assert_array_equal(soft, [0, 1])
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("gain", ["exponential", "linear"])
+def test_ndcg_of_no_ranks_and_of_no_positives(columns, gain):
+    def ranks(batch, relevance, max_items):
+        counts = tf.zeros([batch, columns], tf.float64), tf.ones([batch, columns], tf.float64)
+        relevance = tf.fill([batch, columns], tf.constant(relevance, tf.float64))
+        return ops.Ranks(*counts, relevance, tf.zeros([batch], tf.float64), max_items)
+
+    assert ops.ndcg(ranks(0, 1, 3), gain=gain).shape == [0]
+    np.testing.assert_array_equal(ops.ndcg(ranks(2, 0, 0), gain=gain), [0, 0])
+    np.testing.assert_array_equal(ops.ndcg(ranks(2, 0, 3), gain=gain), [0, 0])
+    assert np.isnan(ops.ndcg(ranks(1, np.nan, 3), gain=gain)).all()

@@ -167,8 +167,9 @@ def ndcg(
     table = _discounts(ranks, k, discount)
     discounts = mean_over_ties(table, ranks.above, ranks.tied)
     if ranks.relevance.shape[1] == 1 and gain in [*_GAINS]:  # It cancels; others may be 0.
-        best = tf.cast(table[0], discounts.dtype)
-        return tf.squeeze(tf.math.divide_no_nan(discounts, best) * tf.sign(ranks.relevance), axis=1)
+        best = tf.reduce_sum(tf.cast(table[:1], discounts.dtype))  # Of no ranks, 0.
+        share = tf.math.divide_no_nan(discounts, best)
+        return tf.squeeze(share * tf.nn.relu(tf.sign(ranks.relevance)), axis=1)
     gains = _up_to_a_factor(gain, ranks.relevance)
     best = tf.math.top_k(gains, tf.minimum(tf.shape(table)[0], tf.shape(gains)[1])).values
     total = tf.reduce_sum(gains * discounts, axis=-1)
@@ -238,7 +239,7 @@ def relative_gain(relevance: tf.Tensor) -> tf.Tensor:
     scaled = relevance - excess
     far = tf.exp(scaled * np.log(2.0)) - tf.exp(-excess * np.log(2.0))
     gains = tf.where(excess > 0, far, exponential_gain(scaled))
-    return tf.where(relevance > 0, gains, 0)
+    return tf.where(relevance <= 0, tf.zeros_like(gains), gains)  # A NaN stays one.
 
 
 def ideal_dcg(

@@ -37,7 +37,7 @@ def sigmoid_ranks(
     """
     lists = as_lists(scores, class_ids, mask=mask)
     # The item itself adds sigmoid(0) = 1/2 to the sum over all items. No quotient: that of a masked
-    # item has an infinite slope in the temperature, of which forward mode makes a NaN.
+    # item has an infinite slope in the temperature, of which forward mode in the scores makes NaN.
     return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d * (1 / temperature)))
 
 
