@@ -167,11 +167,14 @@ def ndcg(
     table = _discounts(ranks, k, discount)
     discounts = mean_over_ties(table, ranks.above, ranks.tied)
     if ranks.relevance.shape[1] == 1 and gain in [*_GAINS]:  # It cancels; others may be 0.
-        best = tf.reduce_sum(tf.cast(table[:1], discounts.dtype))  # Of no ranks, 0.
+        first = table[:1]  # NumPy's leaves no float64 in the graph.
+        cast = tf.cast if tf.is_tensor(first) else tf.constant
+        best = tf.reduce_sum(cast(first, discounts.dtype))  # Of no ranks, 0.
         share = tf.math.divide_no_nan(discounts, best)
         return tf.squeeze(share * tf.nn.relu(tf.sign(ranks.relevance)), axis=1)
     gains = _up_to_a_factor(gain, ranks.relevance)
-    best = tf.math.top_k(gains, tf.minimum(tf.shape(table)[0], tf.shape(gains)[1])).values
+    num_ranks = table.shape[0] or tf.shape(table)[0]
+    best = tf.math.top_k(gains, tf.minimum(num_ranks, tf.shape(gains)[1])).values
     total = tf.reduce_sum(gains * discounts, axis=-1)
     return tf.math.divide_no_nan(total, _ideal(best, table))
 
