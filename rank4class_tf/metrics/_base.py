@@ -96,9 +96,9 @@ class RankingMetric(Directed, keras.metrics.Metric):
         """
         return self._values_and_weights(tf.float64, y_true, y_pred, sample_weight, exclude)
 
-    def _values_and_weights(self, dtype, y_true, y_pred, sample_weight, exclude):
-        """`per_list` in a dtype."""
-        compute = _keras.converted(self.compute)
+    def _values_and_weights(self, dtype, y_true, y_pred, sample_weight, exclude, *, compute=None):
+        """`per_list` in a dtype, of another formula than `compute` if one is given."""
+        compute = compute or _keras.converted(self.compute)
         if isinstance(y_true, ops.Ranks):
             return self._of_ranks(compute, dtype, y_true, sample_weight)
         y_true = _keras.given_labels(y_true)

@@ -70,8 +70,8 @@ class MacroAverage(RankingMetric):
     def _add_states(self):
         self.sums = ExactSum(self, "sums", (self.num_groups, self.num_results + 1))
 
-    def _values_and_weights(self, dtype, *batch):
-        return self.metric._values_and_weights(dtype, *batch)
+    def _values_and_weights(self, *args, **kwargs):
+        return self.metric._values_and_weights(*args, **kwargs)
 
     def update_state(
         self,

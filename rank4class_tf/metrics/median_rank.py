@@ -49,15 +49,8 @@ class MedianRank(RankingMetric):
         self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The expected rank of each list, and what `ops.best_positive` counts, which it is of."""
-        above, tied, positives = ops.best_positive(ranks)
-        above = tf.where(positives > 0, above, ranks.num_items - 1)
-        return [ops.rank_of_best(ranks), above, tf.maximum(tied, 1), tf.maximum(positives, 1)]
-
-    def per_list(self, *args: Any, **kwargs: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """The expected rank of each list; see `RankingMetric.per_list`."""
-        values, weights = super().per_list(*args, **kwargs)
-        return values[:, :1], weights
+        """The expected rank of each list."""
+        return [ops.rank_of_best(ranks)]
 
     def update_state(
         self,
@@ -67,12 +60,19 @@ class MedianRank(RankingMetric):
         exclude: TensorLike | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
+
+        def best_positive(ranks):
+            above, tied, positives = ops.best_positive(ranks)
+            hit = positives > 0
+            above = tf.where(hit, above, ranks.num_items - 1)
+            return [above, tf.maximum(tied, 1), tf.maximum(positives, 1)]
+
         dtype, batch = self.histogram.dtype, (y_true, y_pred, sample_weight, exclude)
-        groups, weights = self._values_and_weights(dtype, *batch)
+        groups, weights = self._values_and_weights(dtype, *batch, compute=best_positive)
         invalid = tf.reduce_any(tf.math.is_nan(groups), axis=-1) | ~tf.math.is_finite(weights)
         groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
         weights = tf.where(invalid, tf.zeros_like(weights), weights)
-        _, above, tied, positives = tf.unstack(groups, axis=-1)
+        above, tied, positives = tf.unstack(groups, axis=-1)
         # A list that does not count has a harmless rank.
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
         integers, unit = integer_histogram(above, tied, positives, weights, self.max_rank)

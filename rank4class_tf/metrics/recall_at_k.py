@@ -57,13 +57,13 @@ class RecallAtK(CutoffMetric):
         """The formula."""
         return ops.recall(ranks, k)
 
-    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The formula at each cutoff and, last, the weight where that is no 1."""
-        recalls = super().compute(ranks)
-        return recalls if self.average == "samples" else [*recalls, ranks.num_positives]
-
-    def _values_and_weights(self, dtype, *batch):
-        values, weights = super()._values_and_weights(dtype, *batch)
+    def _values_and_weights(self, *args, **kwargs):
+        # With `average="micro"` the weight is the number of positives.
         if self.average == "samples":
-            return values, weights
+            return super()._values_and_weights(*args, **kwargs)
+
+        def compute(ranks):
+            return [*_keras.converted(self.compute)(ranks), ranks.num_positives]
+
+        values, weights = super()._values_and_weights(*args, compute=compute)
         return values[:, :-1], weights * values[:, -1]

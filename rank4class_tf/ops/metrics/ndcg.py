@@ -15,6 +15,7 @@ from rank4class_tf.ops.ranking.exact import (
     Ranks,
     mean_over_ties,
     num_counted,
+    num_ranks,
     table_by_rank,
 )
 
@@ -48,13 +49,6 @@ def logarithmic_discount(rank: TensorLike) -> tf.Tensor:
 
 _GAINS = {"exponential": exponential_gain, "linear": lambda relevance: relevance}
 _DISCOUNTS = {"logarithmic": logarithmic_discount, "reciprocal": lambda rank: 1 / rank}
-
-
-@functools.lru_cache(maxsize=8)
-def _known_discounts(discount, size):
-    """`[size]` float64, a discount of `_DISCOUNTS` by name, at the ranks from 1 on."""
-    ranks = np.arange(1.0, size + 1)
-    return 1 / (np.log2(1 + ranks) if discount == "logarithmic" else ranks)
 
 
 def get_gain(gain: str | Callable) -> Callable:
@@ -130,8 +124,7 @@ def dcg(
         >>> dcg(ranks).numpy()  # 1 / log2(1 + 3)
         array([0.5])
     """
-    gains, table = get_gain(gain)(ranks.relevance), _discounts(ranks, k, discount)
-    return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
+    return _dcg(ranks, get_gain(gain)(ranks.relevance), _discounts(ranks, k, discount))
 
 
 @_checks.arguments
@@ -165,18 +158,12 @@ def ndcg(
         array([0.])
     """
     table = _discounts(ranks, k, discount)
-    discounts = mean_over_ties(table, ranks.above, ranks.tied)
     if ranks.relevance.shape[1] == 1 and gain in [*_GAINS]:  # It cancels; others may be 0.
-        first = table[:1]  # NumPy's leaves no float64 in the graph.
-        cast = tf.cast if tf.is_tensor(first) else tf.constant
-        best = tf.reduce_sum(cast(first, discounts.dtype))  # Of no ranks, 0.
-        share = tf.math.divide_no_nan(discounts, best)
-        return tf.squeeze(share * tf.nn.relu(tf.sign(ranks.relevance)), axis=1)
-    gains = _up_to_a_factor(gain, ranks.relevance)
-    num_ranks = table.shape[0] or tf.shape(table)[0]
-    best = tf.math.top_k(gains, tf.minimum(num_ranks, tf.shape(gains)[1])).values
-    total = tf.reduce_sum(gains * discounts, axis=-1)
-    return tf.math.divide_no_nan(total, _ideal(best, table))
+        gains = best = tf.nn.relu(tf.sign(ranks.relevance))
+    else:
+        gains = _up_to_a_factor(gain, ranks.relevance)
+        best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
+    return tf.math.divide_no_nan(_dcg(ranks, gains, table), _ideal(best, table))
 
 
 def soft_ndcg(
@@ -206,17 +193,17 @@ def soft_ndcg(
         array([0.5], dtype=float32)
     """
     ranks, relevance = ranks_and_relevance(ranks, relevance)
-    of_rank = _get("discount", _DISCOUNTS, discount)
+    discount = get_discount(discount)
     # What stands in a column without a positive may have no finite discount.
     ranks = where(relevance > 0, ranks, 1.0)
     if relevance.shape[1] == 1 and gain in [*_GAINS]:
         # The gain cancels, and the discount at 1 is rounded as the other is, so that the best is 1.
-        share, best = tf.unstack(_tensor(of_rank(tf.stack([ranks, tf.ones_like(ranks)]))))
+        share, best = tf.unstack(_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
         share /= best
         return tf.squeeze(share * tf.sign(relevance), axis=1)  # A NaN stays one.
     gains = _up_to_a_factor(gain, relevance)
-    total = tf.reduce_sum(gains * _tensor(of_rank(ranks)), axis=-1)
-    return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=of_rank))
+    total = tf.reduce_sum(gains * _tensor(discount(ranks)), axis=-1)
+    return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
 
 
 def _tensor(discounts):
@@ -261,10 +248,20 @@ def _ideal(best_gains, table):
     return tf.reduce_sum(best_gains * table, axis=-1)
 
 
+def _dcg(ranks, gains, table):
+    return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
+
+
 def _discounts(ranks, k, discount):
-    """`[R]` float64, the discounts of the ranks that count; NumPy's where R is known."""
+    """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
     size = num_counted(ranks, k)
-    known = isinstance(size, int) and isinstance(discount, str) and discount in _DISCOUNTS
-    return (
-        _known_discounts(discount, size) if known else table_by_rank(get_discount(discount), size)
-    )
+    # A table that is NumPy's may be kept; in a graph of TensorFlow 1 it is a tensor of that graph.
+    may_keep = isinstance(size, int) and tf.compat.v1.executing_eagerly_outside_functions()
+    if may_keep and discount in [*_DISCOUNTS]:
+        return _known_discounts(discount, size)
+    return table_by_rank(get_discount(discount), size)
+
+
+@functools.lru_cache(maxsize=8)
+def _known_discounts(discount, size):
+    return table_by_rank(_DISCOUNTS[discount], size)

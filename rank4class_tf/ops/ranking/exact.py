@@ -317,7 +317,7 @@ def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor
         array([0.75, 0.25], dtype=float32)
     """
     above, tied = tf.convert_to_tensor(above), tf.convert_to_tensor(tied)
-    limit = table.shape[0] or tf.shape(table)[0]
+    limit = num_ranks(table)
     first = tf.minimum(tf.cast(above, tf.int32), limit)
     last = tf.minimum(tf.cast(above + tied, tf.int32), limit)
     parts = tf.stack(_prefix_sums(table, above.dtype), axis=1)
@@ -342,6 +342,11 @@ def num_counted(ranks: Ranks, k: int | None) -> int | tf.Tensor:
     if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
         return ranks.max_items
     return k
+
+
+def num_ranks(table: Any) -> int | tf.Tensor:
+    """The length of a table; an int where it is known."""
+    return table.shape[0] or tf.shape(table)[0]
 
 
 def reciprocals(size: int | tf.Tensor) -> Any:
