@@ -2,10 +2,38 @@
 
 import inspect
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rank4class_tf import _keras
+
+_Class = TypeVar("_Class", bound=type)
+
+# What the name of a class of each kind leaves out.
+_SUFFIXES = {"loss": "", "metric": "AtK", "head": "Head", "sorter": "Sorter"}
+_SUFFIXES["interaction"] = "Interaction"
+
+# kind -> name -> class, or a function that builds the object.
+_NAMED: dict[str, dict[str, Any]] = {kind: {} for kind in _SUFFIXES}
+
+
+def register(kind: str) -> Callable[[_Class], _Class]:
+    """A decorator that registers a class with Keras, and its name for `get`.
+
+    Args:
+        kind: "loss", "metric", "head", "sorter" or "interaction".
+    """
+
+    def registered(cls: _Class) -> _Class:
+        named(kind, snake_case(cls.__name__.removesuffix(_SUFFIXES[kind])), cls)
+        return _keras.register(cls)
+
+    return registered
+
+
+def named(kind: str, name: str, build: Callable) -> None:
+    """Gives a class, or a function that builds an object, the name by which `get` finds it."""
+    _NAMED[kind][name] = build
 
 
 def snake_case(name: str) -> str:
@@ -14,10 +42,14 @@ def snake_case(name: str) -> str:
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
+def known(kind: str, base: type) -> dict[str, Any]:
+    """Name -> class, of the subclasses of `base` that are registered as a kind."""
+    return {name: c for name, c in _NAMED[kind].items() if issubclass(c, base)}
+
+
 def get(
     kind: str,
     base: type | tuple[type, ...],
-    classes: dict[str, type],
     identifier: Any,
     /,
     **kwargs: Any,
@@ -25,13 +57,13 @@ def get(
     """Returns the object that `identifier` names.
 
     Args:
-        kind: what is looked up, for the error ("loss").
-        base: the class of all such objects, those of users too.
-        classes: name -> class.
+        kind: what is looked up: a kind of `register`.
+        base: the class of all such objects, including those of users.
         identifier: a name, a config from `keras.utils.serialize_keras_object`, or an object, which
             is returned as it is.
         **kwargs: constructor arguments, with a name only.
     """
+    classes = _NAMED[kind]
     if isinstance(identifier, str):
         if identifier not in classes:
             known = ", ".join(sorted(classes))
@@ -41,7 +73,7 @@ def get(
             )
         try:
             # Of the class itself, Python 3.11.2 would give that of Keras 2's `__new__`.
-            constructor = classes[identifier].__init__  # type: ignore[misc]
+            constructor = classes[identifier].__init__
             inspect.signature(constructor).bind(None, **kwargs)
             _check_names(classes[identifier], kwargs)
         except TypeError as error:
@@ -77,20 +109,3 @@ def _check_names(cls, arguments):
             for name in arguments.keys() - known:
                 raise TypeError(f"got an unexpected keyword argument {name!r}")
             return
-
-
-def by_snake_case(classes: Iterable[type], suffix: str = "") -> dict[str, type]:
-    """Name -> class; the name is the class's in snake case, less `suffix`."""
-    return {snake_case(c.__name__.removesuffix(suffix)): c for c in classes}
-
-
-def among(
-    namespace: dict[str, Any], names: Iterable[str], base: type | tuple[type, ...]
-) -> list[type]:
-    """The classes of those names that are built by name: subclasses of `base` but for bases.
-
-    A base stands in a module of its own whose name begins with an underscore.
-    """
-    classes = [c for c in map(namespace.get, names) if isinstance(c, type)]
-    modules = {c: c.__module__.rpartition(".")[2] for c in classes}
-    return [c for c in classes if issubclass(c, base) and not modules[c].startswith("_")]

@@ -82,14 +82,13 @@ __all__ = [
     "get_interaction",
 ]
 
-_HEADS = _registry.by_snake_case(_registry.among(globals(), __all__, Head), suffix="Head")
-_SORTERS: dict[str, Any] = {
-    **_registry.by_snake_case(_registry.among(globals(), __all__, Sorter), suffix="Sorter"),
-    # With random weights they rank nothing.
-    "convolutional": ConvolutionalSorter.pretrained,
-    "recurrent": RecurrentSorter.pretrained,
-    "set": SetSorter.pretrained,
-}
+# With random weights these would rank nothing.
+for _name, _sorter in (
+    ("convolutional", ConvolutionalSorter),
+    ("recurrent", RecurrentSorter),
+    ("set", SetSorter),
+):
+    _registry.named("sorter", _name, _sorter.pretrained)
 
 
 def get_head(identifier: Any, **kwargs: Any) -> Head:
@@ -106,7 +105,7 @@ def get_head(identifier: Any, **kwargs: Any) -> Head:
         >>> get_head("latent_cross", classes=28).num_classes
         28
     """
-    return _registry.get("head", Head, _HEADS, identifier, **kwargs)
+    return _registry.get("head", Head, identifier, **kwargs)
 
 
 def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
@@ -123,4 +122,4 @@ def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
         >>> get_sorter("laplace", temperature=0.5).temperature
         0.5
     """
-    return _registry.get("sorter", Sorter, _SORTERS, identifier, **kwargs)
+    return _registry.get("sorter", Sorter, identifier, **kwargs)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers.interactions import BilinearInteraction
 
 
-@_keras.register
+@_registry.register("head")
 class BilinearHead(Head):
     r"""A bilinear form of encoding and class encoding, which may differ in width.
 

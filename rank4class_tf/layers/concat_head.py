@@ -1,11 +1,11 @@
 """ConcatHead."""
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf.layers._base import MLPHead
 from rank4class_tf.layers.interactions import ConcatInteraction
 
 
-@_keras.register
+@_registry.register("head")
 class ConcatHead(MLPHead):
     r"""Encoding and class encoding side by side, then an MLP (Concat+MLP).
 

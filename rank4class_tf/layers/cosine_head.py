@@ -5,14 +5,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _registry
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers.interactions import CosineInteraction
 
 
-@_keras.register
+@_registry.register("head")
 class CosineHead(Head):
     r"""The cosine of the angle between encoding and class encoding, times a scale.
 

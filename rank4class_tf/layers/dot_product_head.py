@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf.layers._base import Head
 from rank4class_tf.layers.interactions import DotProductInteraction
 
 
-@_keras.register
+@_registry.register("head")
 class DotProductHead(Head):
     r"""The classical last layer, seen as a ranker: a dot product with each class encoding.
 

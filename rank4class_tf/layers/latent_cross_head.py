@@ -1,11 +1,11 @@
 """LatentCrossHead."""
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf.layers._base import MLPHead
 from rank4class_tf.layers.interactions import LatentCrossInteraction
 
 
-@_keras.register
+@_registry.register("head")
 class LatentCrossHead(MLPHead):
     r"""Latent cross of encoding and class encoding, then an MLP (LC+MLP).
 

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras, _random
+from rank4class_tf import _checks, _random, _registry
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
 from rank4class_tf._tf.gather import gather
@@ -25,7 +25,7 @@ from rank4class_tf.layers.interactions import CosineInteraction, DotProductInter
 _NEGATIVES_PER_MINED = 64
 
 
-@_keras.register
+@_registry.register("head")
 class SampledScores(Head):
     r"""Dot products with class embeddings, for so many classes that a step scores only some.
 

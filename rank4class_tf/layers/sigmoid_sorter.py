@@ -4,11 +4,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.layers._sorter import Sorter
 
 
-@_keras.register
+@_registry.register("sorter")
 class SigmoidSorter(Sorter):
     r"""Soft ranks by sigmoids of all differences, in O(d²) time and O(d) memory.
 

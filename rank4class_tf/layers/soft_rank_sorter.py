@@ -4,11 +4,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.layers._sorter import Sorter
 
 
-@_keras.register
+@_registry.register("sorter")
 class SoftRankSorter(Sorter):
     r"""Soft ranks by projection on the permutahedron, in O(d log d).
 

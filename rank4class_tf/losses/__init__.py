@@ -73,9 +73,6 @@ __all__ = [
     "get",
 ]
 
-# What has a name of its own: the losses, but not their bases.
-_CLASSES = _registry.by_snake_case(_registry.among(globals(), __all__, (RankingLoss, SorterLoss)))
-
 
 def get(
     identifier: str | dict | RankingLoss | SorterLoss, /, **kwargs: Any
@@ -93,4 +90,4 @@ def get(
         >>> get("rankmax_loss", margin=2.0).margin
         2.0
     """
-    return _registry.get("loss", (RankingLoss, SorterLoss), _CLASSES, identifier, **kwargs)
+    return _registry.get("loss", (RankingLoss, SorterLoss), identifier, **kwargs)

@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf.losses._metric_loss import MetricLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class ApproxMRRLoss(MetricLoss):
     r"""Negative reciprocal rank with soft ranks, averaged over the positives.
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf.losses._metric_loss import MetricLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class ApproxNDCGLoss(MetricLoss):
     r"""Negative NDCG with soft ranks; it optimises the metric itself.
 

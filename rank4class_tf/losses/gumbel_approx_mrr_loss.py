@@ -1,11 +1,11 @@
 """GumbelApproxMRRLoss."""
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf.losses._metric_loss import GumbelNoise
 from rank4class_tf.losses.approx_mrr_loss import ApproxMRRLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
     r"""ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
 

@@ -1,11 +1,11 @@
 """GumbelApproxNDCGLoss."""
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf.losses._metric_loss import GumbelNoise
 from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     r"""ApproxNDCG, averaged over scores with Gumbel noise, fresh at each step.
 

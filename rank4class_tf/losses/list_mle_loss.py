@@ -4,12 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class ListMLELoss(RankingLoss):
     r"""Negative log-likelihood of the positives' order, the most relevant first.
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _registry
 from rank4class_tf.layers import Sorter
 from rank4class_tf.losses._sorter_loss import AXES, SorterLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class MeanAveragePrecisionLoss(SorterLoss):
     r"""Mean rank of the positives of each class: a multi-label surrogate of the mean AP.
 

@@ -4,11 +4,11 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf.losses._ordered import OrderedLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class OrderedWeightedLoss(OrderedLoss):
     r"""Weights on the ordered negatives: the more weight ahead, the more the top counts.
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._lambda_weights import check_lambda_weights
 
 
-@_keras.register
+@_registry.register("loss")
 class PairwiseLogisticLoss(RankingLoss):
     r"""Pairwise logistic loss (PairLog): each positive against each less relevant item.
 

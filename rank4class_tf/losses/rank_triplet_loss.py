@@ -4,13 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _registry
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf.layers import Sorter
 from rank4class_tf.losses._sorter_loss import SorterLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class RankTripletLoss(SorterLoss):
     r"""Triplet loss on the ranks of a similarity matrix, for retrieval from both sides.
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.losses._base import RankingLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class RankmaxLoss(RankingLoss):
     r"""Cross-entropy of the Rankmax projection, which adapts to each positive.
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._lists.pairs import are_few
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
 
 
-@_keras.register
+@_registry.register("loss")
 class SoftmaxLoss(RankingLoss):
     r"""Softmax cross-entropy, the baseline, with every label form.
 

@@ -2,12 +2,12 @@
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class SparsemaxLoss(RankingLoss):
     r"""Sparsemax loss: Fenchel-Young with the Euclidean projection on the simplex.
 

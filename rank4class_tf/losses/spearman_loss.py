@@ -4,13 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _registry
 from rank4class_tf.layers import Sorter
 from rank4class_tf.losses._sorter_loss import AXES, SorterLoss
 from rank4class_tf.ops.ranking.exact import expected_ranks_of_all
 
 
-@_keras.register
+@_registry.register("loss")
 class SpearmanLoss(SorterLoss):
     r"""Squared error of ranks: a regression that is to order, as Spearman's correlation asks.
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._ordered import OrderedLoss
 from rank4class_tf.losses._random import RandomRankingLoss
 from rank4class_tf.ops.losses.owl.stochastic_negative_mining import check_weights_fit
 
 
-@_keras.register
+@_registry.register("loss")
 class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     r"""Ordered weighted loss of a random sample of the negatives, fresh at each step.
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._random import RandomRankingLoss
 
 
-@_keras.register
+@_registry.register("loss")
 class WARPLoss(RandomRankingLoss):
     r"""Hinge losses of the violating negatives, weighted by the rank of the positive.
 

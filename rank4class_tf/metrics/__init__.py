@@ -40,12 +40,6 @@ __all__ = [
     "get",
 ]
 
-# What has a name of its own: the metrics, but not their bases, nor what takes other metrics.
-_CLASSES = _registry.by_snake_case(
-    set(_registry.among(globals(), __all__, (RankingMetric, DatasetMetric))) - {MacroAverage},
-    suffix="AtK",
-)
-
 
 def get(identifier: Any, **kwargs: Any) -> RankingMetric | DatasetMetric:
     """Returns a metric by name, such as `"ndcg"`, or with a cutoff, `"ndcg@5"`.
@@ -75,4 +69,4 @@ def get(identifier: Any, **kwargs: Any) -> RankingMetric | DatasetMetric:
                     f"and k={kwargs['k']!r}."
                 )
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
-    return _registry.get("metric", (RankingMetric, DatasetMetric), _CLASSES, identifier, **kwargs)
+    return _registry.get("metric", (RankingMetric, DatasetMetric), identifier, **kwargs)

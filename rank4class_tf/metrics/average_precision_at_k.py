@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
 
 
-@_keras.register
+@_registry.register("metric")
 class AveragePrecisionAtK(CutoffMetric):
     r"""Average precision over the first k ranks; its mean over lists is the MAP.
 

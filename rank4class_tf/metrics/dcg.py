@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._gain_metric import GainMetric
 
 
-@_keras.register
+@_registry.register("metric")
 class DCG(GainMetric):
     r"""Discounted cumulative gain, over the first k ranks.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._tf.dtypes import as_floating
 from rank4class_tf._tf.raising import check
@@ -13,7 +13,7 @@ from rank4class_tf.metrics._base import RankingMetric
 from rank4class_tf.metrics._exact_sum import ExactSum
 
 
-@_keras.register
+@_registry.register("metric")
 class ExpectedCalibrationError(RankingMetric):
     r"""How far the probability of the best class is from the share of examples where it is right.
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.metrics._dataset_metric import DatasetMetric
 
 
-@_keras.register
+@_registry.register("metric")
 class MeanAveragePrecision(DatasetMetric):
     r"""Mean over classes of the average precision of all examples of a dataset.
 

@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._base import RankingMetric
 
 
-@_keras.register
+@_registry.register("metric")
 class MeanRank(RankingMetric):
     r"""Mean rank of the best positive; the lower, the better.
 

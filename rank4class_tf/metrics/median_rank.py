@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf import exact
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
@@ -13,7 +13,7 @@ from rank4class_tf.metrics._exact_sum import ExactSum
 from rank4class_tf.ops.metrics.best_positive import integer_histogram
 
 
-@_keras.register
+@_registry.register("metric")
 class MedianRank(RankingMetric):
     r"""Median rank of the best positive, over lists and the random orders of tied items.
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _keras, _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
 
 
-@_keras.register
+@_registry.register("metric")
 class RecallAtK(CutoffMetric):
     r"""Share of the positives that are among the k highest scores.
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
 
 
-@_keras.register
+@_registry.register("metric")
 class TopKAccuracy(CutoffMetric):
     r"""Share of lists with a positive among the k highest scores.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tensorflow import keras
 
+from rank4class_tf import _registry
 from rank4class_tf import losses as our_losses
 from rank4class_tf import metrics as our_metrics
 from rank4class_tf.tfr import _load
@@ -20,13 +21,9 @@ _KEYS = {
 # Metrics of TF-Ranking over whole lists.
 _WITHOUT_CUTOFF = {"arp", "ordered_pair_accuracy"}
 
-# Those of lists of scores; the losses on ranks of outputs and the metrics of a dataset are no part.
-_LOSSES = {
-    name: c for name, c in our_losses._CLASSES.items() if issubclass(c, our_losses.RankingLoss)
-}
-_METRICS = {
-    name: c for name, c in our_metrics._CLASSES.items() if issubclass(c, our_metrics.RankingMetric)
-}
+# Only those of lists of scores, not those of a regression's outputs or of a whole dataset.
+_LOSSES = _registry.known("loss", our_losses.RankingLoss)
+_METRICS = _registry.known("metric", our_metrics.RankingMetric)
 
 
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:

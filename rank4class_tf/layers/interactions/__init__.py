@@ -20,10 +20,6 @@ __all__ = [
     "get_interaction",
 ]
 
-_INTERACTIONS = _registry.by_snake_case(
-    _registry.among(globals(), __all__, Interaction), suffix="Interaction"
-)
-
 
 def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
     """Returns an interaction by name, such as `"latent_cross"`.
@@ -39,4 +35,4 @@ def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
         >>> get_interaction("cosine", scale=8.0).scale
         8.0
     """
-    return _registry.get("interaction", Interaction, _INTERACTIONS, identifier, **kwargs)
+    return _registry.get("interaction", Interaction, identifier, **kwargs)

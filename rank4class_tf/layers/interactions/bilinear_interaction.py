@@ -4,12 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf._keras import keras
 from rank4class_tf.layers.interactions._base import Interaction, check_same_width, dot_products
 
 
-@_keras.register
+@_registry.register("interaction")
 class BilinearInteraction(Interaction):
     r"""A bilinear form; encodings and candidates may differ in width.
 

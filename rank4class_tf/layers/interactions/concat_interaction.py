@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf.layers.interactions._mlp import MLPInteraction
 
 
-@_keras.register
+@_registry.register("interaction")
 class ConcatInteraction(MLPInteraction):
     r"""Encoding and candidate side by side, then an MLP; they may differ in width.
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _registry
 from rank4class_tf.layers.interactions._base import Interaction, check_same_width, dot_products
 from rank4class_tf.ops.classes.interactions import unit_rows
 
 
-@_keras.register
+@_registry.register("interaction")
 class CosineInteraction(Interaction):
     r"""The cosine of the angle, times a scale.
 

@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from rank4class_tf import _keras
+from rank4class_tf import _registry
 from rank4class_tf.layers.interactions._base import Interaction, check_same_width, dot_products
 
 
-@_keras.register
+@_registry.register("interaction")
 class DotProductInteraction(Interaction):
     r"""The dot product; without weights.
 

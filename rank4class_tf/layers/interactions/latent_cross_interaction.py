@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf.layers.interactions._base import check_same_width
 from rank4class_tf.layers.interactions._mlp import MLPInteraction
 
 
-@_keras.register
+@_registry.register("interaction")
 class LatentCrossInteraction(MLPInteraction):
     r"""Latent cross of encoding and candidate, then an MLP.
 
