@@ -10,7 +10,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, ops
 from rank4class_tf._batches import batches, check_gives_scores, scores_of
 from rank4class_tf._lists.labels import Labels, list_weights, parse
-from rank4class_tf._lists.lists import floor, of_columns
+from rank4class_tf._lists.lists import fill_masked, of_columns
 from rank4class_tf.layers import PredictionSets, Probabilities
 
 # How much lower a threshold is made: some hundred units in the last place of float32.
@@ -148,7 +148,7 @@ def conformalize(
 
 @tf.function(reduce_retracing=True)
 def _best_temperature(scores, relevance, weights):
-    return ops.best_temperature(of_columns(floor(scores), None, relevance), weights)
+    return ops.best_temperature(of_columns(fill_masked(scores), None, relevance), weights)
 
 
 def _labelled_scores(

@@ -15,7 +15,7 @@ from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
 
 
-def losses_of(compute: Callable, labels: Labels, floored: tf.Tensor) -> tf.Tensor:
+def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
     """Applies a formula to lists with as few columns as hold all positives of a batch.
 
     Labels of n items, most of them 0, then take some passes more than the ids of the others.
@@ -23,25 +23,25 @@ def losses_of(compute: Callable, labels: Labels, floored: tf.Tensor) -> tf.Tenso
     Args:
         compute: `Lists` -> `[batch]`.
         labels: `Labels`.
-        floored: their scores, from `floor`.
+        filled: their scores, from `fill_masked`.
 
     Returns:
         `[batch]`.
     """
     columns = _few_columns(labels)
     if columns is not None:
-        return compute(of_columns(floored, *columns))
+        return compute(of_columns(filled, *columns))
 
-    def ready(floored):
+    def ready(filled):
         def losses(*columns):
-            return value_and_gradients(lambda x: compute(of_columns(x, *columns)), floored)
+            return value_and_gradients(lambda x: compute(of_columns(x, *columns)), filled)
 
         # Each positive takes a pass over the items: many stand on the left.
         return _few_or_many(losses, labels, lambda: _compact(labels))
 
     # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
     # where the size of the batch is not known.
-    return with_ready_gradients(ready, floored)
+    return with_ready_gradients(ready, filled)
 
 
 def over_positives(function: Callable, labels: Labels) -> Any:

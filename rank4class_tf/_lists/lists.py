@@ -24,21 +24,6 @@ from rank4class_tf._types import TensorLike
 _LOWEST = {dtype: dtype.as_numpy_dtype(dtype.min / 8) for dtype in (tf.float32, tf.float64)}
 
 
-def _cached(function):
-    """A property that is computed once; anew in another graph, which cannot read a tensor of it."""
-    name = f"_{function.__name__}_cache"
-
-    def value(self):
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        known = self.__dict__.get(name)
-        if known is None or known[0] is not graph:
-            known = graph, function(self)
-            self.__dict__[name] = known
-        return known[1]
-
-    return property(value, doc=function.__doc__)
-
-
 class Lists:
     """A batch of lists of scored items, some of them positive.
 
@@ -58,29 +43,27 @@ class Lists:
 
     def __init__(
         self,
-        floored: tf.Tensor,
+        filled: tf.Tensor,
         class_ids: tf.Tensor | None,
         relevance: tf.Tensor,
         positive_scores: tf.Tensor,
-        masked_as: Lists | None = None,
-        apart: bool = False,
+        unshifted: tf.Tensor | None = None,
     ) -> None:
         """Not for users; `as_lists` and the losses make lists.
 
         Args:
-            floored: `[batch, n]`; a masked item has the score `_LOWEST`, so low that it counts for
-                nothing, yet finite, so that no difference of scores is NaN.
-            class_ids: `[batch, P]` int32, a positive where padded; None where the columns are those
-                of the items, or where the positives are not among the items.
+            filled: `[batch, n]`, scores in which a masked item has `_LOWEST`: so low that it counts
+                for nothing, yet finite, so that no difference of scores is NaN.
+            class_ids: `[batch, P]` int32, the item of each column, that of a positive where padded;
+                None where item i is in column i.
             relevance: `[batch, P]`, 0 where padded.
             positive_scores: `[batch, P]`.
-            masked_as: lists that have the mask, where these scores do not show it.
-            apart: whether the positives are not among the items.
+            unshifted: scores like `filled`, to which a shift has not been applied yet: they still
+                show which items are masked. None if `filled` shows it.
         """
-        self._floored = floored
+        self._filled = filled
         self._class_ids = class_ids
-        self._masked_as = masked_as
-        self._apart = apart
+        self._unshifted = filled if unshifted is None else unshifted
         self.positive_scores = positive_scores
         self.relevance = relevance
         self.num_columns: int | None = relevance.shape[1]
@@ -90,20 +73,18 @@ class Lists:
     @property
     def dtype(self) -> tf.DType:
         """That of the scores, float32 or float64."""
-        return self._floored.dtype
+        return self._filled.dtype
 
-    @_cached
+    @property
     def mask(self) -> tf.Tensor:
         """`[batch, n]` booleans, False for a masked item."""
-        if self._masked_as is not None:
-            return self._masked_as.mask
-        # A negated comparison would make a NaN a masked item in a graph.
-        return self._floored != _LOWEST[self.dtype]
+        # In a graph, a negated comparison would make a NaN a masked item.
+        return self._unshifted != _LOWEST[self.dtype]
 
-    @_cached
+    @property
     def scores(self) -> tf.Tensor:
         """`[batch, n]`, 0 for a masked item."""
-        return where(self.mask, self._floored, 0.0)
+        return where(self.mask, self._filled, 0.0)
 
     @property
     def num_items(self) -> tf.Tensor:
@@ -118,14 +99,14 @@ class Lists:
     @property
     def num_columns_of_items(self) -> int | tf.Tensor:
         """n, the masked items with the others; an int where it is known."""
-        return self._floored.shape[1] or tf.shape(self._floored)[1]
+        return self._filled.shape[1] or tf.shape(self._filled)[1]
 
     @property
     def has_few_columns(self) -> bool:
         """Whether it is known that a pass over the items for each column takes little."""
-        return pairs.are_few(self.num_columns, self._floored.shape[1])
+        return pairs.are_few(self.num_columns, self._filled.shape[1])
 
-    @_cached
+    @property
     def num_visited(self) -> tf.Tensor:
         """How many leading columns hold all positives of the batch, a scalar."""
         return pairs.visited(self.relevance)
@@ -136,23 +117,14 @@ class Lists:
 
     def by_item(self, values: tf.Tensor) -> tf.Tensor:
         """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`."""
-        self._check_positives_are_items()
         if self._class_ids is None:
             return values
         # Padding adds nothing to the item on which it stands.
-        return scatter_add(self._class_ids, values, tf.shape(self._floored))
+        return scatter_add(self._class_ids, values, tf.shape(self._filled))
 
     def at_positives(self, values: tf.Tensor) -> tf.Tensor:
         """What stands at the positives, `[batch, P]`, of values by item, `[batch, n]`."""
-        self._check_positives_are_items()
         return values if self._class_ids is None else gather(values, self._class_ids)
-
-    def _check_positives_are_items(self):
-        if self._apart:
-            raise ValueError(
-                "The positives of these lists must be among the items. "
-                "Received: lists made by `negatives`, `only`, `without` or `positives_only`."
-            )
 
     # Reductions over the items.
 
@@ -166,7 +138,7 @@ class Lists:
                 masked item needs no mask, which saves time.
         """
         if vanishes:
-            return tf.reduce_sum(function(self._floored, *parameters), axis=-1)
+            return tf.reduce_sum(function(self._filled, *parameters), axis=-1)
         values = function(self.scores, *parameters)
         return tf.reduce_sum(where(self.mask, values, 0.0), axis=-1)
 
@@ -196,7 +168,7 @@ class Lists:
         """
         items, positives = list(items), [self.positive_scores, *positives]
         if vanishes:
-            first = [self._floored, *items]
+            first = [self._filled, *items]
             return pairs.sum_over_items(function, first, positives, lambda: self.num_visited)
 
         def masked(mask, *arguments):
@@ -214,7 +186,7 @@ class Lists:
         """
         if self.num_columns != 1 or self._class_ids is None:
             return self.sum_over_items(lambda s, p: function(s - p), vanishes=True)
-        differences = _differences(self._floored, self._class_ids)
+        differences = _differences(self._filled, self._class_ids)
         return tf.reduce_sum(function(differences), axis=-1, keepdims=True)
 
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
@@ -234,23 +206,23 @@ class Lists:
         if self.has_few_columns:
             return pairs.sum_over_items(
                 lambda s, level: violation(s - level, margin),
-                [self._floored],
+                [self._filled],
                 [levels],
                 lambda: self.num_visited,
             )
-        return keep_nan(excess.excess(self._floored, levels, margin), self._floored)
+        return keep_nan(excess.excess(self._filled, levels, margin), self._filled)
 
     def violations(self, margin: float, levels: tf.Tensor) -> tf.Tensor:
         r"""$(z_j - l_p + \eta)_+$ for each item and level, `[batch, P, n]`; 0 for a masked item."""
-        return violation(self._floored[:, tf.newaxis] - levels[..., tf.newaxis], margin)
+        return violation(self._filled[:, tf.newaxis] - levels[..., tf.newaxis], margin)
 
     def max(self) -> tf.Tensor:
         """The highest score, `[batch]`."""
-        return tf.reduce_max(self._floored, axis=-1)
+        return tf.reduce_max(self._filled, axis=-1)
 
     def log_sum_exp(self, temperature: TensorLike = 1.0) -> tf.Tensor:
         """`log sum_j exp(score_j / temperature)`, `[batch]`; exact where the highest score is 0."""
-        scores = self._floored
+        scores = self._filled
         if not isinstance(temperature, (int, float)):
             # A masked item has the slope 0 in the temperature, times that of its score, which must
             # be finite.
@@ -271,18 +243,18 @@ class Lists:
         Raises:
             ValueError: if `k` exceeds n.
         """
-        n = self._floored.shape[1]
+        n = self._filled.shape[1]
         if n is not None and k > n:
             raise ValueError(f"`k` must be at most the number of items, {n}. Received: k={k}.")
-        _, columns = top.top_k(tf.stop_gradient(self._floored), k)
+        _, columns = top.top_k(tf.stop_gradient(self._filled), k)
         # The gradient of a gather costs less than that of top_k.
-        values = gather(self._floored, columns)
+        values = gather(self._filled, columns)
         found = tf.cast(values != _LOWEST[self.dtype], tf.int32)
         return values, columns, tf.maximum(tf.reduce_sum(found, axis=-1), 1)
 
     def tied_ranks(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The first and the last rank of each item among those of its score, `[batch, n]` int32."""
-        return first_and_last_ranks(-self._floored)
+        return first_and_last_ranks(-self._filled)
 
     # Other lists from these.
 
@@ -291,63 +263,58 @@ class Lists:
 
         Only differences count, and have the more digits the nearer to 0 the scores are.
         """
-        highest = tf.stop_gradient(tf.reduce_max(self._floored, axis=-1, keepdims=True))
+        highest = tf.stop_gradient(tf.reduce_max(self._filled, axis=-1, keepdims=True))
         # The minimum changes nothing. Without it TensorFlow rewrites `a - (b - highest)` in a graph
         # as `(a + highest) - b`.
         positives = tf.minimum(self.positive_scores - highest, 0)
-        return Lists(
-            self._floored - highest, self._class_ids, self.relevance, positives, self, self._apart
-        )
+        return self._with_scores(self._filled - highest, positives, self._unshifted)
 
     def relative_to(self, level: tf.Tensor) -> Lists:
         """The same lists with a level `[batch, 1]` subtracted from all scores."""
-        positives = self.positive_scores - level
-        return Lists(
-            self._floored - level, self._class_ids, self.relevance, positives, self, self._apart
+        return self._with_scores(
+            self._filled - level, self.positive_scores - level, self._unshifted
         )
 
     def scaled(self, factor: TensorLike) -> Lists:
         """The same lists with all scores times a factor > 0, a scalar or `[batch, 1]`."""
-        floored = tf.where(self.mask, self._floored * factor, _LOWEST[self.dtype])
-        positives = self.positive_scores * factor
-        return Lists(floored, self._class_ids, self.relevance, positives, apart=self._apart)
+        filled = tf.where(self.mask, self._filled * factor, _LOWEST[self.dtype])
+        return self._with_scores(filled, self.positive_scores * factor)
 
     def shifted(self, shift: tf.Tensor) -> Lists:
         """The same lists with a shift of each score, `[batch, n]` or `[batch, 1]`, added."""
-        self._check_positives_are_items()
-        floored = tf.where(self.mask, self._floored + shift, _LOWEST[self.dtype])
-        shift = tf.broadcast_to(shift, tf.shape(floored))
-        positives = self.positive_scores + self.at_positives(shift)
-        return Lists(floored, self._class_ids, self.relevance, positives)
+        filled = tf.where(self.mask, self._filled + shift, _LOWEST[self.dtype])
+        shift = tf.broadcast_to(shift, tf.shape(filled))
+        return self._with_scores(filled, self.positive_scores + self.at_positives(shift))
+
+    def _with_scores(self, filled, positive_scores, unshifted=None):
+        return type(self)(filled, self._class_ids, self.relevance, positive_scores, unshifted)
 
     def negatives(self) -> Lists:
         """The same positives, against the items that are not positive."""
         if self._class_ids is None:
-            floored = tf.where(self.is_positive, _LOWEST[self.dtype], self._floored)
-        else:
-            floored = _low_at(self._floored, self._class_ids)
-        return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
+            return self._against(tf.where(self.is_positive, _LOWEST[self.dtype], self._filled))
+        return self._against(_lowest_at(self._filled, self._class_ids))
 
     def positives_only(self) -> Lists:
         """The same positives, against themselves."""
-        floored = where(self.is_positive, self.positive_scores, self.dtype.min / 8)
-        return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
+        return self._against(where(self.is_positive, self.positive_scores, self.dtype.min / 8))
 
     def without(self, columns: tf.Tensor) -> Lists:
         """The same positives, against the items but for those in the columns, `[batch, k]`."""
-        floored = _low_at(self._floored, columns)
-        return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
+        return self._against(_lowest_at(self._filled, columns))
 
     def only(self, columns: tf.Tensor) -> Lists:
         """The same positives, against the items in the columns, `[batch, k]`; -1 means none."""
-        floored = gather(self._floored, tf.maximum(columns, 0))
-        floored = tf.where(columns >= 0, floored, _LOWEST[self.dtype])
-        return Lists(floored, None, self.relevance, self.positive_scores, apart=True)
+        filled = gather(self._filled, tf.maximum(columns, 0))
+        return self._against(tf.where(columns >= 0, filled, _LOWEST[self.dtype]))
 
     def highest(self, k: TensorLike) -> Lists:
         """The same positives, against the k highest items, in falling order."""
-        columns = tf.math.top_k(tf.stop_gradient(self._floored), k).indices
+        columns = tf.math.top_k(tf.stop_gradient(self._filled), k).indices
         return self.only(columns)
+
+    def _against(self, filled):
+        return _ListsOfOthers(filled, None, self.relevance, self.positive_scores)
 
     def with_ready_gradients(self, function: Callable) -> tf.Tensor:
         """Values of which a function makes the gradients too; see `_tf.gradients`.
@@ -358,13 +325,13 @@ class Lists:
         """
         return with_ready_gradients(
             lambda *tensors: function(self.on(*tensors), *tensors),
-            self._floored,
+            self._filled,
             self.positive_scores,
         )
 
-    def on(self, floored: tf.Tensor, positive_scores: tf.Tensor) -> Lists:
+    def on(self, filled: tf.Tensor, positive_scores: tf.Tensor) -> Lists:
         """The same labels on the tensors that `with_ready_gradients` hands out."""
-        return Lists(floored, self._class_ids, self.relevance, positive_scores, apart=self._apart)
+        return self._with_scores(filled, positive_scores)
 
     def sum_of_positives(self, values: tf.Tensor) -> tf.Tensor:
         """Sum over the positives of values `[batch, P]`, `[batch]`."""
@@ -374,7 +341,25 @@ class Lists:
 
     def keep_nan(self, losses: tf.Tensor) -> tf.Tensor:
         """Losses `[batch]`, NaN where a score of the list is, which sorting may hide."""
-        return keep_nan(losses, self._floored, self.positive_scores)
+        return keep_nan(losses, self._filled, self.positive_scores)
+
+
+class _ListsOfOthers(Lists):
+    """Lists of items among which the positives are not: no item has a column of its own."""
+
+    def by_item(self, values: tf.Tensor) -> tf.Tensor:
+        """Raises; see `Lists`."""
+        raise self._error()
+
+    def at_positives(self, values: tf.Tensor) -> tf.Tensor:
+        """Raises; see `Lists`."""
+        raise self._error()
+
+    def _error(self):
+        return ValueError(
+            "The positives of these lists must be among the items. "
+            "Received: lists made by `negatives`, `only`, `without` or `positives_only`."
+        )
 
 
 def as_lists(
@@ -440,28 +425,28 @@ def as_lists(
         scores = tf.where(broken, tf.constant(float("nan"), scores.dtype), scores)
         class_ids = tf.where(broken, 0, class_ids)
         relevance = tf.where(broken, tf.ones([], relevance.dtype), relevance)
-    return of_columns(floor(scores, mask), class_ids, relevance)
+    return of_columns(fill_masked(scores, mask), class_ids, relevance)
 
 
-def of_columns(floored: tf.Tensor, class_ids: tf.Tensor | None, relevance: tf.Tensor) -> Lists:
+def of_columns(filled: tf.Tensor, class_ids: tf.Tensor | None, relevance: tf.Tensor) -> Lists:
     """Lists from tensors that are known to be right.
 
     Args:
-        floored: `[batch, n]`, from `floor`.
+        filled: `[batch, n]`, from `fill_masked`.
         class_ids: `[batch, P]` int32, padded with -1; None if the columns are those of the items.
         relevance: `[batch, P]`, 0 in a column without a positive.
     """
     if class_ids is None:
-        return Lists(floored, None, relevance, where(relevance > 0, floored, 0.0))
+        return Lists(filled, None, relevance, where(relevance > 0, filled, 0.0))
     if class_ids.shape[1] != 1:
         best = tf.argmax(relevance, axis=-1, output_type=tf.int32)
         best = tf.gather(class_ids, best[:, tf.newaxis], batch_dims=1)
         class_ids = tf.where(relevance > 0, class_ids, best)
     class_ids = tf.maximum(class_ids, 0)
-    return Lists(floored, class_ids, relevance, gather(floored, class_ids))
+    return Lists(filled, class_ids, relevance, gather(filled, class_ids))
 
 
-def floor(
+def fill_masked(
     scores: tf.Tensor, mask: tf.Tensor | None = None, counted: tf.Tensor | None = None
 ) -> tf.Tensor:
     """Scores in which masked items have the lowest; what reads them is constant there.
@@ -475,7 +460,7 @@ def floor(
     lowest = _LOWEST[scores.dtype]
 
     @tf.custom_gradient
-    def floored(scores):
+    def filled(scores):
         # A NaN stays one.
         scores = tf.maximum(scores, lowest)
         if mask is not None:
@@ -486,7 +471,7 @@ def floor(
             scores = tf.raw_ops.Select(condition=counted, x=scores, y=tf.zeros_like(scores))
         return scores, lambda upstream: upstream
 
-    return floored(scores)
+    return filled(scores)
 
 
 @tf.custom_gradient
@@ -501,8 +486,8 @@ def _differences(scores, class_ids):
 
 
 @tf.custom_gradient
-def _low_at(floored, columns):
+def _lowest_at(filled, columns):
     """The scores with those in the columns made the lowest, where what reads them is constant."""
-    low = tf.fill(tf.shape(columns), _LOWEST[floored.dtype])
-    floored = tf.tensor_scatter_nd_update(floored, indices(columns), low)
-    return floored, lambda upstream: (upstream, None)
+    low = tf.fill(tf.shape(columns), _LOWEST[filled.dtype])
+    filled = tf.tensor_scatter_nd_update(filled, indices(columns), low)
+    return filled, lambda upstream: (upstream, None)

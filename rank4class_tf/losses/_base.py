@@ -16,7 +16,7 @@ from rank4class_tf._lists.labels import (
     mean_weights,
     parse,
 )
-from rank4class_tf._lists.lists import Lists, floor, of_columns
+from rank4class_tf._lists.lists import Lists, fill_masked, of_columns
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._probabilities import function_behind
@@ -118,12 +118,12 @@ class RankingLoss(keras.losses.Loss):
         if self._looks_at_scores:
             self._look_at(y_pred)
         counted = labels.has_positive & ~labels.invalid
-        floored = floor(labels.scores, labels.mask, counted)
+        filled = fill_masked(labels.scores, labels.mask, counted)
         compute = _keras.converted(self.compute)
         if self._searches_positives:
-            losses = losses_of(compute, labels, floored)
+            losses = losses_of(compute, labels, filled)
         else:
-            losses = compute(of_columns(floored, labels.class_ids, labels.relevance))
+            losses = compute(of_columns(filled, labels.class_ids, labels.relevance))
         if losses.shape.rank not in (None, 1):
             raise ValueError(
                 f"`compute` must return the losses [batch]. Received: shape {losses.shape}."
