@@ -13,6 +13,7 @@ from rank4class_tf._lists.pairs import FEW, are_few
 from rank4class_tf._tf import top
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
+from rank4class_tf._tf.raising import in_xla
 
 
 def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
@@ -36,7 +37,7 @@ def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor
         def losses(*columns):
             return value_and_gradients(lambda x: compute(of_columns(x, *columns)), filled)
 
-        # Each positive takes a pass over the items: many stand on the left.
+        # Each column takes a pass over the items: there are only as many as the batch needs.
         return _few_or_many(losses, labels, lambda: _compact(labels))
 
     # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
@@ -77,8 +78,7 @@ def _few_or_many(function, labels, many):
     """A function of the positives, of which only running tells whether they are few."""
     ids, relevance = _most_relevant(labels, FEW)
     return tf.cond(
-        # A slice would have XLA sort all items.
-        tf.reduce_all(tf.reduce_min(relevance, axis=1) == 0),
+        tf.reduce_all(labels.num_positives <= FEW),
         lambda: function(ids, relevance),
         lambda: function(*many()),
     )
@@ -100,13 +100,17 @@ def _most_relevant(labels, columns):
 
 
 def _compact(labels):
-    """As `_most_relevant`, with as many columns as there may be positives, in their order."""
+    """As `_most_relevant`, with as many columns as the batch has positives at most, in their order.
+
+    Where XLA compiles, which needs a static width, there are as many columns as there may be.
+    """
     positive = labels.relevance > 0
     place = tf.cumsum(tf.cast(positive, tf.int32), axis=-1) - 1
     # A column without a positive adds nothing, to the first place.
     column = tf.where(positive, tf.range(1, tf.shape(positive)[1] + 1), 0)
     column = scatter_add(tf.maximum(place, 0), column, tf.shape(positive))
-    column = column[:, : labels.max_positives] - 1
+    width = labels.max_positives if in_xla() else tf.reduce_max(labels.num_positives)
+    column = column[:, :width] - 1
     padding = column < 0
     column = tf.maximum(column, 0)
     ids = column
