@@ -7,12 +7,11 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry, ops
-from rank4class_tf._lists.columns import over_positives
 from rank4class_tf._lists.labels import check_label_format, example_weights, list_weights, parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._directed import Directed
 from rank4class_tf.metrics._exact_sum import ExactSum
-from rank4class_tf.ops.ranking.exact import ranks_of_known
+from rank4class_tf.ops.ranking.of_labels import over_ranks
 
 
 class RankingMetric(Directed, keras.metrics.Metric):
@@ -35,6 +34,9 @@ class RankingMetric(Directed, keras.metrics.Metric):
 
     # How many ranks matter; None for all.
     depth = None
+
+    # Which positives `compute` reads: "all", "best" or "leading"; see `over_ranks`.
+    _reads = "all"
 
     # Whether the result is the mean of the values of `per_list`.
     is_mean: bool = True
@@ -105,13 +107,10 @@ class RankingMetric(Directed, keras.metrics.Metric):
         labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
         counted = labels.has_positive | labels.invalid
 
-        def values_of(class_ids, relevance):
-            ranks = ranks_of_known(
-                labels.scores, class_ids, relevance, labels.mask, self.depth, dtype
-            )
+        def values_of(ranks):
             return tf.stack(compute(ranks), axis=-1)
 
-        values = over_positives(values_of, labels)
+        values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
         values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), dtype)
         values = tf.where(labels.invalid[:, tf.newaxis], nan, values)

@@ -36,6 +36,8 @@ class AveragePrecisionAtK(CutoffMetric):
         0.833333
     """
 
+    _reads = "leading"
+
     def __init__(
         self,
         k: int | Sequence[int] | None = None,

@@ -34,6 +34,8 @@ class DCG(GainMetric):
         3.0
     """
 
+    _reads = "leading"
+
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
         return ops.dcg(ranks, k, self.gain, self.discount)

@@ -33,6 +33,7 @@ class HitRate(CutoffMetric):
         0.5
     """
 
+    _reads = "best"
     all_ranks = False
 
     def __init__(self, k: int | Sequence[int], name: str | None = None, **kwargs: Any) -> None:

@@ -26,6 +26,7 @@ class MeanRank(RankingMetric):
         1.5
     """
 
+    _reads = "best"
     higher_is_better = False
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:

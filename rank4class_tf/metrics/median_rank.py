@@ -38,6 +38,7 @@ class MedianRank(RankingMetric):
         2.0
     """
 
+    _reads = "best"
     higher_is_better = False
     is_mean = False
 

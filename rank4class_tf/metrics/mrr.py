@@ -34,6 +34,8 @@ class MRR(CutoffMetric):
         0.5
     """
 
+    _reads = "best"
+
     def __init__(
         self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
     ) -> None:

@@ -37,6 +37,8 @@ class NDCG(GainMetric):
         0.5
     """
 
+    _reads = "leading"
+
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
         return ops.ndcg(ranks, k, self.gain, self.discount)

@@ -34,6 +34,7 @@ class PrecisionAtK(CutoffMetric):
         0.5
     """
 
+    _reads = "leading"
     all_ranks = False
 
     def __init__(self, k: int | Sequence[int], name: str | None = None, **kwargs: Any) -> None:

@@ -39,6 +39,7 @@ class RecallAtK(CutoffMetric):
         {'recall_at_1': 0.5, 'recall_at_3': 1.0}
     """
 
+    _reads = "leading"
     all_ranks = False
 
     def __init__(

@@ -34,6 +34,7 @@ class TopKAccuracy(CutoffMetric):
         0.75
     """
 
+    _reads = "best"
     all_ranks = False
 
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any) -> None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf._lists import pairs
 from rank4class_tf._lists.labels import padded_ids
-from rank4class_tf._tf import raising
+from rank4class_tf._tf import raising, top
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._tf.ties import first_and_last_ranks
@@ -54,6 +54,7 @@ class Ranks(NamedTuple):
         relevance: `[batch, P]`, the label of each positive, 0 where padded.
         num_items: `[batch]`, how many items a list has.
         max_items: the width of the scores, an int or, where only running tells, a scalar int32.
+        counted: `[batch]`, how many positives a list has, where some of them have no column.
     """
 
     above: tf.Tensor
@@ -61,10 +62,13 @@ class Ranks(NamedTuple):
     relevance: tf.Tensor
     num_items: tf.Tensor
     max_items: int | tf.Tensor
+    counted: tf.Tensor | None = None
 
     @property
     def num_positives(self) -> tf.Tensor:
-        """`[batch]`."""
+        """`[batch]`, how many positives a list has."""
+        if self.counted is not None:
+            return self.counted
         return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=self.above.dtype)
 
 
@@ -117,18 +121,35 @@ def ranks_of_known(
     dtype: tf.DType,
 ) -> Ranks:
     """`ranks_of_positives` of what is known to be right."""
-    batch, n = tf.unstack(tf.shape(scores))
-    num_items = tf.fill([batch], tf.cast(n, dtype))
-    if mask is not None:
-        scores = tf.where(mask, scores, tf.constant(float("nan"), scores.dtype))
-        num_items = tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
-    there = class_ids >= 0
     if relevance is None:
         relevance = tf.ones_like(class_ids)
-    relevance = tf.where(there, tf.cast(relevance, dtype), tf.zeros([], dtype))
-    above, tied = _count_above_and_tied(scores, class_ids, depth)
-    max_items = scores.shape[1] or n
-    return Ranks(tf.cast(above, dtype), tf.cast(tied, dtype), relevance, num_items, max_items)
+    relevance = tf.where(class_ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
+    counts = _count_above_and_tied(without_masked(scores, mask), class_ids, depth)
+    return of_counts(counts, relevance, scores, mask)
+
+
+def without_masked(scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """The scores, NaN for a masked item."""
+    if mask is None:
+        return scores
+    return tf.where(mask, scores, tf.constant(float("nan"), scores.dtype))
+
+
+def of_counts(
+    counts: tuple[tf.Tensor, tf.Tensor],
+    relevance: tf.Tensor,
+    scores: tf.Tensor,
+    mask: tf.Tensor | None,
+    counted: tf.Tensor | None = None,
+) -> Ranks:
+    """`Ranks` from the counts above and tied, in the dtype of the relevance."""
+    dtype, (batch, n) = relevance.dtype, tf.unstack(tf.shape(scores))
+    if mask is None:
+        num_items = tf.fill([batch], tf.cast(n, dtype))
+    else:
+        num_items = tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
+    above, tied = (tf.cast(count, dtype) for count in counts)
+    return Ranks(above, tied, relevance, num_items, scores.shape[1] or n, counted)
 
 
 @_checks.arguments
@@ -185,9 +206,9 @@ def _count_above_and_tied(scores, class_ids, depth):
     if width != 1 and n is not None and n <= pairs.SHORT:
         return _count_at_once(scores, positives)
     if pairs.are_few(width, n):
-        return _count_one_by_one(scores, positives)
+        return count_one_by_one(scores, positives)
     if depth is not None:
-        return _count_among_highest(scores, positives, depth)
+        return count_among(highest_of(scores, depth)[0], scores, positives)
     counts = (tf.gather(c, ids, batch_dims=1) for c in _count_of_items(scores))
     return _zeros_unless(~tf.math.is_nan(positives), counts)
 
@@ -221,7 +242,7 @@ def _nan_if(invalid, counts):
 
 
 def _count_at_once(values, thresholds):
-    """As `_count_one_by_one`, with all comparisons `[batch, P, n]` in memory.
+    """As `count_one_by_one`, with all comparisons `[batch, P, n]` in memory.
 
     For 1,024 lists of 28 items, all of them positive, this takes an eighth of the time.
     """
@@ -230,7 +251,7 @@ def _count_at_once(values, thresholds):
     return greater, tf.math.count_nonzero(values == thresholds, axis=-1, dtype=tf.int32)
 
 
-def _count_one_by_one(values, thresholds):
+def count_one_by_one(values: tf.Tensor, thresholds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both."""
     columns = tf.transpose(thresholds)
     # XLA fuses comparison and sum to one pass over the values.
@@ -292,10 +313,23 @@ def _rising(values):
     return tf.where(missing, tf.constant(float("inf"), values.dtype), -values), known
 
 
-def _count_among_highest(values, thresholds, depth):
-    # A missing value is below all thresholds that it could be compared with.
+def highest_of(values: tf.Tensor, depth: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The highest values, at most `depth`, and their columns; a NaN is below all others."""
     known = tf.where(tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values)
-    highest, _ = tf.math.top_k(known, tf.minimum(depth, tf.shape(values)[1]))
+    n = values.shape[1]
+    return top.top_k(known, min(depth, n) if n else tf.minimum(depth, tf.shape(values)[1]))
+
+
+def count_among(
+    highest: tf.Tensor, values: tf.Tensor, thresholds: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `count_one_by_one`, but 0 for a threshold below the highest values.
+
+    Args:
+        highest: `[batch, depth]`, see `highest_of`.
+        values: `[batch, n]`, from which they come.
+        thresholds: `[batch, P]`.
+    """
     lowest = highest[:, -1:]
     before = searchsorted(-highest, -thresholds, side="left")
     equal = searchsorted(-highest, -thresholds, side="right") - before
