@@ -167,7 +167,7 @@ def one_of(name: str, value: Any, known: Collection) -> Any:
 
 
 def _number(name: str, value: Any, kind: Any, is_right: Callable, rule: str) -> Any:
-    """Raises unless `value` is a finite number of a kind, and no bool, that keeps a rule."""
+    """Raises unless `value` is a finite number of a kind, not a bool, that keeps a rule."""
     number = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
     if not number or not is_right(value):
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")

@@ -80,9 +80,9 @@ def write_top_k(
 def served(specs: Any) -> Any:
     """`tf.TensorSpec`s whose names are different arguments of a signature that takes `k` as well.
 
-    One of a dictionary that has no name has that of its key. What is no ASCII letter, digit or
-    underscore becomes an underscore; a name that is a keyword then, `k` or `self`, or begins
-    otherwise than a letter, gets `arg_` before it.
+    A spec of a dictionary without a name of its own is named by its key. What is not an ASCII
+    letter, digit or underscore becomes an underscore. A name gets `arg_` before it if it is then a
+    keyword, `k` or `self`, or does not begin with a letter.
     """
     taken: set[str] = set()
 

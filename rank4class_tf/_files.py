@@ -48,7 +48,7 @@ def replacing(path: PathLike) -> Iterator[str]:
             _flush(temporary)
             tf.io.gfile.rename(temporary, target, overwrite=True)
     except OSError as error:
-        # Python's error of a full disk names no file.
+        # Python's error for a full disk does not name the file.
         nameless = error.filename is None and error.errno in _NO_SPACE
         if nameless or _UNFINISHED in str(error.filename):
             error.filename = os.fspath(path)

@@ -26,16 +26,16 @@ except ImportError as error:
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 
-# AutoGraph leaves this package as it is, as it does TensorFlow's own modules: to rewrite the source
-# of what a loss or a layer calls takes seconds. Keras 3's `fit` does without it, Keras 2's and a
-# user's `tf.function` do not.
+# AutoGraph leaves this package as it is, as it leaves TensorFlow's own modules: rewriting the
+# source of everything that a loss or a layer calls takes seconds in the first step of Keras 2's
+# `fit` and of a user's `tf.function`. Keras 3's `fit` does not use AutoGraph.
 config.CONVERSION_RULES = (config.DoNotConvert("rank4class_tf"), *config.CONVERSION_RULES)
 
 _Formula = TypeVar("_Formula", bound=Callable)
 
 
 def converted(formula: _Formula) -> _Formula:
-    """A formula, which AutoGraph converts where it converts callers, if it is a user's own."""
+    """Has AutoGraph convert a user's formula where it converts the code that calls it."""
     context = tf.__internal__.autograph.control_status_ctx()
     if context.status != ag_ctx.Status.ENABLED or formula.__module__.startswith("rank4class_tf."):
         return formula
@@ -70,8 +70,8 @@ def call_loss(
 def given_labels(y_true: TensorLike) -> TensorLike:
     """The labels as they were given, also where Keras 3 builds a model that a strategy trains.
 
-    There, in a graph of its own that never runs, it hands on the mean of the devices' labels, which
-    of integers is float64. They become integers again, so that ids look like ids.
+    There, in a graph that never runs, it passes on the mean of the devices' labels, which is
+    float64 even for integers. They become integers again, so that ids look like ids.
     """
     graph = getattr(tf.compat.v1.get_default_graph(), "name", "")  # Only a function's has one.
     if not KERAS_3 or not graph.startswith("scratch_graph"):
@@ -115,7 +115,7 @@ def _classes_within(config):
 
 
 def standardize_reduction(reduction: str | None) -> str | None:
-    """Maps `reduction` to a name that this Keras knows; `"auto"` exists in Keras 2 alone."""
+    """Maps `reduction` to a name that this Keras knows; only Keras 2 has `"auto"`."""
     known = ("sum_over_batch_size", "sum", "none", "auto")
     name = "none" if reduction is None else reduction
     if name not in known:
@@ -148,7 +148,7 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
     if KERAS_3:
         layer._tracker.unlock()
     else:
-        layer._callable_losses.clear()  # The regularizers of the weights that go.
+        layer._callable_losses.clear()  # They regularize the weights that are deleted.
     yield
     if KERAS_3:
         layer._tracker.lock()
@@ -175,7 +175,7 @@ def add_state(
 
 
 def variable(weight: Any) -> tf.Variable:
-    """The `tf.Variable` of a weight; `tf.gather` of it reads the rows, of Keras 3's own, all."""
+    """The `tf.Variable` of a weight; gathering rows of a Keras 3 variable would copy all of it."""
     return weight.value if KERAS_3 else weight
 
 

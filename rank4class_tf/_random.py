@@ -39,7 +39,7 @@ def add_state(layer: keras.layers.Layer, seed: int) -> Any:
 
 
 def step_seed(state: Any, training: bool | None) -> tf.Tensor:
-    """The seed of this call of a layer, whose next has another if this one is of training."""
+    """The seed of this call of a layer; the next call gets another one if this one trains."""
     seed = seed_of(_keras.variable(state))
     if training:
         state.assign_add(tf.constant(STEP, tf.int64))

@@ -72,7 +72,7 @@ def get(
                 f"Received: {identifier!r}."
             )
         try:
-            # Of the class itself, Python 3.11.2 would give that of Keras 2's `__new__`.
+            # The signature of the class itself is that of Keras 2's `__new__` on Python 3.11.2.
             constructor = classes[identifier].__init__
             inspect.signature(constructor).bind(None, **kwargs)
             _check_names(classes[identifier], kwargs)
@@ -100,7 +100,7 @@ def get(
 def _check_names(cls, arguments):
     """Raises a TypeError for a name that no constructor takes, as far as these tell."""
     known: set[str] = set()
-    for base in getattr(cls, "__mro__", (object,))[:-1]:  # None of a function that builds one.
+    for base in getattr(cls, "__mro__", (object,))[:-1]:  # A function that builds one has no bases.
         if "__init__" not in vars(base):
             continue
         parameters = inspect.signature(vars(base)["__init__"]).parameters

@@ -19,7 +19,7 @@ from rank4class_tf._tf.raising import in_xla
 def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
     """Applies a formula to lists with as few columns as hold all positives of a batch.
 
-    Labels of n items, most of them 0, then take some passes more than the ids of the others.
+    Labels of all n items, most of them 0, then cost only a few passes more than class ids.
 
     Args:
         compute: `Lists` -> `[batch]`.
@@ -63,7 +63,7 @@ def over_positives(function: Callable, labels: Labels) -> Any:
 
 
 def _few_columns(labels):
-    """Ids and relevance `[batch, P]` of labels that cannot have many positives; None of others."""
+    """Ids and relevance `[batch, P]` of labels that cannot have many positives; otherwise None."""
     if not are_few(labels.max_positives, labels.scores.shape[1]):
         return None
     if labels.class_ids is not None:
@@ -75,7 +75,7 @@ def _few_columns(labels):
 
 
 def _few_or_many(function, labels, many):
-    """A function of the positives, of which only running tells whether they are few."""
+    """Applies a function to the positives, where only running tells whether they are few."""
     ids, relevance = _most_relevant(labels, FEW)
     return tf.cond(
         tf.reduce_all(labels.num_positives <= FEW),

@@ -16,7 +16,7 @@ _FORMATS = ("ids", "relevance", None)
 # Up to this many ids of a list, sorting costs less than a pass over the items.
 _QUICKLY_SORTED = 64
 
-# Of numbers nearer to 0 than this no list has a sum that is infinite in float32.
+# The sum of a list of smaller numbers is finite in float32.
 _HUGE = 1e28
 
 # Up to these numbers floating dtypes hold every integer.
@@ -184,7 +184,7 @@ def padded_ids(
 
 
 def in_rows(ids: tf.Tensor) -> tf.Tensor:
-    """Ids `[batch]` as `[batch, 1]`; of an unknown rank, which is 1 or 2, as `[batch, P]`."""
+    """Ids `[batch]` as `[batch, 1]`. Ids of an unknown rank, 1 or 2, become `[batch, P]`."""
     if ids.shape.rank == 1:
         return ids[:, tf.newaxis]
     if ids.shape.rank is None:
@@ -292,11 +292,11 @@ def _infer_format(labels, scores_shape):
         width, n = labels_shape[1], scores_shape[1]
         if width is not None and width == n and n > 1:
             return "relevance"
-        # Labels that are floating or booleans are rather those of all items, of which there are
-        # another number by mistake.
+        # Floating labels and booleans are meant as labels of all items: a wrong width is a mistake.
         if width == 1 and not labels.dtype.is_bool:
             return "ids"
-    # What static shapes leave open of integers, running tells; see `_unless_of_all_items`.
+    # Integers whose static shape tells nothing are checked while running, see
+    # `_unless_of_all_items`.
     if labels.dtype.is_integer and labels_shape.rank in (None, 2):
         return "ids"
     raise ValueError(
@@ -386,7 +386,7 @@ def _from_relevance(labels, scores, max_positives):
 
 
 def _is_huge_or_nan(relevance):
-    # In a graph TensorFlow would rewrite the negation of `<`, which is right for a NaN, as `>=`.
+    # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
     return (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance)
 
 

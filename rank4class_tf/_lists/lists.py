@@ -72,7 +72,7 @@ class Lists:
 
     @property
     def dtype(self) -> tf.DType:
-        """That of the scores, float32 or float64."""
+        """The dtype of the scores, float32 or float64."""
         return self._filled.dtype
 
     @property
@@ -317,7 +317,7 @@ class Lists:
         return _ListsOfOthers(filled, None, self.relevance, self.positive_scores)
 
     def with_ready_gradients(self, function: Callable) -> tf.Tensor:
-        """Values of which a function makes the gradients too; see `_tf.gradients`.
+        """Computes values with a function that also computes their gradients; see `_tf.gradients`.
 
         Args:
             function: takes lists like these, and the two tensors that they read. It returns values
@@ -415,7 +415,7 @@ def as_lists(
     relevance = where(class_ids >= 0, relevance, 0.0)
     mask = _checks.mask(mask, scores)
     if mask is not None:
-        # A positive that is masked is none.
+        # A masked item does not count as positive.
         present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
         class_ids = tf.where(present, class_ids, -1)
         relevance = where(present, relevance, 0.0)

@@ -23,7 +23,7 @@ _BLOCK_ENTRIES = 1024
 def are_few(num_columns: int | None, num_items: int | None) -> bool:
     """Whether positives in so many columns, of lists of so many items, take a pass each.
 
-    None is for a number that only running tells.
+    None stands for a number that is known only when running.
     """
     if num_columns is not None and num_columns <= FEW:
         return True
@@ -118,8 +118,8 @@ def _sum_by_blocks(function, items, positives, count, block):
         value = _sum_block(function, items, [stack[index] for stack in stacks])
         return index + 1, _put(result, index, value)
 
-    # The first block stands before the loop: where it is the only one, as a rule, nothing is added
-    # to zeros, which takes a fifth of a loss.
+    # The first block comes before the loop. It is the only one as a rule, and adding it to zeros
+    # would take a fifth of the time of a loss.
     start = step(tf.constant(0), tf.zeros_like(stacks[0]))
     _, result = tf.while_loop(lambda index, _: index * block < count, step, start)
     return _join(result, tf.shape(positives[0])[1])

@@ -36,7 +36,7 @@ def split(values: tf.Tensor, highest: tf.Tensor, count: tf.Tensor) -> tuple[tf.T
     """
     # All digits of a number beyond the limit, which keeps the unit finite, are the first ones.
     highest = tf.where(highest < float("inf"), tf.minimum(highest, 2.0**100), highest)
-    # A power of two, of which the digits that are added are multiples, less than 2**24 of it.
+    # A power of two. The digits that are added are multiples of it, less than 2**24 times as large.
     unit = power_of_two(highest * tf.cast(count, tf.float32)) * 2.0**-22
     first = tf.round(values / unit) * unit
     return first, values - first
@@ -85,7 +85,7 @@ def sum_of_rows(values: tf.Tensor) -> tf.Tensor:
 
 
 def running_sums(values: tf.Tensor) -> tf.Tensor:
-    """The sums of the first numbers >= 0 of each row, `[batch, n]`; see `sum_of_rows`."""
+    """Running sums of the numbers >= 0 of each row, `[batch, n]`; see `sum_of_rows`."""
     if values.dtype == tf.float64:
         return tf.cumsum(values, axis=1)
     highest = tf.reduce_max(values, axis=1, keepdims=True)
@@ -93,12 +93,12 @@ def running_sums(values: tf.Tensor) -> tf.Tensor:
     return tf.cumsum(first, axis=1) + tf.cumsum(rest, axis=1)
 
 
-# Of numbers with so many binary digits 2**21 add up in 64.
+# 2**21 integers of so many binary digits add up within 64.
 _BITS = 40
 
 
 def to_integers(values: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
-    """Numbers in [-2, 2] times a power of two as int64, of which 2**21 add up without error.
+    """Numbers in [-2, 2] times a power of two as int64; 2**21 of these add up without error.
 
     Args:
         values: float32 or float64.

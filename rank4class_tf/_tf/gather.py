@@ -12,8 +12,8 @@ _FEW = range(17)
 def gather(values: tf.Tensor, places: tf.Tensor) -> Any:
     """`tf.gather(values, places, batch_dims=1)`, whose gradient is scattered.
 
-    That takes half as many operations as TensorFlow's, and is right for a batch of no lists, where
-    that of TensorFlow 2.15 has another shape.
+    It takes half as many operations as TensorFlow's gradient, and is right for an empty batch, for
+    which TensorFlow 2.15 returns another shape.
 
     Args:
         values: `[batch, n, ...]`.

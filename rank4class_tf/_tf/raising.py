@@ -14,7 +14,7 @@ def check(
 
     Args:
         bad: `[batch, r]` booleans, True where a value breaks the rule; or a function that makes
-            them of rows of values, which is asked about bad rows alone.
+            them of rows of values, and is called with bad rows only.
         values: `[batch, r]`.
         rule: what the values must be, with the name of the argument.
         bad_rows: `[batch]` booleans, True for a row to raise for, some value of which is bad; None
@@ -31,7 +31,7 @@ def check(
     eager = tf.executing_eagerly()
     if not tf.reduce_any(bad_rows) if eager else in_xla():
         return bad_rows
-    rows = tf.where(bad_rows)  # None, as a rule: the rest is free then.
+    rows = tf.where(bad_rows)  # As a rule there are none, and the rest costs nothing.
     received = tf.gather_nd(values, rows)
     of_rows = bad(received) if callable(bad) else tf.gather_nd(bad, rows)
     received = tf.gather_nd(received, tf.where(of_rows))
@@ -47,7 +47,7 @@ def check(
 def in_xla():
     """Whether XLA will compile the graph, for a TPU as well: it would drop the assertion.
 
-    No public function of TensorFlow tells.
+    TensorFlow has no public function for this.
     """
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 

@@ -1,4 +1,4 @@
-"""What the replicas of a distribution strategy have together."""
+"""Values that are shared by the replicas of a distribution strategy."""
 
 import tensorflow as tf
 

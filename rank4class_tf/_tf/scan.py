@@ -15,7 +15,7 @@ def maxima(values: tf.Tensor) -> tf.Tensor:
 
 
 def decaying_sums(values: tf.Tensor, decay: tf.Tensor) -> tf.Tensor:
-    """The sums `S_k = values_k + decay_k S_(k+1)`, of which none is more than rounded.
+    """The sums `S_k = values_k + decay_k S_(k+1)`, each exact up to rounding.
 
     Args:
         values: `[batch, n]`.

@@ -13,7 +13,7 @@ def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf
 
     Args:
         rising: `[batch, n]`, sorted, n >= 1.
-        values: `[batch, P]`; the place of a NaN is any.
+        values: `[batch, P]`; a NaN may get any place.
         side: "left" for how many entries are below the value, "right" for those up to it.
 
     Returns:
@@ -25,7 +25,7 @@ def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf
 
 
 def places_in(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """`tf.searchsorted` of one list `[n]` and values of any shape, none too, where that fails."""
+    """`tf.searchsorted` of one list `[n]` and values of any shape, also of no values."""
     flat = tf.reshape(values, [1, -1])
     found = tf.raw_ops.LowerBound(sorted_inputs=rising[tf.newaxis], values=flat)
     return tf.reshape(found, tf.shape(values))
