@@ -31,7 +31,7 @@ class MacroAverage(RankingMetric):
         dtype: see `RankingMetric`.
 
     Raises:
-        ValueError: if `metric` is no metric of this package or `num_groups` no positive integer.
+        ValueError: if `metric` is not a mean over lists, or `num_groups` not a positive integer.
 
     Example:
         >>> from rank4class_tf.metrics import TopKAccuracy
@@ -59,13 +59,11 @@ class MacroAverage(RankingMetric):
     @property
     def result_names(self) -> Sequence[str]:
         """Names of the values that one pass gives."""
-        names = self.metric.result_names
-        if names == [self.metric.name]:
-            return [self.name]
-        if all(name.startswith(self.metric.name) for name in names):
-            return [self.name + name.removeprefix(self.metric.name) for name in names]
-        is_default = self.name == f"macro_{self.metric.name}"
-        return [f"{'macro' if is_default else self.name}_{name}" for name in names]
+        old, new = self.metric.name, self.name
+        return [
+            new + name.removeprefix(old) if name.startswith(old) else f"{new}_{name}"
+            for name in self.metric.result_names
+        ]
 
     def _add_states(self):
         self.sums = ExactSum(self, "sums", (self.num_groups, self.num_results + 1))
@@ -84,10 +82,10 @@ class MacroAverage(RankingMetric):
         """Adds a batch.
 
         Args:
-            y_true: labels of any form.
-            y_pred: scores `[batch, n]`.
-            sample_weight: see `RankingMetric.per_list`.
-            exclude: see `RankingMetric.per_list`.
+            y_true: these four are those of `RankingMetric.per_list`.
+            y_pred: scores.
+            sample_weight: weights.
+            exclude: items to mask.
             groups: integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
                 means the classes of the positives.
         """

@@ -141,7 +141,7 @@ def test_cutoffs_are_checked(bad):
 def test_cutoffs_name_their_results():
     scores, ids = [[1.0, 3.0, 2.0]], [0]
     for metric, names in (
-        (r4c.metrics.TopKAccuracy([1, 5]), ["top_1_accuracy", "top_5_accuracy"]),
+        (r4c.metrics.TopKAccuracy([1, 5]), ["top_k_accuracy_at_1", "top_k_accuracy_at_5"]),
         (r4c.metrics.NDCG([1, None]), ["ndcg_at_1", "ndcg"]),
         (r4c.metrics.PrecisionAtK([3]), ["precision_at_3"]),
         (r4c.metrics.MRR([1, 2], name="mine"), ["mine_at_1", "mine_at_2"]),
@@ -175,7 +175,7 @@ def test_a_name_of_ones_own_is_in_all_names():
     metric = r4c.metrics.MacroAverage(r4c.metrics.NDCG([1, 2]), 3)
     assert metric.result_names == ["macro_ndcg_at_1", "macro_ndcg_at_2"]
     metric = r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy([1, 2]), 3)
-    assert metric.result_names == ["macro_top_1_accuracy", "macro_top_2_accuracy"]
+    assert metric.result_names == ["macro_top_k_accuracy_at_1", "macro_top_k_accuracy_at_2"]
 
 
 @pytest.mark.once

@@ -35,7 +35,7 @@ def test_equals_balanced_accuracy_of_scikit_learn(scores, ids):
     recalls = sklearn_metrics.recall_score(ids, predicted, labels=range(4), average=None)
     np.testing.assert_allclose(metric.result(), recalls.mean(), rtol=1e-12)
     np.testing.assert_allclose(metric.group_means()[:, 0], [*recalls, np.nan], rtol=1e-12)
-    assert metric.name == "macro_top_1_accuracy"
+    assert metric.name == "macro_top_k_accuracy_at_1"
 
 
 def test_groups_and_weights(scores, ids, rng):
@@ -84,7 +84,7 @@ def test_in_keras(scores, ids):
     logs = model.evaluate(scores, ids, verbose=0, return_dict=True)
     copy.update_state(ids, model.predict(scores, verbose=0))
     for k in (1, 2):
-        name = f"macro_top_{k}_accuracy"
+        name = f"macro_top_k_accuracy_at_{k}"
         np.testing.assert_allclose(logs[name], copy.result()[name], rtol=1e-6)
 
 
