@@ -57,7 +57,7 @@ class RankingMetric(Metric):
     # How many ranks matter; None for all.
     depth = None
 
-    # Whether the result is the mean of the values of `per_list`.
+    # Whether the result is the weighted mean of the values of `per_list`.
     is_mean: bool = True
 
     # Whether a list without positives counts, with the value 0.
@@ -118,7 +118,7 @@ class RankingMetric(Metric):
         return self._values_and_weights(tf.float64, y_true, y_pred, sample_weight, exclude)
 
     def _values_and_weights(self, dtype, y_true, y_pred, sample_weight, exclude, *, compute=None):
-        """`per_list` in a dtype, of another formula than `compute` if one is given."""
+        """`per_list` in a dtype, with the formula `compute` in place of the metric's if given."""
         compute = compute or _keras.converted(self.compute)
         if isinstance(y_true, ops.Ranks):
             return self._of_ranks(compute, dtype, y_true, sample_weight)
@@ -145,7 +145,7 @@ class RankingMetric(Metric):
         return values, weights
 
     def _of_ranks(self, compute, dtype, ranks, sample_weight):
-        """Values and weights where the ranks are known; those that are NaN make values NaN."""
+        """Values and weights of lists whose ranks are known; a rank that is NaN makes them NaN."""
         counted = ranks.num_positives > 0
         unknown = tf.math.is_nan(ranks.above)
         invalid = tf.reduce_any(unknown, axis=-1, keepdims=True)
@@ -166,16 +166,19 @@ class RankingMetric(Metric):
         exclude: TensorLike | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        self._add(y_true, y_pred, sample_weight, exclude)
+        self._add_batch(y_true, y_pred, sample_weight, exclude)
 
-    def _add(self, *batch):
+    def _add_batch(self, *batch):
         self.sums.add(_weighted(*self._values_and_weights(self.sums.dtype, *batch)))
 
     def result(self) -> Any:
         """Returns the weighted mean, 0 before any list with a positive."""
-        means = tf.unstack(tf.cast(self.sums.means(), self.dtype))
-        names = self.result_names
-        return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
+        return self._by_name(self.sums.means())
+
+    def _by_name(self, means):
+        """The one result, or several by their names."""
+        results, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
+        return results[0] if names == [self.name] else dict(zip(names, results, strict=True))
 
     def merge_state(self, metrics: Iterable[Self]) -> None:
         """Adds what other metrics of the same configuration have seen."""

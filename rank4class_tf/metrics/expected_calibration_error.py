@@ -61,7 +61,7 @@ class ExpectedCalibrationError(RankingMetric):
         """Whether the best class of each list is right."""
         return [hits(ranks, k=1)]
 
-    def _add(self, y_true, y_pred, sample_weight, exclude):
+    def _add_batch(self, y_true, y_pred, sample_weight, exclude):
         if self.probabilities is not None:
             y_pred = self.probabilities(as_floating(y_pred))
         accuracy, weights = self._values_and_weights(

@@ -102,7 +102,7 @@ class MacroAverage(RankingMetric):
         invalid |= broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)
-        # A group that is not known is counted in the first, where its NaN shows.
+        # A list whose group is not known is counted in the first group, where its NaN shows.
         groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
         width = tf.shape(groups)[1]
         weighted = tf.repeat(_weighted(values, weights), width, axis=0)
@@ -119,9 +119,7 @@ class MacroAverage(RankingMetric):
         seen = self.sums.parts()[0][:, -1:] != 0
         means = tf.reduce_sum(tf.where(seen, means, tf.zeros_like(means)), axis=0)
         count = tf.reduce_sum(tf.cast(seen, means.dtype))
-        means = tf.math.divide_no_nan(means, count)
-        means, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
-        return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
+        return self._by_name(tf.math.divide_no_nan(means, count))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""

@@ -51,7 +51,7 @@ class MedianRank(RankingMetric):
         """The expected rank of each list."""
         return [rank_of_best(ranks)]
 
-    def _add(self, *batch):
+    def _add_batch(self, *batch):
         def group(ranks):
             above, tied, positives = best_positive(ranks)
             hit = positives > 0
