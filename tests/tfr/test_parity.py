@@ -196,8 +196,8 @@ def test_all_names_that_an_error_offers_can_be_built():
 @pytest.mark.parametrize("name", ["arp", "ordered_pair_accuracy"])
 def test_metrics_of_whole_lists_have_no_cutoff(name):
     assert _names.build_metric(f"tfr.{name}", "").name == name
-    with pytest.raises(ValueError, match=f"'{name}' without a cutoff. Received: 'tfr.{name}@2'"):
-        _names.build_metric(f"tfr.{name}@2", "")
+    with pytest.raises(ValueError, match=f"'{name}' without a cutoff. Received: 'tfr.{name}_at_2'"):
+        _names.build_metric(f"tfr.{name}_at_2", "")
 
 
 @pytest.mark.parametrize(("spread", "same"), [(1.0, True), (60.0, False)])
