@@ -7,8 +7,14 @@ import inspect
 
 from docs import docstrings, public
 
-# Titles of the pages of `ops`, a folder of the code each, where they are not the folder's name.
-TITLES = {"_lists": "Lists", "ranking": "Ranks and sorting", "classes": "Scores of classes"}
+# Titles of the pages of `ops`, a folder or module of the code each, where they are not its name.
+TITLES = {
+    "_lists": "Lists",
+    "classes": "Scores of classes",
+    "gains": "Gains and discounts",
+    "ranking": "Ranks and sorting",
+    "soft_metrics": "Soft metrics",
+}
 
 
 def write(folder):

@@ -1,10 +1,11 @@
-"""Makes losses of metrics: average precision and recall@k, each in two lines.
+"""Makes losses of metrics: average precision and recall at k, each in two lines.
 
     python examples/metric_as_loss.py
 
-Ranks are an argument of a metric's formula. With exact ranks it is the metric; with soft ranks it
-has a gradient, and its negative is a loss. The program trains a classifier of digits with both
-losses and prints their metrics on the test split.
+A metric has two forms. The exact one, in `rank4class_tf.metrics`, counts tied items in expectation
+and has no gradient. The soft one, `ops.soft_average_precision` and others, takes soft ranks, which
+have no ties and a gradient, and its negative is a loss. The program trains a classifier of digits
+with two such losses and prints the exact metrics on the test split.
 """
 
 import argparse
@@ -25,7 +26,7 @@ class ApproxAPLoss(losses.MetricLoss):
 
 @keras.utils.register_keras_serializable()
 class ApproxRecallLoss(losses.MetricLoss):
-    """Negative recall@k with soft ranks and a soft cutoff."""
+    """Negative recall at k with soft ranks and a soft cutoff."""
 
     def __init__(self, k=1, **kwargs):
         super().__init__(**kwargs)

@@ -21,7 +21,7 @@ from rank4class_tf import data, experiments, metrics, tfr
 from rank4class_tf.data import elwc
 
 LOSSES = ("rankmax_loss", "approx_ndcg_loss", "tfr.approx_ndcg_loss", "tfr.softmax_loss")
-METRICS = ("top_k_accuracy@1", "ndcg@5")
+METRICS = ("top_k_accuracy_at_1", "ndcg_at_5")
 WIDTH = 64
 
 CONTEXT_SPEC = {elwc.FEATURES: tf.io.FixedLenFeature([64], tf.float32)}
@@ -73,7 +73,7 @@ def build_pipeline(out, loss, sizes, args):
         learning_rate=args.learning_rate,
         loss=loss,
         export_best_model=True,
-        best_exporter_metric="ndcg@5",
+        best_exporter_metric="ndcg_at_5",
         best_exporter_metric_higher_better=True,
     )
     return tfr.RankingPipeline(model_builder, dataset_builder, hparams, metrics=METRICS)

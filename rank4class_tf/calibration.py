@@ -1,17 +1,20 @@
 """Probabilities and prediction sets for a trained model, from validation examples."""
 
 import functools
+import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, ops
+from rank4class_tf import _checks
 from rank4class_tf._batches import batches, check_gives_scores, scores_of
 from rank4class_tf._lists.labels import Labels, list_weights, parse
 from rank4class_tf._lists.lists import fill_masked, of_columns
 from rank4class_tf.layers import PredictionSets, Probabilities
+from rank4class_tf.ops.projections.simplex import entropy_projection
 
 # How much lower a threshold is made: some hundred units in the last place of float32.
 _ROUNDING = 1e-5
@@ -142,13 +145,75 @@ def conformalize(
     if np.isnan(values).any():
         raise ValueError("`model` must give scores that are numbers. Received: NaN.")
     # What XLA, or a batch of another size, rounds otherwise stays in its set.
-    threshold = ops.conformal_threshold(values, coverage)
+    threshold = _conformal_threshold(values, coverage)
     return PredictionSets(threshold * (1 - _ROUNDING), method, probabilities)
+
+
+# The inverse temperature is sought between 2**-100 and 2**100, to 2**-46 of its logarithm's base 2.
+_RANGE = 100.0
+_HALVINGS = 54
 
 
 @tf.function(reduce_retracing=True)
 def _best_temperature(scores, relevance, weights):
-    return ops.best_temperature(of_columns(fill_masked(scores), None, relevance), weights)
+    r"""The temperature of `calibrate`.
+
+    What it minimises is convex in 1 / T, with the slope
+    $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
+    equally. The slope grows with 1 / T: its zero is found by halving.
+
+    Returns:
+        A scalar: 0 where all positives have the highest scores, so that a lower temperature fits
+        better and better; infinite where no positive has more than the mean score, on the average;
+        NaN where a score is.
+    """
+    lists = of_columns(fill_masked(scores), None, relevance)
+    weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
+    lists = lists.from_top()
+    number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
+    of_positives = tf.math.divide_no_nan(lists.sum_of_positives(lists.positive_scores), number)
+
+    def mean(values):
+        # A list of weight 0 may have any scores.
+        return tf.reduce_sum(tf.math.multiply_no_nan(values - of_positives, weights))
+
+    def slope(exponent):
+        shares = entropy_projection(lists, alpha=tf.pow(two, exponent))
+        return mean(tf.reduce_sum(lists.scores * shares, axis=-1))
+
+    def halve(low, high):
+        middle = (low + high) / 2
+        falls = slope(middle) < 0
+        return tf.where(falls, middle, low), tf.where(falls, high, middle)
+
+    two = tf.constant(2.0, lists.dtype)
+    ends = tf.constant(-_RANGE, lists.dtype), tf.constant(_RANGE, lists.dtype)
+    low, high = tf.while_loop(lambda *_: True, halve, ends, maximum_iterations=_HALVINGS)
+    temperature = tf.pow(two, -(low + high) / 2)
+    # What the slope tends to at both ends: the highest score has all, or each has the same.
+    coldest = mean(tf.zeros_like(of_positives))
+    hottest = mean(tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1))
+    temperature = tf.where(coldest <= 0, tf.zeros_like(two), temperature)
+    temperature = tf.where((hottest >= 0) & (coldest > 0), two / 0, temperature)
+    return tf.where(tf.math.is_nan(hottest), hottest, temperature)
+
+
+def _conformal_threshold(conformity, coverage):
+    r"""The value that the right class of a new example reaches with a given probability.
+
+    It is the $\lceil (N + 1) c \rceil$-th highest of N values: where these and that of the new
+    example are exchangeable, it is reached with a probability of at least c, and of at most
+    $c + 1 / (N + 1)$ if no two are the same.
+    """
+    # The coverage as a decimal number, since 100 * 0.07 is above 7.
+    share = Fraction(str(coverage))
+    place = math.ceil((len(conformity) + 1) * share)
+    if place > len(conformity):
+        raise ValueError(
+            f"`dataset` must have at least {math.ceil(share / (1 - share))} examples for "
+            f"coverage={coverage}. Received: {len(conformity)}."
+        )
+    return float(-np.sort(-np.asarray(conformity))[place - 1])
 
 
 def _labelled_scores(

@@ -46,7 +46,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
         self,
         log_dir: str | os.PathLike,
         dataset: Any,
-        metrics: Sequence[Any] = ("ndcg@5", "mrr"),
+        metrics: Sequence[Any] = ("ndcg_at_5", "mrr"),
         class_names: Sequence[str] | None = None,
         k: int = 5,
         every: int = 1,

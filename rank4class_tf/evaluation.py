@@ -55,7 +55,7 @@ class Comparison:
 
 
 class _ByMetric(dict):
-    """Values by the name of a metric, its own or one for `metrics.get`: `"ndcg@3"`."""
+    """Values by the name of a metric, its own or another one for `metrics.get`."""
 
     def __missing__(self, name: str) -> Any:
         with contextlib.suppress(TypeError, ValueError):
@@ -88,7 +88,7 @@ class Evaluation:
     top_classes: np.ndarray | None = None
 
     def __getitem__(self, name: str) -> Estimate:
-        """The `Estimate` of a metric, by its own name or one for `metrics.get`: `"ndcg@3"`."""
+        """The `Estimate` of a metric, by its own name or another one for `metrics.get`."""
         return _ByMetric(self.estimates)[name]
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ def evaluate(
             `ExtremeClassifier` maps them to encodings; it has an `evaluate` of its own.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
-        metrics: metrics or their names, such as `"ndcg@5"`; each is a mean over lists.
+        metrics: metrics or their names, such as `"ndcg_at_5"`; each is a mean over lists.
         confidence: the probability that an interval covers the mean, in (0, 1).
         method: `"normal"` or `"bootstrap"`.
         exclude: None, or a function that maps the features of a batch to the items to leave out,
@@ -177,13 +177,13 @@ def evaluate(
 
     Example:
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
-        >>> result = evaluate(lambda x: x, (scores, class_ids), ["top_k_accuracy@1", "mrr"])
-        >>> result["top_k_accuracy@1"].value
+        >>> result = evaluate(lambda x: x, (scores, class_ids), ["top_k_accuracy_at_1", "mrr"])
+        >>> result["top_k_accuracy_at_1"].value
         0.75
         >>> print(result)
-        metric            value      low     high
-        top_1_accuracy   0.7500   0.3257   1.1743
-        mrr              0.8333   0.5504   1.1162
+        metric                 value      low     high
+        top_k_accuracy_at_1   0.7500   0.3257   1.1743
+        mrr                   0.8333   0.5504   1.1162
         4 lists
     """
     confidence = _checks.inner_fraction("confidence", confidence)
@@ -304,7 +304,7 @@ def evaluate_retrieval(
         ("columns", similarity.T, matches.T),
     ):
         metrics = [
-            _metrics.HitRate(cutoffs, label_format="relevance"),
+            _metrics.TopKAccuracy(cutoffs, name="hit_rate", label_format="relevance"),
             _metrics.MedianRank(max_rank=max(scores.shape[1], 1), label_format="relevance"),
         ]
         for start in range(0, len(scores), batch_size):

@@ -23,7 +23,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import _files, experiments
 
-METRICS = ["top_k_accuracy@1", "top_k_accuracy@5", "ndcg@5"]
+METRICS = ["top_k_accuracy_at_1", "top_k_accuracy_at_5", "ndcg_at_5"]
 
 
 def train(splits, epochs, seed):

@@ -90,13 +90,14 @@ class FiguresOfTable2(r4c.metrics.RankingMetric):
     num_results = len(METRICS)
     result_names = METRICS
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        of = r4c.metrics
+        self.parts = [of.AveragePrecisionAtK(10), of.PrecisionAtK(1), of.RecallAtK(100)]
+
     def compute(self, ranks):
         """The three formulas."""
-        return [
-            r4c.ops.average_precision(ranks, 10),
-            r4c.ops.precision(ranks, 1),
-            r4c.ops.recall(ranks, 100),
-        ]
+        return [part.compute_at(ranks, part.k) for part in self.parts]
 
 
 def evaluate(score, users, part):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import special
+from scipy import optimize, special
 from tensorflow import keras
 
 import rank4class_tf as r4c
+from rank4class_tf import calibration
 
 
 def drawn(rng, number, n=8, temperature=1.0):
@@ -145,8 +146,7 @@ def test_sets_are_small_where_the_model_is_sure(rng):
 def test_sums_of_probabilities_do_not_exceed_1(rng):
     """Rounded, one in three of a thousand does, and a threshold above 1 is none."""
     scores = rng.normal(size=(200, 1000)).astype(np.float32)
-    mass = r4c.ops.mass_not_above(tf.nn.softmax(scores)).numpy()
-    assert mass.max() == 1
+    assert r4c.layers.PredictionSets(0.2, "aps").conformity(scores).numpy().max() == 1
     sets = r4c.conformalize(lambda x: x, (scores, scores.argmax(axis=1)), 0.2, method="aps")
     assert np.asarray(sets(scores)).any(axis=1).all()
 
@@ -164,7 +164,7 @@ def test_sets_of_scores_without_probabilities_hold_all_classes(method, culprit):
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 2.0, float("nan")])
 def test_coverage_is_checked(coverage):
     with pytest.raises(ValueError, match=r"`coverage` must be a number in \(0, 1\)"):
-        r4c.ops.conformal_threshold(np.arange(9.0), coverage)
+        r4c.conformalize(tf.identity, (np.eye(3), [0, 1, 2]), coverage)
 
 
 def test_batches_of_other_widths_raise():
@@ -215,3 +215,96 @@ def test_a_dataset_that_says_nothing_is_named(batch):
     scores = np.float32([[1, 0], [1, 0]])
     with pytest.raises(ValueError, match="`dataset` must have an example with a label"):
         r4c.calibrate(lambda x: x, (scores, *map(np.array, batch)))
+
+
+def labelled(rng, n=6, batch=200, temperature=2.0):
+    """Scores, and classes drawn from their softmax."""
+    scores = 3 * rng.normal(size=(batch, n))
+    shares = special.softmax(scores / temperature, axis=1)
+    return scores, np.array([rng.choice(n, p=row) for row in shares])
+
+
+def likelihood(scores, targets, weights, exponent):
+    return -(weights @ (targets * special.log_softmax(scores * np.exp(exponent), axis=1)).sum(1))
+
+
+def scipy_temperature(scores, targets, weights):
+    """SciPy's minimum; a flat one is found to the root of the resolution of the values."""
+    found = optimize.minimize_scalar(
+        lambda exponent: likelihood(scores, targets, weights, exponent), bracket=(-1, 1), tol=1e-12
+    )
+    return np.exp(-found.x)
+
+
+def best_temperature(*arrays):
+    return float(calibration._best_temperature(*map(tf.constant, arrays)))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_temperature(jit_compile, rng):
+    scores, ids = labelled(rng)
+    weights = rng.uniform(size=len(ids))
+    fit = tf.function(calibration._best_temperature.python_function, jit_compile=jit_compile)
+    actual = float(fit(*map(tf.constant, (scores, np.eye(6)[ids], weights))))
+    assert actual == pytest.approx(scipy_temperature(scores, np.eye(6)[ids], weights), rel=1e-6)
+    # The slope of the likelihood at the minimum, by central differences.
+    near = [likelihood(scores, np.eye(6)[ids], weights, -np.log(actual) + h) for h in (-1e-4, 1e-4)]
+    assert abs(near[1] - near[0]) < 1e-9 * near[0]
+
+
+def test_temperature_with_several_positives_and_masked_items(rng):
+    scores, _ = labelled(rng)
+    relevance = (3 * rng.normal(size=scores.shape) + scores > 3).astype(float)
+    relevance[:5] = 0  # Lists that do not count.
+    mask = (rng.uniform(size=scores.shape) < 0.8) | (relevance > 0)
+    scores[0] = np.nan
+    actual = best_temperature(np.where(mask, scores, -np.inf), relevance, np.ones(len(scores)))
+    counted = relevance.sum(1) > 0
+    targets = relevance[counted] / relevance[counted].sum(1, keepdims=True)
+    masked = np.where(mask, scores, -1e9)[counted]  # e**-1e9 is 0.
+    expected = scipy_temperature(masked, targets, np.ones(counted.sum()))
+    assert actual == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1e-12, 0.0), (1e15, 7.0)])
+def test_temperature_scales_with_the_scores(scale, shift, rng):
+    scores, ids = labelled(rng)
+    labels = np.eye(6)[ids], np.ones(len(ids))
+    first = best_temperature(scores, *labels)
+    moved = best_temperature((scores + shift) * scale, *labels)
+    assert moved == pytest.approx(scale * first, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([[3.0, 1.0], [0.5, 0.0]], 0.0),
+        ([[1.0, 1.0], [0.5, 0.5]], 0.0),
+        ([[0.0, 1.0], [0.5, 0.0]], np.inf),
+        ([[0.0, 1.0], [np.nan, 0.0]], np.nan),
+    ],
+)
+def test_no_best_temperature(scores, expected):
+    actual = best_temperature(np.array(scores), np.eye(2)[[0, 0]], np.ones(2))
+    np.testing.assert_equal(actual, expected)
+
+
+@pytest.mark.parametrize("n", [9, 10, 19, 57])
+@pytest.mark.parametrize("coverage", [0.07, 0.5, 0.7, 0.9])
+def test_threshold_has_its_coverage(n, coverage, rng):
+    """Each of N + 1 exchangeable values is the new one equally often: coverage by counting."""
+    values = rng.permutation(n + 1) / 7.0
+    thresholds = [
+        calibration._conformal_threshold(np.delete(values, i), coverage) for i in range(n + 1)
+    ]
+    reached = values >= thresholds
+    # coverage <= share < coverage + 1 / (N + 1), in exact decimals.
+    assert round(coverage * 100) * (n + 1) <= 100 * sum(reached)
+    assert 100 * sum(reached) < round(coverage * 100) * (n + 1) + 100
+
+
+def test_too_few_examples_for_a_threshold():
+    assert calibration._conformal_threshold(np.ones(19), 0.95) == 1
+    message = "at least 19 examples for coverage=0.95. Received: 18"
+    with pytest.raises(ValueError, match=message):
+        calibration._conformal_threshold(np.ones(18), 0.95)

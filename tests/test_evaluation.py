@@ -33,14 +33,14 @@ def ids(rng):
 
 @pytest.mark.once
 def test_values_equal_the_metrics(scores, ids):
-    metrics = [r4c.metrics.NDCG([1, 3]), r4c.metrics.MRR(name="mine"), "top_k_accuracy@2"]
+    metrics = [r4c.metrics.NDCG([1, 3]), r4c.metrics.MRR(name="mine"), "top_k_accuracy_at_2"]
     result = r4c.evaluate(identity, dataset(ids, scores), metrics)
-    assert list(result.estimates) == ["ndcg_at_1", "ndcg_at_3", "mine", "top_2_accuracy"]
+    assert list(result.estimates) == ["ndcg_at_1", "ndcg_at_3", "mine", "top_k_accuracy_at_2"]
     for name, metric in {
         "ndcg_at_1": r4c.metrics.NDCG(1),
         "ndcg_at_3": r4c.metrics.NDCG(3),
         "mine": r4c.metrics.MRR(),
-        "top_2_accuracy": r4c.metrics.TopKAccuracy(2),
+        "top_k_accuracy_at_2": r4c.metrics.TopKAccuracy(2),
     }.items():
         metric.update_state(ids, scores)
         np.testing.assert_allclose(result[name].value, metric.result(), rtol=1e-6)
@@ -150,7 +150,7 @@ def test_randomisation_test_equals_all_swaps():
 
 @pytest.mark.once
 def test_average_is_that_of_each_list(scores, ids):
-    metrics = ["mrr", "top_k_accuracy@1"]
+    metrics = ["mrr", "top_k_accuracy_at_1"]
     one, other = (r4c.evaluate(identity, dataset(ids, s), metrics) for s in (scores, -scores))
     both = r4c.average([one, other])
     for name in both.values:
@@ -200,7 +200,7 @@ def test_comparison_of_nan_is_nan(scores, ids):
 
 @pytest.mark.once
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):
-    result = r4c.evaluate(identity, dataset(ids, scores), ["mrr", "ndcg@3"])
+    result = r4c.evaluate(identity, dataset(ids, scores), ["mrr", "ndcg_at_3"])
     result.save(tmp_path / "ranks.csv")
     with open(tmp_path / "ranks.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -271,21 +271,23 @@ def test_other_datasets_are_errors(scores, ids):
 
 
 def test_estimates_by_the_names_of_metrics(scores, ids):
-    metrics = ["ndcg@3", "top_k_accuracy@2", r4c.metrics.MRR(name="mine"), "precision@1"]
+    metrics = ["ndcg_at_3", "hit_rate_at_2", r4c.metrics.MRR(name="mine"), "precision_at_1"]
     result = r4c.evaluate(identity, (scores, ids), metrics)
-    assert result["ndcg@3"] is result["ndcg_at_3"] is result.estimates["ndcg_at_3"]
-    assert result["top_k_accuracy@2"] is result["top_2_accuracy"]
-    assert result["precision@1"] is result["precision_at_1"]
-    for wrong in ("ndcg@4", "mrr", "nonsense", None, "ndcg@0"):
-        with pytest.raises(KeyError, match="no metric.*but ndcg_at_3, top_2_accuracy, mine, prec"):
+    assert result["ndcg_at_3"] is result.estimates["ndcg_at_3"]
+    assert result["hit_rate_at_2"] is result["top_k_accuracy_at_2"]
+    assert result["precision_at_1"] is result.estimates["precision_at_1"]
+    for wrong in ("ndcg_at_4", "mrr", "nonsense", None, "ndcg_at_0"):
+        with pytest.raises(
+            KeyError, match="no metric.*but ndcg_at_3, top_k_accuracy_at_2, mine, prec"
+        ):
             result[wrong]
 
 
 def test_prints_a_table(scores, ids):
-    result = r4c.evaluate(identity, (scores, ids), ["ndcg@3", "mean_rank"])
+    result = r4c.evaluate(identity, (scores, ids), ["ndcg_at_3", "mean_rank"])
     head, ndcg, rank, count = str(result).splitlines()
     assert head.split() == ["metric", "value", "low", "high"]
-    estimate = result["ndcg@3"]
+    estimate = result["ndcg_at_3"]
     assert ndcg.split() == ["ndcg_at_3"] + [
         f"{number:.4f}" for number in (estimate.value, estimate.low, estimate.high)
     ]
@@ -294,10 +296,10 @@ def test_prints_a_table(scores, ids):
 
 
 def test_compare_knows_metrics_by_either_name():
-    one = r4c.evaluate(lambda x: x, ([[2.0, 1.0]], [0]), ["ndcg@1"])
+    one = r4c.evaluate(lambda x: x, ([[2.0, 1.0]], [0]), ["hit_rate_at_1"])
     comparisons = r4c.compare(one, one)
-    assert comparisons["ndcg@1"] is comparisons["ndcg_at_1"]
-    with pytest.raises(KeyError, match="There is no metric 'mrr', but ndcg_at_1"):
+    assert comparisons["hit_rate_at_1"] is comparisons["top_k_accuracy_at_1"]
+    with pytest.raises(KeyError, match="There is no metric 'mrr', but top_k_accuracy_at_1"):
         comparisons["mrr"]
 
 

@@ -37,9 +37,9 @@ def test_every_loss_has_a_name():
 def test_every_metric_has_a_name():
     of_a_metric = "MacroAverage"
     for name in set(public_classes(r4c.metrics, r4c.metrics.RankingMetric)) - {of_a_metric}:
-        cutoff = "@5" if name.endswith("AtK") or name == "HitRate" else ""
+        cutoff = "_at_5" if name.endswith("AtK") or name == "HitRate" else ""
         identifier = snake_case(name.removesuffix("AtK")) + cutoff
-        assert type(r4c.metrics.get(identifier)).__name__ == name
+        assert type(r4c.metrics.get(identifier)) is getattr(r4c.metrics, name)
 
 
 def test_arguments_may_have_any_name():
@@ -53,11 +53,12 @@ def test_every_head_has_a_name():
 
 
 def test_metrics_by_the_names_of_their_results():
-    assert type(r4c.metrics.get("top_5_accuracy")) is r4c.metrics.TopKAccuracy
-    for name in ("top_5_accuracy", "ndcg_at_3", "hit_rate_at_2", "recall_at_1", "mrr"):
+    assert type(r4c.metrics.get("top_k_accuracy_at_5")) is r4c.metrics.TopKAccuracy
+    for name in ("top_k_accuracy_at_5", "ndcg_at_3", "recall_at_1", "mrr"):
         assert r4c.metrics.get(name).name == name
+    assert r4c.metrics.get("hit_rate_at_2").name == "top_k_accuracy_at_2"
     with pytest.raises(ValueError, match="`k` must be a positive integer"):
-        r4c.metrics.get("top_0_accuracy")
+        r4c.metrics.get("top_k_accuracy_at_0")
     with pytest.raises(ValueError, match="Received: 'nonsense_at_3'|Received: 'nonsense'"):
         r4c.metrics.get("nonsense_at_3")
 
@@ -69,12 +70,14 @@ def test_every_sorter_has_a_name():
 
 
 def test_cutoff_of_a_metric():
-    assert r4c.metrics.get("ndcg@5").k == 5
-    assert r4c.metrics.get("top_k_accuracy@3").k == 3
+    assert r4c.metrics.get("ndcg_at_5").k == 5
+    assert r4c.metrics.get("top_k_accuracy_at_3").k == 3
     assert r4c.metrics.get("ndcg").k is None
-    assert r4c.metrics.get("precision@7").k == 7
+    assert r4c.metrics.get("precision_at_7").k == 7
     with pytest.raises(ValueError, match="`k` must be a positive integer"):
-        r4c.metrics.get("ndcg@0")
+        r4c.metrics.get("ndcg_at_0")
+    with pytest.raises(ValueError, match="cutoff as in 'ndcg_at_5'. Received: 'ndcg@5'"):
+        r4c.metrics.get("ndcg@5")
 
 
 @pytest.mark.parametrize(
@@ -102,9 +105,9 @@ def test_other_arguments_than_those_of_the_name_raise():
     with pytest.raises(ValueError, match="'recall' takes other arguments.*'k'.*Received: none"):
         r4c.metrics.get("recall")
     with pytest.raises(ValueError, match="'mean_rank' takes other arguments.*Received: k=5"):
-        r4c.metrics.get("mean_rank@5")
+        r4c.metrics.get("mean_rank_at_5")
     with pytest.raises(ValueError, match="`k` must not be given beside a name with a cutoff"):
-        r4c.metrics.get("ndcg@5", k=3)
+        r4c.metrics.get("ndcg_at_5", k=3)
 
 
 def test_objects_of_users_pass_through():

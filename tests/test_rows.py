@@ -24,7 +24,6 @@ OF_ROWS = {
     "class_ids": IDS,
     "relevance": tf.constant([[1.0, 2.0], [1.0, 0.0], [3.0, 1.0]]),
     "mask": tf.constant([[True, True, True, False], [True] * 4, [False, True, True, True]]),
-    "targets": SCORES[::-1],
     "weights": tf.ones_like(SCORES),
     "ranks": tf.constant([[1.0, 2.0], [1.0, 4.0], [3.0, 1.0]]),
     "ranks_among_positives": tf.constant([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]]),
@@ -51,8 +50,6 @@ def _of_ops():
         parameters = inspect.signature(function).parameters if inspect.isfunction(function) else {}
         of_rows = {key: OF_ROWS[key] for key in parameters if key in OF_ROWS}
         needed = {key: OPTIONS[key] for key in parameters if key in OPTIONS}
-        if name == "weighted_average_precision":
-            of_rows["relevance"] = SCORES
         if name == "soft_recall":
             needed["k"] = 2
         if name != "as_lists" and len(of_rows) > 1:

@@ -8,7 +8,7 @@ from rank4class_tf import _files
 from rank4class_tf.evaluation import Evaluation, compare
 
 # The columns of the tables: title -> name of the metric.
-METRICS = {"Top-1": "top_k_accuracy@1", "Top-5": "top_k_accuracy@5", "NDCG@5": "ndcg@5"}
+METRICS = {"Top-1": "top_k_accuracy_at_1", "Top-5": "top_k_accuracy_at_5", "NDCG@5": "ndcg_at_5"}
 # The column by which epochs and learning rates are chosen.
 SELECT_BY = "NDCG@5"
 

@@ -1,12 +1,36 @@
 """PredictionSets."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _config, _keras, ops
+from rank4class_tf import _checks, _config, _keras
+from rank4class_tf._tf.ties import first_and_last_ranks
 from rank4class_tf.layers.probabilities import Probabilities
+
+
+def _mass_not_above(probabilities):
+    r"""The probability that no class above has, for each class, `[batch, n]`.
+
+    $$s_i = \sum_{j : p_j \le p_i} p_j$$
+
+    1 less it is the score of adaptive prediction sets, without the class's own share, so that the
+    best class is in each set. Small sums keep their digits.
+    """
+    first, _ = first_and_last_ranks(-probabilities)
+    ranked = tf.sort(probabilities, axis=-1, direction="DESCENDING")
+    # Rounded, a sum may exceed 1.
+    rest = tf.minimum(tf.cumsum(ranked, axis=-1, reverse=True), 1)
+    return tf.gather(rest, first - 1, batch_dims=1)
+
+
+# What a class must have much of to be in a set, from the probabilities `[batch, n]`.
+_CONFORMITY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "lac": tf.identity,
+    "aps": _mass_not_above,
+}
 
 
 @_keras.register
@@ -50,7 +74,7 @@ class PredictionSets(keras.layers.Layer):
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         self.threshold = _checks.fraction("threshold", threshold)
-        self.method = _checks.one_of("method", method, tuple(ops.CONFORMITY))
+        self.method = _checks.one_of("method", method, tuple(_CONFORMITY))
         self.probabilities = Probabilities() if probabilities is None else probabilities
         if not callable(self.probabilities):
             raise ValueError(
@@ -59,7 +83,7 @@ class PredictionSets(keras.layers.Layer):
 
     def conformity(self, scores: tf.Tensor) -> tf.Tensor:
         """What a class must have at least `threshold` of to be in the set, `[batch, n]`."""
-        return ops.CONFORMITY[self.method](self.probabilities(scores))
+        return _CONFORMITY[self.method](self.probabilities(scores))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Scores -> the sets."""

@@ -4,12 +4,10 @@ import re
 from typing import Any
 
 from rank4class_tf import _registry
-from rank4class_tf.metrics._base import RankingMetric
-from rank4class_tf.metrics._dataset_metric import DatasetMetric
+from rank4class_tf.metrics._base import Metric, RankingMetric
 from rank4class_tf.metrics.average_precision_at_k import AveragePrecisionAtK
 from rank4class_tf.metrics.dcg import DCG
 from rank4class_tf.metrics.expected_calibration_error import ExpectedCalibrationError
-from rank4class_tf.metrics.hit_rate import HitRate
 from rank4class_tf.metrics.macro_average import MacroAverage
 from rank4class_tf.metrics.mean_average_precision import MeanAveragePrecision
 from rank4class_tf.metrics.mean_rank import MeanRank
@@ -20,6 +18,9 @@ from rank4class_tf.metrics.precision_at_k import PrecisionAtK
 from rank4class_tf.metrics.recall_at_k import RecallAtK
 from rank4class_tf.metrics.spearman_correlation import SpearmanCorrelation
 from rank4class_tf.metrics.top_k_accuracy import TopKAccuracy
+
+# The name of the same metric in retrieval.
+HitRate = TopKAccuracy
 
 __all__ = [
     "DCG",
@@ -41,12 +42,11 @@ __all__ = [
 ]
 
 
-def get(identifier: Any, **kwargs: Any) -> RankingMetric | DatasetMetric:
-    """Returns a metric by name, such as `"ndcg"`, or with a cutoff, `"ndcg@5"`.
+def get(identifier: Any, **kwargs: Any) -> Metric:
+    """Returns a metric by name, such as `"ndcg"`, or with a cutoff, `"ndcg_at_5"`.
 
     Args:
-        identifier: a name, with `@k` for a cutoff, the name of a metric's result such as
-            `"ndcg_at_5"` and `"top_5_accuracy"`, a serialized config, or a metric, which is
+        identifier: a name, with `_at_<k>` for a cutoff; a serialized config; or a metric, which is
             returned as it is.
         **kwargs: constructor arguments, with a name only.
 
@@ -54,19 +54,21 @@ def get(identifier: Any, **kwargs: Any) -> RankingMetric | DatasetMetric:
         ValueError: if the name is unknown; the error lists the known ones.
 
     Example:
-        >>> get("ndcg@5").k
-        5
-        >>> get("top_5_accuracy").k
-        5
+        >>> metric = get("ndcg_at_5")
+        >>> metric.k, metric.name
+        (5, 'ndcg_at_5')
     """
     if isinstance(identifier, str):
-        given = identifier
-        identifier = re.sub(r"^top_(\d+)_accuracy$", r"top_k_accuracy@\1", identifier)
-        if cutoff := re.fullmatch(r"(\w+)(?:@|_at_)(\d+)", identifier):
+        if "@" in identifier:
+            raise ValueError(
+                f"`identifier` must have its cutoff as in {identifier.replace('@', '_at_')!r}. "
+                f"Received: {identifier!r}."
+            )
+        if cutoff := re.fullmatch(r"(\w+)_at_(\d+)", identifier):
             if "k" in kwargs:
                 raise ValueError(
-                    f"`k` must not be given beside a name with a cutoff. Received: {given!r} "
+                    f"`k` must not be given beside a name with a cutoff. Received: {identifier!r} "
                     f"and k={kwargs['k']!r}."
                 )
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
-    return _registry.get("metric", (RankingMetric, DatasetMetric), identifier, **kwargs)
+    return _registry.get("metric", Metric, identifier, **kwargs)

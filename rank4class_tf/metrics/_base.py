@@ -9,12 +9,33 @@ from tensorflow import keras
 from rank4class_tf import _checks, _config, _keras, _registry, ops
 from rank4class_tf._lists.labels import check_label_format, example_weights, list_weights, parse
 from rank4class_tf._types import TensorLike
-from rank4class_tf.metrics._directed import Directed
 from rank4class_tf.metrics._exact_sum import ExactSum
 from rank4class_tf.ops.ranking.of_labels import over_ranks
 
 
-class RankingMetric(Directed, keras.metrics.Metric):
+class Metric(keras.metrics.Metric):
+    """Base of all metrics: which way they are better, and what becomes of their states."""
+
+    # Whether a higher value is better.
+    higher_is_better: bool = True
+
+    @property
+    def _direction(self):
+        # Callbacks of Keras 3 ask for it where they are not told a mode.
+        return "up" if self.higher_is_better else "down"
+
+    def reset_state(self) -> None:
+        """Forgets all batches."""
+        for variable in self.variables:
+            variable.assign(tf.zeros_like(variable))
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the metric that `get_config` describes."""
+        return cls(**_config.deserialized(config))
+
+
+class RankingMetric(Metric):
     """Base of the metrics; a subclass is the formula of one list and its configuration.
 
     The result is the weighted mean over lists, a list without positives left out; metrics with a
@@ -38,7 +59,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
     # Which positives `compute` reads: "all", "best" or "leading"; see `over_ranks`.
     _reads = "all"
 
-    # Whether the result is the mean of the values of `per_list`.
+    # Whether the result is the weighted mean of the values of `per_list`.
     is_mean: bool = True
 
     # Whether a list without positives counts, with the value 0.
@@ -63,7 +84,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
         self._add_states()
 
     def _add_states(self):
-        # Of the weighted values and, last, of the weights.
+        # Sums of the weighted values and, in the last place, of the weights.
         self.sums = ExactSum(self, "sums", (self.num_results + 1,))
 
     @property
@@ -99,7 +120,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
         return self._values_and_weights(tf.float64, y_true, y_pred, sample_weight, exclude)
 
     def _values_and_weights(self, dtype, y_true, y_pred, sample_weight, exclude, *, compute=None):
-        """`per_list` in a dtype, of another formula than `compute` if one is given."""
+        """`per_list` in a dtype, with the formula `compute` in place of the metric's if given."""
         compute = compute or _keras.converted(self.compute)
         if isinstance(y_true, ops.Ranks):
             return self._of_ranks(compute, dtype, y_true, sample_weight)
@@ -123,7 +144,7 @@ class RankingMetric(Directed, keras.metrics.Metric):
         return values, weights
 
     def _of_ranks(self, compute, dtype, ranks, sample_weight):
-        """Values and weights where the ranks are known; those that are NaN make values NaN."""
+        """Values and weights of lists whose ranks are known; a rank that is NaN makes them NaN."""
         counted = ranks.num_positives > 0
         unknown = tf.math.is_nan(ranks.above)
         invalid = tf.reduce_any(unknown, axis=-1, keepdims=True)
@@ -144,19 +165,19 @@ class RankingMetric(Directed, keras.metrics.Metric):
         exclude: TensorLike | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        batch = y_true, y_pred, sample_weight, exclude
+        self._add_batch(y_true, y_pred, sample_weight, exclude)
+
+    def _add_batch(self, *batch):
         self.sums.add(_weighted(*self._values_and_weights(self.sums.dtype, *batch)))
 
     def result(self) -> Any:
         """Returns the weighted mean, 0 before any list with a positive."""
-        means = tf.unstack(tf.cast(self.sums.means(), self.dtype))
-        names = self.result_names
-        return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
+        return self._by_name(self.sums.means())
 
-    def reset_state(self) -> None:
-        """Forgets all batches."""
-        for variable in self.variables:
-            variable.assign(tf.zeros_like(variable))
+    def _by_name(self, means):
+        """The one result, or several by their names."""
+        results, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
+        return results[0] if names == [self.name] else dict(zip(names, results, strict=True))
 
     def merge_state(self, metrics: Iterable[Self]) -> None:
         """Adds what other metrics of the same configuration have seen."""
@@ -168,11 +189,6 @@ class RankingMetric(Directed, keras.metrics.Metric):
         """Returns the constructor arguments."""
         return _config.constructor_arguments(self, RankingMetric)
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the metric that `get_config` describes."""
-        return cls(**_config.deserialized(config))
-
 
 class CutoffMetric(RankingMetric):
     """Base of the metrics at a cutoff k; a subclass is `compute_at`."""
@@ -182,10 +198,10 @@ class CutoffMetric(RankingMetric):
 
     def __init__(
         self,
-        k: Any,
+        k: int | Sequence[int] | None,
+        name: str | None = None,
         *,
         count_empty: bool = False,
-        name: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Arguments that all metrics at a cutoff share.
@@ -193,17 +209,18 @@ class CutoffMetric(RankingMetric):
         Args:
             k: cutoff, None for all ranks, or a list of these; a list costs one pass and makes the
                 result a dictionary.
+            name: name of the metric; None means that of the class, with the cutoff.
             count_empty: whether a list without positives counts, with the value 0, as in
                 TF-Ranking; otherwise it is left out.
-            name: name of the metric; None means that of the class, with the cutoff.
             **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
         Raises:
             ValueError: if a cutoff is not a positive integer or, where `all_ranks`, None.
         """
         several = isinstance(k, (list, tuple))
+        given: Any = k if several else [k]
         # The cutoffs, one or more, None for all ranks.
-        self.cutoffs = cutoffs = tuple(self._check_cutoff(c) for c in (k if several else [k]))
+        self.cutoffs = cutoffs = tuple(self._check_cutoff(c) for c in given)
         if len(set(cutoffs)) < len(cutoffs) or not cutoffs:
             raise ValueError(f"`k` must list different cutoffs, at least one. Received: k={k!r}.")
         self.k = cutoffs if several else cutoffs[0]

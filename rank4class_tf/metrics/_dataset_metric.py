@@ -3,16 +3,15 @@
 from typing import Any
 
 import tensorflow as tf
-from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
 from rank4class_tf._lists.labels import example_weights
 from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf.metrics._directed import Directed
+from rank4class_tf.metrics._base import Metric
 
 
-class DatasetMetric(Directed, keras.metrics.Metric):
+class DatasetMetric(Metric):
     """Base of the metrics of whole columns: labels and scores of all examples are kept, as float32.
 
     They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One example more raises,
@@ -129,11 +128,6 @@ class DatasetMetric(Directed, keras.metrics.Metric):
         mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, values.dtype)))
         return tf.cast(mean, self.dtype)
 
-    def reset_state(self) -> None:
-        """Forgets all batches."""
-        for variable in self.variables:
-            variable.assign(tf.zeros_like(variable))
-
     def merge_state(self, metrics: Any) -> None:
         """Adds what other metrics of the same configuration have seen."""
         for metric in metrics:
@@ -149,8 +143,3 @@ class DatasetMetric(Directed, keras.metrics.Metric):
             "name": self.name,
             "dtype": self.dtype,
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "DatasetMetric":
-        """Builds the metric that `get_config` describes."""
-        return cls(**config)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
+from rank4class_tf.ops.ranking.exact import count_of_all, mean_over_ties, num_counted, reciprocals
 
 
 @_registry.register("metric")
@@ -17,6 +18,15 @@ class AveragePrecisionAtK(CutoffMetric):
 
     Ties count in expectation. With `over_all_positives=True` the divisor is $|Y|$, as in TF-Ranking
     and trec_eval: more positives than k cannot reach 1 then.
+
+    A positive with $a$ items above, $Q$ of them positive, and $m$ items tied, $q$ of them positive,
+    itself counted in both, adds
+
+    $$\frac{1}{m} \sum_{r=a+1}^{\min(a+m, k)}
+    \frac{Q + 1 + (r - a - 1) \frac{q - 1}{m - 1}}{r}$$
+
+    to the sum, since each of its ranks has probability $1/m$, and each item that is tied with it
+    and comes before it is one of the $q - 1$ other positives with probability $(q - 1)/(m - 1)$.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
 
@@ -50,4 +60,18 @@ class AveragePrecisionAtK(CutoffMetric):
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
-        return ops.average_precision(ranks, k, self.over_all_positives)
+        above, tied = ranks.above, ranks.tied
+        size = num_counted(ranks, k)
+        limit = tf.cast(size, above.dtype)
+        # Positives in the order of their ranks; one that is never a hit is left out.
+        order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))
+        positives_above, positives_tied = (tf.cast(c, above.dtype) for c in count_of_all(order))
+        slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
+        harmonic = mean_over_ties(reciprocals(size), above, tied)
+        places = tf.clip_by_value(limit - above, 0, tied)
+        added = (positives_above + 1 - slope * (above + 1)) * harmonic
+        added += slope * tf.math.divide_no_nan(places, tied)
+        total = tf.reduce_sum(tf.where(tied > 0, added, tf.zeros_like(added)), axis=-1)
+        positives = ranks.num_positives
+        best = positives if self.over_all_positives else tf.minimum(limit, positives)
+        return tf.math.divide_no_nan(total, best)

@@ -1,25 +1,35 @@
 """DCG."""
 
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _registry, ops
-from rank4class_tf.metrics._gain_metric import GainMetric
+from rank4class_tf.metrics._base import CutoffMetric
+from rank4class_tf.ops.gains import DISCOUNTS
+from rank4class_tf.ops.ranking.exact import mean_over_ties, num_counted, table_by_rank
 
 
 @_registry.register("metric")
-class DCG(GainMetric):
+class DCG(CutoffMetric):
     r"""Discounted cumulative gain, over the first k ranks.
 
-    $$\mathrm{DCG@}k = \sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i))$$
+    $$\mathrm{DCG@}k = \sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
+    g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
 
-    Ties count in expectation over their random order.
+    Ties count in expectation over their random order. It is infinite for the exponential gain of a
+    label from 1,024 on, from 128 on where the dtype is not float64.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        gain: `"exponential"`, `"linear"` or a function: see `NDCG`.
-        discount: `"logarithmic"`, `"reciprocal"` or a function: see `NDCG`.
+        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that is 0
+            at 0; registered with Keras, if the metric is to be saved.
+        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
+            of float64 ranks >= 1; registered like `gain`.
         name: None means `"dcg_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
@@ -36,6 +46,38 @@ class DCG(GainMetric):
 
     _reads = "leading"
 
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = None,
+        gain: str | Callable = "exponential",
+        discount: str | Callable = "logarithmic",
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        ops.get_gain(gain)
+        ops.get_discount(discount)
+        self.gain = gain
+        self.discount = discount
+        super().__init__(k, name=name, **kwargs)
+
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
-        return ops.dcg(ranks, k, self.gain, self.discount)
+        gains = ops.get_gain(self.gain)(ranks.relevance)
+        return self._discounted(ranks, gains, self._discounts(ranks, k))
+
+    def _discounted(self, ranks, gains, table):
+        return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
+
+    def _discounts(self, ranks, k):
+        """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
+        size = num_counted(ranks, k)
+        # NumPy's table may be kept; in a graph of TensorFlow 1 it is a tensor of that graph.
+        may_keep = isinstance(size, int) and tf.compat.v1.executing_eagerly_outside_functions()
+        if may_keep and self.discount in [*DISCOUNTS]:
+            return _known_discounts(self.discount, size)
+        return table_by_rank(ops.get_discount(self.discount), size)
+
+
+@functools.lru_cache(maxsize=8)
+def _known_discounts(discount, size):
+    return table_by_rank(DISCOUNTS[discount], size)

@@ -8,9 +8,9 @@ from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._tf.dtypes import as_floating
 from rank4class_tf._tf.raising import check
-from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
 from rank4class_tf.metrics._exact_sum import ExactSum
+from rank4class_tf.metrics._hits import hits
 
 
 @_registry.register("metric")
@@ -54,20 +54,14 @@ class ExpectedCalibrationError(RankingMetric):
         self.probabilities = _checks.layer_or_none("probabilities", probabilities)
 
     def _add_states(self):
+        # In each bin, of the weights, the weighted confidence and the weighted accuracy.
         self.sums = ExactSum(self, "sums", (self.num_bins, 3))
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """Whether the best class of each list is right."""
-        return [ops.hits(ranks, k=1)]
+        return [hits(ranks, k=1)]
 
-    def update_state(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-        exclude: TensorLike | None = None,
-    ) -> None:
-        """Adds a batch; the arguments are those of `per_list`."""
+    def _add_batch(self, y_true, y_pred, sample_weight, exclude):
         if self.probabilities is not None:
             y_pred = self.probabilities(as_floating(y_pred))
         accuracy, weights = self._values_and_weights(
@@ -79,10 +73,11 @@ class ExpectedCalibrationError(RankingMetric):
             shares = tf.where(labels.mask, shares, tf.zeros_like(shares))
         confidence = self._checked(tf.reduce_max(shares, axis=-1), weights > 0)
         terms = tf.stack([weights, weights * confidence, weights * accuracy[:, 0]], axis=-1)
-        self.sums.add(terms, ops.calibration_bins(confidence, self.num_bins))
+        bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
+        self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))
 
     def _checked(self, confidence, counted):
-        """The confidence, NaN where it is none."""
+        """The confidence, NaN where it is not in [0, 1]."""
         # Sums of shares may miss 1 by rounding.
         slack = 1e-5
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
@@ -97,5 +92,6 @@ class ExpectedCalibrationError(RankingMetric):
 
     def result(self) -> tf.Tensor:
         """Returns the error, 0 before any list with a positive."""
-        sums, _ = self.sums.parts()
-        return tf.cast(ops.expected_calibration_error(sums), self.dtype)
+        weight, confidence, accuracy = tf.unstack(self.sums.parts()[0], axis=-1)
+        gaps = tf.reduce_sum(tf.abs(accuracy - confidence))
+        return tf.cast(tf.math.divide_no_nan(gaps, tf.reduce_sum(weight)), self.dtype)

@@ -31,7 +31,7 @@ class MacroAverage(RankingMetric):
         dtype: see `RankingMetric`.
 
     Raises:
-        ValueError: if `metric` is no metric of this package or `num_groups` no positive integer.
+        ValueError: if `metric` is not a mean over lists, or `num_groups` not a positive integer.
 
     Example:
         >>> from rank4class_tf.metrics import TopKAccuracy
@@ -59,13 +59,11 @@ class MacroAverage(RankingMetric):
     @property
     def result_names(self) -> Sequence[str]:
         """Names of the values that one pass gives."""
-        names = self.metric.result_names
-        if names == [self.metric.name]:
-            return [self.name]
-        if all(name.startswith(self.metric.name) for name in names):
-            return [self.name + name.removeprefix(self.metric.name) for name in names]
-        is_default = self.name == f"macro_{self.metric.name}"
-        return [f"{'macro' if is_default else self.name}_{name}" for name in names]
+        old, new = self.metric.name, self.name
+        return [
+            new + name.removeprefix(old) if name.startswith(old) else f"{new}_{name}"
+            for name in self.metric.result_names
+        ]
 
     def _add_states(self):
         self.sums = ExactSum(self, "sums", (self.num_groups, self.num_results + 1))
@@ -84,10 +82,10 @@ class MacroAverage(RankingMetric):
         """Adds a batch.
 
         Args:
-            y_true: labels of any form.
-            y_pred: scores `[batch, n]`.
-            sample_weight: see `RankingMetric.per_list`.
-            exclude: see `RankingMetric.per_list`.
+            y_true: these four are those of `RankingMetric.per_list`.
+            y_pred: scores.
+            sample_weight: weights.
+            exclude: items to mask.
             groups: integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
                 means the classes of the positives.
         """
@@ -104,7 +102,7 @@ class MacroAverage(RankingMetric):
         invalid |= broken
         values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
         weights = tf.where(invalid, tf.ones_like(weights), weights)
-        # A group that is not known is counted in the first, where its NaN shows.
+        # A list whose group is not known is counted in the first group, where its NaN shows.
         groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
         width = tf.shape(groups)[1]
         weighted = tf.repeat(_weighted(values, weights), width, axis=0)
@@ -121,9 +119,7 @@ class MacroAverage(RankingMetric):
         seen = self.sums.parts()[0][:, -1:] != 0
         means = tf.reduce_sum(tf.where(seen, means, tf.zeros_like(means)), axis=0)
         count = tf.reduce_sum(tf.cast(seen, means.dtype))
-        means = tf.math.divide_no_nan(means, count)
-        means, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
-        return means[0] if names == [self.name] else dict(zip(names, means, strict=True))
+        return self._by_name(tf.math.divide_no_nan(means, count))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""

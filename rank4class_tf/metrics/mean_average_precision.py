@@ -4,8 +4,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _registry, ops
+from rank4class_tf import _checks, _registry
+from rank4class_tf._tf import exact
+from rank4class_tf._tf.nan import has_nan
 from rank4class_tf.metrics._dataset_metric import DatasetMetric
+from rank4class_tf.ops.ranking.exact import count_of_all
 
 
 @_registry.register("metric")
@@ -65,4 +68,25 @@ class MeanAveragePrecision(DatasetMetric):
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The formula."""
-        return ops.weighted_average_precision(labels, scores, weights, labels.dtype)
+        broken = has_nan(labels) | has_nan(weights)
+        weights = tf.where(labels >= 0, weights, tf.zeros_like(weights))
+        relevant = tf.where(labels > 0, weights, tf.zeros_like(weights))
+        ranked = (weights > 0) & ~tf.math.is_nan(scores)
+        scores = tf.where(ranked, scores, tf.constant(float("nan"), labels.dtype))
+        above, tied = count_of_all(scores)
+        last = above + tied
+        falls = tf.where(ranked, -scores, tf.constant(float("inf"), labels.dtype))
+        order = tf.argsort(falls, axis=1, stable=True)
+
+        def up_to_last(values):
+            # Examples that are not ranked may lie among scores of -inf, and add nothing.
+            values = tf.gather(tf.where(ranked, values, tf.zeros_like(values)), order, batch_dims=1)
+            # The first sum is that of no examples.
+            sums = tf.pad(exact.running_sums(values), [[0, 0], [1, 0]])
+            return tf.gather(sums, last, batch_dims=1)
+
+        precision = tf.math.divide_no_nan(up_to_last(relevant), up_to_last(weights))
+        total = exact.sum_of_rows(relevant)
+        value = tf.math.divide_no_nan(exact.sum_of_rows(relevant * precision), total)
+        value = tf.where(broken, tf.constant(float("nan"), labels.dtype), value)
+        return value, broken | (total > 0)

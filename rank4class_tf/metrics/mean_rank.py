@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf.metrics._best_positive import rank_of_best
 
 
 @_registry.register("metric")
@@ -12,7 +13,9 @@ class MeanRank(RankingMetric):
 
     $$\min_{y \in Y} \pi(y)$$
 
-    Ties count in expectation. A positive whose score is NaN has the last rank.
+    Ties count in expectation: with $a$ items above the best positive and $m$ tied with it, $q$ of
+    them positive, its rank is $a + (m + 1) / (q + 1)$.
+    A positive whose score is NaN has the last rank.
 
     Source: the "mean rank" of cross-modal retrieval.
 
@@ -31,4 +34,4 @@ class MeanRank(RankingMetric):
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The formula."""
-        return [ops.rank_of_best(ranks)]
+        return [rank_of_best(ranks)]

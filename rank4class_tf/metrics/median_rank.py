@@ -7,10 +7,9 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf import exact
-from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._base import RankingMetric
+from rank4class_tf.metrics._best_positive import best_positive, fold_places, rank_of_best
 from rank4class_tf.metrics._exact_sum import ExactSum
-from rank4class_tf.ops.metrics.best_positive import integer_histogram
 
 
 @_registry.register("metric")
@@ -51,32 +50,24 @@ class MedianRank(RankingMetric):
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The expected rank of each list."""
-        return [ops.rank_of_best(ranks)]
+        return [rank_of_best(ranks)]
 
-    def update_state(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-        exclude: TensorLike | None = None,
-    ) -> None:
-        """Adds a batch; the arguments are those of `per_list`."""
-
-        def best_positive(ranks):
-            above, tied, positives = ops.best_positive(ranks)
+    def _add_batch(self, *batch):
+        def group(ranks):
+            above, tied, positives = best_positive(ranks)
             hit = positives > 0
             above = tf.where(hit, above, ranks.num_items - 1)
             return [above, tf.maximum(tied, 1), tf.maximum(positives, 1)]
 
-        dtype, batch = self.histogram.dtype, (y_true, y_pred, sample_weight, exclude)
-        groups, weights = self._values_and_weights(dtype, *batch, compute=best_positive)
+        dtype = self.histogram.dtype
+        groups, weights = self._values_and_weights(dtype, *batch, compute=group)
         invalid = tf.reduce_any(tf.math.is_nan(groups), axis=-1) | ~tf.math.is_finite(weights)
         groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
         weights = tf.where(invalid, tf.zeros_like(weights), weights)
         above, tied, positives = tf.unstack(groups, axis=-1)
         # A list that does not count has a harmless rank.
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
-        integers, unit = integer_histogram(above, tied, positives, weights, self.max_rank)
+        integers, unit = _integer_histogram(above, tied, positives, weights, self.max_rank)
         high, low = exact.from_integers(integers, unit, dtype)
         nan = tf.constant(float("nan"), dtype)
         high = tf.where(tf.reduce_any(invalid), nan, high)
@@ -102,3 +93,42 @@ class MedianRank(RankingMetric):
         broken = tf.reduce_any(tf.math.is_nan(high))
         median = tf.where(broken, tf.constant(np.nan, high.dtype), median)
         return tf.cast(median, self.dtype)
+
+
+def _integer_histogram(above, tied, positives, weights, max_rank):
+    """Distribution of the rank of the best positive, summed over lists.
+
+    Args:
+        above: `[batch]`, the items above the best positive.
+        tied: `[batch]`, the items tied with it, itself included, >= 1.
+        positives: `[batch]`, the positives among these, >= 1; see `best_positive`.
+        weights: `[batch]`, the mass of each list, finite.
+        max_rank: positive integer; higher ranks are counted together.
+
+    Returns:
+        `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
+        unit; see `exact.to_integers`. The mass of a list whose best positives tie is spread over
+        their possible ranks.
+    """
+    single = positives <= 1
+    unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))
+
+    def scatter(rank, mass):
+        index = tf.cast(tf.minimum(rank, max_rank + 1), tf.int32) - 1
+        return tf.math.unsorted_segment_sum(mass, index, max_rank + 1)
+
+    # A list has equal mass at the ranks a + 1 to a + m: it begins at the first and ends after the
+    # last. In integers the difference leaves nothing over.
+    width = tf.cast(tied, tf.int64)
+    mass = exact.to_integers(tf.where(single, weights, tf.zeros_like(weights)), unit) // width
+    end = above + tied + 1
+    ends = tf.where(end <= max_rank + 1, mass, tf.zeros_like(mass))
+    flat = tf.cumsum(scatter(above + 1, mass) - scatter(end, ends))[:-1]
+    beyond = tf.cast(tf.clip_by_value(above + tied - max_rank, 0, tied), tf.int64)
+    flat = tf.concat([flat, [tf.reduce_sum(beyond * mass)]], axis=0)
+
+    def add(total, place, probability):
+        mass = tf.where(single, tf.zeros_like(weights), weights)[:, tf.newaxis] * probability
+        return total + scatter(above[:, tf.newaxis] + place, exact.to_integers(mass, unit))
+
+    return fold_places(add, flat, tied, positives, tied - positives + 1), unit

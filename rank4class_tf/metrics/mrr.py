@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
+from rank4class_tf.metrics._best_positive import best_positive, fold_places
+from rank4class_tf.ops.ranking.exact import mean_over_ties, num_counted, reciprocals
 
 
 @_registry.register("metric")
@@ -15,7 +17,10 @@ class MRR(CutoffMetric):
 
     $$\frac{1(r \le k)}{r}, \qquad r = \min_{y \in Y} \pi(y)$$
 
-    Ties count in expectation.
+    Ties count in expectation: with $a$ items above the best positive and $m$ tied with it, $q$ of
+    them positive, it is
+
+    $$\sum_{j=1}^{m-q+1} \frac{1(a + j \le k)}{a + j} \binom{m - j}{q - 1} \Big/ \binom{m}{q}$$
 
     Source: Voorhees 1999.
 
@@ -43,4 +48,15 @@ class MRR(CutoffMetric):
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
-        return ops.reciprocal_rank(ranks, k)
+        above, tied, positives = best_positive(ranks)
+        size = num_counted(ranks, k)
+        last = tf.minimum(tied - positives + 1, tf.cast(size, above.dtype) - above)
+
+        def add(total, place, probability):
+            counted = place <= last[:, tf.newaxis]
+            values = probability / (above[:, tf.newaxis] + place)
+            return total + tf.reduce_sum(tf.where(counted, values, tf.zeros_like(values)), axis=-1)
+
+        single = mean_over_ties(reciprocals(size), above, tied)
+        several = fold_places(add, tf.zeros_like(single), tied, positives, last)
+        return tf.where(positives > 1, several, single)

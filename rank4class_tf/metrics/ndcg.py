@@ -3,32 +3,31 @@
 import tensorflow as tf
 
 from rank4class_tf import _registry, ops
-from rank4class_tf.metrics._gain_metric import GainMetric
+from rank4class_tf.metrics.dcg import DCG
+from rank4class_tf.ops.gains import discounted_sum, gain_cancels, gains_up_to_a_factor
+from rank4class_tf.ops.ranking.exact import num_ranks
 
 
 @_registry.register("metric")
-class NDCG(GainMetric):
+class NDCG(DCG):
     r"""Normalised discounted cumulative gain, over the first k ranks.
 
-    $$\mathrm{NDCG@}k = \frac{1}{\mathrm{idealDCG@}k} \sum_{i : \pi(i) \le k}
-    g(y_i) \, d(\pi(i)), \qquad g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
+    $$\mathrm{NDCG@}k = \frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
 
-    For one positive, NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order.
+    The ideal DCG is that of the items in the order of their labels; see `DCG`. For one positive,
+    NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that
-            increases from 0 at 0; registered with Keras, if the metric is to be saved.
-        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
-            of float64 ranks >= 1 that decreases; registered like `gain`.
+        gain: `"exponential"`, `"linear"` or a function as in `DCG` that increases.
+        discount: `"logarithmic"`, `"reciprocal"` or a function as in `DCG` that decreases.
         name: None means `"ndcg_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if `k` is not a positive integer or None, or a list of these; if `gain` or
-            `discount` is neither a known name nor a function.
+        ValueError: as `DCG` does.
 
     Example:
         >>> metric = NDCG(k=5)
@@ -41,4 +40,11 @@ class NDCG(GainMetric):
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
-        return ops.ndcg(ranks, k, self.gain, self.discount)
+        table = self._discounts(ranks, k)
+        if gain_cancels(self.gain, ranks.relevance):
+            gains = best = tf.nn.relu(tf.sign(ranks.relevance))
+        else:
+            gains = gains_up_to_a_factor(self.gain, ranks.relevance)
+            best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
+        ideal = discounted_sum(best, table)
+        return tf.math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

@@ -1,12 +1,10 @@
 """PrecisionAtK."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
+from rank4class_tf.metrics._hits import hits
 
 
 @_registry.register("metric")
@@ -37,9 +35,6 @@ class PrecisionAtK(CutoffMetric):
     _reads = "leading"
     all_ranks = False
 
-    def __init__(self, k: int | Sequence[int], name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(k, name=name, **kwargs)
-
     def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
         """The formula."""
-        return ops.precision(ranks, k)
+        return hits(ranks, k) / k

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rank4class_tf import _keras, _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
+from rank4class_tf.metrics._hits import hits
 
 
 @_registry.register("metric")
@@ -56,7 +57,7 @@ class RecallAtK(CutoffMetric):
 
     def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
         """The formula."""
-        return ops.recall(ranks, k)
+        return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
     def _values_and_weights(self, *args, **kwargs):
         # With `average="micro"` the weight is the number of positives.

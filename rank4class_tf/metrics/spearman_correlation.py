@@ -4,8 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _registry, ops
+from rank4class_tf import _checks, _registry
+from rank4class_tf._tf import exact
 from rank4class_tf.metrics._dataset_metric import DatasetMetric
+from rank4class_tf.ops.ranking.exact import expected_ranks_of_all
 
 
 @_registry.register("metric")
@@ -21,8 +23,7 @@ class SpearmanCorrelation(DatasetMetric):
     It is exact: all targets and predictions are kept, which takes `4 * (2 * num_outputs + 1)` bytes
     for each of `max_examples`. Keras asks for the result after each batch, which takes a sort of
     `max_examples` for each output: in `fit`, keep that number small. An example of weight 0 is left
-    out; other weights change nothing. Correlations of single lists are
-    `rank4class_tf.ops.spearman_correlation`.
+    out; other weights change nothing.
 
     Source: Spearman 1904; SoDeep (Engilberge et al. 2019), equation 2.
 
@@ -65,4 +66,17 @@ class SpearmanCorrelation(DatasetMetric):
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The formula."""
-        return ops.spearman_correlation(labels, scores, weights > 0, labels.dtype)
+        known = ~tf.math.is_nan(labels) & (weights > 0)
+        count = tf.reduce_sum(tf.cast(known, labels.dtype), axis=1, keepdims=True)
+
+        def centred_ranks(values):
+            values = tf.where(known, values, tf.constant(float("nan"), labels.dtype))
+            ranks = expected_ranks_of_all(values) - (count + 1) / 2
+            return tf.where(known, ranks, tf.zeros_like(ranks))
+
+        x, y = centred_ranks(labels), centred_ranks(scores)
+        xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
+        value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
+        broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)
+        value = tf.where(broken, tf.constant(float("nan"), labels.dtype), value)
+        return value, tf.reduce_any(x != 0, axis=1)

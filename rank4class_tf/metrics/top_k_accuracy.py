@@ -7,21 +7,27 @@ import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
+from rank4class_tf.metrics._best_positive import best_positive
 
 
 @_registry.register("metric")
 class TopKAccuracy(CutoffMetric):
     r"""Share of lists with a positive among the k highest scores.
 
-    $$\min(1, k \cdot \mathrm{Precision@}k)$$
+    $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
 
-    Ties count with the probability that their random order puts a positive into the first k.
+    Retrieval calls it the hit rate; `HitRate` is another name of this class. Ties count with the
+    probability that their random order puts a positive into the first k: with $a$ items above the
+    best positive and $m$ tied with it, $q$ of them positive, and $r = \min(\max(k - a, 0), m)$
+    places left,
+
+    $$1 - \binom{m - q}{r} \Big/ \binom{m}{r} = 1 - \prod_{i=0}^{q-1} \frac{m - r - i}{m - i}$$
 
     Source: Rank4Class, section 2.2.
 
     Args:
         k: how many of the highest scores count, >= 1, or a list of such cutoffs.
-        name: None means `"top_<k>_accuracy"`.
+        name: None means `"top_k_accuracy_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
@@ -42,7 +48,14 @@ class TopKAccuracy(CutoffMetric):
 
     def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
         """The formula."""
-        return ops.hit_rate(ranks, k)
+        above, tied, positives = best_positive(ranks)
+        places = tf.clip_by_value(k - above, 0, tied)
+        before = tf.range(tf.shape(ranks.tied)[1])[tf.newaxis]
+        left = tied[:, tf.newaxis] - tf.cast(before, tied.dtype)
+        share = tf.minimum(places[:, tf.newaxis] / tf.maximum(left, 1), 1)
+        counted = tf.cast(before, tied.dtype) < positives[:, tf.newaxis]
+        log_misses = tf.math.log1p(-tf.where(counted, share, tf.zeros_like(share)))
+        return -tf.math.expm1(tf.reduce_sum(log_misses, axis=-1))
 
-    def _name_at(self, name, k):
-        return f"top_{k}_accuracy" if name == "top_k_accuracy" else super()._name_at(name, k)
+
+_registry.named("metric", "hit_rate", TopKAccuracy)

@@ -2,26 +2,18 @@
 
 Conventions: a loss takes scores `[batch, n]`, class ids `[batch]` or `[batch, P]`, padded with -1,
 the relevance `[batch, P]` of each positive, and a mask `[batch, n]`, or `Lists`, which hold all of
-these. A metric takes the positives' `Ranks`, in which a NaN score ranks last and -inf is a score;
-its `soft_` form takes any ranks `[batch, P]`, those of `sigmoid_ranks` or of a learned sorter.
+these. Metrics read the positives' `Ranks`, in which a NaN score ranks last and -inf is a score. The
+soft forms of metrics, such as `soft_ndcg`, take any ranks `[batch, P]`, those of `sigmoid_ranks` or
+of a learned sorter.
 
 A number outside the range that an argument has by its description raises a ValueError. Tensors in
 its place, such as a temperature that falls, are taken as they are.
 """
 
 from rank4class_tf._lists.lists import Lists, as_lists
-from rank4class_tf.ops.calibration.conformal import (
-    CONFORMITY,
-    conformal_threshold,
-    mass_not_above,
-)
-from rank4class_tf.ops.calibration.expected_calibration_error import (
-    calibration_bins,
-    expected_calibration_error,
-)
-from rank4class_tf.ops.calibration.temperature import best_temperature
 from rank4class_tf.ops.classes.interactions import latent_cross
 from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
+from rank4class_tf.ops.gains import get_discount, get_gain
 from rank4class_tf.ops.losses.fenchel_young import adaptive_fenchel_young_loss, fenchel_young_loss
 from rank4class_tf.ops.losses.gumbel import gumbel_noise, mean_over_gumbel_noise
 from rank4class_tf.ops.losses.lambda_weights import NDCGLambdaWeights
@@ -58,26 +50,6 @@ from rank4class_tf.ops.losses.rankmax import rankmax_loss
 from rank4class_tf.ops.losses.softmax import list_mle_loss, softmax_loss, unique_softmax_loss
 from rank4class_tf.ops.losses.squared import mean_squared_loss
 from rank4class_tf.ops.losses.warp import warp_loss
-from rank4class_tf.ops.metrics.average_precision import average_precision, soft_average_precision
-from rank4class_tf.ops.metrics.best_positive import (
-    best_positive,
-    hit_rate,
-    rank_of_best,
-    reciprocal_rank,
-    soft_reciprocal_rank,
-)
-from rank4class_tf.ops.metrics.hits import hits, precision, recall, soft_recall
-from rank4class_tf.ops.metrics.ndcg import (
-    dcg,
-    exponential_gain,
-    get_discount,
-    get_gain,
-    logarithmic_discount,
-    ndcg,
-    soft_ndcg,
-)
-from rank4class_tf.ops.metrics.spearman_correlation import spearman_correlation
-from rank4class_tf.ops.metrics.weighted_average_precision import weighted_average_precision
 from rank4class_tf.ops.projections.rankmax import rankmax
 from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
 from rank4class_tf.ops.projections.simplex import (
@@ -99,9 +71,14 @@ from rank4class_tf.ops.ranking.soft_rank import isotonic_regression, projected_r
 from rank4class_tf.ops.sampling.blocks import count_above_and_tied_by_blocks, top_k_by_blocks
 from rank4class_tf.ops.sampling.random import fold_in, uniform
 from rank4class_tf.ops.sampling.subsets import sample_distinct, sample_items
+from rank4class_tf.ops.soft_metrics import (
+    soft_average_precision,
+    soft_ndcg,
+    soft_recall,
+    soft_reciprocal_rank,
+)
 
 __all__ = [
-    "CONFORMITY",
     "KINDS",
     "ListedWeights",
     "Lists",
@@ -120,20 +97,12 @@ __all__ = [
     "approx_mrr_loss",
     "approx_ndcg_loss",
     "as_lists",
-    "average_precision",
-    "best_positive",
-    "best_temperature",
-    "calibration_bins",
-    "conformal_threshold",
     "count_above_and_tied",
     "count_above_and_tied_by_blocks",
-    "dcg",
     "entropy_projection",
     "euclidean_projection",
-    "expected_calibration_error",
     "expected_ranks",
     "exponential",
-    "exponential_gain",
     "fenchel_young_loss",
     "fold_in",
     "get_discount",
@@ -144,30 +113,21 @@ __all__ = [
     "gumbel_approx_ndcg_loss",
     "gumbel_noise",
     "hinge",
-    "hit_rate",
-    "hits",
     "isotonic_regression",
     "laplace_ranks",
     "latent_cross",
     "list_mle_loss",
-    "logarithmic_discount",
     "logistic",
-    "mass_not_above",
     "mean_over_gumbel_noise",
     "mean_over_ties",
     "mean_squared_loss",
-    "ndcg",
     "ordered_weighted_loss",
     "pairwise_hinge_loss",
     "pairwise_logistic_loss",
-    "precision",
     "projected_ranks",
-    "rank_of_best",
     "rankmax",
     "rankmax_loss",
     "ranks_of_positives",
-    "recall",
-    "reciprocal_rank",
     "sample_distinct",
     "sample_items",
     "score_by_recomputed_blocks",
@@ -180,12 +140,10 @@ __all__ = [
     "soft_recall",
     "soft_reciprocal_rank",
     "softmax_loss",
-    "spearman_correlation",
     "squared_hinge",
     "stochastic_negative_mining_loss",
     "top_k_by_blocks",
     "uniform",
     "unique_softmax_loss",
     "warp_loss",
-    "weighted_average_precision",
 ]

@@ -55,8 +55,8 @@ def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
     """Builds a metric named `prefix` and then its own name.
 
     Args:
-        spec: a name with an optional cutoff (`"ndcg@5"`, `"tfr.mrr@10"`) or a Keras metric, of
-            which a fresh copy is made, since metrics must be created under the strategy in use.
+        spec: a name with an optional cutoff (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or a Keras metric,
+            of which a fresh copy is made, since metrics must be created under the strategy in use.
         prefix: the beginning of the name.
     """
     if isinstance(spec, keras.metrics.Metric):
@@ -110,7 +110,7 @@ def _build_one_loss(spec, reduction):
 
 
 def _metric_by_name(spec):
-    name, at, cutoff = spec.partition("@")
+    name, at, cutoff = spec.partition("_at_")
     ours, theirs = _source(name, "metrics", _METRICS)
     if ours:
         return our_metrics.get(spec, label_format="relevance")

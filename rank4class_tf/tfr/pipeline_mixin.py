@@ -11,7 +11,7 @@ from rank4class_tf.tfr import _load, _names
 
 _tfr: Any = _load.load()
 _PREFIX = "metric/"
-_DEFAULT_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "ndcg")
+_DEFAULT_METRICS = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg")
 
 
 class PipelineMixin:
@@ -105,13 +105,12 @@ class PipelineMixin:
                 for task, of_task in metrics.items()
                 for name, logged in _logged(of_task) + asked[task]
             }
-        key = wanted if wanted in keys else wanted.replace("@", "_at_")
-        if key not in keys:
+        if wanted not in keys:
             raise ValueError(
                 f"`best_exporter_metric` must be one of: loss, {', '.join(keys)}. "
                 f"Received: {wanted!r}."
             )
-        return keys[key]
+        return keys[wanted]
 
 
 def _metrics_builder(prefix, argument):

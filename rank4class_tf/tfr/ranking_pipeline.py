@@ -19,15 +19,15 @@ class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
       tasks a dict of these.
     - `optimizer`: a name or a Keras optimiser, of which a copy is used and whose own learning rate
       counts; `learning_rate`: a number or a Keras schedule.
-    - `best_exporter_metric`: `"loss"` or one of `metrics`, such as `"ndcg@5"`; for several tasks
-      `"task/ndcg@5"`. Set `best_exporter_metric_higher_better=True` for those where more is better.
+    - `best_exporter_metric`: `"loss"` or one of `metrics`, such as `"ndcg_at_5"`; for several tasks
+      `"task/ndcg_at_5"`. Set `best_exporter_metric_higher_better=True` where more is better.
 
     Args:
         model_builder: an `AbstractModelBuilder` of TF-Ranking.
         dataset_builder: an `AbstractDatasetBuilder`, such as `RankingDatasetBuilder`.
         hparams: `PipelineHparams`.
-        metrics: names (`"ndcg@5"`, `"tfr.mrr@10"`) or Keras metrics, of which copies are used; for
-            several tasks the same for all, or a dict.
+        metrics: names (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or Keras metrics, of which copies are
+            used; for several tasks the same for all, or a dict.
         weighted_metrics: the same for the metrics that take the weights, when
             `hparams.use_weighted_metrics`; None for the same as `metrics`.
         tensorboard: whether to log for TensorBoard; None does so if it is installed.

@@ -276,7 +276,6 @@ METRICS = [
         lambda **kw: r4c.metrics.NDCG(gain="linear", discount="reciprocal", **kw),
         _linear_ndcg,
     ),
-    MetricCase("hit_rate_2", _at(r4c.metrics.HitRate, 2), lambda r, p: min(1, _hits(r, 2))),
     MetricCase("mean_rank", r4c.metrics.MeanRank, lambda r, p: _first_rank(r)),
     MetricCase("median_rank", r4c.metrics.MedianRank, lambda r, p: _first_rank(r), _median),
 ]

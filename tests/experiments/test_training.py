@@ -143,7 +143,7 @@ def test_run_ends_after_its_patience(problem, monkeypatch):
                 {
                     f"val_{name}": value
                     for name, value in zip(
-                        ("ndcg_at_5", "top_1_accuracy", "top_5_accuracy"),
+                        ("ndcg_at_5", "top_k_accuracy_at_1", "top_k_accuracy_at_5"),
                         [next(scores)] * 3,
                         strict=True,
                     )

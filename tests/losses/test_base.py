@@ -262,7 +262,7 @@ def _step_of(function):
     [
         r4c.losses.SoftmaxLoss,
         lambda: r4c.losses.SpearmanLoss(r4c.layers.SigmoidSorter(0.1)),
-        lambda: r4c.metrics.HitRate(1).update_state,
+        lambda: r4c.metrics.TopKAccuracy(1).update_state,
         lambda: functools.partial(_second, r4c.layers.Probabilities(regularizer="euclidean")),
         lambda: functools.partial(_second, lambda scores: ops.rankmax(scores, tf.constant([[1]]))),
     ],
@@ -311,12 +311,12 @@ class NoisyDoubledSoftmax(r4c.losses.GumbelNoise, DoubledSoftmax):
     pass
 
 
-class DoubledHits(r4c.metrics.HitRate):
+class DoubledHits(r4c.metrics.TopKAccuracy):
     def compute(self, ranks):
         return [_doubled_if_high(value) for value in super().compute(ranks)]
 
 
-class DoubledHitsAt(r4c.metrics.HitRate):
+class DoubledHitsAt(r4c.metrics.TopKAccuracy):
     def compute_at(self, ranks, k):
         return _doubled_if_high(super().compute_at(ranks, k))
 

@@ -166,7 +166,15 @@ def test_values_of_lists_are_those_of_float64(rng):
     labels = (rng.uniform(size=(64, n)) < np.geomspace(1e-3, 0.3, 64)[:, None]).astype(np.float32)
     labels *= rng.integers(1, 4, labels.shape)
     labels[:, 7] = 1
-    for name in ("mrr", "hit_rate@5", "ndcg", "ndcg@10", "average_precision", "recall@300", "dcg"):
+    for name in (
+        "mrr",
+        "hit_rate_at_5",
+        "ndcg",
+        "ndcg_at_10",
+        "average_precision",
+        "recall_at_300",
+        "dcg",
+    ):
         results = []
         for dtype in ("float32", "float64"):
             metric = r4c.metrics.get(name, dtype=dtype)

@@ -32,6 +32,25 @@ def shares(scores):
     return special.softmax(scores, axis=1)
 
 
+@pytest.mark.parametrize("num_bins", [1, 7, 15])
+def test_confidences_at_the_edges_of_bins(num_bins, rng):
+    confidence, right = rng.uniform(size=300), rng.uniform(size=300) < 0.6
+    confidence[:3] = 0.0, 1.0, 1 / num_bins
+    weights = rng.uniform(size=300)
+    edges = np.arange(num_bins + 1) / num_bins
+    expected = 0.0
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        inside = (confidence > low) & (confidence <= high) | (low == 0) & (confidence == 0)
+        if inside.any():
+            w = weights[inside]
+            gap = (w @ right[inside] - w @ confidence[inside]) / w.sum()
+            expected += w.sum() / weights.sum() * abs(gap)
+    metric = ExpectedCalibrationError(num_bins, dtype="float64")
+    # The other class is below, so that a confidence of 0 is the highest one, too.
+    metric.update_state(np.where(right, 0, 1), np.stack([confidence, confidence - 1], 1), weights)
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize("num_bins", [1, 15])
 def test_against_numpy(num_bins, data, rng):
     scores, ids = data

@@ -35,7 +35,7 @@ def test_equals_balanced_accuracy_of_scikit_learn(scores, ids):
     recalls = sklearn_metrics.recall_score(ids, predicted, labels=range(4), average=None)
     np.testing.assert_allclose(metric.result(), recalls.mean(), rtol=1e-12)
     np.testing.assert_allclose(metric.group_means()[:, 0], [*recalls, np.nan], rtol=1e-12)
-    assert metric.name == "macro_top_1_accuracy"
+    assert metric.name == "macro_top_k_accuracy_at_1"
 
 
 def test_groups_and_weights(scores, ids, rng):
@@ -84,7 +84,7 @@ def test_in_keras(scores, ids):
     logs = model.evaluate(scores, ids, verbose=0, return_dict=True)
     copy.update_state(ids, model.predict(scores, verbose=0))
     for k in (1, 2):
-        name = f"macro_top_{k}_accuracy"
+        name = f"macro_top_k_accuracy_at_{k}"
         np.testing.assert_allclose(logs[name], copy.result()[name], rtol=1e-6)
 
 
@@ -135,3 +135,31 @@ def test_relevance_that_is_not_finite_shows(bad, as_for_xla):
 
     update(np.array([[0, 0, bad], [0, 1, 0]]), np.array([[3.0, 2.0, 1.0]] * 2))
     assert np.isnan(metric.result())
+
+
+def test_a_name_of_ones_own_is_in_all_names():
+    metric = MacroAverage(r4c.metrics.NDCG([1, 2]), 3, name="by_class")
+    assert metric.result_names == ["by_class_at_1", "by_class_at_2"]
+    metric = MacroAverage(r4c.metrics.NDCG([1, 2]), 3)
+    assert metric.result_names == ["macro_ndcg_at_1", "macro_ndcg_at_2"]
+    metric = MacroAverage(TopKAccuracy([1, 2]), 3)
+    assert metric.result_names == ["macro_top_k_accuracy_at_1", "macro_top_k_accuracy_at_2"]
+
+
+@pytest.mark.once
+def test_groups_of_a_list_count_once_and_have_a_row_each():
+    metric = MacroAverage(TopKAccuracy(1), 2)
+    labels, scores = [[0, 0], [0, -1]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    metric.update_state(labels, scores, groups=[[0, 0], [0, -1]])
+    assert float(metric.result()) == 0.5
+    with pytest.raises(ValueError, match="`groups` must have a row for each list"):
+        metric.update_state(labels, scores, groups=[0])
+
+    ids, lists = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 3])
+
+    @tf.function(input_signature=[ids, lists, ids])
+    def step(labels, scores, groups):
+        metric.update_state(labels, scores, groups=groups)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`groups` must have a row"):
+        step([0], tf.zeros([1, 3]), [0, 1, 1, 0])

@@ -59,7 +59,6 @@ def test_masks_are_booleans_of_all_scores(name, bad):
     given = {
         "class_ids": [[0], [1]],
         "scores": scores,
-        "targets": scores,
         "rank_weights": np.ones(2),
         "regularizer": "entropy",
         "kind": "pairwise",
@@ -85,10 +84,7 @@ def test_relevance_of_ranks_has_the_shape_of_ids():
     with pytest.raises(ValueError, match="`relevance` must have the shape of `class_ids`"):
         ops.ranks_of_positives(scores, ids, [[1.0]])
     none = ops.ranks_of_positives(scores, np.zeros((2, 0), int), np.zeros((2, 0)))
-    np.testing.assert_array_equal(ops.ndcg(none), [0, 0])
     assert none.above.shape == none.tied.shape == (2, 0)
-    value, counts = ops.spearman_correlation(np.zeros((2, 0)), np.zeros((2, 0)))
-    np.testing.assert_array_equal([value, counts], np.zeros((2, 2)))
     with pytest.raises(ValueError, match="`class_ids` must hold integers"):
         ops.ranks_of_positives(scores, [[True], [False]])
 
@@ -143,34 +139,8 @@ def test_gumbel_noise_is_finite(dtype):
     assert noise.dtype == dtype and bool(tf.reduce_all(tf.math.is_finite(noise)))
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [(tf.float32, 128), (tf.float64, 1024)])
-def test_gain_is_infinite_beyond_the_largest_number(dtype, limit):
-    labels = tf.constant([limit - 1, limit - 0.5, limit, limit + 0.5, limit + 1], dtype)
-    gains = ops.exponential_gain(labels).numpy()
-    assert np.isfinite(gains[:2]).all() and (gains[2:] == np.inf).all()
-
-
-@pytest.mark.parametrize("metric", [ops.ndcg, ops.dcg, ops.reciprocal_rank, ops.average_precision])
-def test_a_cutoff_beyond_the_list_takes_no_memory(metric):
-    ranks = ops.ranks_of_positives([[1.0, 2.0]], [[0]])
-    assert metric(ranks, 2**40).numpy() == metric(ranks, 2).numpy()
-
-
-def test_discounts_of_numpy():
-    """Exact metrics take them; of soft ranks they would have no gradient."""
-
-    def discount(rank):
-        return 1 / np.log2(1 + rank)
-
-    ranks = ops.ranks_of_positives([[1.0, 2.0]], [[0]])
-    np.testing.assert_allclose(ops.ndcg(ranks, discount=discount), ops.ndcg(ranks))
-    with pytest.raises(ValueError, match="`discount` must return a tensor"):
-        ops.soft_ndcg([[2.0]], [[1.0]], discount=discount)
-
-
 # What the functions need that check them themselves.
 GIVEN = {
-    "coverage": {"conformity": [0.5, 0.25]},
     "label_smoothing": {"scores": [[2.0, 1.0]], "class_ids": [0]},
 }
 # Numbers that may be 0, negative or anything.
@@ -181,6 +151,7 @@ NUMBERS = [
     if inspect.isfunction(getattr(ops, name))
     for argument, parameter in inspect.signature(getattr(ops, name)).parameters.items()
     if argument not in OF_ANY_SIZE
+    and name != "soft_recall"
     and (
         (isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool))
         or str(parameter.annotation).replace(" | None", "") in ("int", "<class 'int'>")
@@ -214,10 +185,6 @@ def test_tensors_and_none_are_taken():
         )
     of_lists = ops.euclidean_projection(tf.concat([scores] * 2, 0), alpha=[0.5, np.float32(2)])
     np.testing.assert_array_equal(of_lists[:1], ops.euclidean_projection(scores, alpha=0.5))
-    ranks = ops.ranks_of_positives(scores, [[1]])
-    np.testing.assert_array_equal(ops.ndcg(ranks, k=None), ops.ndcg(ranks, k=np.int64(3)))
-    with pytest.raises(ValueError, match="`k` must be a positive integer"):
-        ops.hit_rate(ranks, None)
     with pytest.raises(ValueError, match="`positive_reduction` must be one of"):
         ops.rankmax_loss(scores, [1], positive_reduction="max")
 
@@ -236,11 +203,10 @@ NAMED = [
 @pytest.mark.parametrize(("name", "argument"), NAMED)
 def test_unknown_names_raise(name, argument, ids):
     function, scores = getattr(ops, name), tf.constant([[2.0, 1.0, 0.0, 3.0, -1.0]])
-    soft = name.startswith("soft_")
     given = {
         "scores": scores,
         "class_ids": ids,
-        "ranks": tf.ones([1, len(ids[0])]) if soft else ops.ranks_of_positives(scores, ids),
+        "ranks": tf.ones([1, len(ids[0])]),
         "relevance": tf.ones([1, len(ids[0])]),
         "rank_weights": np.ones(2),
         "num_sampled": 2,
@@ -250,32 +216,3 @@ def test_unknown_names_raise(name, argument, ids):
     needed = {name: value for name, value in given.items() if name in parameters}
     with pytest.raises(ValueError, match=f"`{argument}` must be .*Received: .*'nonsense'"):
         function(**{**needed, argument: "nonsense"})
-
-
-@pytest.mark.parametrize("ids", [[[0], [1]], [[0, -1], [1, -1]]], ids=["one column", "two"])
-def test_gains_may_be_0_for_a_positive(ids):
-    """As of labels below a bound; the metric of such a list is 0."""
-    scores, relevance = tf.constant([[1.0, 2.0, 0.0]] * 2), np.zeros(np.shape(ids))
-    relevance[:, 0] = [1, 3]
-
-    def gain(labels):
-        return tf.cast(labels >= 2, labels.dtype)
-
-    ranks = ops.ranks_of_positives(scores, ids, relevance)
-    np.testing.assert_array_equal(ops.ndcg(ranks, gain=gain), [0, 1])
-    soft = ops.soft_ndcg(ranks.above + 1, ranks.relevance, gain=gain)
-    np.testing.assert_array_equal(soft, [0, 1])
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-@pytest.mark.parametrize("gain", ["exponential", "linear"])
-def test_ndcg_of_no_ranks_and_of_no_positives(columns, gain):
-    def ranks(batch, relevance, max_items):
-        counts = tf.zeros([batch, columns], tf.float64), tf.ones([batch, columns], tf.float64)
-        relevance = tf.fill([batch, columns], tf.constant(relevance, tf.float64))
-        return ops.Ranks(*counts, relevance, tf.zeros([batch], tf.float64), max_items)
-
-    assert ops.ndcg(ranks(0, 1, 3), gain=gain).shape == [0]
-    np.testing.assert_array_equal(ops.ndcg(ranks(2, 0, 0), gain=gain), [0, 0])
-    np.testing.assert_array_equal(ops.ndcg(ranks(2, 0, 3), gain=gain), [0, 0])
-    assert np.isnan(ops.ndcg(ranks(1, np.nan, 3), gain=gain)).all()

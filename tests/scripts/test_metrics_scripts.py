@@ -20,7 +20,7 @@ def run(script, *arguments):
 def test_compare_models(tmp_path):
     lines = run("compare_models.py", "--out", tmp_path, "--epochs", 2).splitlines()
     rows = {cells[1].strip(): cells[2:] for cells in (line.split("|") for line in lines[:5])}
-    for name in ("top_1_accuracy", "top_5_accuracy"):
+    for name in ("top_k_accuracy_at_1", "top_k_accuracy_at_5"):
         first, second, difference, p = rows[name][:4]
         assert first == second and float(difference) == 0 and float(p) == 1
     assert float(rows["ndcg_at_5"][2]) > 0

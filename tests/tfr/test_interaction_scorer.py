@@ -147,7 +147,7 @@ def test_trains_and_exports_in_a_pipeline(tmp_path):
             num_epochs=6,
             learning_rate=0.03,
             export_best_model=True,
-            best_exporter_metric="buy/ndcg@1",
+            best_exporter_metric="buy/ndcg_at_1",
             best_exporter_metric_higher_better=True,
         ),
     )

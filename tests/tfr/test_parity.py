@@ -27,14 +27,14 @@ LOSSES = {
 # Ours with TF-Ranking's name for it.
 METRICS = {
     "ndcg": "ndcg",
-    "ndcg@3": "ndcg@3",
+    "ndcg_at_3": "ndcg_at_3",
     "dcg": "dcg",
-    "dcg@3": "dcg@3",
+    "dcg_at_3": "dcg_at_3",
     "mrr": "mrr",
-    "mrr@2": "mrr@2",
-    "precision@3": "precision@3",
+    "mrr_at_2": "mrr_at_2",
+    "precision_at_3": "precision_at_3",
     "average_precision": "map",
-    "top_k_accuracy@2": "hits@2",
+    "top_k_accuracy_at_2": "hits_at_2",
 }
 
 
@@ -89,25 +89,26 @@ def test_metrics_of_lists_without_positives(rng, ours):
 def test_average_precision_at_a_cutoff(rng, k):
     """Theirs divide by all positives, ours by k if that is less."""
     labels, scores = make_batch(rng, 1)
-    theirs = result(f"tfr.map@{k}", labels, scores)
+    theirs = result(f"tfr.map_at_{k}", labels, scores)
     over_all = metrics.AveragePrecisionAtK(k, over_all_positives=True, label_format="relevance")
     assert result(over_all, labels, scores) == pytest.approx(theirs, rel=1e-5)
-    assert result(f"average_precision@{k}", labels, scores) > 1.01 * theirs
+    assert result(f"average_precision_at_{k}", labels, scores) > 1.01 * theirs
     few = np.where(np.cumsum(labels > 0, axis=1) > k, np.minimum(labels, 0), labels)
-    expected = result(f"tfr.map@{k}", few, scores)
-    assert result(f"average_precision@{k}", few, scores) == pytest.approx(expected, rel=1e-5)
+    expected = result(f"tfr.map_at_{k}", few, scores)
+    assert result(f"average_precision_at_{k}", few, scores) == pytest.approx(expected, rel=1e-5)
 
 
 def test_precision_of_short_lists(rng):
     """Of three items, theirs at 5 divide by 3, ours by 5."""
     labels, scores = make_batch(rng, 1)
     labels[:, 3:] = -1
-    theirs = result("tfr.precision@5", labels, scores)
-    assert result("precision@5", labels, scores) * 5 == pytest.approx(theirs * 3, rel=1e-5)
+    theirs = result("tfr.precision_at_5", labels, scores)
+    assert result("precision_at_5", labels, scores) * 5 == pytest.approx(theirs * 3, rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in METRICS if not name.startswith(("dcg", "ndcg"))] + ["ndcg", "dcg@3"]
+    "name",
+    [name for name in METRICS if not name.startswith(("dcg", "ndcg"))] + ["ndcg", "dcg_at_3"],
 )
 def test_grades_between_0_and_1(rng, name):
     """Relevant from 1 on in theirs, above 0 in ours; no matter where a grade has a gain."""
@@ -121,7 +122,7 @@ def test_grades_between_0_and_1(rng, name):
         assert result(name, half, scores) == pytest.approx(result(name, labels, scores))
 
 
-@pytest.mark.parametrize("metric", ["ndcg@3", "mrr", "precision@3"])
+@pytest.mark.parametrize("metric", ["ndcg_at_3", "mrr", "precision_at_3"])
 def test_weights_of_lists(rng, metric):
     labels, scores = make_batch(rng, 1)
     weights = rng.random((40, 1)).astype(np.float32)
@@ -195,8 +196,8 @@ def test_all_names_that_an_error_offers_can_be_built():
 @pytest.mark.parametrize("name", ["arp", "ordered_pair_accuracy"])
 def test_metrics_of_whole_lists_have_no_cutoff(name):
     assert _names.build_metric(f"tfr.{name}", "").name == name
-    with pytest.raises(ValueError, match=f"'{name}' without a cutoff. Received: 'tfr.{name}@2'"):
-        _names.build_metric(f"tfr.{name}@2", "")
+    with pytest.raises(ValueError, match=f"'{name}' without a cutoff. Received: 'tfr.{name}_at_2'"):
+        _names.build_metric(f"tfr.{name}_at_2", "")
 
 
 @pytest.mark.parametrize(("spread", "same"), [(1.0, True), (60.0, False)])

@@ -29,7 +29,7 @@ def folder(tmp_path):
     return str(tmp_path)
 
 
-def make_pipeline(folder, tasks=None, dataset=None, metrics=("ndcg@1", "ndcg"), **changes):
+def make_pipeline(folder, tasks=None, dataset=None, metrics=("ndcg_at_1", "ndcg"), **changes):
     return tfr.RankingPipeline(
         pipelines.ModelBuilder(tasks),
         dataset or pipelines.dataset_builder(folder),
@@ -113,7 +113,7 @@ def test_objects_with_lists_of_any_length(folder):
         num_epochs=1,
         dataset=pipelines.dataset_builder(folder, list_size=None),
     )
-    assert set(history(pipeline)[0]) >= {"metric/ndcg_at_3", "metric/macro_top_1_accuracy"}
+    assert set(history(pipeline)[0]) >= {"metric/ndcg_at_3", "metric/macro_top_k_accuracy_at_1"}
 
 
 def test_schedule_with_an_optimizer_by_name(folder):
@@ -153,7 +153,7 @@ def test_weighted_metrics_take_the_weights(folder):
         learning_rate=0.0,
         num_epochs=1,
         validation_steps=2,
-        metrics=["top_k_accuracy@1", "tfr.ndcg@1"],
+        metrics=["top_k_accuracy_at_1", "tfr.ndcg_at_1"],
     )
     log = history(pipeline)[0]
     model = pipelines.ModelBuilder().build()
@@ -161,7 +161,7 @@ def test_weighted_metrics_take_the_weights(folder):
         iter(dataset.build_valid_dataset().map(lambda f, y, w: (f, y)).unbatch().batch(32))
     )
     hits = model(features).numpy().argmax(axis=1) == labels.numpy().argmax(axis=1)
-    for name in ("top_1_accuracy", "ndcg_at_1"):
+    for name in ("top_k_accuracy_at_1", "ndcg_at_1"):
         assert log[f"val_metric/{name}"] == pytest.approx(hits.mean())
         assert log[f"val_weighted_metric/{name}"] == pytest.approx(hits[1::2].mean())
 
@@ -182,7 +182,7 @@ def test_multi_task(folder):
         dataset=dataset_builder(),
         loss={"click": "rankmax_loss:0.5,softmax_loss", "buy": "tfr.pairwise_logistic_loss"},
         loss_weights={"click": 1.0, "buy": 2.0},
-        metrics={"click": ["ndcg@1"], "buy": ["tfr.mrr"]},
+        metrics={"click": ["ndcg_at_1"], "buy": ["tfr.mrr"]},
         export_best_model=True,
         best_exporter_metric="buy/mrr",
         best_exporter_metric_higher_better=True,
@@ -211,7 +211,7 @@ def test_exports_the_best_model(folder):
         learning_rate=schedule,
         optimizer="sgd",
         export_best_model=True,
-        best_exporter_metric="ndcg@1",
+        best_exporter_metric="ndcg_at_1",
         best_exporter_metric_higher_better=True,
     )
     logs = history(pipeline, exports=True)
@@ -261,13 +261,21 @@ def test_tensorboard_is_optional(folder, monkeypatch):
         ({"loss": "softmax_loss:much"}, ValueError, "'softmax_loss:much'"),
         ({"loss": 3}, TypeError, "Received: 3"),
         ({"loss": []}, ValueError, "at least one"),
-        ({"metrics": ["nonsense@3"]}, ValueError, r"ndcg.*tfr\.mrr.*'nonsense'"),
-        ({"metrics": ["tfr.mrr@0"]}, ValueError, "'tfr.mrr@0'"),
+        ({"metrics": ["nonsense_at_3"]}, ValueError, r"ndcg.*tfr\.mrr.*'nonsense'"),
+        ({"metrics": ["tfr.mrr_at_0"]}, ValueError, "'tfr.mrr_at_0'"),
         ({"metrics": [3]}, TypeError, "Received: 3"),
-        ({"metrics": ["tfr.precision_ia@2"]}, ValueError, "must name one of.*'tfr.precision_ia'"),
-        ({"metrics": "ndcg@5"}, TypeError, "`metrics` must be a list.*'ndcg@5'"),
+        (
+            {"metrics": ["tfr.precision_ia_at_2"]},
+            ValueError,
+            "must name one of.*'tfr.precision_ia'",
+        ),
+        ({"metrics": "ndcg_at_5"}, TypeError, "`metrics` must be a list.*'ndcg_at_5'"),
         ({"metrics": 3, "best_exporter_metric": "ndcg"}, TypeError, "`metrics` must be a list"),
-        ({"metrics": ["ndcg@5", "tfr.ndcg@5"]}, ValueError, "`metrics` must have different names"),
+        (
+            {"metrics": ["ndcg_at_5", "tfr.ndcg_at_5"]},
+            ValueError,
+            "`metrics` must have different names",
+        ),
         ({"best_exporter_metric": "mrr"}, ValueError, "loss, ndcg_at_1, .*. Received: 'mrr'"),
         ({"loss": "softmax_loss:-1,rankmax_loss"}, ValueError, "`weights` must be a finite number"),
         ({"loss": "softmax_loss:nan"}, ValueError, "`weights` must be a finite number"),
@@ -282,7 +290,7 @@ def test_what_is_wrong_shows_when_it_is_built(folder, changes, error, message):
 
 def test_the_best_model_by_each_name_of_a_metric(folder):
     several = r4c.metrics.NDCG([1, 5], name="list")
-    metrics = ["top_k_accuracy@1", "tfr.mrr@3", several, r4c.metrics.TopKAccuracy([2, 3])]
+    metrics = ["top_k_accuracy_at_1", "tfr.mrr_at_3", several, r4c.metrics.TopKAccuracy([2, 3])]
     metrics.append(r4c.metrics.MacroAverage(r4c.metrics.NDCG([1, 2], name="list"), 8))
 
     def by(wanted):
@@ -294,15 +302,14 @@ def test_the_best_model_by_each_name_of_a_metric(folder):
             best_exporter_metric=wanted,
         )
 
-    logs = history(by("macro_list@2"), exports=True)[-1]
+    logs = history(by("macro_list_at_2"), exports=True)[-1]
     assert os.path.isdir(os.path.join(folder, "model", "export", "best_model_by_metric"))
     for wanted, key in (
-        ("top_k_accuracy@1", "top_1_accuracy"),
-        ("top_1_accuracy", "top_1_accuracy"),
-        ("tfr.mrr@3", "mrr_at_3"),
-        ("list@5", "list_at_5"),
-        ("macro_list@2", "macro_list_at_2"),
-        ("top_k_accuracy@3", "top_k_accuracy_at_3"),
+        ("top_k_accuracy_at_1", "top_k_accuracy_at_1"),
+        ("tfr.mrr_at_3", "mrr_at_3"),
+        ("list_at_5", "list_at_5"),
+        ("macro_list_at_2", "macro_list_at_2"),
+        ("top_k_accuracy_at_3", "top_k_accuracy_at_3"),
     ):
         assert by(wanted)._monitored == f"val_metric/{key}"
         assert f"val_metric/{key}" in logs
@@ -324,7 +331,7 @@ def test_weighted_metrics_are_named_in_errors(folder):
             pipelines.ModelBuilder(),
             pipelines.dataset_builder(folder),
             pipelines.hparams(folder),
-            weighted_metrics="ndcg@5",
+            weighted_metrics="ndcg_at_5",
         )
 
 

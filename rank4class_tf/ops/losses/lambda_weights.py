@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _config
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf.ops.metrics.ndcg import ideal_dcg, logarithmic_discount, relative_gain
+from rank4class_tf.ops.gains import ideal_dcg, logarithmic_discount, relative_gain
 
 
 class PairWeights(NamedTuple):

@@ -6,9 +6,8 @@ from rank4class_tf import _checks
 from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.losses.gumbel import mean_over_gumbel_noise
-from rank4class_tf.ops.metrics.best_positive import soft_reciprocal_rank
-from rank4class_tf.ops.metrics.ndcg import soft_ndcg
 from rank4class_tf.ops.ranking.soft import sigmoid_ranks
+from rank4class_tf.ops.soft_metrics import soft_ndcg, soft_reciprocal_rank
 
 
 @_checks.arguments

@@ -9,7 +9,7 @@ from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.metrics.ndcg import exponential_gain
+from rank4class_tf.ops.gains import exponential_gain
 
 
 @_checks.arguments

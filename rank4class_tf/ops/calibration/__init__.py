@@ -1,1 +1,0 @@
-"""Probabilities that mean what they say, and sets that hold the right class."""

@@ -1,1 +1,0 @@
-"""Metrics as functions of ranks."""

@@ -1,0 +1,183 @@
+"""Soft forms of metrics: functions of any ranks of the positives, for losses.
+
+A metric has two forms. The exact one, in its class in `rank4class_tf.metrics`, reads `Ranks`: how
+many items are above a positive, and how many are tied with it. Equal scores are common (a new model
+may give them to all items), so it counts ties in expectation over their orders, which takes a
+formula of its own for each metric. The soft one, here, reads one number for each positive, its rank
+from `sigmoid_ranks` or a sorter. Such a rank moves with the scores without a jump, so there are no
+ties to count, and it has the gradient that a loss needs and that counts of items do not have.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._tf.where import where
+from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.gains import (
+    gain_cancels,
+    gains_up_to_a_factor,
+    get_discount,
+    ideal_dcg,
+)
+
+
+def soft_ndcg(
+    ranks: TensorLike,
+    relevance: TensorLike,
+    gain: str | Callable = "exponential",
+    discount: str | Callable = "logarithmic",
+) -> tf.Tensor:
+    r"""Normalised discounted cumulative gain of any ranks of the positives, soft ones too.
+
+    $$\frac{1}{\mathrm{idealDCG}} \sum_i g(y_i) \, d(\pi(i)), \qquad
+    g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
+
+    Source: Rank4Class, equation 1.
+
+    Args:
+        ranks: `[batch, P]`, the rank of each positive, >= 1.
+        relevance: `[batch, P]`, its label, 0 where padded.
+        gain: `"exponential"`, `"linear"` or an increasing function of labels, 0 for 0.
+        discount: `"logarithmic"`, `"reciprocal"` or a decreasing function of ranks.
+
+    Returns:
+        `[batch]`, in [0, 1]; 0 for a list without positives.
+
+    Example:
+        >>> soft_ndcg([[3.0]], [[1.0]]).numpy()  # 1 / log2(1 + 3)
+        array([0.5], dtype=float32)
+    """
+    ranks, relevance = _ranks_and_relevance(ranks, relevance)
+    discount = get_discount(discount)
+    # The rank in a column without a positive may have no finite discount.
+    ranks = where(relevance > 0, ranks, 1.0)
+    if gain_cancels(gain, relevance):
+        # The discount at rank 1 is rounded as the other one is, so that the best value is 1.
+        share, best = tf.unstack(_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
+        share /= best
+        return tf.squeeze(share * tf.sign(relevance), axis=1)  # A NaN stays one.
+    gains = gains_up_to_a_factor(gain, relevance)
+    total = tf.reduce_sum(gains * _tensor(discount(ranks)), axis=-1)
+    return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
+
+
+def soft_recall(
+    ranks: TensorLike, relevance: TensorLike, k: int, temperature: float = 1.0
+) -> tf.Tensor:
+    r"""Recall at k of any ranks of the positives, with a soft cutoff.
+
+    $$\frac{1}{|Y|} \sum_{i \in Y} \sigma\left(\frac{k + 1/2 - \pi(i)}{\tau}\right)$$
+
+    Source: Rax's approximate cutoffs.
+
+    Args:
+        ranks: `[batch, P]`, the rank of each positive, >= 1.
+        relevance: `[batch, P]`, > 0 for a positive, 0 where padded; grades don't count.
+        k: the cutoff, >= 1.
+        temperature: $\tau$ > 0, in ranks: the smaller, the sharper the cutoff.
+
+    Returns:
+        `[batch]`, in [0, 1]; 0 for a list without positives.
+
+    Raises:
+        ValueError: if `k` or `temperature` is a number out of range; a tensor is taken as it is.
+
+    Example:
+        >>> soft_recall([[1.0, 8.0]], [[1.0, 1.0]], k=2, temperature=0.01).numpy()
+        array([0.5], dtype=float32)
+    """
+    if not _checks.is_array(k):
+        _checks.positive_int("k", k)
+    if not _checks.is_array(temperature):
+        _checks.positive_float("temperature", temperature)
+    ranks, relevance = _ranks_and_relevance(ranks, relevance)
+    hits = tf.sigmoid((k + 0.5 - ranks) / temperature)
+    return _weighted_mean(hits, tf.cast(relevance > 0, ranks.dtype))
+
+
+def soft_reciprocal_rank(ranks: TensorLike, relevance: TensorLike) -> tf.Tensor:
+    r"""Reciprocal rank of any ranks of the positives, averaged over them.
+
+    $$\frac{\sum_i y_i / \pi(i)}{\sum_i y_i}$$
+
+    Source: ApproxMRR of TF-Ranking. For one positive it is the reciprocal rank of MRR.
+
+    Args:
+        ranks: `[batch, P]`, the rank of each positive, >= 1.
+        relevance: `[batch, P]`, its label, 0 where padded.
+
+    Returns:
+        `[batch]`, in [0, 1]; 0 for a list without positives.
+
+    Example:
+        >>> soft_reciprocal_rank([[1.0, 4.0]], [[3.0, 1.0]]).numpy()  # (3 / 1 + 1 / 4) / (3 + 1)
+        array([0.8125], dtype=float32)
+    """
+    ranks, relevance = _ranks_and_relevance(ranks, relevance)
+    return _weighted_mean(_reciprocal(where(relevance > 0, ranks, 1.0)), relevance)
+
+
+def soft_average_precision(
+    ranks: TensorLike, ranks_among_positives: TensorLike, relevance: TensorLike
+) -> tf.Tensor:
+    r"""Average precision of any ranks of the positives, soft ones too.
+
+    $$\frac{1}{|Y|} \sum_{i \in Y} \frac{\pi_Y(i)}{\pi(i)}$$
+
+    where $\pi_Y$ ranks the positives among themselves.
+
+    Source: Qin et al. 2010, for soft ranks.
+
+    Args:
+        ranks: `[batch, P]`, the rank of each positive among all items, >= 1.
+        ranks_among_positives: `[batch, P]`, its rank among the positives, >= 1.
+        relevance: `[batch, P]`, > 0 for a positive, 0 where padded; grades don't count.
+
+    Returns:
+        `[batch]`, in [0, 1]; 0 for a list without positives.
+
+    Example:
+        >>> ap = soft_average_precision([[1.0, 4.0]], [[1.0, 2.0]], [[1.0, 1.0]])
+        >>> ap.numpy()  # (1 + 2 / 4) / 2
+        array([0.75], dtype=float32)
+    """
+    ranks, relevance = _ranks_and_relevance(ranks, relevance)
+    among = tf.convert_to_tensor(ranks_among_positives)
+    rule = "`ranks_among_positives` must have the shape of `ranks`."
+    precision = same_sizes(among, ranks, rule, axes=2) / where(relevance > 0, ranks, 1.0)
+    return _weighted_mean(precision, tf.cast(relevance > 0, ranks.dtype))
+
+
+def _ranks_and_relevance(ranks, relevance):
+    """Both as tensors, `[batch, P]`; raises unless their shapes are the same."""
+    ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
+    rule = "`relevance` must have the shape of `ranks`."
+    return ranks, same_sizes(relevance, ranks, rule, axes=2)
+
+
+def _weighted_mean(values, weights):
+    """Mean of values `[batch, P]`, `[batch]`; 0 where the weights, >= 0, are."""
+    if values.shape[1] == 1:
+        return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays one.
+    weights = tf.cast(weights, values.dtype)
+    total = tf.reduce_sum(weights * values, axis=-1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
+
+
+@tf.custom_gradient
+def _reciprocal(x):
+    """`tf.math.reciprocal`, but rounded right: that of 1 is 1 on any processor."""
+    y = 1 / x
+    return y, lambda upstream: tf.raw_ops.ReciprocalGrad(y=y, dy=upstream)
+
+
+def _tensor(discounts):
+    if not tf.is_tensor(discounts):
+        raise ValueError(
+            "`discount` must return a tensor: what NumPy returns has no gradient. "
+            f"Received: {type(discounts).__name__}."
+        )
+    return discounts

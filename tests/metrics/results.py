@@ -1,0 +1,16 @@
+"""What tests of several metrics share."""
+
+import numpy as np
+
+
+def result(metric, y_true, y_pred):
+    metric.update_state(y_true, y_pred)
+    return metric.result()
+
+
+def filled(make, labels, scores, weights=None, parts=3, **kwargs):
+    """A metric of columns, updated with the examples in parts."""
+    metric = make(dtype="float64", **kwargs)
+    for rows in np.array_split(np.arange(len(labels)), parts):
+        metric.update_state(labels[rows], scores[rows], None if weights is None else weights[rows])
+    return metric
