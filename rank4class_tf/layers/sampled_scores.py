@@ -14,10 +14,10 @@ from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import _mining, _retrieval, _sampling
-from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._class_scores import ClassScores
 from rank4class_tf.layers._initializers import AboutUnitRows
 from rank4class_tf.layers.classes import Classes, ClassTable
+from rank4class_tf.layers.heads import Head
 from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
 
 # Up to so many shared negatives for each mined one, gradients through the product of all encodings
