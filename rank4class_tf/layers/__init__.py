@@ -1,9 +1,5 @@
 """Keras layers: heads that score classes, what goes around them, and differentiable sorters."""
 
-from typing import Any
-
-from rank4class_tf import _registry
-from rank4class_tf.layers._sorter import Sorter
 from rank4class_tf.layers.candidate_frequencies import CandidateFrequencies
 from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
 from rank4class_tf.layers.companion import Companion
@@ -30,7 +26,6 @@ from rank4class_tf.layers.interactions import (
     MLPInteraction,
     get_interaction,
 )
-from rank4class_tf.layers.laplace_sorter import LaplaceSorter
 from rank4class_tf.layers.prediction_sets import PredictionSets
 from rank4class_tf.layers.probabilities import Probabilities
 from rank4class_tf.layers.recurrent_sorter import RecurrentSorter
@@ -38,8 +33,13 @@ from rank4class_tf.layers.remove_accidental_hits import RemoveAccidentalHits
 from rank4class_tf.layers.sampled_scores import SampledScores
 from rank4class_tf.layers.sampling_probability_correction import SamplingProbabilityCorrection
 from rank4class_tf.layers.set_sorter import SetSorter
-from rank4class_tf.layers.sigmoid_sorter import SigmoidSorter
-from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
+from rank4class_tf.layers.sorters import (
+    LaplaceSorter,
+    SigmoidSorter,
+    SoftRankSorter,
+    Sorter,
+    get_sorter,
+)
 from rank4class_tf.layers.sparse_dense import SparseDense
 from rank4class_tf.layers.top_classes import TopClasses
 from rank4class_tf.layers.uniform_negatives import UniformNegatives
@@ -86,28 +86,3 @@ __all__ = [
     "get_sorter",
     "get_interaction",
 ]
-
-# With random weights these would rank nothing.
-for _name, _sorter in (
-    ("convolutional", ConvolutionalSorter),
-    ("recurrent", RecurrentSorter),
-    ("set", SetSorter),
-):
-    _registry.named("sorter", _name, _sorter.pretrained)
-
-
-def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
-    """Returns a sorter by name, such as `"laplace"`.
-
-    Args:
-        identifier: a name, a serialized config, or a sorter, which is returned as it is.
-        **kwargs: constructor arguments, with a name only.
-
-    Raises:
-        ValueError: if the name is unknown; the error lists the known ones.
-
-    Example:
-        >>> get_sorter("laplace", temperature=0.5).temperature
-        0.5
-    """
-    return _registry.get("sorter", Sorter, identifier, **kwargs)

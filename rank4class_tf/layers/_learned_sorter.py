@@ -6,13 +6,13 @@ import json
 import os
 import pathlib
 import warnings
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files, _keras, _registry
-from rank4class_tf.layers._sorter import Sorter
+from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.ranking.standardize import standardize
 
 # The sharper, the less it changes, and the smaller the slope beyond the ends.
@@ -20,6 +20,16 @@ _BEND = 5.0
 # Stands for the file that comes with the package, wherever that is.
 _SHIPPED_NAME = "shipped"
 _SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "weights"
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def register(cls: _Class) -> _Class:
+    """Registers a learned sorter with Keras and its name for `get_sorter`, with trained weights."""
+    name = _registry.snake_case(cls.__name__.removesuffix("Sorter"))
+    _registry.named("sorter", name, cls.pretrained)  # type: ignore[attr-defined]
+    return _keras.register(cls)
 
 
 class LearnedSorter(Sorter):

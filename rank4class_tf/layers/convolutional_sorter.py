@@ -5,11 +5,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks
+from rank4class_tf.layers import _learned_sorter
 from rank4class_tf.layers._learned_sorter import LearnedSorter, count, dense_shapes
 
 
-@_keras.register
+@_learned_sorter.register
 class ConvolutionalSorter(LearnedSorter):
     r"""A convolutional network that has learned to rank lists of one length.
 
@@ -31,8 +32,7 @@ class ConvolutionalSorter(LearnedSorter):
         trainable: whether the weights are trained with the model that the sorter serves.
         **kwargs: Keras's own, such as `name`.
 
-    Input: scores `[batch, length]`, and `mask`, booleans `[batch, length]` or None. Output: ranks
-    `[batch, length]`; see `Sorter`. Ranks depend a little on the order in which the items stand.
+    Ranks depend a little on the order in which the items stand.
 
     Raises:
         ValueError: if `length`, `frequencies` or `units` is not a positive integer, or the scores

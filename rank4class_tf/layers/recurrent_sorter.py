@@ -6,12 +6,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras
+from rank4class_tf.layers import _learned_sorter
 from rank4class_tf.layers._learned_sorter import LearnedSorter, count
 from rank4class_tf.ops.ranking.lstm import LSTMWeights, bidirectional_lstm
 
 
-@_keras.register
+@_learned_sorter.register
 class RecurrentSorter(LearnedSorter):
     r"""A bidirectional LSTM that has learned to rank.
 
@@ -32,8 +32,7 @@ class RecurrentSorter(LearnedSorter):
         trainable: whether the weights are trained with the model that the sorter serves.
         **kwargs: Keras's own, such as `name`.
 
-    Input: scores `[batch, d]`, and `mask`, booleans `[batch, d]` or None. Output: ranks
-    `[batch, d]`; see `Sorter`. Ranks depend a little on the order in which the items stand.
+    Ranks depend a little on the order in which the items stand.
 
     Raises:
         ValueError: if `frequencies` or `units` is not a positive integer.

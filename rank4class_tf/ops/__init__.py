@@ -20,8 +20,6 @@ from rank4class_tf.ops.calibration.expected_calibration_error import (
     expected_calibration_error,
 )
 from rank4class_tf.ops.calibration.temperature import best_temperature
-from rank4class_tf.ops.classes.interactions import latent_cross
-from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
 from rank4class_tf.ops.losses.fenchel_young import adaptive_fenchel_young_loss, fenchel_young_loss
 from rank4class_tf.ops.losses.gumbel import gumbel_noise, mean_over_gumbel_noise
 from rank4class_tf.ops.losses.lambda_weights import NDCGLambdaWeights
@@ -87,16 +85,11 @@ from rank4class_tf.ops.projections.simplex import (
 )
 from rank4class_tf.ops.ranking.exact import (
     Ranks,
-    count_above_and_tied,
     expected_ranks,
     mean_over_ties,
     ranks_of_positives,
 )
-from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
-from rank4class_tf.ops.ranking.sigmoid_sort import all_sigmoid_ranks
 from rank4class_tf.ops.ranking.soft import sigmoid_ranks, sigmoid_ranks_among_positives
-from rank4class_tf.ops.ranking.soft_rank import isotonic_regression, projected_ranks
-from rank4class_tf.ops.sampling.blocks import count_above_and_tied_by_blocks, top_k_by_blocks
 from rank4class_tf.ops.sampling.random import fold_in, uniform
 from rank4class_tf.ops.sampling.subsets import sample_distinct, sample_items
 
@@ -116,7 +109,6 @@ __all__ = [
     "TopKWeights",
     "UniformWeights",
     "adaptive_fenchel_young_loss",
-    "all_sigmoid_ranks",
     "approx_mrr_loss",
     "approx_ndcg_loss",
     "as_lists",
@@ -125,8 +117,6 @@ __all__ = [
     "best_temperature",
     "calibration_bins",
     "conformal_threshold",
-    "count_above_and_tied",
-    "count_above_and_tied_by_blocks",
     "dcg",
     "entropy_projection",
     "euclidean_projection",
@@ -146,9 +136,6 @@ __all__ = [
     "hinge",
     "hit_rate",
     "hits",
-    "isotonic_regression",
-    "laplace_ranks",
-    "latent_cross",
     "list_mle_loss",
     "logarithmic_discount",
     "logistic",
@@ -161,7 +148,6 @@ __all__ = [
     "pairwise_hinge_loss",
     "pairwise_logistic_loss",
     "precision",
-    "projected_ranks",
     "rank_of_best",
     "rankmax",
     "rankmax_loss",
@@ -170,7 +156,6 @@ __all__ = [
     "reciprocal_rank",
     "sample_distinct",
     "sample_items",
-    "score_by_recomputed_blocks",
     "sigmoid_ranks",
     "sigmoid_ranks_among_positives",
     "simplex_projection",
@@ -183,7 +168,6 @@ __all__ = [
     "spearman_correlation",
     "squared_hinge",
     "stochastic_negative_mining_loss",
-    "top_k_by_blocks",
     "uniform",
     "unique_softmax_loss",
     "warp_loss",

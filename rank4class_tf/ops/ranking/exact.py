@@ -68,7 +68,6 @@ class Ranks(NamedTuple):
         return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=self.above.dtype)
 
 
-@_checks.arguments
 def ranks_of_positives(
     scores: TensorLike,
     class_ids: TensorLike,
@@ -99,6 +98,8 @@ def ranks_of_positives(
         >>> ranks.above.numpy(), ranks.tied.numpy()
         (array([[2., 0.]]), array([[2., 1.]]))
     """
+    if depth is not None:
+        _checks.positive_int("depth", depth)
     scores, ids, invalid = _scores_and_ids(scores, class_ids)
     if relevance is not None:
         rule = "`relevance` must have the shape of `class_ids`."
@@ -131,7 +132,6 @@ def ranks_of_known(
     return Ranks(tf.cast(above, dtype), tf.cast(tied, dtype), relevance, num_items, max_items)
 
 
-@_checks.arguments
 def count_above_and_tied(
     scores: TensorLike, class_ids: TensorLike, depth: int | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
