@@ -1,10 +1,9 @@
 """TwoTower."""
 
 import os
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
-from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
@@ -20,13 +19,13 @@ from rank4class_tf.layers import (
     UniformNegatives,
 )
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
+from rank4class_tf.models._base import RetrievalModel, of_examples
 from rank4class_tf.models._catalogue import Catalogue, id_keys
-from rank4class_tf.models._losses import check_loss
 from rank4class_tf.ops.classes.interactions import unit_rows
 
 
 @_keras.register
-class TwoTower(keras.Model):
+class TwoTower(RetrievalModel):
     r"""Retrieval by two encoders, of queries and of candidates, trained by any ranking loss.
 
     $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
@@ -90,6 +89,9 @@ class TwoTower(keras.Model):
         TensorShape([2, 5])
     """
 
+    _parts = ("query_encoder", "candidate_encoder", "frequencies")
+    _scored = "the candidates of a batch"
+
     def __init__(
         self,
         query_encoder: Any,
@@ -127,8 +129,7 @@ class TwoTower(keras.Model):
         if self._random is not None:
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
-        self._held = _Held()
-        self._evaluating = False
+        self._holder = _CatalogueHolder()
         of_candidates = _keras.symbolic_inputs(candidate_encoder)
         _check_widths(query_encoder, candidate_encoder)
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
@@ -136,14 +137,10 @@ class TwoTower(keras.Model):
                 layer.build(None)
         if self._memory is not None and of_candidates is not None:
             self._memory.build((None, candidate_encoder.output_shape[-1]))
-        of_queries = _keras.symbolic_inputs(query_encoder)
-        if of_queries is None:
-            self.built = query_encoder.built
-        else:
-            self(of_queries)  # Keras 3 exports what was called.
+        self._build_by(query_encoder)
 
     def build(self, input_shape: Any) -> None:
-        """Nothing to do: encoders build themselves."""
+        """Does nothing, since the encoders build themselves."""
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
@@ -167,7 +164,7 @@ class TwoTower(keras.Model):
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         if candidates is not None:
-            self._held.catalogue = Catalogue(candidates, self._ids(candidates))
+            self._holder.catalogue = Catalogue(candidates, self._ids(candidates))
             if _keras.KERAS_3 and self._catalogue.ids.dtype == tf.string:
                 # XLA compiles no strings; a model that is compiled already would not ask again.
                 self.supports_jit = self.jit_compile = False
@@ -266,16 +263,15 @@ class TwoTower(keras.Model):
                 "`class_weight` must be None: give each example its `sample_weight`. "
                 f"Received: {class_weight}."
             )
-        _keras.build_optimizer(self)
         history = super().fit(*args, **kwargs)
-        if self._held.catalogue is not None:
+        if self._holder.catalogue is not None:
             self.index()
         return history
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
         """Loads weights as Keras does, and encodes the candidates anew if `index` was called."""
         result = super().load_weights(*args, **kwargs)
-        if self._held.catalogue is not None:
+        if self._holder.catalogue is not None:
             self.index()
         return result
 
@@ -296,9 +292,8 @@ class TwoTower(keras.Model):
         training: bool | None = None,
     ) -> tf.Tensor:
         """Applies the compiled loss to the scores of the positives and negatives."""
-        check_loss(self.loss, "the candidates of a batch")
         y = _keras.given_labels(y)
-        training = not self._evaluating if training is None else training
+        training = self._is_training(training)
         ids = self._ids(y)
         wrong = None  # Whether a query has several ids, where only running tells.
         if ids is not None and ids.shape.rank is None:
@@ -314,7 +309,7 @@ class TwoTower(keras.Model):
             # Evaluation reads the ids alone. Keras 2 reports what the compiled loss has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
-            weight = _of_examples(sample_weight)
+            weight = of_examples(sample_weight)
             return super().compute_loss(x, tf.zeros([batch], tf.int32), unknown, weight)
         if several and ids.shape.rank == 2:
             raise ValueError(
@@ -325,72 +320,38 @@ class TwoTower(keras.Model):
         scores, labels = self._scores_of_step(y_pred, y, ids, training)
         if wrong is not None:
             scores = tf.where(wrong[:, :1], float("nan"), scores)
-        num_mined = self.num_mined or self.loss.num_mined
+        num_mined = self.num_mined or self._mined_by_loss()
         if num_mined is not None:
             scores, labels = HardNegativeMining(num_mined)(scores, labels)
-        return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
-
-    # Which step Keras traces. The replicas of a strategy trace one in turns, so that none may reset
-    # at its end what the others still read.
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """Trains on a batch."""
-        self._evaluating = False
-        return super().train_step(data)
-
-    def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluates a batch over all candidates."""
-        self._evaluating = True
-        return super().test_step(data)
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
-    ) -> dict[str, Any]:
-        """In evaluation, updates the metrics; in training the loss is all there is."""
-        y = _keras.given_labels(y)
-        placeholder = tf.zeros([1, 1])
-        metrics = _keras.compiled_metrics(self, placeholder, placeholder)
-        for metric in metrics:
-            by_class = isinstance(metric, MacroAverage | ExpectedCalibrationError)
-            if not isinstance(metric, RankingMetric) or by_class:
-                raise ValueError(
-                    "Metrics must be of this package, and means over queries. "
-                    f"Received: {metric!r}."
-                )
-        if not self._evaluating or not metrics:
-            return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
-        ranks = self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
-        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
+        return super().compute_loss(x, labels, scores, of_examples(sample_weight))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        parts = ("query_encoder", "candidate_encoder", "frequencies")
-        plain = (
-            *("name", "trainable", "candidate_id", "exclude", "normalize", "temperature"),
+        names = (
+            *("candidate_id", "exclude", "normalize", "temperature"),
             *("memory_size", "num_random", "num_mined", "seed"),
         )
-        return {
-            **{name: getattr(self, name) for name in plain},
-            **{name: keras.utils.serialize_keras_object(getattr(self, name)) for name in parts},
-        }
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
-        """Builds the model that `get_config` describes."""
-        parts = {
-            name: _keras.deserialized(config[name], custom_objects=custom_objects)
-            for name in ("query_encoder", "candidate_encoder", "frequencies")
-            if config[name] is not None
-        }
-        return cls(**{**config, **parts})
+    def _check_metric(self, argument: str, metric: Any) -> None:
+        """Raises unless a metric takes ranks and is one of queries."""
+        super()._check_metric(argument, metric)
+        if isinstance(metric, MacroAverage | ExpectedCalibrationError):
+            raise ValueError(
+                f"`{argument}` must hold metrics of queries, not of classes. Received: {metric!r}."
+            )
+
+    def _ranks_of_batch(
+        self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
+    ) -> ops.Ranks:
+        """Ranks among all candidates of the index."""
+        return self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
 
     @property
     def _catalogue(self):
-        if self._held.catalogue is None:
+        if self._holder.catalogue is None:
             raise ValueError("`index(candidates)` must be called first: it says what there is.")
-        return self._held.catalogue
+        return self._holder.catalogue
 
     def _scaled(self, encodings):
         encodings = tf.cast(encodings, tf.float32)
@@ -505,15 +466,10 @@ class TwoTower(keras.Model):
         return ops.Ranks(above, tied, relevance, num_items, tf.constant(catalogue.size))
 
 
-class _Held:
-    """What Keras is not to see: the catalogue is no part of the model."""
+class _CatalogueHolder:
+    """Hides the catalogue from Keras, which would save its layers as a part of the model."""
 
     catalogue: Catalogue | None = None
-
-
-def _of_examples(sample_weight):
-    """The weights of the examples, of which Keras makes one for each part of the labels."""
-    return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 
 
 def _of_key(argument, key, features):

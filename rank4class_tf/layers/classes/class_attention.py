@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._keras import keras
-from rank4class_tf.layers.classes._base import Classes, as_classes
+from rank4class_tf.layers.classes.class_table import Classes, as_classes
 
 
 @_keras.register

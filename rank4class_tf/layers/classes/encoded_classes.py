@@ -8,7 +8,7 @@ import tensorflow as tf
 from rank4class_tf import _keras
 from rank4class_tf._keras import keras
 from rank4class_tf.layers.classes import _features
-from rank4class_tf.layers.classes._base import Classes
+from rank4class_tf.layers.classes.class_table import Classes
 
 
 @_keras.register
