@@ -1,4 +1,4 @@
-"""Retrieval over all classes, block by block, and what other programs need for it."""
+"""Retrieval over all classes, block by block, and a file of the classes for other programs."""
 
 import numbers
 import os
@@ -44,7 +44,7 @@ def ranks(
 
 
 def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
-    """Writes the rows `[K, d]` whose inner products are the scores to a NumPy file, by blocks."""
+    """Writes rows `[K, d]` to a NumPy file, block by block; their inner products are the scores."""
     classes = scores_of.classes
     if classes.biases(tf.constant([0])) is not None:
         raise ValueError("`classes` must have no biases, which inner products would leave out.")
@@ -67,7 +67,7 @@ def _of_block(scores_of, encodings, exclude):
             return scores
         place = exclude - ids[0]
         here = (place >= 0) & (place < tf.size(ids))
-        # -inf twice is still -inf; what does not stand here adds 0 to the first.
+        # An id that is excluded twice stays -inf; one of another block adds 0 to the first column.
         penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
         return _top.add_columns(scores, tf.where(here, place, 0), penalties)
 

@@ -416,7 +416,7 @@ class ConcatInteraction(MLPInteraction):
 
     Source: Rank4Class, section 4.2.
 
-    The first layer acts on each half alone, so that the pairs are formed only after it.
+    The first layer acts on each half separately, so that the pairs are formed only after it.
 
     Args:
         **kwargs: arguments of `MLPInteraction`.

@@ -19,9 +19,9 @@ class RecurrentSorter(LearnedSorter):
     h = \mathrm{BiLSTM}(x_1, \dots, x_d)$$
 
     with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
-    shortcut. Before training the states are about
-    means of random features over the items read so far, which learns several times faster than
-    gates at random. Time is O(d), but one item after the other.
+    shortcut. Before training, the states are nearly means of random features over the items read so
+    far; from there the sorter learns several times faster than from random gates. Time is O(d), but
+    the items are read one after the other.
 
     Source: SoDeep (Engilberge et al. 2019), section 3.1.1; its LSTM is larger, reads the scores as
     they are, and has a linear projection on top.

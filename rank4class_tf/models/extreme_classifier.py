@@ -18,10 +18,10 @@ from rank4class_tf.models._base import RetrievalModel
 from rank4class_tf.ops.ranking.exact import ranks_of_known
 from rank4class_tf.optimizers import Rowwise
 
-# So many classes that tie at a cutoff are told apart.
+# A shortlist has so many classes more than the cutoff, to see ties there.
 _TIES = 10
 
-# Options of SGD with which it writes to rows that a step has not seen, or reads a row's gradient
+# With these options SGD writes to rows that a step has not touched, or reads a row's gradient
 # before its parts are summed.
 _NOT_PLAIN = (
     *("momentum", "weight_decay", "use_ema", "gradient_accumulation_steps"),
@@ -31,17 +31,17 @@ _NOT_PLAIN = (
 
 @_keras.register
 class ExtremeClassifier(RetrievalModel):
-    r"""A classifier for thousands to millions of classes, at the step cost of some of them.
+    r"""A classifier for thousands to millions of classes; a step costs what some of them cost.
 
     A step scores a class of each example and `num_sampled` classes drawn at random, and applies the
     loss to these scores; any loss of `rank4class_tf.losses` will do. For an `OrderedWeightedLoss`
     the model mines: it finds the sampled classes whose weight is not 0 without gradients, and
-    scores these alone with gradients. So
+    scores only these with gradients. So
 
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
-    - `SoftmaxLoss(temperature)` is sampled softmax: of uniform samples, a correction by the log of
-      their probability is the same for all classes and changes nothing.
+    - `SoftmaxLoss(temperature)` is sampled softmax. The sample is uniform, so that a correction by
+      the log of its probability would be the same for all classes and change nothing.
 
     `evaluate` ranks all classes, in blocks. The loss it reports is that of one fixed sample.
     The model itself maps features to encodings, for `predict`; `top_k` maps them to classes.
@@ -54,16 +54,17 @@ class ExtremeClassifier(RetrievalModel):
         classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes of that
             width, such as `EncodedClasses`.
         embedding_dim: width of the encodings and of the class embeddings, >= 1.
-        num_sampled: number of sampled classes B. None means all, for a small K. B >= K - 1 means
-            all too, and warns.
+        num_sampled: number of sampled classes B. None means all, for a small K. So does B >= K - 1,
+            with a warning.
         normalize: whether encodings and class embeddings are scaled to length 1.
         shared_negatives: whether one sample serves the whole batch.
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: Keras's own, such as `name`.
 
-    Compile it with an optimizer of `rank4class_tf.optimizers`; others write to the whole table, or
-    take wrong steps, and warn. Metrics need a cutoff. Fit it on `(features, class_ids)`, with ids
-    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1: then each step draws one of the P.
+    Compile it with an optimizer of `rank4class_tf.optimizers`. Others write to the whole table or
+    take wrong steps, and the model warns. Metrics need a cutoff. Fit it on `(features, class_ids)`,
+    with ids `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. If an example has several
+    classes, each step draws one of them.
 
     Raises:
         ValueError: if a number is out of range, or if the loss weighs more than B negatives. From
@@ -160,7 +161,7 @@ class ExtremeClassifier(RetrievalModel):
 
         Returns:
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
-            the class itself counted. The rank is 1 + the first where there is no tie.
+            the class itself counted. Without ties the rank is 1 + the first.
         """
         return self.scores.ranks(self(features, training=False), class_ids)
 
@@ -227,7 +228,7 @@ class ExtremeClassifier(RetrievalModel):
         y = _class_ids(y, self.classes.num_classes)
         num_mined = self._mined_by_loss()
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
-        # The class stands first, unless the example has none.
+        # The class is in column 0, unless the example has none.
         labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
         return super().compute_loss(x, labels, scores, sample_weight)
 
@@ -319,6 +320,6 @@ def _class_ids(labels, num_classes):
         raise ValueError(f"{rule}. Received: {labels.dtype} of shape {labels.shape}.")
     if one_hot is False:
         return labels
-    # Only running tells: Keras traced this for labels of several shapes.
+    # Keras traced this for labels of several shapes, so only the running graph knows their width.
     wrong = check(tf.fill(tf.shape(rows), one_hot), rows, rule)
     return tf.where(wrong[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)

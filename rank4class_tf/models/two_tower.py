@@ -37,17 +37,17 @@ class TwoTower(RetrievalModel):
     - those of earlier batches, with `memory_size`,
     - candidates drawn from all, with `num_random`.
 
-    A negative that is the positive itself, by its id, is masked. `frequencies` corrects scores for
-    the share that frequent candidates have among the negatives. Of the list, the loss gets all, or
-    the highest negatives: as many as it reads, or `num_mined`. Each of these steps is a layer of
-    its own too: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
+    A negative with the id of the positive is masked. `frequencies` corrects the scores for the
+    share of frequent candidates among the negatives. The loss gets the whole list or only its
+    highest negatives: as many as the loss reads, or `num_mined`. Each of these steps is also a
+    layer: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
     `SamplingProbabilityCorrection`, `HardNegativeMining`.
 
-    `index(candidates)` says what all candidates are. `top_k`, `ranks` and `evaluate` then rank all
-    of them, in blocks, exactly; `fit`, `evaluate` and `load_weights` encode them anew, and after
-    `set_weights` or a checkpoint `index()` is to be called. The model itself maps the features of
-    queries to encodings, for `predict`. Towers may share layers; Keras makes two of one
-    when it loads a `.keras` file, and fails, but `save_weights` and `load_weights` will do.
+    `index(candidates)` gives the model all candidates. `top_k`, `ranks` and `evaluate` then rank
+    all of them, in blocks, exactly. `fit`, `evaluate` and `load_weights` encode them again; after
+    `set_weights` or a checkpoint, call `index()`. The model itself maps the features of queries to
+    encodings, for `predict`. Towers may share layers. Keras cannot load a `.keras` file of such
+    towers, since it makes two layers of one; use `save_weights` and `load_weights`.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural
@@ -58,11 +58,11 @@ class TwoTower(RetrievalModel):
         candidate_encoder: a layer or model, features of candidates -> `[batch, d]`.
         candidate_id: the key of the candidates' ids, integers or strings (which XLA does not
             compile, and which Keras 3's `fit` takes as tensors or as arrays of objects), in their
-            features. None where the features are the ids, or where there are none: then all
+            features. None if the features are the ids, or if candidates have no ids: then all
             candidates of a batch count as different.
         exclude: None, or the key, in the features of queries, of candidate ids `[batch, E]` that
             `top_k`, `ranks` and `evaluate` leave out, such as those seen already. Integers are
-            padded with -1, strings with any that is no id.
+            padded with -1, strings with any string that is not an id.
         normalize: whether encodings are scaled to length 1.
         temperature: T > 0.
         frequencies: None, or a `CandidateFrequencies` for the log-Q correction. It is for a softmax
@@ -75,8 +75,8 @@ class TwoTower(RetrievalModel):
         **kwargs: Keras's own, such as `name`.
 
     Raises:
-        ValueError: if a number is out of range. From `fit`, if `frequencies` or `memory_size` would
-            need ids that there are not.
+        ValueError: if a number is out of range. From `fit`, if candidates have no ids and
+            `frequencies` or `memory_size` needs them.
 
     Example:
         >>> model = TwoTower(
@@ -150,25 +150,25 @@ class TwoTower(RetrievalModel):
     def index(self, candidates: Any = None, batch_size: int = 1024) -> None:
         """Encodes all candidates.
 
-        The index is no part of a saved model; `export_top_k` writes it.
+        A saved model does not have the index; `export_top_k` writes it.
 
         Args:
             candidates: features as in training, arrays or a dict or tuple of arrays, with a row
-                for each candidate; None for those of the last call, anew. They need not have been
-                seen in training.
+                for each candidate; None to encode those of the last call again. Training need not
+                have seen them.
             batch_size: candidates that are encoded at once, >= 1.
 
         Raises:
-            ValueError: if numbers of rows differ, an id stands twice or is none, or there are no
+            ValueError: if numbers of rows differ, an id occurs twice or is -1, or there are no
                 candidates.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         if candidates is not None:
             self._holder.catalogue = Catalogue(candidates, self._ids(candidates))
             if _keras.KERAS_3 and self._catalogue.ids.dtype == tf.string:
-                # XLA compiles no strings; a model that is compiled already would not ask again.
+                # XLA compiles no strings, and Keras asks a model only when it is compiled.
                 self.supports_jit = self.jit_compile = False
-            # Steps that were traced read the old one.
+            # Steps that Keras traced before read the old index.
             self.train_function = self.test_function = None
         with self.distribute_strategy.scope():
             self._catalogue.encode(self._encode_candidates, batch_size)
@@ -198,9 +198,9 @@ class TwoTower(RetrievalModel):
 
         Args:
             queries: a batch of what the query encoder takes.
-            candidates: features of the candidate of each query, of which the ids are read. These
-                may be `[batch, P]`, integers padded with -1.
-            exclude: as in `top_k`; one that is given here has no rank.
+            candidates: features of the candidate of each query; only the ids are read, which may be
+                `[batch, P]`, integers padded with -1.
+            exclude: as in `top_k`; a given candidate that is excluded has no rank.
 
         Returns:
             `ops.Ranks`, which metrics take as labels: `metric.update_state(ranks, None)`.
@@ -253,10 +253,10 @@ class TwoTower(RetrievalModel):
         self._catalogue.head.export_embeddings(path)
 
     def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
-        """Trains as Keras does, and then encodes the candidates anew if `index` was called.
+        """Trains as Keras does, then encodes the candidates again if `index` was called.
 
         Raises:
-            ValueError: if there is a `class_weight`: Keras would read features for classes.
+            ValueError: if there is a `class_weight`: Keras would take features for classes.
         """
         if class_weight is not None:
             raise ValueError(
@@ -269,16 +269,16 @@ class TwoTower(RetrievalModel):
         return history
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
-        """Loads weights as Keras does, and encodes the candidates anew if `index` was called."""
+        """Loads weights as Keras does, then encodes the candidates again if `index` was called."""
         result = super().load_weights(*args, **kwargs)
         if self._holder.catalogue is not None:
             self.index()
         return result
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Evaluates as Keras does, over all candidates, which it encodes anew.
+        """Encodes all candidates again and evaluates as Keras does, by ranks among all of them.
 
-        Where queries have several candidates, of which it reads the ids alone, the loss is NaN.
+        Where queries have several candidates, only their ids are read, and the loss is NaN.
         """
         self.index()
         return super().evaluate(*args, **kwargs)
@@ -295,9 +295,9 @@ class TwoTower(RetrievalModel):
         y = _keras.given_labels(y)
         training = self._is_training(training)
         ids = self._ids(y)
-        wrong = None  # Whether a query has several ids, where only running tells.
+        wrong = None  # Whether queries have several ids, if only the running graph knows.
         if ids is not None and ids.shape.rank is None:
-            # Keras traced this for ids of several ranks. The loss is that of the first, if alone.
+            # Keras traced this for ids of several ranks. Only a single id of a query has a loss.
             rows = _labels.in_rows(ids)
             wrong = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
             if training:
@@ -306,7 +306,8 @@ class TwoTower(RetrievalModel):
             y = ids if self.candidate_id is None else {**y, self.candidate_id: ids}
         several = ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]
         if several and not training:
-            # Evaluation reads the ids alone. Keras 2 reports what the compiled loss has seen.
+            # Evaluation reads only the ids. NaN goes through the compiled loss, as Keras 2 reports
+            # what this has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
             weight = of_examples(sample_weight)
@@ -350,7 +351,9 @@ class TwoTower(RetrievalModel):
     @property
     def _catalogue(self):
         if self._holder.catalogue is None:
-            raise ValueError("`index(candidates)` must be called first: it says what there is.")
+            raise ValueError(
+                "`index(candidates)` must be called first, to give the model all candidates."
+            )
         return self._holder.catalogue
 
     def _scaled(self, encodings):
@@ -365,7 +368,7 @@ class TwoTower(RetrievalModel):
         return self._scaled(self.candidate_encoder(known, training=training))
 
     def _ids(self, features):
-        """The ids among features of candidates, None if there are none."""
+        """The ids among features of candidates; None if they have no ids."""
         if self.candidate_id is not None:
             return tf.convert_to_tensor(_of_key("candidate_id", self.candidate_id, features))
         if isinstance(features, (dict, tuple, list)):
@@ -406,7 +409,7 @@ class TwoTower(RetrievalModel):
             if keys:
                 keys.append(tf.gather(catalogue.keys, rows))
             share = rows.shape[0] / catalogue.size
-        else:  # Of no draws, as in a batch of one example, there is no logarithm.
+        else:  # A batch of one example has no draws, and 0 no logarithm.
             draws = tf.maximum(draws, 1.0)
         scores = tf.matmul(queries, tf.concat(candidates, axis=0), transpose_b=True)
         if filled is not None:

@@ -54,10 +54,10 @@ class Classes(keras.layers.Layer):
         return None
 
     def to_table(self, block_size: int = 1024) -> "Classes":
-        """Encodes all classes once and returns them as a `ClassTable` of the same rows.
+        """Encodes all classes once and returns a `ClassTable` with these rows.
 
-        `Head.with_classes` puts it into a head, for inference that need not encode classes again.
-        The table is of the weights as they are now: after training, make another.
+        `Head.with_classes` puts it into a head, whose inference then encodes no classes.
+        The table does not follow later training.
 
         Args:
             block_size: classes that are encoded at once, a positive int.
@@ -70,11 +70,11 @@ class Classes(keras.layers.Layer):
 
 @_keras.register
 class ClassTable(Classes):
-    """Classes by a table: a row of numbers each, which training sets.
+    """A table of classes with a trained row of numbers for each.
 
     Args:
         num_classes: number of classes, >= 1.
-        width: numbers in a row, >= 1; None for as many as the encodings have that are scored.
+        width: numbers in a row, >= 1; None for the width of the encodings that are scored.
         use_bias: whether each class has a bias, which heads add to its score.
         initializer: of the rows.
         regularizer: None or a regularizer of the rows.
@@ -141,7 +141,7 @@ class ClassTable(Classes):
 
     @classmethod
     def from_dense(cls, layer: Any, **kwargs: Any) -> "ClassTable":
-        """The classes that the weights of a `keras.layers.Dense` are.
+        """A table of the weights of a `keras.layers.Dense`.
 
         Args:
             layer: a built `Dense` without activation.
@@ -187,18 +187,18 @@ class ClassTable(Classes):
         return tf.gather(_keras.variable(self.bias), ids)
 
     def add(self, rows: Any, biases: Any = None) -> None:
-        """Adds classes behind the others, scored at once.
+        """Adds classes behind the others, scored from now on.
 
-        A model that was compiled or called through `predict` has to be compiled anew, as after a
-        change of `trainable`.
+        Compile a model again that was compiled or called through `predict`, as after a change of
+        `trainable`.
 
         Args:
             rows: `[m, width]`, such as the mean encoding of a few examples of each.
             biases: None for 0, or `[m]`; only where the classes have biases.
 
         Raises:
-            ValueError: if a shape is another, a value is no number, or there are biases without
-                `use_bias`; the classes are then as before.
+            ValueError: if a shape is wrong, a value is not a number, or there are biases without
+                `use_bias`; the classes then stay as they were.
         """
         rows = _numbers("rows", rows, self.embeddings.dtype)
         if biases is not None:
@@ -228,7 +228,7 @@ class ClassTable(Classes):
             self.bias.assign(all_biases)
 
     def get_config(self) -> dict:
-        """Returns the constructor arguments, and the number of classes that there are now."""
+        """Returns the constructor arguments, with the current number of classes."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
