@@ -79,6 +79,7 @@ class TwoTower(RetrievalModel):
             `frequencies` or `memory_size` needs them.
 
     Example:
+        >>> from tensorflow import keras
         >>> model = TwoTower(
         ...     keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)]),
         ...     keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(8)]),
