@@ -1,8 +1,8 @@
 """Retrieval over all classes, block by block, and a file of the classes for other programs."""
 
-import numbers
 import os
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _files
@@ -21,7 +21,7 @@ def top_k(
     """Scores and ids `[batch, k]` of the best classes for encodings `[batch, d]`."""
     num_classes = scores_of.classes.num_classes
     known = tf.get_static_value(k)
-    is_right = isinstance(known, numbers.Integral) and 1 <= known <= num_classes
+    is_right = isinstance(known, int | np.integer) and 1 <= known <= num_classes
     if known is not None and not is_right:
         raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
     return _blocks.top_k_by_blocks(_of_block(scores_of, encodings, exclude), num_classes, k)
