@@ -14,7 +14,7 @@ from rank4class_tf.metrics import RankingMetric
 class RetrievalModel(keras.Model):
     """Base: a step of training scores some items of very many, evaluation ranks all of them.
 
-    A subclass has `call`, `compute_loss` and `_ranks_of_batch`, and lists its layers in `_parts`.
+    A subclass has `call`, `_scores_of_step` and `_ranks_of_batch`; `_parts` names its layers.
     """
 
     # Names of the constructor's arguments that are layers.
@@ -57,6 +57,19 @@ class RetrievalModel(keras.Model):
         _keras.build_optimizer(self)
         return super().fit(*args, **kwargs)
 
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: TensorLike | None = None,
+        training: bool | None = None,
+    ) -> tf.Tensor:
+        """Applies the compiled loss to the scores of a step."""
+        training = not self._evaluating if training is None else training
+        scores, labels = self._scores_of_step(y_pred, _keras.given_labels(y), training)
+        return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
+
     # `compute_loss` and `compute_metrics` read which of the two steps Keras is tracing. A step sets
     # this when it starts and leaves it, since the replicas of a strategy trace a step in turns.
 
@@ -79,7 +92,7 @@ class RetrievalModel(keras.Model):
         if not self._evaluating or not metrics:
             return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
         ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, metrics)
-        return _keras.update_metrics(self, ranks, of_examples(sample_weight), placeholder)
+        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -100,6 +113,12 @@ class RetrievalModel(keras.Model):
         }
         return cls(**{**config, **parts})
 
+    def _scores_of_step(
+        self, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scores `[batch, n]`, -inf where masked, and the column of the positive of each list."""
+        raise NotImplementedError
+
     def _ranks_of_batch(
         self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
     ) -> ops.Ranks:
@@ -109,10 +128,6 @@ class RetrievalModel(keras.Model):
     def _mined_by_loss(self) -> int | None:
         """How many of the highest negatives the loss reads; None for all."""
         return self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
-
-    def _is_training(self, training: bool | None) -> bool:
-        """Whether a loss is computed for training, where Keras does not say so."""
-        return not self._evaluating if training is None else training
 
     def _build_by(self, encoder: Any) -> None:
         """Builds the model, if its encoder is built or has symbolic inputs."""
@@ -144,6 +159,6 @@ class RetrievalModel(keras.Model):
             )
 
 
-def of_examples(sample_weight: Any) -> TensorLike | None:
+def _of_examples(sample_weight):
     """The weights of the examples; Keras repeats them for each part of labels with several."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]

@@ -212,25 +212,17 @@ class ExtremeClassifier(RetrievalModel):
         """
         self.scores.export_embeddings(path)
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: TensorLike | None = None,
-        training: bool | None = None,
-    ) -> tf.Tensor:
-        """Applies the compiled loss to the scores of a class of each example and negatives."""
-        y = _keras.given_labels(y)
-        training = self._is_training(training)
+    def _scores_of_step(
+        self, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scores of a class of each example and of negatives, and the column of the class."""
         if training:
             self._check_optimizer()
         y = _class_ids(y, self.classes.num_classes)
         num_mined = self._mined_by_loss()
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class is in column 0, unless the example has none.
-        labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
-        return super().compute_loss(x, labels, scores, sample_weight)
+        return scores, tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""

@@ -19,7 +19,7 @@ from rank4class_tf.layers import (
     UniformNegatives,
 )
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
-from rank4class_tf.models._base import RetrievalModel, of_examples
+from rank4class_tf.models._base import RetrievalModel
 from rank4class_tf.models._catalogue import Catalogue, id_keys
 from rank4class_tf.ops.classes.interactions import unit_rows
 
@@ -284,17 +284,10 @@ class TwoTower(RetrievalModel):
         self.index()
         return super().evaluate(*args, **kwargs)
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: TensorLike | None = None,
-        training: bool | None = None,
-    ) -> tf.Tensor:
-        """Applies the compiled loss to the scores of the positives and negatives."""
-        y = _keras.given_labels(y)
-        training = self._is_training(training)
+    def _scores_of_step(
+        self, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scores of the positive of each query and of negatives, and the positives' columns."""
         ids = self._ids(y)
         wrong = None  # Whether queries have several ids, if only the running graph knows.
         if ids is not None and ids.shape.rank is None:
@@ -311,21 +304,20 @@ class TwoTower(RetrievalModel):
             # what this has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
-            weight = of_examples(sample_weight)
-            return super().compute_loss(x, tf.zeros([batch], tf.int32), unknown, weight)
+            return unknown, tf.zeros([batch], tf.int32)
         if several and ids.shape.rank == 2:
             raise ValueError(
                 "`candidate_id` must be given where the features of a candidate are several "
                 "integers; in training a query has one candidate. Received: "
                 f"candidate_id={self.candidate_id!r}, ids of shape {ids.shape}."
             )
-        scores, labels = self._scores_of_step(y_pred, y, ids, training)
+        scores, labels = self._scores_of_lists(y_pred, y, ids, training)
         if wrong is not None:
             scores = tf.where(wrong[:, :1], float("nan"), scores)
         num_mined = self.num_mined or self._mined_by_loss()
         if num_mined is not None:
             scores, labels = HardNegativeMining(num_mined)(scores, labels)
-        return super().compute_loss(x, labels, scores, of_examples(sample_weight))
+        return scores, labels
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -378,7 +370,7 @@ class TwoTower(RetrievalModel):
         is_id = features.dtype.is_integer or features.dtype == tf.string
         return features if is_id and features.shape.rank in (None, 1, 2) else None
 
-    def _scores_of_step(self, encodings, features, ids, training):
+    def _scores_of_lists(self, encodings, features, ids, training):
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
         queries = self._scaled(encodings) / self.temperature
         rule = "`y` must have the features of a candidate for each query."

@@ -16,14 +16,7 @@ def laplace_ranks(
     Along the sorted scores both kinds of terms are decaying sums, so that a list takes O(d log d).
     The ranks are as exact as their dtype holds them. The gradient takes two more such sums.
 
-    Args:
-        scores: `[batch, d]`, finite, within +-1e30.
-        temperature: > 0.
-        mask: booleans `[batch, d]`, False for an item that changes nothing; None means that all
-            count.
-
-    Returns:
-        `[batch, d]`, each in [1, d]; meaningless where masked.
+    The arguments and the result are those of `all_sigmoid_ranks`.
     """
     scores = tf.convert_to_tensor(scores)
 

@@ -20,14 +20,7 @@ def projected_ranks(
     The blocks of the projection are those of an isotonic regression, in float64. Where XLA compiles
     lists of unknown length, time and memory are those of `[batch, d, d]`.
 
-    Args:
-        scores: `[batch, d]`, finite, within +-1e30.
-        regularization: > 0.
-        mask: booleans `[batch, d]`, False for an item that changes nothing; None means that all
-            count.
-
-    Returns:
-        `[batch, d]`, each in [1, d]; meaningless where masked.
+    The arguments and the result are those of `all_sigmoid_ranks`.
     """
     scores = tf.convert_to_tensor(scores)
 
