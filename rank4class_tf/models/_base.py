@@ -70,8 +70,8 @@ class RetrievalModel(keras.Model):
         scores, labels = self._scores_of_step(y_pred, _keras.given_labels(y), training)
         return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
 
-    # `compute_loss` and `compute_metrics` read which of the two steps Keras is tracing. A step sets
-    # this when it starts and leaves it, since the replicas of a strategy trace a step in turns.
+    # `compute_loss` and `compute_metrics` read from `_evaluating` which of the two steps Keras is
+    # tracing. No step resets it at its end, since the replicas of a strategy trace a step in turns.
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a batch."""
