@@ -104,7 +104,7 @@ def get_optimizer(learning_rate, row_multiplier, momentum):
     return optimizers.RowwiseSGD(
         learning_rate / row_multiplier,
         momentum,
-        momentum_of_rows=False,
+        row_momentum=False,
         row_multiplier=row_multiplier,
     )
 

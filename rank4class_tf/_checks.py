@@ -98,6 +98,11 @@ def positive_float(name: str, value: Any) -> float:
     return float(_number(name, value, numbers.Real, lambda v: v > 0, "a finite number > 0"))
 
 
+def positive_or_tensor(name: str, value: Any) -> Any:
+    """Raises unless `value` is a finite number > 0; a tensor, array or list passes unread."""
+    return value if is_array(value) else positive_float(name, value)
+
+
 def non_negative_float(name: str, value: Any) -> float:
     """Raises unless `value` is a finite number >= 0; returns it as a float."""
     return float(_number(name, value, numbers.Real, lambda v: v >= 0, "a finite number >= 0"))

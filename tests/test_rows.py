@@ -28,12 +28,9 @@ OF_ROWS = {
     "ranks": tf.constant([[1.0, 2.0], [1.0, 4.0], [3.0, 1.0]]),
     "ranks_among_positives": tf.constant([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]]),
     "alpha": tf.constant([1.0, 2.0, 3.0]),
-    "encodings": ENCODINGS,
-    "candidates": tf.ones([BATCH, 4, 2]),
 }
 ERRORS = (ValueError, tf.errors.InvalidArgumentError)
 OPTIONS = {
-    "kernel": tf.eye(2),
     "kind": "pairwise",
     "num_sampled": 2,
     "phi": "hinge",
@@ -189,7 +186,7 @@ for name, metric, of_rows in _of_states():
 
 
 def test_the_table_has_the_functions_of_lists():
-    assert {"softmax_loss", "rankmax", "expected_ranks", "soft_ndcg", "latent_cross"} <= set(CASES)
+    assert {"softmax_loss", "rankmax", "expected_ranks", "soft_ndcg"} <= set(CASES)
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])

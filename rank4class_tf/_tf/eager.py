@@ -65,8 +65,8 @@ def _spec(tensor):
 def _graph(method, specs):
     # The graph must not keep its owner alive, which it would outlive then.
     def function(*tensors):
-        tensors = iter(tensors)
-        return method()(*(None if spec is None else next(tensors) for spec in specs))
+        left = iter(tensors)
+        return method()(*(None if spec is None else next(left) for spec in specs))
 
     given = [spec for spec in specs if spec is not None]
     return tf.function(function, input_signature=given, autograph=False)

@@ -1,21 +1,21 @@
 """Keras layers: heads that score classes, what goes around them, and differentiable sorters."""
 
-from typing import Any
-
-from rank4class_tf import _registry
-from rank4class_tf.layers._base import Head
-from rank4class_tf.layers._sorter import Sorter
-from rank4class_tf.layers.bilinear_head import BilinearHead
 from rank4class_tf.layers.candidate_frequencies import CandidateFrequencies
 from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
 from rank4class_tf.layers.companion import Companion
-from rank4class_tf.layers.concat_head import ConcatHead
 from rank4class_tf.layers.convolutional_sorter import ConvolutionalSorter
-from rank4class_tf.layers.cosine_head import CosineHead
 from rank4class_tf.layers.cross_batch_memory import CrossBatchMemory
-from rank4class_tf.layers.dot_product_head import DotProductHead
 from rank4class_tf.layers.exclude_items import ExcludeItems
 from rank4class_tf.layers.hard_negative_mining import HardNegativeMining
+from rank4class_tf.layers.heads import (
+    BilinearHead,
+    ConcatHead,
+    CosineHead,
+    DotProductHead,
+    Head,
+    LatentCrossHead,
+    get_head,
+)
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
     ConcatInteraction,
@@ -23,10 +23,9 @@ from rank4class_tf.layers.interactions import (
     DotProductInteraction,
     Interaction,
     LatentCrossInteraction,
+    MLPInteraction,
     get_interaction,
 )
-from rank4class_tf.layers.laplace_sorter import LaplaceSorter
-from rank4class_tf.layers.latent_cross_head import LatentCrossHead
 from rank4class_tf.layers.prediction_sets import PredictionSets
 from rank4class_tf.layers.probabilities import Probabilities
 from rank4class_tf.layers.recurrent_sorter import RecurrentSorter
@@ -34,8 +33,13 @@ from rank4class_tf.layers.remove_accidental_hits import RemoveAccidentalHits
 from rank4class_tf.layers.sampled_scores import SampledScores
 from rank4class_tf.layers.sampling_probability_correction import SamplingProbabilityCorrection
 from rank4class_tf.layers.set_sorter import SetSorter
-from rank4class_tf.layers.sigmoid_sorter import SigmoidSorter
-from rank4class_tf.layers.soft_rank_sorter import SoftRankSorter
+from rank4class_tf.layers.sorters import (
+    LaplaceSorter,
+    SigmoidSorter,
+    SoftRankSorter,
+    Sorter,
+    get_sorter,
+)
 from rank4class_tf.layers.sparse_dense import SparseDense
 from rank4class_tf.layers.top_classes import TopClasses
 from rank4class_tf.layers.uniform_negatives import UniformNegatives
@@ -64,6 +68,7 @@ __all__ = [
     "Interaction",
     "LatentCrossHead",
     "LatentCrossInteraction",
+    "MLPInteraction",
     "PredictionSets",
     "Probabilities",
     "RecurrentSorter",
@@ -81,45 +86,3 @@ __all__ = [
     "get_sorter",
     "get_interaction",
 ]
-
-# With random weights these would rank nothing.
-for _name, _sorter in (
-    ("convolutional", ConvolutionalSorter),
-    ("recurrent", RecurrentSorter),
-    ("set", SetSorter),
-):
-    _registry.named("sorter", _name, _sorter.pretrained)
-
-
-def get_head(identifier: Any, **kwargs: Any) -> Head:
-    """Returns a head by name, such as `"latent_cross"`.
-
-    Args:
-        identifier: a name, a serialized config, or a head, which is returned as it is.
-        **kwargs: constructor arguments, with a name only.
-
-    Raises:
-        ValueError: if the name is unknown; the error lists the known ones.
-
-    Example:
-        >>> get_head("latent_cross", classes=28).num_classes
-        28
-    """
-    return _registry.get("head", Head, identifier, **kwargs)
-
-
-def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
-    """Returns a sorter by name, such as `"laplace"`.
-
-    Args:
-        identifier: a name, a serialized config, or a sorter, which is returned as it is.
-        **kwargs: constructor arguments, with a name only.
-
-    Raises:
-        ValueError: if the name is unknown; the error lists the known ones.
-
-    Example:
-        >>> get_sorter("laplace", temperature=0.5).temperature
-        0.5
-    """
-    return _registry.get("sorter", Sorter, identifier, **kwargs)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf.ops.classes.interactions import norms, unit_rows
 
-# For wider rows it costs less to scale their scores, which are fewer.
+# For wider rows it costs less to scale the scores than the rows.
 _WIDE = 256
 
 # For fewer classes an example, products of all numbers and sums take less time than einsum.
@@ -36,7 +36,7 @@ class ClassScores:
         Args:
             encodings: `[batch, d]`, scaled.
             ids: integers.
-            gradient: whether there is one for the classes.
+            gradient: whether the classes get a gradient.
         """
         rows = tf.cast(self.classes.rows(ids), tf.float32)
         if not gradient:

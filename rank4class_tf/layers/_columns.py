@@ -19,8 +19,9 @@ def scores_and_columns(
         labels: `[batch]` or `[batch, 1]`, the column of each positive.
 
     Returns:
-        The scores; and `[batch, 1]` each: the columns int32, 0 where there is none; booleans, True
-        where there is one; and 0 in the dtype of the scores, NaN where a column does not exist.
+        The scores, and three tensors `[batch, 1]`: the columns, int32, 0 for a list without a
+        positive; booleans, False for such a list; and zeros in the dtype of the scores, NaN where
+        the label is a column that does not exist.
     """
     scores = as_floating(scores)
     labels = tf.convert_to_tensor(labels)

@@ -6,20 +6,31 @@ import json
 import os
 import pathlib
 import warnings
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files, _keras, _registry
-from rank4class_tf.layers._sorter import Sorter
+from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.ranking.standardize import standardize
 
-# The sharper, the less it changes, and the smaller the slope beyond the ends.
+# How sharply ranks bend beyond the ends. The sharper, the less they change and the smaller their
+# gradient there.
 _BEND = 5.0
 # Stands for the file that comes with the package, wherever that is.
 _SHIPPED_NAME = "shipped"
 _SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "weights"
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def register(cls: _Class) -> _Class:
+    """Registers a learned sorter with Keras and its name for `get_sorter`, with trained weights."""
+    name = _registry.snake_case(cls.__name__.removesuffix("Sorter"))
+    _registry.named("sorter", name, cls.pretrained)  # type: ignore[attr-defined]
+    return _keras.register(cls)
 
 
 class LearnedSorter(Sorter):
@@ -27,11 +38,11 @@ class LearnedSorter(Sorter):
 
     They see the scores of a list without location and scale, and sines and cosines of them. So the
     ranks of $a s + b$ are those of s for all a > 0; two items, of which then only the order is
-    left, have no gradient. Ranks lie between 1/2 and d + 1/2: what a loss divides by is not 0.
+    left, have no gradient. Ranks lie between 1/2 and d + 1/2, so that a loss may divide by them.
 
     A sorter has random weights until they are loaded or trained, and warns if it is used with
-    them. It is frozen unless `trainable` is asked for. There is no dropout and no batch
-    normalization: training and inference mode are the same.
+    them. It is frozen unless it is `trainable`. It has neither dropout nor batch normalization, so
+    that training and inference mode are the same.
 
     A subclass names its weights in `_weight_shapes` and is its formula, `_network`.
     """
@@ -133,9 +144,9 @@ class LearnedSorter(Sorter):
         }
 
     def _decode(self, features: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-        """A number for each item from what is known of the list and of the item.
+        """A number for each item, from features of the item and a context of the list.
 
-        The product of both is what a series of the list's distribution, taken at an item, needs.
+        A series of the list's distribution, evaluated at an item, is made of products of the two.
 
         Args:
             features: of the items, `[batch, d, number of features]`.
@@ -164,7 +175,7 @@ class LearnedSorter(Sorter):
             The sorter.
 
         Raises:
-            FileNotFoundError: if there is no such file.
+            FileNotFoundError: if the file does not exist.
             ValueError: if the file is of another kind of sorter or is not the one that its card
                 describes.
         """
@@ -238,7 +249,7 @@ class LearnedSorter(Sorter):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The sorter that `get_config` describes, with the weights of its file if that exists.
 
-        A loss that is saved with a model saves configurations alone.
+        Keras saves only the configuration of a loss with a model, no weights of its sorter.
         """
         config = dict(config)
         file = config.pop("weights_file")
@@ -261,7 +272,7 @@ class LearnedSorter(Sorter):
 
 
 def _sha256(card):
-    """The checksum that a card tells."""
+    """The checksum on a card."""
     try:
         return json.loads(card.read_text(encoding="utf-8"))["sha256"]
     except (ValueError, KeyError, TypeError) as error:
@@ -272,13 +283,13 @@ def _sha256(card):
 
 
 def _weights(file, content):
-    """The description and the weights that a file has."""
+    """The description and the weights in a file."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             values = {name: arrays[name] for name in arrays.files}
         description = json.loads(str(values.pop("description")))
         return {name: description[name] for name in ("sorter", "config")}, values
-    # What NumPy and zipfile raise on a file that is damaged is of many types.
+    # NumPy and zipfile raise errors of many types on a damaged file.
     except Exception as error:
         raise ValueError(
             f"`path` must be a file of weights that `save_pretrained` wrote. Received: "
@@ -298,6 +309,6 @@ def count(standardized: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 def _within_half_a_rank(ranks, num_items):
-    """Bends what goes beyond 1 and d; what lies between stays but for a hundredth of a rank."""
+    """Bends ranks beyond 1 and d back; those between change by at most a hundredth of a rank."""
     ranks = 0.5 + tf.math.softplus(_BEND * (ranks - 0.5)) / _BEND
     return num_items + 0.5 - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND

@@ -7,8 +7,8 @@ from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.search import places_in
 from rank4class_tf.layers._class_scores import ClassScores
 
-# Up to so many, where each example has its own negatives, to seek as many more and leave out
-# positives costs less than to mask them first.
+# Where each example has its own negatives and at most so many positives, it costs less to search as
+# many more negatives and drop the positives among them than to mask the positives first.
 _FEW_POSITIVES = 32
 
 
@@ -22,7 +22,7 @@ def score_negatives(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores of negatives, -inf where one is a class of the example, and their class ids.
 
-    The order of negatives of each example's own changes.
+    Negatives `[batch, B]` come back in another order.
 
     Args:
         scores_of: a `ClassScores`.
@@ -30,7 +30,7 @@ def score_negatives(
         negatives: distinct class ids, `[B]` for all examples alike or `[batch, B]`.
         positives: class ids `[batch, P]`, padded with -1.
         num_classes: an int.
-        gradient: whether there is one for the classes.
+        gradient: whether the classes get a gradient.
     """
     size = negatives.shape[-1]
     if negatives.shape.rank == 2:
@@ -46,7 +46,7 @@ def score_negatives(
         place = tf.maximum(place, 0)
         same = tf.gather(negatives, place) == positives
     scores = scores_of(encodings, negatives, gradient)
-    # An addition leaves the scores where they are in memory.
+    # An addition can be done in place, without a copy of the scores.
     scores = _top.add_columns(scores, place, tf.where(same, -float("inf"), 0.0))
     return scores, negatives
 
@@ -59,11 +59,11 @@ def mine(
     num_classes: int,
     num_mined: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The highest scores of negatives, -inf where there are no more, and their classes.
+    """The `num_mined` highest scores of negatives, without gradients; see `score_negatives`.
 
-    The third are `[batch]` booleans, True where a score is NaN, which a search may miss.
-
-    Without gradients; the arguments are those of `score_negatives`, and how many are sought.
+    Returns:
+        The scores `[batch, num_mined]`, -inf where a list has fewer negatives; their classes; and
+        `[batch]` booleans, True where a score is NaN, which a search may miss.
     """
     encodings = tf.stop_gradient(encodings)
     num_positives = positives.shape[1]

@@ -1,10 +1,11 @@
-"""Retrieval over all classes, block by block, and what other programs need for it."""
+"""Retrieval over all classes, block by block, and a file of the classes for other programs."""
 
 import os
 
+import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _files, ops
+from rank4class_tf import _files
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
 from rank4class_tf._types import TensorLike
@@ -19,9 +20,11 @@ def top_k(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores and ids `[batch, k]` of the best classes for encodings `[batch, d]`."""
     num_classes = scores_of.classes.num_classes
-    if tf.get_static_value(k) is not None and not 1 <= k <= num_classes:
+    known = tf.get_static_value(k)
+    is_right = isinstance(known, int | np.integer) and 1 <= known <= num_classes
+    if known is not None and not is_right:
         raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
-    return ops.top_k_by_blocks(_of_block(scores_of, encodings, exclude), num_classes, k)
+    return _blocks.top_k_by_blocks(_of_block(scores_of, encodings, exclude), num_classes, k)
 
 
 def ranks(
@@ -37,11 +40,11 @@ def ranks(
         _of_block(scores_of, encodings, None), num_classes, class_ids
     )
     of_block = _of_block(scores_of, encodings, exclude)
-    return ops.count_above_and_tied_by_blocks(of_block, num_classes, class_ids, scores)
+    return _blocks.count_above_and_tied_by_blocks(of_block, num_classes, class_ids, scores)
 
 
 def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
-    """Writes the rows `[K, d]` whose inner products are the scores to a NumPy file, by blocks."""
+    """Writes rows `[K, d]` to a NumPy file, block by block; their inner products are the scores."""
     classes = scores_of.classes
     if classes.biases(tf.constant([0])) is not None:
         raise ValueError("`classes` must have no biases, which inner products would leave out.")
@@ -64,7 +67,7 @@ def _of_block(scores_of, encodings, exclude):
             return scores
         place = exclude - ids[0]
         here = (place >= 0) & (place < tf.size(ids))
-        # -inf twice is still -inf; what does not stand here adds 0 to the first.
+        # An id that is excluded twice stays -inf; one of another block adds 0 to the first column.
         penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
         return _top.add_columns(scores, tf.where(here, place, 0), penalties)
 

@@ -7,7 +7,7 @@ from rank4class_tf._types import TensorLike
 
 
 def draw_own(positives: tf.Tensor, seed: TensorLike) -> tf.Tensor:
-    """One of the ids `[batch, P]` of each example, uniformly; 0 where there is none."""
+    """Draws one of the ids `[batch, P]` of each example, uniformly; 0 where all are padding."""
     if positives.shape[1] != 1:
         draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
         draws = tf.where(positives >= 0, draws, -1.0)

@@ -12,13 +12,13 @@ from rank4class_tf._types import TensorLike
 
 @_keras.register
 class CandidateFrequencies(keras.layers.Layer):
-    r"""How frequent a candidate is among the positives: counted on the way, or given.
+    r"""How frequent a candidate is among the positives, counted in training or given.
 
     $$\hat p_i = \max(c_i, 1) / \max(\textstyle\sum_j c_j, 1)$$
 
-    where $c_i$ is how often the bucket of id i has come in training. Ids fall into buckets by their
-    remainder: with ids from 0 to `num_buckets` - 1 each has its own, and hashed ids that share one
-    count as more frequent than they are.
+    where $c_i$ is how often training has seen the bucket of id i. The bucket is the remainder of
+    the id: ids from 0 to `num_buckets` - 1 have one each, and hashed ids that share one count as
+    more frequent than they are.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations", who estimate the gap between two occurrences instead.
@@ -48,14 +48,14 @@ class CandidateFrequencies(keras.layers.Layer):
 
     @classmethod
     def from_counts(cls, counts: TensorLike, **kwargs: Any) -> Self:
-        """Frequencies that stay as they are, of the ids from 0 on.
+        """Fixed frequencies of the ids from 0 on.
 
         Args:
             counts: `[num_buckets]` integers >= 0, how often each id is the positive.
             **kwargs: Keras's own, such as `name`.
 
         Raises:
-            ValueError: if there are no counts, or one is negative or no whole number.
+            ValueError: if `counts` is empty, or one is negative or not a whole number.
         """
         counts = np.asarray(counts)
         if counts.ndim != 1 or not counts.size:
@@ -92,6 +92,6 @@ class CandidateFrequencies(keras.layers.Layer):
         return tf.cast(tf.cast(own, tf.float64) / tf.cast(total, tf.float64), tf.float32)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments; given counts are a weight."""
+        """Returns the constructor arguments, without given counts, which are a weight."""
         config = {"num_buckets": self.num_buckets, "running": self.running}
         return {**super().get_config(), **config}

@@ -10,12 +10,12 @@ from rank4class_tf import _config, _keras
 
 @_keras.register
 class Companion(keras.layers.Layer):
-    """Passes its input on, and makes another layer a part of the model: the sorter of its loss.
+    """Passes its input on and makes another layer a part of the model: the sorter of its loss.
 
-    A loss is no part of a model. With its sorter in a `Companion` at the end of the model, the
-    sorter's weights are trained, if it is trainable, and saved, loaded and checkpointed with the
-    model's. A model that is loaded from a file has its sorter in `model.layers[-1].layer`: compile
-    it with a loss of that sorter to go on.
+    Keras does not count a loss as part of the model. If its sorter is in a `Companion` at the end
+    of the model, the sorter's weights are trained (if it is trainable), saved, loaded and
+    checkpointed with the model's. A model that is loaded from a file has its sorter in
+    `model.layers[-1].layer`: compile it with a loss of that sorter to train it further.
 
     Args:
         layer: the layer to keep.
@@ -24,7 +24,7 @@ class Companion(keras.layers.Layer):
     Input: anything. Output: the same.
 
     Raises:
-        ValueError: if `layer` is no Keras layer.
+        ValueError: if `layer` is not a Keras layer.
 
     Example:
         >>> from rank4class_tf.layers import LaplaceSorter

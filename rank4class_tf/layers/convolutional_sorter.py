@@ -5,16 +5,17 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks
+from rank4class_tf.layers import _learned_sorter
 from rank4class_tf.layers._learned_sorter import LearnedSorter, count, dense_shapes
 
 
-@_keras.register
+@_learned_sorter.register
 class ConvolutionalSorter(LearnedSorter):
     r"""A convolutional network that has learned to rank lists of one length.
 
     Convolutions of size and stride 2, each with a ReLU beside the mean of the two, bring the list
-    down to one vector c, which is held against each item:
+    down to one vector c, which meets each item:
 
     $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{N}\left([(A x_i) \odot c; x_i]\right)$$
 
@@ -25,14 +26,13 @@ class ConvolutionalSorter(LearnedSorter):
     batch normalization, reads the scores as they are, and ends with a channel for each item.
 
     Args:
-        length: how many items a list has. Mask what a shorter list lacks.
+        length: how many items a list has. Pad shorter lists and mask the padding.
         frequencies: how many sines, and how many cosines, are made from a score, >= 1.
         units: channels, >= 1.
         trainable: whether the weights are trained with the model that the sorter serves.
         **kwargs: Keras's own, such as `name`.
 
-    Input: scores `[batch, length]`, and `mask`, booleans `[batch, length]` or None. Output: ranks
-    `[batch, length]`; see `Sorter`. Ranks depend a little on the order in which the items stand.
+    Ranks depend a little on the order in which the items stand.
 
     Raises:
         ValueError: if `length`, `frequencies` or `units` is not a positive integer, or the scores
@@ -79,7 +79,7 @@ class ConvolutionalSorter(LearnedSorter):
         scores = tf.ensure_shape(scores, [None, self.length])
         if mask is None:
             return super().soft_ranks(scores, None)
-        # Where the masked items stand must change nothing, so they go to the end.
+        # The places of masked items must change nothing, so they go to the end.
         order = tf.argsort(tf.cast(~mask, tf.int32), axis=1, stable=True)
         back = tf.argsort(order, axis=1)
         scores, mask = (tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask))
@@ -93,7 +93,7 @@ class ConvolutionalSorter(LearnedSorter):
             items *= tf.cast(mask, tf.float32)[:, :, None]
         num_items = count(standardized, mask)
         size = 2**self._halvings
-        # Means of the valid items, as the rest of them, up to a power of two, adds nothing.
+        # Means of the valid items: masked items and the padding to a power of two add 0.
         context = tf.pad(items, [[0, 0], [0, size - self.length], [0, 0]])
         context *= size / num_items[:, :, None]
         for i in range(self._halvings):

@@ -13,8 +13,8 @@ from rank4class_tf._tf.raising import same_sizes
 class CrossBatchMemory(keras.layers.Layer):
     """Encodings of the candidates of earlier batches, to serve as further negatives.
 
-    Each call in training puts its batch into the memory, from which the oldest go. There are no
-    gradients through what the memory gives.
+    Each call in training puts its batch into the memory and drops the oldest candidates. What the
+    memory returns has no gradient.
 
     Source: Wang et al. 2020, "Cross-Batch Memory for Embedding Learning"; for two towers, Wang et
     al. 2021, "Cross-Batch Negative Sampling for Training Two-Tower Recommenders".
@@ -25,7 +25,7 @@ class CrossBatchMemory(keras.layers.Layer):
 
     Inputs: encodings `[batch, d]` and int64 ids `[batch]`.
 
-    Outputs: what was there before, the oldest first: encodings `[size, d]`, ids `[size]`, and
+    Outputs: what the memory held before, the oldest first: encodings `[size, d]`, ids `[size]`, and
     booleans `[size]`, False for a place that is still empty.
 
     Raises:

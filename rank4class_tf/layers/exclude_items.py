@@ -14,8 +14,8 @@ from rank4class_tf._tf.dtypes import as_floating
 class ExcludeItems(keras.layers.Layer):
     """Gives the score -inf to items, such as those that a user has seen already.
 
-    Put it at the end of a model that is evaluated or used; for a positive among them a loss has no
-    meaning. A metric ranks -inf last.
+    Put it at the end of a model that is evaluated or served. Do not train with it: the loss of a
+    positive that is excluded means nothing. A metric ranks -inf last.
 
     Args:
         **kwargs: arguments of `keras.layers.Layer`. `dtype` is float32 unless given.

@@ -18,17 +18,17 @@ class HardNegativeMining(keras.layers.Layer):
     """The positive of each list and the negatives with the highest scores.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
-    for what it does to a loss.
+    who say what this does to a loss.
 
     Args:
-        num_hard_negatives: how many, >= 1; all, if a list has fewer columns.
+        num_hard_negatives: how many, >= 1; a list with fewer columns gives all of them.
         **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, 1]`, the
     column of the positive, -1 for none.
 
     Outputs: scores `[batch, 1 + m]`, of the positive and then of the negatives from high to low,
-    -inf where there is none; and labels `[batch]`: 0, or -1 for a list without a positive.
+    -inf for a missing one; and labels `[batch]`: 0, or -1 for a list without a positive.
 
     Raises:
         ValueError: if `num_hard_negatives` is not a positive integer, a shape is another or a
@@ -57,7 +57,7 @@ class HardNegativeMining(keras.layers.Layer):
         others = tf.where(there, minus_infinity, tf.stop_gradient(of_column))
         others = tf.tensor_scatter_nd_update(negatives, indices(column), others)
         highest, places = _top.top_k(others, size)
-        # Where there are no more, the search may point to one that is the positive.
+        # In a list with fewer negatives the search may return the positive.
         mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
         # A search may miss a NaN.
         mined = where(~has_nan(negatives), mined, float("nan"))

@@ -40,8 +40,8 @@ class PredictionSets(keras.layers.Layer):
     $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
     C(s) = \{i : \textstyle\sum_{j : p_j > p_i} p_j \le 1 - t\} \;\text{("aps")}$$
 
-    with the best class added if it is not there, so that no set is empty. A set is the first few
-    classes in the order of the scores, more of them the less sure the model is.
+    and always the best class, so that no set is empty. A set holds the first few classes in the
+    order of the scores: the less sure the model, the more of them.
 
     `rank4class_tf.conformalize` finds the threshold for a coverage, and says what it guarantees.
 
@@ -82,7 +82,7 @@ class PredictionSets(keras.layers.Layer):
             )
 
     def conformity(self, scores: tf.Tensor) -> tf.Tensor:
-        """What a class must have at least `threshold` of to be in the set, `[batch, n]`."""
+        """Numbers `[batch, n]`; a class with at least `threshold` is in the set."""
         return _CONFORMITY[self.method](self.probabilities(scores))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:

@@ -6,12 +6,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras
+from rank4class_tf.layers import _learned_sorter
 from rank4class_tf.layers._learned_sorter import LearnedSorter, count
 from rank4class_tf.ops.ranking.lstm import LSTMWeights, bidirectional_lstm
 
 
-@_keras.register
+@_learned_sorter.register
 class RecurrentSorter(LearnedSorter):
     r"""A bidirectional LSTM that has learned to rank.
 
@@ -19,9 +19,9 @@ class RecurrentSorter(LearnedSorter):
     h = \mathrm{BiLSTM}(x_1, \dots, x_d)$$
 
     with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
-    shortcut. Before training the states are about
-    means of random features over the items read so far, which learns several times faster than
-    gates at random. Time is O(d), but one item after the other.
+    shortcut. Before training, the states are nearly means of random features over the items read so
+    far; from there the sorter learns several times faster than from random gates. Time is O(d), but
+    the items are read one after the other.
 
     Source: SoDeep (Engilberge et al. 2019), section 3.1.1; its LSTM is larger, reads the scores as
     they are, and has a linear projection on top.
@@ -32,8 +32,7 @@ class RecurrentSorter(LearnedSorter):
         trainable: whether the weights are trained with the model that the sorter serves.
         **kwargs: Keras's own, such as `name`.
 
-    Input: scores `[batch, d]`, and `mask`, booleans `[batch, d]` or None. Output: ranks
-    `[batch, d]`; see `Sorter`. Ranks depend a little on the order in which the items stand.
+    Ranks depend a little on the order in which the items stand.
 
     Raises:
         ValueError: if `frequencies` or `units` is not a positive integer.

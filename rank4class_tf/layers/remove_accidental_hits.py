@@ -14,8 +14,8 @@ from rank4class_tf.layers._columns import of_columns, scores_and_columns
 class RemoveAccidentalHits(keras.layers.Layer):
     """Masks negatives that are the positive itself: other columns with the same candidate.
 
-    Where the candidates of a batch are negatives of each other, a frequent one stands there more
-    than once. A masked item has the score -inf, which the losses of this package leave out; so does
+    Where the candidates of a batch are negatives of each other, a frequent one occurs more than
+    once. A masked item has the score -inf, which the losses of this package leave out, and so does
     Keras's `SparseCategoricalCrossentropy(from_logits=True)`.
 
     Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
@@ -48,5 +48,5 @@ class RemoveAccidentalHits(keras.layers.Layer):
         own = tf.gather(ids, column, batch_dims=ids.shape.rank - 1)
         penalties = tf.where((own == ids) & there, tf.constant(-float("inf"), zero.dtype), 0.0)
         penalties = tf.tensor_scatter_nd_update(penalties, indices(column), zero)
-        # An addition has no pass of its own in the gradient, which is 0 there anyway.
+        # An addition costs nothing in the backward pass.
         return scores + penalties

@@ -14,30 +14,30 @@ from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import _mining, _retrieval, _sampling
-from rank4class_tf.layers._base import Head
 from rank4class_tf.layers._class_scores import ClassScores
 from rank4class_tf.layers._initializers import AboutUnitRows
 from rank4class_tf.layers.classes import Classes, ClassTable
+from rank4class_tf.layers.heads import Head
 from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
 
-# Up to so many shared negatives for each mined one, gradients through the product of all encodings
-# and all negatives cost less than rows of its own for each example.
+# With at most so many shared negatives for each mined one, the gradient of the product of all
+# encodings and all negatives costs less than rows that are gathered for each example.
 _NEGATIVES_PER_MINED = 64
 
 
 @_registry.register("head")
 class SampledScores(Head):
-    r"""Dot products with class embeddings, for so many classes that a step scores only some.
+    r"""Dot products with the embeddings of very many classes, some of which a step scores.
 
     $$s_i = \frac{h}{\|h\|} \cdot \frac{c_i}{\|c_i\|}$$
 
-    Called with encodings alone, it scores all classes, as any head. Called with encodings and
-    class ids, it scores a class of each example and negatives: of `num_sampled` classes, drawn
-    uniformly without replacement and anew at each call in training, those that are no class of the
-    example. A mined call finds the `num_mined` highest of these without gradients and scores them
-    again with gradients: its backward pass, and the rows of the table it touches, cost what
-    `num_mined` classes cost. Of a shared sample not much larger than `num_mined`, it takes the
-    gradient of all scores instead, where that costs less.
+    Called with only encodings, it scores all classes, as any head does. Called with encodings and
+    class ids, it scores a class of each example and negatives. For these, each call in training
+    draws `num_sampled` classes uniformly without replacement and leaves out those of the example. A
+    call with `num_mined` finds the highest of these without gradients and scores them again with
+    gradients: the backward pass and the update of the table cost what `num_mined` classes cost. If
+    the shared sample is not much larger than `num_mined`, the gradient of all scores costs less and
+    is taken instead.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and section 5.
@@ -54,11 +54,11 @@ class SampledScores(Head):
         **kwargs: Keras's own, such as `name`. The dtype is float32 unless it is given, under mixed
             precision too.
 
-    Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. Of
-    several ids one is drawn uniformly at each call; the others are no negatives.
+    Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. If an
+    example has several, each call draws one of them uniformly; none of them is a negative.
 
     Output: `[batch, K]`, or with class ids `[batch, 1 + m]`: the score of the class, then of the
-    negatives, which come from high to low where they are mined. -inf marks what is not there.
+    negatives, from high to low if they are mined. Places without a class have -inf.
 
     Raises:
         ValueError: if a number is out of range, a class id does not exist (where XLA compiles this
@@ -88,7 +88,7 @@ class SampledScores(Head):
             initializer = AboutUnitRows(own_seed)
             classes = ClassTable(classes, initializer=initializer, dtype="float32")
         interaction = CosineInteraction(1.0) if normalize else DotProductInteraction()
-        # Mixed precision would round the encodings, and with them change which negatives are mined.
+        # Mixed precision would round the encodings and so mine other negatives.
         super().__init__(classes, interaction, **{"dtype": "float32", **kwargs})
         if num_sampled is not None:
             num_sampled = _checks.positive_int("num_sampled", num_sampled)
@@ -173,7 +173,7 @@ class SampledScores(Head):
                 # A search may miss a NaN.
                 invalid |= has_nan(scores)
                 highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)
-                # Where fewer are there, the search may point to one that is.
+                # In a list with fewer negatives the search may return the positive.
                 scores = where(highest > -float("inf"), gather(scores, index), -float("inf"))
             of_own = scores_of(encodings, own[:, tf.newaxis])
             of_own = where(has_positive, of_own, -float("inf"))
@@ -212,11 +212,11 @@ class SampledScores(Head):
         Args:
             encodings: `[batch, d]`.
             class_ids: `[batch]`, `[batch, 1]` or `[batch, P]`, padded with -1.
-            exclude: None, or other classes, which are left out, `[batch, E]` padded with -1.
+            exclude: None, or other classes to leave out, `[batch, E]` padded with -1.
 
         Returns:
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
-            the class itself counted. The rank is 1 + the first where there is no tie.
+            the class itself counted. Without ties the rank is 1 + the first.
         """
         return _retrieval.ranks(self._built_scores(), encodings, class_ids, exclude)
 

@@ -12,7 +12,7 @@ from rank4class_tf.layers._columns import of_columns, scores_and_columns
 
 @_keras.register
 class SamplingProbabilityCorrection(keras.layers.Layer):
-    r"""The log-Q correction: a softmax over sampled negatives stands for one over all candidates.
+    r"""The log-Q correction, by which a softmax over samples estimates one over all candidates.
 
     $$s_j - \log E_j$$
 
@@ -21,9 +21,9 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     $e^{s_y} + \sum_j e^{s_j} / E_j$ has the expectation $\sum_i e^{s_i}$ over all candidates, if no
     negative is the positive (`RemoveAccidentalHits`).
 
-    It is for `SoftmaxLoss` and its kin. A temperature must divide the scores before, not in the
-    loss. Where it is common to correct the positive's score too, as in TensorFlow's
-    `sampled_softmax_loss`, that sum has another expectation.
+    It is for `SoftmaxLoss` and similar losses. A temperature must divide the scores before this
+    layer, not in the loss. TensorFlow's `sampled_softmax_loss` corrects the positive's score too;
+    then the sum has another expectation.
 
     Source: Bengio and Senécal 2008; Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for
     Large Corpus Item Recommendations".
@@ -55,10 +55,10 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
         scores, column, there, zero = scores_and_columns(scores, labels)
         counts = of_columns("expected_counts", expected_counts, scores)
         counts = tf.cast(counts, scores.dtype)
-        # Another logarithm would be infinite.
+        # The logarithm of other counts is infinite or does not exist.
         right = (counts > 0) & tf.math.is_finite(counts)
         counts = tf.where(right, counts, tf.constant(float("nan"), scores.dtype))
         corrected = scores - tf.math.log(counts)
-        # Set, not added back: what the positive's own count is does not matter.
+        # The positive's score is set rather than added back, since its count may be NaN.
         own = tf.gather(tf.where(there, scores, corrected), column, batch_dims=1) + zero
         return tf.tensor_scatter_nd_update(corrected, indices(column), own)

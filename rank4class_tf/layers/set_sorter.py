@@ -5,15 +5,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _keras, ops
+from rank4class_tf.layers import _learned_sorter
 from rank4class_tf.layers._learned_sorter import LearnedSorter, count, dense_shapes
+from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
 
-# Of the Laplace distribution, for standardised scores. The widest gives isolated items a slope, the
-# narrowest is nearly exact.
+# For soft ranks of standardised scores: at the highest temperature isolated items have a gradient,
+# at the lowest the ranks are nearly exact.
 _TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
 
 
-@_keras.register
+@_learned_sorter.register
 class SetSorter(LearnedSorter):
     r"""A network on sets that has learned to correct soft ranks.
 
@@ -33,9 +34,6 @@ class SetSorter(LearnedSorter):
         trainable: whether the weights are trained with the model that the sorter serves.
         **kwargs: Keras's own, such as `name`.
 
-    Input: scores `[batch, d]`, and `mask`, booleans `[batch, d]` or None. Output: ranks
-    `[batch, d]`; see `Sorter`.
-
     Raises:
         ValueError: if `frequencies` or `units` is not a positive integer.
 
@@ -52,7 +50,7 @@ class SetSorter(LearnedSorter):
 
     @property
     def _num_features(self) -> int:
-        """Those of the base and the differences of soft ranks."""
+        """The features of the base and the differences of soft ranks."""
         return super()._num_features + len(_TEMPERATURES) - 1
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -65,7 +63,7 @@ class SetSorter(LearnedSorter):
 
     def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula."""
-        ranks = [ops.laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]
+        ranks = [laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
         features = tf.concat(
             [self._features(standardized, mask), tf.stack(differences, axis=2)], axis=2

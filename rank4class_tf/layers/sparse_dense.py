@@ -10,7 +10,7 @@ from rank4class_tf import _checks, _config, _keras
 
 @_keras.register
 class SparseDense(keras.layers.Layer):
-    r"""A dense layer for sparse features whose step touches the rows of these features alone.
+    r"""A dense layer for sparse features; a step touches only the rows of these features.
 
     $$h = b + \sum_f x_f W_f$$
 
@@ -57,7 +57,7 @@ class SparseDense(keras.layers.Layer):
         rows = tf.gather(_keras.variable(self.kernel), features)
         indices = tf.stack([inputs.indices[:, 0], tf.cast(position, tf.int64)], axis=1)
         shape = tf.stack([inputs.dense_shape[0], tf.size(features, tf.int64)])
-        # The columns of a row need not be in order any more; the product does not ask for it.
+        # The columns of a row may be out of order now, which the product allows.
         product = tf.sparse.sparse_dense_matmul(
             tf.SparseTensor(indices, tf.cast(inputs.values, rows.dtype), shape), rows
         )

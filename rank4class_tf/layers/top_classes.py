@@ -18,7 +18,7 @@ class TopClasses(keras.layers.Layer):
         inputs = keras.Input(shape)
         served = keras.Model(inputs, best(model(inputs)))
 
-    `rank4class_tf.export_top_k` writes a SavedModel of the same, which runs without this package.
+    `rank4class_tf.export_top_k` writes a SavedModel that does the same without this package.
 
     Args:
         k: how many classes, >= 1.
@@ -34,8 +34,8 @@ class TopClasses(keras.layers.Layer):
     - `class_ids`: int32 `[batch, k]`,
     - `class_names`: strings `[batch, k]`, if there are names,
     - `probabilities`: `[batch, k]`, with `probabilities`,
-    - `set_sizes`: int32 `[batch]`, with `prediction_sets`. So many of the best classes are the set;
-      a size above k says that some of it are not shown.
+    - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many of the best classes are in the
+      set. If it exceeds k, the output does not show all of the set.
 
     Raises:
         ValueError: if `k` is not in [1, n], or there are more or fewer names than classes.

@@ -12,18 +12,18 @@ from rank4class_tf import _checks, _keras, _random, ops
 class UniformNegatives(keras.layers.Layer):
     """Draws candidates from all, uniformly without replacement, to serve as negatives.
 
-    The candidates of a batch are frequent ones, and most others are never negatives of anything.
-    A call in training draws anew, the same on all devices of a strategy.
+    In-batch negatives are mostly frequent candidates; with only them, most others would never be
+    negatives. Each call in training draws other candidates, the same on all devices of a strategy.
 
     Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural Networks in
     Recommendations".
 
     Args:
-        num_sampled: how many, >= 1; all, if there are fewer.
+        num_sampled: how many, >= 1; all candidates, if these are fewer.
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: Keras's own, such as `name`.
 
-    Input: what has a row for each candidate, of which the static number of rows is read.
+    Input: a tensor with a row for each candidate; only its static number of rows is read.
     Output: numbers of rows, int32.
 
     Raises:

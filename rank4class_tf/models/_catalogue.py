@@ -12,7 +12,7 @@ from rank4class_tf.layers import ClassTable, SampledScores
 
 
 class Catalogue:
-    """Features, ids and encodings of all candidates. No Keras object, so no part of a saved model.
+    """Features, ids and encodings of all candidates. Keras does not save it with a model.
 
     Args:
         features: an array, or a dict or tuple of arrays, with a row for each candidate.
@@ -50,7 +50,7 @@ class Catalogue:
         self.head: SampledScores = None  # type: ignore[assignment]
 
     def encode(self, encoder: Callable, batch_size: int) -> None:
-        """Encodes all candidates, so many at once, by a function of their features."""
+        """Encodes all candidates by a function of their features, `batch_size` at once."""
         starts = range(0, self.size, batch_size)
         rows = tf.concat([encoder(self.rows(slice(i, i + batch_size))) for i in starts], axis=0)
         if self.head is None:
@@ -66,11 +66,11 @@ class Catalogue:
         return tf.nest.map_structure(lambda x: tf.gather(x, places), self.features)
 
     def places(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
-        """The row of each id, -1 for one that no candidate has; int32.
+        """The row of each id, int32; -1 for an unknown id.
 
         Args:
             ids: integers or strings, as those of the candidates.
-            argument: what they are, for an error.
+            argument: their name in an error.
         """
         empty = ids.shape.num_elements() == 0
         if not empty and (ids.dtype == tf.string) != (self.ids.dtype == tf.string):
@@ -103,7 +103,7 @@ def _checked_ids(ids):
 
 
 def id_keys(ids: TensorLike) -> tf.Tensor:
-    """Ids as int64: strings are hashed, to more buckets than would ever share one."""
+    """Ids as int64; strings are hashed to so many buckets that no two share one in practice."""
     ids = tf.convert_to_tensor(ids)
     if ids.dtype == tf.string:
         return tf.strings.to_hash_bucket_fast(ids, 2**63 - 1)

@@ -3,25 +3,25 @@
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _export, _keras
+from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores
-from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import RankingMetric
-from rank4class_tf.models._losses import check_loss
+from rank4class_tf.models._base import RetrievalModel
+from rank4class_tf.ops.ranking.exact import ranks_of_known
 from rank4class_tf.optimizers import Rowwise
 
-# So many classes that tie at a cutoff are told apart.
+# A shortlist has so many classes more than the cutoff, to see ties there.
 _TIES = 10
 
-# Options of SGD with which it writes to rows that a step has not seen, or reads a row's gradient
+# With these options SGD writes to rows that a step has not touched, or reads a row's gradient
 # before its parts are summed.
 _NOT_PLAIN = (
     *("momentum", "weight_decay", "use_ema", "gradient_accumulation_steps"),
@@ -30,18 +30,18 @@ _NOT_PLAIN = (
 
 
 @_keras.register
-class ExtremeClassifier(keras.Model):
-    r"""A classifier for thousands to millions of classes, at the step cost of some of them.
+class ExtremeClassifier(RetrievalModel):
+    r"""A classifier for thousands to millions of classes; a step costs what some of them cost.
 
     A step scores a class of each example and `num_sampled` classes drawn at random, and applies the
     loss to these scores; any loss of `rank4class_tf.losses` will do. For an `OrderedWeightedLoss`
     the model mines: it finds the sampled classes whose weight is not 0 without gradients, and
-    scores these alone with gradients. So
+    scores only these with gradients. So
 
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
-    - `SoftmaxLoss(temperature)` is sampled softmax: of uniform samples, a correction by the log of
-      their probability is the same for all classes and changes nothing.
+    - `SoftmaxLoss(temperature)` is sampled softmax. The sample is uniform, so that a correction by
+      the log of its probability would be the same for all classes and change nothing.
 
     `evaluate` ranks all classes, in blocks. The loss it reports is that of one fixed sample.
     The model itself maps features to encodings, for `predict`; `top_k` maps them to classes.
@@ -54,16 +54,17 @@ class ExtremeClassifier(keras.Model):
         classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes of that
             width, such as `EncodedClasses`.
         embedding_dim: width of the encodings and of the class embeddings, >= 1.
-        num_sampled: number of sampled classes B. None means all, for a small K. B >= K - 1 means
-            all too, and warns.
+        num_sampled: number of sampled classes B. None means all, for a small K. So does B >= K - 1,
+            with a warning.
         normalize: whether encodings and class embeddings are scaled to length 1.
         shared_negatives: whether one sample serves the whole batch.
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: Keras's own, such as `name`.
 
-    Compile it with an optimizer of `rank4class_tf.optimizers`; others write to the whole table, or
-    take wrong steps, and warn. Metrics need a cutoff. Fit it on `(features, class_ids)`, with ids
-    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1: then each step draws one of the P.
+    Compile it with an optimizer of `rank4class_tf.optimizers`. Others write to the whole table or
+    take wrong steps, and the model warns. Metrics need a cutoff. Fit it on `(features, class_ids)`,
+    with ids `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. If an example has several
+    classes, each step draws one of them.
 
     Raises:
         ValueError: if a number is out of range, or if the loss weighs more than B negatives. From
@@ -78,6 +79,9 @@ class ExtremeClassifier(keras.Model):
         >>> class_ids.shape
         TensorShape([2, 5])
     """
+
+    _parts = ("encoder",)
+    _scored = "a sample of the classes"
 
     def __init__(
         self,
@@ -97,41 +101,12 @@ class ExtremeClassifier(keras.Model):
             classes, num_sampled, normalize, shared_negatives, seed, name="scores"
         )
         self.scores.build((None, embedding_dim))
-        self._evaluating = False
-        inputs = _keras.symbolic_inputs(encoder)
-        if inputs is None:
-            self.built = encoder.built
-        else:
-            self(inputs)  # Keras 3 exports what was called.
+        self._build_by(encoder)
 
     @property
     def classes(self) -> Classes:
         """The layer of classes."""
         return self.scores.classes
-
-    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
-        """Configures the model for training, as Keras does.
-
-        Args:
-            optimizer: one of `rank4class_tf.optimizers`.
-            loss: a loss of `rank4class_tf.losses` without `class_weight`.
-            **kwargs: Keras's own. `metrics` and `weighted_metrics` hold metrics of
-                `rank4class_tf.metrics` with a cutoff.
-
-        Raises:
-            ValueError: if the loss or a metric is another: Keras's would read places in the sample
-                for classes.
-        """
-        if loss is not None:
-            check_loss(loss, "a sample of the classes")
-        for name in ("metrics", "weighted_metrics"):
-            _check_metrics(name, kwargs.get(name))
-        super().compile(optimizer, loss, **kwargs)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a model that is loaded, as Keras does where `compile` is its own."""
-        self.compile(**_keras.deserialized(config))
-        _keras.build_optimizer(self)
 
     def fit(
         self, x: Any = None, y: Any = None, *args: Any, class_weight: Any = None, **kwargs: Any
@@ -153,7 +128,6 @@ class ExtremeClassifier(keras.Model):
                     f"Received: labels of shape {shape}."
                 )
             kwargs["class_weight"] = class_weight
-        _keras.build_optimizer(self)
         return super().fit(x, y, *args, **kwargs)
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
@@ -187,7 +161,7 @@ class ExtremeClassifier(keras.Model):
 
         Returns:
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
-            the class itself counted. The rank is 1 + the first where there is no tie.
+            the class itself counted. Without ties the rank is 1 + the first.
         """
         return self.scores.ranks(self(features, training=False), class_ids)
 
@@ -238,77 +212,35 @@ class ExtremeClassifier(keras.Model):
         """
         self.scores.export_embeddings(path)
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: TensorLike | None = None,
-        training: bool | None = None,
-    ) -> tf.Tensor:
-        """Applies the compiled loss to the scores of a class of each example and negatives."""
-        y = _keras.given_labels(y)
-        training = not self._evaluating if training is None else training
+    def _scores_of_step(
+        self, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scores of a class of each example and of negatives, and the column of the class."""
         if training:
             self._check_optimizer()
         y = _class_ids(y, self.classes.num_classes)
-        num_mined = self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
+        num_mined = self._mined_by_loss()
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
-        # The class stands first, unless the example has none.
-        labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
-        return super().compute_loss(x, labels, scores, sample_weight)
-
-    # Which step Keras traces. The replicas of a strategy trace one in turns, so that none may reset
-    # at its end what the others still read.
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """Trains on a batch."""
-        self._evaluating = False
-        return super().train_step(data)
-
-    def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluates a batch over all classes."""
-        self._evaluating = True
-        return super().test_step(data)
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
-    ) -> dict[str, Any]:
-        """In evaluation, updates the metrics; in training the loss is all there is."""
-        y = _keras.given_labels(y)
-        metrics = _keras.compiled_metrics(self, y, y_pred)
-        if not self._evaluating or not metrics:
-            return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
-        labels, scores = self._shortlist(y_pred, y, metrics)
-        # Shapes need not tell: there are no other labels here.
-        formats = [metric.label_format for metric in metrics]
-        try:
-            for metric in metrics:
-                metric.label_format = "ids"
-            return super().compute_metrics(x, labels, scores, sample_weight)
-        finally:
-            for metric, label_format in zip(metrics, formats, strict=True):
-                metric.label_format = label_format
+        # The class is in column 0, unless the example has none.
+        return scores, tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         config = self.scores.get_config()
         names = ("classes", "num_sampled", "normalize", "shared_negatives", "seed")
         return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "encoder": keras.utils.serialize_keras_object(self.encoder),
+            **super().get_config(),
             "embedding_dim": self.embedding_dim,
             **{name: config[name] for name in names},
         }
 
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
-        """Builds the model that `get_config` describes."""
-        encoder = _keras.deserialized(config["encoder"], custom_objects=custom_objects)
-        return cls(**{**config, "encoder": encoder})
+    def _check_metric(self, argument: str, metric: Any) -> None:
+        """Raises unless a metric takes ranks and has a cutoff."""
+        super()._check_metric(argument, metric)
+        if None in tf.nest.flatten(getattr(metric, "k", None)):
+            raise ValueError(
+                f"`{argument}` must hold metrics with a cutoff `k`. Received: {metric.name!r}."
+            )
 
     def _check_optimizer(self):
         # Keras's loss scaling in mixed precision is around the optimizer.
@@ -322,52 +254,47 @@ class ExtremeClassifier(keras.Model):
                 stacklevel=2,
             )
 
-    def _shortlist(self, encodings, class_ids, metrics):
-        """Labels and scores of short lists on which the metrics are those of all classes.
+    def _ranks_of_batch(
+        self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
+    ) -> ops.Ranks:
+        """Ranks among all classes, as far as the highest cutoff of the metrics needs them.
 
-        A list has the classes of the example and then the highest others. It has enough others to
-        tell the ranks up to the highest cutoff, and some to tell ties there.
+        They are those in a shortlist: the classes of an example and the highest others, enough of
+        them for the highest cutoff, and some more to see ties there.
         """
         cutoffs = [k for metric in metrics for k in tf.nest.flatten(metric.k)]
         num_classes = self.classes.num_classes
-        positives, invalid = _labels.padded_ids(class_ids, num_classes, encodings)
+        positives, invalid = _labels.padded_ids(y, num_classes, y_pred)
         positives = _labels.distinct_ids(positives)
         width = positives.shape[1]
         if width is None:
             k = tf.minimum(num_classes, max(cutoffs) + _TIES + tf.shape(positives)[1])
         else:
             k = min(num_classes, max(cutoffs) + _TIES + width)
-        values, ids = self.scores.top_k(encodings, k)
+        values, ids = self.scores.top_k(y_pred, k)
         # The rank of `==` is not known where the shape is not.
         same = tf.equal(ids[:, tf.newaxis], positives[:, :, tf.newaxis])
         is_positive = tf.reduce_any(same, axis=1)
         own = tf.reduce_max(tf.where(same, values[:, tf.newaxis], -float("inf")), axis=2)
 
-        # At the end of the list there are ties that it does not show. Were these taken for all
-        # there are, a model that gives all classes one score would look better than chance.
+        # Classes with the last score of the list may tie with more than it shows. If the ties that
+        # it shows counted as all, a model that gives all classes one score would look better than
+        # chance. A NaN is never a hit.
         last = tf.reduce_min(tf.where(is_positive, float("inf"), values), axis=1, keepdims=True)
         beyond = (own <= last) & (tf.shape(values)[1] < num_classes)
         own = tf.where(beyond | (positives < 0), float("nan"), own)
         others = tf.where(is_positive, -float("inf"), values)
         scores = tf.concat([own, others], axis=1)
-        labels = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
-        # Ids that are none make the metrics NaN.
-        return tf.where(invalid[:, tf.newaxis], -2, labels), scores
-
-
-def _check_metrics(argument, metrics):
-    """Raises unless all metrics are of this package and have cutoffs."""
-    for metric in tf.nest.flatten(metrics):
-        if metric is not None and not isinstance(metric, RankingMetric):
-            raise ValueError(
-                f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
-                "`PrecisionAtK(1)`: no other knows the classes that are ranked. "
-                f"Received: {metric!r}."
-            )
-        if metric is not None and None in tf.nest.flatten(getattr(metric, "k", None)):
-            raise ValueError(
-                f"`{argument}` must hold metrics with a cutoff `k`. Received: {metric.name!r}."
-            )
+        columns = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
+        wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
+        dtype = tf.float64 if wide else tf.float32
+        ranks = ranks_of_known(scores, columns, None, None, None, dtype)
+        # Where XLA compiles, an id that does not exist cannot raise, and makes the metrics NaN.
+        invalid = invalid[:, tf.newaxis]
+        return ranks._replace(
+            above=tf.where(invalid, tf.constant(float("nan"), dtype), ranks.above),
+            relevance=tf.where(invalid, tf.ones([], dtype), ranks.relevance),
+        )
 
 
 def _class_ids(labels, num_classes):
@@ -385,6 +312,6 @@ def _class_ids(labels, num_classes):
         raise ValueError(f"{rule}. Received: {labels.dtype} of shape {labels.shape}.")
     if one_hot is False:
         return labels
-    # Only running tells: Keras traced this for labels of several shapes.
+    # Keras traced this for labels of several shapes, so only the running graph knows their width.
     wrong = check(tf.fill(tf.shape(rows), one_hot), rows, rule)
     return tf.where(wrong[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)

@@ -12,8 +12,8 @@ from rank4class_tf.models.extreme_classifier import ExtremeClassifier
 class SamplingSchedule(keras.callbacks.Callback):
     r"""Changes the sample and the mining of an `ExtremeClassifier` in the course of training.
 
-    Few or many sampled classes, much or little mining: what is best need not be the same early and
-    late. Each change compiles the training step anew.
+    The best number of sampled classes, and how much to mine, need not be the same early and
+    late. After each change Keras compiles the training step again.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     section 6, as future work.
@@ -53,7 +53,7 @@ class SamplingSchedule(keras.callbacks.Callback):
             self.stages[epoch] = _checks.positive_int("num_sampled", num_sampled), rank_weights
 
     def stage(self, epoch: int) -> tuple[int, Any]:
-        """The pair that holds in an epoch."""
+        """The pair of an epoch."""
         return self.stages[max(first for first in self.stages if first <= epoch)]
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -81,7 +81,7 @@ class SamplingSchedule(keras.callbacks.Callback):
                 )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Sets what holds in this epoch, and has Keras trace the step anew if it changed."""
+        """Sets the stage of this epoch and makes Keras trace the step again if it changed."""
         del logs
         num_sampled, rank_weights = self.stage(epoch)
         scores, loss = self.model.scores, self.model.loss

@@ -1,10 +1,9 @@
 """TwoTower."""
 
 import os
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
-from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
@@ -20,13 +19,13 @@ from rank4class_tf.layers import (
     UniformNegatives,
 )
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
+from rank4class_tf.models._base import RetrievalModel
 from rank4class_tf.models._catalogue import Catalogue, id_keys
-from rank4class_tf.models._losses import check_loss
 from rank4class_tf.ops.classes.interactions import unit_rows
 
 
 @_keras.register
-class TwoTower(keras.Model):
+class TwoTower(RetrievalModel):
     r"""Retrieval by two encoders, of queries and of candidates, trained by any ranking loss.
 
     $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
@@ -38,17 +37,17 @@ class TwoTower(keras.Model):
     - those of earlier batches, with `memory_size`,
     - candidates drawn from all, with `num_random`.
 
-    A negative that is the positive itself, by its id, is masked. `frequencies` corrects scores for
-    the share that frequent candidates have among the negatives. Of the list, the loss gets all, or
-    the highest negatives: as many as it reads, or `num_mined`. Each of these steps is a layer of
-    its own too: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
+    A negative with the id of the positive is masked. `frequencies` corrects the scores for the
+    share of frequent candidates among the negatives. The loss gets the whole list or only its
+    highest negatives: as many as the loss reads, or `num_mined`. Each of these steps is also a
+    layer: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
     `SamplingProbabilityCorrection`, `HardNegativeMining`.
 
-    `index(candidates)` says what all candidates are. `top_k`, `ranks` and `evaluate` then rank all
-    of them, in blocks, exactly; `fit`, `evaluate` and `load_weights` encode them anew, and after
-    `set_weights` or a checkpoint `index()` is to be called. The model itself maps the features of
-    queries to encodings, for `predict`. Towers may share layers; Keras makes two of one
-    when it loads a `.keras` file, and fails, but `save_weights` and `load_weights` will do.
+    `index(candidates)` gives the model all candidates. `top_k`, `ranks` and `evaluate` then rank
+    all of them, in blocks, exactly. `fit`, `evaluate` and `load_weights` encode them again; after
+    `set_weights` or a checkpoint, call `index()`. The model itself maps the features of queries to
+    encodings, for `predict`. Towers may share layers. Keras cannot load a `.keras` file of such
+    towers, since it makes two layers of one; use `save_weights` and `load_weights`.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural
@@ -59,11 +58,11 @@ class TwoTower(keras.Model):
         candidate_encoder: a layer or model, features of candidates -> `[batch, d]`.
         candidate_id: the key of the candidates' ids, integers or strings (which XLA does not
             compile, and which Keras 3's `fit` takes as tensors or as arrays of objects), in their
-            features. None where the features are the ids, or where there are none: then all
+            features. None if the features are the ids, or if candidates have no ids: then all
             candidates of a batch count as different.
         exclude: None, or the key, in the features of queries, of candidate ids `[batch, E]` that
             `top_k`, `ranks` and `evaluate` leave out, such as those seen already. Integers are
-            padded with -1, strings with any that is no id.
+            padded with -1, strings with any string that is not an id.
         normalize: whether encodings are scaled to length 1.
         temperature: T > 0.
         frequencies: None, or a `CandidateFrequencies` for the log-Q correction. It is for a softmax
@@ -76,10 +75,11 @@ class TwoTower(keras.Model):
         **kwargs: Keras's own, such as `name`.
 
     Raises:
-        ValueError: if a number is out of range. From `fit`, if `frequencies` or `memory_size` would
-            need ids that there are not.
+        ValueError: if a number is out of range. From `fit`, if candidates have no ids and
+            `frequencies` or `memory_size` needs them.
 
     Example:
+        >>> from tensorflow import keras
         >>> model = TwoTower(
         ...     keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)]),
         ...     keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(8)]),
@@ -89,6 +89,9 @@ class TwoTower(keras.Model):
         >>> rows.shape
         TensorShape([2, 5])
     """
+
+    _parts = ("query_encoder", "candidate_encoder", "frequencies")
+    _scored = "the candidates of a batch"
 
     def __init__(
         self,
@@ -127,8 +130,7 @@ class TwoTower(keras.Model):
         if self._random is not None:
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
-        self._held = _Held()
-        self._evaluating = False
+        self._holder = _CatalogueHolder()
         of_candidates = _keras.symbolic_inputs(candidate_encoder)
         _check_widths(query_encoder, candidate_encoder)
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
@@ -136,14 +138,10 @@ class TwoTower(keras.Model):
                 layer.build(None)
         if self._memory is not None and of_candidates is not None:
             self._memory.build((None, candidate_encoder.output_shape[-1]))
-        of_queries = _keras.symbolic_inputs(query_encoder)
-        if of_queries is None:
-            self.built = query_encoder.built
-        else:
-            self(of_queries)  # Keras 3 exports what was called.
+        self._build_by(query_encoder)
 
     def build(self, input_shape: Any) -> None:
-        """Nothing to do: encoders build themselves."""
+        """Does nothing, since the encoders build themselves."""
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
@@ -153,25 +151,25 @@ class TwoTower(keras.Model):
     def index(self, candidates: Any = None, batch_size: int = 1024) -> None:
         """Encodes all candidates.
 
-        The index is no part of a saved model; `export_top_k` writes it.
+        A saved model does not have the index; `export_top_k` writes it.
 
         Args:
             candidates: features as in training, arrays or a dict or tuple of arrays, with a row
-                for each candidate; None for those of the last call, anew. They need not have been
-                seen in training.
+                for each candidate; None to encode those of the last call again. Training need not
+                have seen them.
             batch_size: candidates that are encoded at once, >= 1.
 
         Raises:
-            ValueError: if numbers of rows differ, an id stands twice or is none, or there are no
+            ValueError: if numbers of rows differ, an id occurs twice or is -1, or there are no
                 candidates.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         if candidates is not None:
-            self._held.catalogue = Catalogue(candidates, self._ids(candidates))
+            self._holder.catalogue = Catalogue(candidates, self._ids(candidates))
             if _keras.KERAS_3 and self._catalogue.ids.dtype == tf.string:
-                # XLA compiles no strings; a model that is compiled already would not ask again.
+                # XLA compiles no strings, and Keras asks a model only when it is compiled.
                 self.supports_jit = self.jit_compile = False
-            # Steps that were traced read the old one.
+            # Steps that Keras traced before read the old index.
             self.train_function = self.test_function = None
         with self.distribute_strategy.scope():
             self._catalogue.encode(self._encode_candidates, batch_size)
@@ -201,9 +199,9 @@ class TwoTower(keras.Model):
 
         Args:
             queries: a batch of what the query encoder takes.
-            candidates: features of the candidate of each query, of which the ids are read. These
-                may be `[batch, P]`, integers padded with -1.
-            exclude: as in `top_k`; one that is given here has no rank.
+            candidates: features of the candidate of each query; only the ids are read, which may be
+                `[batch, P]`, integers padded with -1.
+            exclude: as in `top_k`; a given candidate that is excluded has no rank.
 
         Returns:
             `ops.Ranks`, which metrics take as labels: `metric.update_state(ranks, None)`.
@@ -256,53 +254,44 @@ class TwoTower(keras.Model):
         self._catalogue.head.export_embeddings(path)
 
     def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
-        """Trains as Keras does, and then encodes the candidates anew if `index` was called.
+        """Trains as Keras does, then encodes the candidates again if `index` was called.
 
         Raises:
-            ValueError: if there is a `class_weight`: Keras would read features for classes.
+            ValueError: if there is a `class_weight`: Keras would take features for classes.
         """
         if class_weight is not None:
             raise ValueError(
                 "`class_weight` must be None: give each example its `sample_weight`. "
                 f"Received: {class_weight}."
             )
-        _keras.build_optimizer(self)
         history = super().fit(*args, **kwargs)
-        if self._held.catalogue is not None:
+        if self._holder.catalogue is not None:
             self.index()
         return history
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
-        """Loads weights as Keras does, and encodes the candidates anew if `index` was called."""
+        """Loads weights as Keras does, then encodes the candidates again if `index` was called."""
         result = super().load_weights(*args, **kwargs)
-        if self._held.catalogue is not None:
+        if self._holder.catalogue is not None:
             self.index()
         return result
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Evaluates as Keras does, over all candidates, which it encodes anew.
+        """Encodes all candidates again and evaluates as Keras does, by ranks among all of them.
 
-        Where queries have several candidates, of which it reads the ids alone, the loss is NaN.
+        Where queries have several candidates, only their ids are read, and the loss is NaN.
         """
         self.index()
         return super().evaluate(*args, **kwargs)
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: TensorLike | None = None,
-        training: bool | None = None,
-    ) -> tf.Tensor:
-        """Applies the compiled loss to the scores of the positives and negatives."""
-        check_loss(self.loss, "the candidates of a batch")
-        y = _keras.given_labels(y)
-        training = not self._evaluating if training is None else training
+    def _scores_of_step(
+        self, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scores of the positive of each query and of negatives, and the positives' columns."""
         ids = self._ids(y)
-        wrong = None  # Whether a query has several ids, where only running tells.
+        wrong = None  # Whether queries have several ids, if only the running graph knows.
         if ids is not None and ids.shape.rank is None:
-            # Keras traced this for ids of several ranks. The loss is that of the first, if alone.
+            # Keras traced this for ids of several ranks. Only a single id of a query has a loss.
             rows = _labels.in_rows(ids)
             wrong = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
             if training:
@@ -311,86 +300,54 @@ class TwoTower(keras.Model):
             y = ids if self.candidate_id is None else {**y, self.candidate_id: ids}
         several = ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]
         if several and not training:
-            # Evaluation reads the ids alone. Keras 2 reports what the compiled loss has seen.
+            # Evaluation reads only the ids. NaN goes through the compiled loss, as Keras 2 reports
+            # what this has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
-            weight = _of_examples(sample_weight)
-            return super().compute_loss(x, tf.zeros([batch], tf.int32), unknown, weight)
+            return unknown, tf.zeros([batch], tf.int32)
         if several and ids.shape.rank == 2:
             raise ValueError(
                 "`candidate_id` must be given where the features of a candidate are several "
                 "integers; in training a query has one candidate. Received: "
                 f"candidate_id={self.candidate_id!r}, ids of shape {ids.shape}."
             )
-        scores, labels = self._scores_of_step(y_pred, y, ids, training)
+        scores, labels = self._scores_of_lists(y_pred, y, ids, training)
         if wrong is not None:
             scores = tf.where(wrong[:, :1], float("nan"), scores)
-        num_mined = self.num_mined or self.loss.num_mined
+        num_mined = self.num_mined or self._mined_by_loss()
         if num_mined is not None:
             scores, labels = HardNegativeMining(num_mined)(scores, labels)
-        return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
-
-    # Which step Keras traces. The replicas of a strategy trace one in turns, so that none may reset
-    # at its end what the others still read.
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """Trains on a batch."""
-        self._evaluating = False
-        return super().train_step(data)
-
-    def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluates a batch over all candidates."""
-        self._evaluating = True
-        return super().test_step(data)
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
-    ) -> dict[str, Any]:
-        """In evaluation, updates the metrics; in training the loss is all there is."""
-        y = _keras.given_labels(y)
-        placeholder = tf.zeros([1, 1])
-        metrics = _keras.compiled_metrics(self, placeholder, placeholder)
-        for metric in metrics:
-            by_class = isinstance(metric, MacroAverage | ExpectedCalibrationError)
-            if not isinstance(metric, RankingMetric) or by_class:
-                raise ValueError(
-                    "Metrics must be of this package, and means over queries. "
-                    f"Received: {metric!r}."
-                )
-        if not self._evaluating or not metrics:
-            return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
-        ranks = self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
-        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
+        return scores, labels
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        parts = ("query_encoder", "candidate_encoder", "frequencies")
-        plain = (
-            *("name", "trainable", "candidate_id", "exclude", "normalize", "temperature"),
+        names = (
+            *("candidate_id", "exclude", "normalize", "temperature"),
             *("memory_size", "num_random", "num_mined", "seed"),
         )
-        return {
-            **{name: getattr(self, name) for name in plain},
-            **{name: keras.utils.serialize_keras_object(getattr(self, name)) for name in parts},
-        }
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
-        """Builds the model that `get_config` describes."""
-        parts = {
-            name: _keras.deserialized(config[name], custom_objects=custom_objects)
-            for name in ("query_encoder", "candidate_encoder", "frequencies")
-            if config[name] is not None
-        }
-        return cls(**{**config, **parts})
+    def _check_metric(self, argument: str, metric: Any) -> None:
+        """Raises unless a metric takes ranks and is one of queries."""
+        super()._check_metric(argument, metric)
+        if isinstance(metric, MacroAverage | ExpectedCalibrationError):
+            raise ValueError(
+                f"`{argument}` must hold metrics of queries, not of classes. Received: {metric!r}."
+            )
+
+    def _ranks_of_batch(
+        self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
+    ) -> ops.Ranks:
+        """Ranks among all candidates of the index."""
+        return self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
 
     @property
     def _catalogue(self):
-        if self._held.catalogue is None:
-            raise ValueError("`index(candidates)` must be called first: it says what there is.")
-        return self._held.catalogue
+        if self._holder.catalogue is None:
+            raise ValueError(
+                "`index(candidates)` must be called first, to give the model all candidates."
+            )
+        return self._holder.catalogue
 
     def _scaled(self, encodings):
         encodings = tf.cast(encodings, tf.float32)
@@ -404,7 +361,7 @@ class TwoTower(keras.Model):
         return self._scaled(self.candidate_encoder(known, training=training))
 
     def _ids(self, features):
-        """The ids among features of candidates, None if there are none."""
+        """The ids among features of candidates; None if they have no ids."""
         if self.candidate_id is not None:
             return tf.convert_to_tensor(_of_key("candidate_id", self.candidate_id, features))
         if isinstance(features, (dict, tuple, list)):
@@ -413,7 +370,7 @@ class TwoTower(keras.Model):
         is_id = features.dtype.is_integer or features.dtype == tf.string
         return features if is_id and features.shape.rank in (None, 1, 2) else None
 
-    def _scores_of_step(self, encodings, features, ids, training):
+    def _scores_of_lists(self, encodings, features, ids, training):
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
         queries = self._scaled(encodings) / self.temperature
         rule = "`y` must have the features of a candidate for each query."
@@ -445,7 +402,7 @@ class TwoTower(keras.Model):
             if keys:
                 keys.append(tf.gather(catalogue.keys, rows))
             share = rows.shape[0] / catalogue.size
-        else:  # Of no draws, as in a batch of one example, there is no logarithm.
+        else:  # A batch of one example has no draws, and 0 no logarithm.
             draws = tf.maximum(draws, 1.0)
         scores = tf.matmul(queries, tf.concat(candidates, axis=0), transpose_b=True)
         if filled is not None:
@@ -505,15 +462,10 @@ class TwoTower(keras.Model):
         return ops.Ranks(above, tied, relevance, num_items, tf.constant(catalogue.size))
 
 
-class _Held:
-    """What Keras is not to see: the catalogue is no part of the model."""
+class _CatalogueHolder:
+    """Hides the catalogue from Keras, which would save its layers as a part of the model."""
 
     catalogue: Catalogue | None = None
-
-
-def _of_examples(sample_weight):
-    """The weights of the examples, of which Keras makes one for each part of the labels."""
-    return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 
 
 def _of_key(argument, key, features):

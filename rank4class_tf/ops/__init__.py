@@ -11,8 +11,6 @@ its place, such as a temperature that falls, are taken as they are.
 """
 
 from rank4class_tf._lists.lists import Lists, as_lists
-from rank4class_tf.ops.classes.interactions import latent_cross
-from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
 from rank4class_tf.ops.gains import get_discount, get_gain
 from rank4class_tf.ops.losses.fenchel_young import adaptive_fenchel_young_loss, fenchel_young_loss
 from rank4class_tf.ops.losses.gumbel import gumbel_noise, mean_over_gumbel_noise
@@ -59,16 +57,11 @@ from rank4class_tf.ops.projections.simplex import (
 )
 from rank4class_tf.ops.ranking.exact import (
     Ranks,
-    count_above_and_tied,
     expected_ranks,
     mean_over_ties,
     ranks_of_positives,
 )
-from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
-from rank4class_tf.ops.ranking.sigmoid_sort import all_sigmoid_ranks
 from rank4class_tf.ops.ranking.soft import sigmoid_ranks, sigmoid_ranks_among_positives
-from rank4class_tf.ops.ranking.soft_rank import isotonic_regression, projected_ranks
-from rank4class_tf.ops.sampling.blocks import count_above_and_tied_by_blocks, top_k_by_blocks
 from rank4class_tf.ops.sampling.random import fold_in, uniform
 from rank4class_tf.ops.sampling.subsets import sample_distinct, sample_items
 from rank4class_tf.ops.soft_metrics import (
@@ -93,12 +86,9 @@ __all__ = [
     "TopKWeights",
     "UniformWeights",
     "adaptive_fenchel_young_loss",
-    "all_sigmoid_ranks",
     "approx_mrr_loss",
     "approx_ndcg_loss",
     "as_lists",
-    "count_above_and_tied",
-    "count_above_and_tied_by_blocks",
     "entropy_projection",
     "euclidean_projection",
     "expected_ranks",
@@ -113,9 +103,6 @@ __all__ = [
     "gumbel_approx_ndcg_loss",
     "gumbel_noise",
     "hinge",
-    "isotonic_regression",
-    "laplace_ranks",
-    "latent_cross",
     "list_mle_loss",
     "logistic",
     "mean_over_gumbel_noise",
@@ -124,13 +111,11 @@ __all__ = [
     "ordered_weighted_loss",
     "pairwise_hinge_loss",
     "pairwise_logistic_loss",
-    "projected_ranks",
     "rankmax",
     "rankmax_loss",
     "ranks_of_positives",
     "sample_distinct",
     "sample_items",
-    "score_by_recomputed_blocks",
     "sigmoid_ranks",
     "sigmoid_ranks_among_positives",
     "simplex_projection",
@@ -142,7 +127,6 @@ __all__ = [
     "softmax_loss",
     "squared_hinge",
     "stochastic_negative_mining_loss",
-    "top_k_by_blocks",
     "uniform",
     "unique_softmax_loss",
     "warp_loss",

@@ -1,4 +1,4 @@
-"""Keras optimizers that update only the rows of a table that a batch touches."""
+"""Keras optimizers that update only those rows of a table that a batch touches."""
 
 from rank4class_tf.optimizers._rows import Rowwise
 from rank4class_tf.optimizers.rowwise_adagrad import RowwiseAdagrad

@@ -11,18 +11,18 @@ from rank4class_tf._types import TensorLike
 
 
 class Rowwise:
-    r"""Mixin before a Keras optimizer: its rule, on the touched rows alone, at a rate of their own.
+    r"""Mixin before a Keras optimizer: applies its rule only to touched rows, at their own rate.
 
-    Keras 3's own optimizers write to the whole variable, and take a row that stands twice in a
-    gradient as two steps; Keras 2 adds such rows up, but its Adam writes to the whole variable.
+    Keras 3's own optimizers write to the whole variable, and a row that occurs twice in a gradient
+    takes two steps. Keras 2 adds up such rows, but its Adam writes to the whole variable.
 
-    A row gets a gradient from few examples of a batch whose loss is a mean, a dense weight from
-    all. So SGD needs a rate for rows hundreds of times that of dense weights. What changes
-    `learning_rate` in training, a schedule or a callback, changes both.
+    The loss of a batch is a mean over its examples. A row gets gradients from few of them, a dense
+    weight from all. So SGD needs a rate for rows that is hundreds of times that of dense weights. A
+    schedule or a callback that changes `learning_rate` in training changes both.
 
-    Clipping sees the sum of a row's gradients. `weight_decay` changes all rows, the untouched ones
-    too, and a regularizer of a table makes its gradient dense: then the whole table is updated, at
-    the rate of dense weights.
+    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. A
+    regularizer of a table makes its gradient dense: then the whole table is updated, at the rate of
+    dense weights.
 
     Args:
         *args: those of the Keras optimizer.
@@ -31,8 +31,8 @@ class Rowwise:
 
     Raises:
         ValueError: if `row_multiplier` is not a positive number, or with
-            `gradient_accumulation_steps` or `loss_scale_factor`, which Keras has for dense
-            gradients alone. A `LossScaleOptimizer` around the optimizer scales losses.
+            `gradient_accumulation_steps` or `loss_scale_factor`, which in Keras work only with
+            dense gradients. To scale losses, put a `LossScaleOptimizer` around the optimizer.
     """
 
     clipnorm: float | None
@@ -50,7 +50,7 @@ class Rowwise:
             value = getattr(self, name, None)  # Keras 2 has neither.
             if value is not None:
                 raise ValueError(
-                    f"`{name}` must be None: Keras has it for dense gradients alone. "
+                    f"`{name}` must be None: in Keras it works only with dense gradients. "
                     f"Received: {name}={value!r}."
                 )
 
@@ -64,7 +64,8 @@ class Rowwise:
     ) -> None:
         """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
 
-        An id may stand twice, then with the same gradient: a rule sets rows, never adds to them.
+        An id that occurs twice has the same gradient both times, so a rule must set rows, never add
+        to them.
         """
         raise NotImplementedError
 
@@ -81,13 +82,13 @@ class Rowwise:
     def update_slices(
         self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
     ) -> None:
-        """The rule for gradients of which several may be of one row."""
+        """The rule for gradients among which a row may have several."""
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
 
     def _clip_gradients(self, grads):
         if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
             return grads
-        # The values alone: Keras 3 would make slices dense where it clips by the norm of all.
+        # Only the values are clipped: Keras 3 makes slices dense where it clips by the norm of all.
         values = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
         clipped = super()._clip_gradients(values)  # type: ignore[misc]
         return [
@@ -96,7 +97,7 @@ class Rowwise:
         ]
 
     def _deduplicate_sparse_grad(self, grads):
-        # Keras 2 would look for the distinct rows itself, which have no static shape.
+        # Keras 2 would look for the distinct rows itself, whose number is not static.
         return grads
 
     def slot(self, slots: Any, variable: Any) -> tf.Variable:
@@ -107,15 +108,15 @@ class Rowwise:
 
 
 def _sums(ids, gradients):
-    """The sum of the gradients of the row of each."""
-    # The distinct rows alone would have a shape that is known only when it runs, which XLA gets
-    # wrong and a TPU does not take.
+    """For each gradient the sum of all gradients of its row."""
+    # The number of distinct rows is known only when the graph runs. XLA gets such shapes wrong and
+    # TPUs do not take them.
     position = repeats.kinds(ids[tf.newaxis])[0]
     return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
 
 
 def _summed(gradient):
-    """The values of a gradient: the sum of a row where it stands first, 0 where it repeats."""
+    """The values of a gradient: the sum of a row where it occurs first, 0 where it repeats."""
     ids = tf.convert_to_tensor(gradient.indices)
     values = _sums(ids, tf.convert_to_tensor(gradient.values))
     shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(values) - 1], tf.int32)], axis=0)

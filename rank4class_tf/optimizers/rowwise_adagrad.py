@@ -18,10 +18,10 @@ class RowwiseAdagrad(_rows.Rowwise, keras.optimizers.Adagrad):
 
     $$a_r \leftarrow a_r + g^2, \qquad w_r \leftarrow w_r - \eta\, g / \sqrt{a_r + \epsilon}$$
 
-    which is Adagrad itself, since a row without a gradient stays as it is. Only the start differs:
-    Keras has $a_r = 0.1$ there, beside which the squares of a row's gradients are nothing where the
-    loss is a mean over a batch, of the order of 1e-7 for class embeddings of length 1. Such rows
-    hardly move at the usual rates. From 1e-8 on they do, by $\eta$ in each number at first: with
+    This is Adagrad itself, since in Adagrad a row without a gradient stays as it is. Only the start
+    of $a_r$ differs. Keras starts at 0.1, far above the squares of a row's gradients where the loss
+    is a mean over a batch: these are about 1e-7 for class embeddings of length 1. Such rows hardly
+    move at the usual rates. With a start of 1e-8 they move, at first by $\eta$ in each number: for
     rows of length 1 take a rate of about 0.03.
 
     Source: Duchi, Hazan & Singer 2011.

@@ -18,16 +18,17 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
 
     $$v_r \leftarrow \mu v_r - \eta g, \qquad w_r \leftarrow w_r + v_r$$
 
-    and all else as `keras.optimizers.SGD`. The momentum of a row decays when the row is touched: a
-    rare row takes up a step of long ago. `momentum_of_rows=False` leaves rows without momentum, as
-    "Stochastic Negative Mining" trains its embeddings, section 5, with a large rate for rows.
+    and all else as `keras.optimizers.SGD`. The momentum of a row decays only when the row is
+    touched, so that a rare row repeats a step of long ago. `row_momentum=False` gives rows no
+    momentum; "Stochastic Negative Mining", section 5, trains its embeddings like that, with a large
+    rate for rows.
 
     Args:
         *args: as in `keras.optimizers.SGD`.
-        momentum_of_rows: whether rows have momentum too, or only what is updated as a whole.
+        row_momentum: whether rows have momentum too, or only dense weights.
         row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
         **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
-            With momentum 0, the default, nothing but the weights is kept.
+            With momentum 0, the default, the optimizer keeps no state.
 
     Raises:
         ValueError: if `row_multiplier` is not a positive number.
@@ -41,12 +42,12 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
         (array([-5.], dtype=float32), array([-0.5], dtype=float32))
     """
 
-    def __init__(self, *args: Any, momentum_of_rows: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, row_momentum: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.momentum_of_rows = _checks.flag("momentum_of_rows", momentum_of_rows)
+        self.row_momentum = _checks.flag("row_momentum", row_momentum)
 
     def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds a slot; Keras 2 asks for velocities as large as the weights without momentum too."""
+        """Adds a slot, but no velocities without momentum, which Keras 2 would keep as well."""
         if kwargs.get("variable_name") == "m" and not self.momentum:
             return None
         return super().add_variable_from_reference(*args, **kwargs)
@@ -54,10 +55,10 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
     def update_slices(
         self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
     ) -> None:
-        """The rule for gradients of which several may be of one row."""
-        if self.momentum and self.momentum_of_rows:
+        """The rule for gradients among which a row may have several."""
+        if self.momentum and self.row_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
-        else:  # Their steps add up by themselves.
+        else:  # The steps of a row with several gradients add up.
             variable.scatter_add(tf.IndexedSlices(-learning_rate * gradients, ids))
 
     def update_rows(
@@ -73,4 +74,4 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        return {**super().get_config(), "momentum_of_rows": self.momentum_of_rows}
+        return {**super().get_config(), "row_momentum": self.row_momentum}

@@ -86,7 +86,7 @@ def test_own_points_are_in_three_parts(tmp_path):
 
 def test_rows_have_a_rate_of_their_own_and_no_momentum():
     optimizer = example.get_optimizer(30.0, 3000.0, 0.9)
-    assert (optimizer.momentum, optimizer.momentum_of_rows) == (0.9, False)
+    assert (optimizer.momentum, optimizer.row_momentum) == (0.9, False)
     assert float(optimizer.learning_rate) == pytest.approx(0.01)
     assert optimizer.row_multiplier == 3000
 

@@ -836,26 +836,23 @@ def test_some_sources_need_ids(kwargs, pairs):
         model.fit(pairs[0], {"features": pairs[1]["features"]}, verbose=0)
 
 
-@pytest.mark.once
-def test_other_losses_and_metrics_are_refused(pairs, candidates):
+def test_other_losses_and_metrics_are_refused():
     model = make()
     for loss, message in (
         ("mse", "`loss` must be a loss of rank4class_tf.losses"),
         # The columns of a batch are no classes.
         (losses.SoftmaxLoss(class_weight={0: 9.0}), "`loss` must have no `class_weight`"),
     ):
-        model.compile("sgd", loss=loss)
         with pytest.raises(ValueError, match=message):
-            model.fit(*pairs, verbose=0)
-    model.index(candidates)
+            model.compile("sgd", loss=loss)
     for metric in (
         keras.metrics.Mean(),
         metrics.MacroAverage(metrics.MRR(), 3),
         metrics.ExpectedCalibrationError(),
     ):
-        model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metric])
-        with pytest.raises(ValueError, match="Metrics must be of this package"):
-            model.evaluate(*pairs, verbose=0)
+        for argument in ("metrics", "weighted_metrics"):
+            with pytest.raises(ValueError, match=f"`{argument}` must hold metrics of"):
+                model.compile("sgd", loss=losses.SoftmaxLoss(), **{argument: [metric]})
 
 
 @pytest.mark.once

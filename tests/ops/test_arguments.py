@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import ops
+from rank4class_tf.ops.ranking.exact import count_above_and_tied
 
 LOSSES = [ops.softmax_loss, ops.rankmax_loss, ops.pairwise_logistic_loss, ops.mean_squared_loss]
 
@@ -29,7 +30,7 @@ def test_ids_outside_raise_or_are_nan(loss):
 def test_ranks_of_ids_outside_raise_or_are_nan(ids):
     """On a GPU they would be those of other scores."""
     scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
-    functions = (ops.expected_ranks, ops.count_above_and_tied, ops.ranks_of_positives)
+    functions = (ops.expected_ranks, count_above_and_tied, ops.ranks_of_positives)
     for function in functions:
         for step in (function, tf.function(function)):
             with pytest.raises(
@@ -139,8 +140,20 @@ def test_gumbel_noise_is_finite(dtype):
     assert noise.dtype == dtype and bool(tf.reduce_all(tf.math.is_finite(noise)))
 
 
-# What the functions need that check them themselves.
+# What functions need besides the number.
+NEEDED = {
+    "eligible": [[True, False, True]],
+    "num_classes": 5,
+    "num_sampled": 2,
+    "ranks": [[1.0]],
+    "regularizer": "entropy",
+    "relevance": [[1.0]],
+    "scores": [[2.0, 1.0, 0.0]],
+    "seed": [1, 2],
+    "size": 2,
+}
 GIVEN = {
+    "depth": {"class_ids": [[0]]},
     "label_smoothing": {"scores": [[2.0, 1.0]], "class_ids": [0]},
 }
 # Numbers that may be 0, negative or anything.
@@ -166,7 +179,10 @@ def test_there_are_numbers_to_check():
 
 @pytest.mark.parametrize(("name", "argument"), NUMBERS)
 def test_numbers_out_of_range_raise(name, argument):
-    given = GIVEN.get(argument, {})
+    parameters = inspect.signature(getattr(ops, name)).parameters.items()
+    needed = {key for key, parameter in parameters if parameter.default is parameter.empty}
+    given = {key: NEEDED[key] for key in needed & NEEDED.keys()} | GIVEN.get(argument, {})
+    given.pop(argument, None)
     for value in (-1, -0.5, float("nan"), float("inf"), "1", True):
         with pytest.raises(ValueError, match=f"`{argument}` must be .*{argument}={value!r}"):
             getattr(ops, name)(**given, **{argument: value})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf import ops
+from rank4class_tf.ops.sampling.blocks import count_above_and_tied_by_blocks, top_k_by_blocks
 
 
 @pytest.fixture(params=["distinct", "ties"])
@@ -26,7 +26,7 @@ blocks = pytest.mark.parametrize("block_size", [10, 103, 1000])
 def test_top_k(scores, k, block_size):
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]  # of equals, the lower id
     for limit in (k, tf.constant(k)):
-        values, ids = ops.top_k_by_blocks(scorer(scores), 103, limit, block_size)
+        values, ids = top_k_by_blocks(scorer(scores), 103, limit, block_size)
         np.testing.assert_array_equal(ids, order)
         np.testing.assert_array_equal(values, np.take_along_axis(scores, order, axis=1))
 
@@ -40,9 +40,9 @@ def test_top_k_of_many_blocks(distinct, order, rng):
     if order != "random":
         scores = np.sort(scores, axis=1)[:, :: 1 if order == "rising" else -1]
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :20]
-    in_graph = tf.function(ops.top_k_by_blocks)
-    in_xla = tf.function(ops.top_k_by_blocks, jit_compile=True)
-    for search, k in [(ops.top_k_by_blocks, 20), (in_graph, tf.constant(20)), (in_xla, 20)]:
+    in_graph = tf.function(top_k_by_blocks)
+    in_xla = tf.function(top_k_by_blocks, jit_compile=True)
+    for search, k in [(top_k_by_blocks, 20), (in_graph, tf.constant(20)), (in_xla, 20)]:
         values, ids = search(scorer(scores), 4000, k, 512)
         np.testing.assert_array_equal(ids, expected)
         np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
@@ -52,14 +52,14 @@ def test_top_k_where_few_are_left(rng):
     scores = np.full([3, 400], -np.inf)
     scores[:, ::90] = rng.normal(size=[3, 5])
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :9]
-    values, ids = ops.top_k_by_blocks(scorer(scores), 400, 9, 64)
+    values, ids = top_k_by_blocks(scorer(scores), 400, 9, 64)
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
 
 
 @pytest.mark.parametrize("num_classes", [60, 400])
 def test_top_k_for_nobody(num_classes):
-    search = tf.function(lambda: ops.top_k_by_blocks(scorer(scores), num_classes, 9, 64))
+    search = tf.function(lambda: top_k_by_blocks(scorer(scores), num_classes, 9, 64))
     scores = np.zeros([0, num_classes], np.float32)
     assert [tuple(x.shape) for x in search()] == [(0, 9)] * 2
 
@@ -69,9 +69,7 @@ def test_ranks(scores, block_size):
     class_ids = np.array([[0, 102], [9, 10], [50, -1], [-1, -1]])
     own = np.take_along_axis(scores, np.maximum(class_ids, 0), axis=1)
     own[1, 1] = np.nan
-    above, tied = ops.count_above_and_tied_by_blocks(
-        scorer(scores), 103, class_ids, own, block_size
-    )
+    above, tied = count_above_and_tied_by_blocks(scorer(scores), 103, class_ids, own, block_size)
     there = (class_ids >= 0) & ~np.isnan(own)
     expected = (scores[:, None] > own[:, :, None]).sum(-1) * there
     np.testing.assert_array_equal(above, expected)
@@ -83,7 +81,7 @@ def test_own_score_counts_once_whatever_its_rounding(scores):
     for noise in (-1e-6, 1e-6):
         noisy = scores.copy()
         noisy[:, 20] += noise
-        above, tied = ops.count_above_and_tied_by_blocks(
+        above, tied = count_above_and_tied_by_blocks(
             scorer(noisy), 103, np.full([4, 1], 20), own, 8
         )
         np.testing.assert_array_equal(above[:, 0], (scores > own).sum(-1))
@@ -95,8 +93,8 @@ def test_xla_equals_eager(scores):
         own = tf.constant(scores[:, :2])
         ids = np.tile([0, 1], [4, 1])
         return (
-            *ops.top_k_by_blocks(scorer(scores), 103, 5, 10),
-            *ops.count_above_and_tied_by_blocks(scorer(scores), 103, ids, own, 10),
+            *top_k_by_blocks(scorer(scores), 103, 5, 10),
+            *count_above_and_tied_by_blocks(scorer(scores), 103, ids, own, 10),
         )
 
     for expected, compiled in zip(both(), tf.function(both, jit_compile=True)(), strict=True):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf import ops
 from rank4class_tf.ops.classes import interactions
+from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
 
 
 def value_and_gradients(function, inputs, upstream, **options):
@@ -34,7 +35,7 @@ def test_latent_cross(batch, n, units, options, rng, monkeypatch):
         np.einsum("bnu,bd,du->nd", up, h, w),
         np.einsum("bnu,bd,nd->du", up, h, 1 + c),
     ]
-    results = value_and_gradients(ops.latent_cross, inputs, upstream, **options)
+    results = value_and_gradients(interactions.latent_cross, inputs, upstream, **options)
     for ours, theirs in zip(results, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
     assert results[0].shape == (batch, n, units)
@@ -42,14 +43,14 @@ def test_latent_cross(batch, n, units, options, rng, monkeypatch):
 
 def test_latent_cross_of_own_candidates(rng):
     h, c, w = (rng.normal(size=s) for s in ((2, 6), (2, 7, 6), (6, 3)))
-    ours = ops.latent_cross(*map(tf.constant, (h, c, w)))
+    ours = interactions.latent_cross(*map(tf.constant, (h, c, w)))
     np.testing.assert_allclose(ours, np.einsum("bd,bnd,du->bnu", h, 1 + c, w), rtol=1e-9)
 
 
 def score(candidates, block, shared):
     del block
     encodings, kernel = shared["h"], shared["w"]
-    return tf.reduce_sum(tf.tanh(ops.latent_cross(encodings, candidates, kernel)), axis=-1)
+    return tf.reduce_sum(tf.tanh(interactions.latent_cross(encodings, candidates, kernel)), axis=-1)
 
 
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}], ids=["graph", "xla"])
@@ -62,7 +63,7 @@ def test_blocks_equal_plain(n, many, options, rng, monkeypatch):
     upstream = tf.constant(rng.normal(size=(4, n)))
 
     def by_blocks(c, h, w):
-        return ops.score_by_recomputed_blocks(score, c, {"h": h, "w": w}, block_size=3)
+        return score_by_recomputed_blocks(score, c, {"h": h, "w": w}, block_size=3)
 
     def plain(c, h, w):
         return score(c, 0, {"h": h, "w": w})
@@ -79,7 +80,7 @@ def test_blocks_with_an_unknown_batch(rng):
     for jit_compile in (False, True):
         step = tf.function(
             lambda c, h, w: tf.gradients(
-                ops.score_by_recomputed_blocks(score, c, {"h": h, "w": w}, block_size=3), [c, h, w]
+                score_by_recomputed_blocks(score, c, {"h": h, "w": w}, block_size=3), [c, h, w]
             ),
             input_signature=[tf.TensorSpec(s, tf.float64) for s in ([13, 6], [None, 6], [6, 2])],
             jit_compile=jit_compile,
@@ -101,7 +102,7 @@ def test_blocks_are_told_apart():
 
     inputs = [tf.ones([7, 1], tf.float64), tf.ones([2, 1], tf.float64)]
     scores, of_candidates, of_encodings = value_and_gradients(
-        lambda c, h: ops.score_by_recomputed_blocks(noisy, c, [h], block_size=3),
+        lambda c, h: score_by_recomputed_blocks(noisy, c, [h], block_size=3),
         inputs,
         tf.ones([2, 7], tf.float64),
     )

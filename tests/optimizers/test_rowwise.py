@@ -43,7 +43,7 @@ CASES = {
     "nesterov": (optimizers.RowwiseSGD, {"momentum": 0.9, "nesterov": True}, nesterov),
     "no momentum of rows": (
         optimizers.RowwiseSGD,
-        {"momentum": 0.9, "momentum_of_rows": False},
+        {"momentum": 0.9, "row_momentum": False},
         sgd,
     ),
     "adagrad": (optimizers.RowwiseAdagrad, {"initial_accumulator_value": 0.125}, adagrad),
@@ -136,7 +136,7 @@ def test_dense_gradients_are_those_of_keras(make, kwargs, rule, rng):
     start = rng.normal(size=(4, 3))
     gradients = [tf.constant(rng.normal(size=(4, 3))) for _ in range(3)]
     peer = getattr(keras.optimizers, make.__name__.removeprefix("Rowwise"))
-    of_peer = {name: value for name, value in kwargs.items() if name != "momentum_of_rows"}
+    of_peer = {name: value for name, value in kwargs.items() if name != "row_momentum"}
     ours, theirs = (
         steps(cls(learning_rate=LEARNING_RATE, **of_cls), variable(start), gradients)
         for cls, of_cls in ((make, kwargs), (peer, of_peer))

@@ -1,8 +1,7 @@
-"""Classes: the one place of what stands for each class, its encoding, in all heads."""
+"""Classes: what a head knows of the classes that it scores, their encodings above all."""
 
-from rank4class_tf.layers.classes._base import Classes, as_classes
 from rank4class_tf.layers.classes.class_attention import ClassAttention
-from rank4class_tf.layers.classes.class_table import ClassTable
+from rank4class_tf.layers.classes.class_table import Classes, ClassTable, as_classes
 from rank4class_tf.layers.classes.encoded_classes import EncodedClasses
 
 __all__ = ["ClassAttention", "ClassTable", "Classes", "EncodedClasses", "as_classes"]

@@ -9,7 +9,7 @@ import tensorflow as tf
 class Features:
     """Tensors in a structure, with a row for each class.
 
-    It hides the structure from Keras, which would wrap it.
+    Keras would wrap a plain structure; it leaves this object as it is.
     """
 
     def __init__(self, structure: Any) -> None:
@@ -55,7 +55,7 @@ def _tensors(structure):
 
 
 def to_config(structure: Any) -> Any:
-    """What `from_config` makes the structure of, in JSON's types."""
+    """The structure in JSON's types, for `from_config`."""
     if isinstance(structure, dict):
         return {"dict": {key: to_config(value) for key, value in structure.items()}}
     if isinstance(structure, tuple):

@@ -6,20 +6,20 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._keras import keras
-from rank4class_tf.layers.classes._base import Classes, as_classes
+from rank4class_tf.layers.classes.class_table import Classes, as_classes
 
 
 @_keras.register
 class ClassAttention(Classes):
-    r"""Classes that look at each other: a block of self-attention over their encodings.
+    r"""Classes that attend to each other: a block of self-attention over their encodings.
 
     $$c'_i = c_i + \mathrm{attention}\left(\mathrm{norm}(c)\right)_i$$
 
     Source: Rank4Class, section 6, where relations between classes are an outlook; Vaswani et al.
     2017, "Attention Is All You Need", with the normalisation first.
 
-    Time and memory are O(n²) for n classes, and rows of some classes cost as much as those of all:
-    it suits up to thousands of classes.
+    Time and memory are O(n²) for n classes, and the rows of a few classes cost as much as those of
+    all, so it suits up to thousands of classes.
 
     Args:
         classes: a number of classes, for a `ClassTable`, or a layer of classes.
@@ -77,7 +77,7 @@ class ClassAttention(Classes):
         self.built = True
 
     def rows(self, ids: Any = None) -> tf.Tensor:
-        """Encodings of some classes or of all, each with what it sees in all."""
+        """Encodings of some classes or of all, after attention to all."""
         rows = self.classes.rows()
         normalised = self.norm(rows[tf.newaxis])
         rows += tf.cast(self.attention(normalised, normalised)[0], rows.dtype)

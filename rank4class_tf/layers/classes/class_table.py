@@ -1,4 +1,4 @@
-"""ClassTable."""
+"""`Classes`, the base of all kinds of classes, and `ClassTable`, the kind that a number makes."""
 
 from typing import Any
 
@@ -7,16 +7,74 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._keras import keras
-from rank4class_tf.layers.classes._base import Classes
+
+
+class Classes(keras.layers.Layer):
+    """Base: the encodings of classes, their number and their width.
+
+    A subclass has `num_classes`, `width` and `rows`; `build` gets the shape of the encodings that
+    are scored, `(None, d)`. Any head takes it.
+
+    Example:
+        >>> class OneHot(Classes):
+        ...     num_classes = width = 3
+        ...     def rows(self, ids=None):
+        ...         rows = tf.eye(3)
+        ...         return rows if ids is None else tf.gather(rows, ids)
+        >>> from rank4class_tf.layers import DotProductHead
+        >>> DotProductHead(OneHot())(tf.constant([[1.0, 2.0, 3.0]])).numpy()
+        array([[1., 2., 3.]], dtype=float32)
+    """
+
+    @property
+    def num_classes(self) -> int:
+        """How many there are."""
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """How many numbers encode one, once built."""
+        raise NotImplementedError
+
+    def rows(self, ids: Any = None) -> tf.Tensor:
+        """Encodings of some classes or of all.
+
+        Args:
+            ids: None, or integers of any shape.
+
+        Returns:
+            `[num_classes, width]`, or for ids their shape and then `width`. Always of the precision
+            of the weights: heads cast in mixed precision.
+        """
+        raise NotImplementedError
+
+    def biases(self, ids: Any = None) -> tf.Tensor | None:
+        """Numbers that heads add to the scores of some classes or of all; None for none."""
+        del ids
+        return None
+
+    def to_table(self, block_size: int = 1024) -> "Classes":
+        """Encodes all classes once and returns a `ClassTable` with these rows.
+
+        `Head.with_classes` puts it into a head, whose inference then encodes no classes.
+        The table does not follow later training.
+
+        Args:
+            block_size: classes that are encoded at once, a positive int.
+        """
+        ids = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
+        blocks = [tf.range(i, min(i + block_size, self.num_classes)) for i in ids]
+        rows = tf.concat([self.rows(block) for block in blocks], axis=0)
+        return ClassTable.from_rows(rows, self.biases(), dtype=self.dtype_policy)
 
 
 @_keras.register
 class ClassTable(Classes):
-    """Classes by a table: a row of numbers each, which training sets.
+    """A table of classes with a trained row of numbers for each.
 
     Args:
         num_classes: number of classes, >= 1.
-        width: numbers in a row, >= 1; None for as many as the encodings have that are scored.
+        width: numbers in a row, >= 1; None for the width of the encodings that are scored.
         use_bias: whether each class has a bias, which heads add to its score.
         initializer: of the rows.
         regularizer: None or a regularizer of the rows.
@@ -83,7 +141,7 @@ class ClassTable(Classes):
 
     @classmethod
     def from_dense(cls, layer: Any, **kwargs: Any) -> "ClassTable":
-        """The classes that the weights of a `keras.layers.Dense` are.
+        """A table of the weights of a `keras.layers.Dense`.
 
         Args:
             layer: a built `Dense` without activation.
@@ -129,18 +187,18 @@ class ClassTable(Classes):
         return tf.gather(_keras.variable(self.bias), ids)
 
     def add(self, rows: Any, biases: Any = None) -> None:
-        """Adds classes behind the others, scored at once.
+        """Adds classes behind the others, scored from now on.
 
-        A model that was compiled or called through `predict` has to be compiled anew, as after a
-        change of `trainable`.
+        Compile a model again that was compiled or called through `predict`, as after a change of
+        `trainable`.
 
         Args:
             rows: `[m, width]`, such as the mean encoding of a few examples of each.
             biases: None for 0, or `[m]`; only where the classes have biases.
 
         Raises:
-            ValueError: if a shape is another, a value is no number, or there are biases without
-                `use_bias`; the classes are then as before.
+            ValueError: if a shape is wrong, a value is not a number, or there are biases without
+                `use_bias`; the classes then stay as they were.
         """
         rows = _numbers("rows", rows, self.embeddings.dtype)
         if biases is not None:
@@ -170,7 +228,7 @@ class ClassTable(Classes):
             self.bias.assign(all_biases)
 
     def get_config(self) -> dict:
-        """Returns the constructor arguments, and the number of classes that there are now."""
+        """Returns the constructor arguments, with the current number of classes."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -179,6 +237,20 @@ class ClassTable(Classes):
             "initializer": keras.initializers.serialize(self.initializer),
             "regularizer": keras.regularizers.serialize(self.regularizer),
         }
+
+
+def as_classes(classes: Any, **kwargs: Any) -> Classes:
+    """The layer of classes that a head was given, by their number too.
+
+    Args:
+        classes: a number, a layer, or the config of one.
+        **kwargs: arguments of the `ClassTable` for a number.
+    """
+    if isinstance(classes, dict):
+        classes = _keras.deserialized(classes)
+    if isinstance(classes, Classes):
+        return classes
+    return ClassTable(classes, **kwargs)
 
 
 def _numbers(name, values, dtype):

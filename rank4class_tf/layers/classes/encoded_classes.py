@@ -8,33 +8,33 @@ import tensorflow as tf
 from rank4class_tf import _keras
 from rank4class_tf._keras import keras
 from rank4class_tf.layers.classes import _features
-from rank4class_tf.layers.classes._base import Classes
+from rank4class_tf.layers.classes.class_table import Classes
 
 
 @_keras.register
 class EncodedClasses(Classes):
-    """Classes by what is known of them: features of each, through an encoder.
+    """Classes by their features, through an encoder.
 
-    Descriptions, attributes or places in a taxonomy let classes with few examples learn from
-    others, and score classes that training has never seen.
+    By descriptions, attributes or places in a taxonomy, classes with few examples learn from
+    others, and classes that training has never seen get scores.
 
     Source: Rank4Class, section 6, where classes with metadata are an outlook.
 
-    A head with these classes encodes each once in a step, for all examples; one that scores only
-    sampled classes encodes these. The features are part of the config, and so of a saved model.
-    For inference, `to_table` encodes all classes once. XLA compiles no strings: where a step is
-    compiled, features are what strings become, such as token ids.
+    A head encodes each class once in a step, for all examples; a head that scores only sampled
+    classes encodes only these. The features are part of the config, and so of a saved model. For
+    inference, `to_table` encodes all classes once. XLA compiles no strings: there, use
+    what the strings become as features, such as token ids.
 
     Args:
         features: of all classes, an array, a list of strings, or a dict or tuple of such, each with
             a row for each class.
         encoder: a Keras layer or model that maps them to `[n, width]`; it trains with the rest
-            unless its `trainable` is False. It may be the encoder of the examples, too; a `.keras`
-            file then needs Keras 3, since Keras 2 makes two layers of one when it loads.
+            unless its `trainable` is False. It may also be the encoder of the examples; a `.keras`
+            file then needs Keras 3, since Keras 2 loads two layers in place of one.
         **kwargs: Keras's own, such as `name`.
 
     Raises:
-        ValueError: if numbers of rows differ, or the encoder's result is no row for each class.
+        ValueError: if numbers of rows differ, or the encoder does not give a row for each class.
 
     Example:
         >>> classes = EncodedClasses(tf.eye(3), keras.layers.Dense(8))
@@ -48,7 +48,7 @@ class EncodedClasses(Classes):
         super().__init__(**kwargs)
         self._features = _features.Features(features)
         if isinstance(encoder, dict):
-            # Keras takes apart what it is given.
+            # Keras changes the config that it reads.
             encoder = _keras.deserialized(copy.deepcopy(encoder))
         self.encoder = _keras.checked_layer("encoder", encoder)
         tensors = tf.nest.flatten(self.features)
@@ -70,7 +70,7 @@ class EncodedClasses(Classes):
         return self._features.tensors
 
     def build(self, input_shape: Any) -> None:
-        """Builds the encoder; its width need not be that of the encodings that are scored."""
+        """Builds the encoder, whose width may differ from that of the encodings to score."""
         with tf.init_scope():
             shape = self.encoder(self._features.rows([0])).shape
         if shape.rank != 2 or shape[0] != 1 or shape[1] is None:
@@ -92,10 +92,10 @@ class EncodedClasses(Classes):
         return tf.ensure_shape(rows, [*ids.shape, self.width])
 
     def add(self, features: Any) -> None:
-        """Adds classes behind the others, scored at once, although no example has trained them.
+        """Adds classes behind the others, scored from now on, although no example trained them.
 
-        A model that was compiled or called through `predict` has to be compiled anew, as after a
-        change of `trainable`.
+        Compile a model again that was compiled or called through `predict`, as after a change of
+        `trainable`.
 
         Args:
             features: of the new classes, as in the constructor.
@@ -103,7 +103,7 @@ class EncodedClasses(Classes):
         self._features = self._features.added(features)
 
     def get_config(self) -> dict:
-        """Returns the constructor arguments, with the features of all classes there are now."""
+        """Returns the constructor arguments, with the features of all current classes."""
         return {
             **super().get_config(),
             "features": _features.to_config(self.features),

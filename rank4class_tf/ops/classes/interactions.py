@@ -2,8 +2,6 @@
 
 import tensorflow as tf
 
-from rank4class_tf._tf.raising import same_sizes
-
 # From so many numbers of all classes on, a product for each example takes less time than one of
 # all pairs: .94 of it in a graph and .80 under XLA at 64 x 1,000, d = 2,048, u = 256, where the
 # memory falls from 1.6 GB to .3 GB; at 1,000 classes of 128 numbers the times are equal.
@@ -36,9 +34,6 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
         >>> latent_cross(tf.constant([[2.0, 1.0]]), tf.constant([[0.5, 1.0]]), tf.eye(2)).numpy()
         array([[[3., 2.]]], dtype=float32)
     """
-    if candidates.shape.rank == 3:
-        rule = "`candidates` must have a row for each encoding."
-        candidates = same_sizes(candidates, encodings, rule)
     n, units = candidates.shape[-2], kernel.shape[-1]
     narrow = n is not None and units is not None and units <= n
     # XLA compiles no loop over nothing.

@@ -5,14 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks
-
 # What pairs of examples and classes take within a block has room in memory next to a model; more
 # classes at once are no faster.
 _BLOCK = 1024
 
 
-@_checks.arguments
 def score_by_recomputed_blocks(
     score: Callable, candidates: tf.Tensor, shared: Any, block_size: int = _BLOCK
 ) -> tf.Tensor:

@@ -10,7 +10,6 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.projections.cap import cap
 
 
-@_checks.arguments
 def rankmax(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -43,6 +42,8 @@ def rankmax(
         >>> rankmax([[1.0, 0.5, 0.0]], [[0]]).numpy()  # 1 and 1/2 above 1 - 1, over their sum
         array([[[0.6666667 , 0.33333334, 0.        ]]], dtype=float32)
     """
+    _checks.positive_int("k", k)
+    _checks.positive_or_tensor("margin", margin)
     lists = as_lists(scores, class_ids, mask=mask)
     level, top, columns, selected = lowest_in_support(lists, k)
     above = lists.violations(margin, level)

@@ -19,7 +19,6 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
 
 
-@_checks.arguments
 def euclidean_projection(
     scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
 ) -> tf.Tensor:
@@ -51,7 +50,6 @@ def euclidean_projection(
     return simplex_projection(scores, "euclidean", k, alpha, mask)
 
 
-@_checks.arguments
 def entropy_projection(
     scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
 ) -> tf.Tensor:
@@ -83,7 +81,6 @@ def entropy_projection(
     return simplex_projection(scores, "entropy", k, alpha, mask)
 
 
-@_checks.arguments
 def simplex_projection(
     scores: TensorLike,
     regularizer: str | Regularizer,
@@ -116,6 +113,8 @@ def simplex_projection(
         >>> simplex_projection([[2.0, 1.5, 0.0]], "euclidean").numpy()  # mu = 1.25
         array([[0.75, 0.25, 0.  ]], dtype=float32)
     """
+    _checks.positive_int("k", k)
+    _checks.positive_or_tensor("alpha", alpha)
     regularizer = get_regularizer(regularizer)
     lists, top, selected = from_kth(scaled_by(as_lists(scores, mask=mask), alpha), k)
     total = tf.cast(selected, lists.dtype)[:, tf.newaxis]

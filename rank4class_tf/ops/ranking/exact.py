@@ -72,7 +72,6 @@ class Ranks(NamedTuple):
         return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=self.above.dtype)
 
 
-@_checks.arguments
 def ranks_of_positives(
     scores: TensorLike,
     class_ids: TensorLike,
@@ -103,6 +102,8 @@ def ranks_of_positives(
         >>> ranks.above.numpy(), ranks.tied.numpy()
         (array([[2., 0.]]), array([[2., 1.]]))
     """
+    if depth is not None:
+        _checks.positive_int("depth", depth)
     scores, ids, invalid = _scores_and_ids(scores, class_ids)
     if relevance is not None:
         rule = "`relevance` must have the shape of `class_ids`."
@@ -152,7 +153,6 @@ def of_counts(
     return Ranks(above, tied, relevance, num_items, scores.shape[1] or n, counted)
 
 
-@_checks.arguments
 def count_above_and_tied(
     scores: TensorLike, class_ids: TensorLike, depth: int | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,44 +1,24 @@
 """Soft ranks of all items by the Laplace distribution, in O(d log d)."""
 
-from typing import Any
-
 import tensorflow as tf
 
-from rank4class_tf import _checks
 from rank4class_tf._tf.raising import in_xla
+from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranking._best_first import best_first
 from rank4class_tf.ops.ranking._powers_of_two import over_powers_of_two
 
 
-@_checks.arguments
-def laplace_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -> tf.Tensor:
-    r"""Soft ranks of all items by the Laplace distribution.
+def laplace_ranks(
+    scores: TensorLike, temperature: float, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    """The ranks of `layers.LaplaceSorter`, which has the formula.
 
-    $$\pi(i) = 1 + \sum_{j \ne i} F\left(\frac{s_j - s_i}{T}\right), \qquad
-    F(x) = \begin{cases} e^x / 2 & x < 0 \\ 1 - e^{-x} / 2 & x \ge 0 \end{cases}$$
+    Along the sorted scores both kinds of terms are decaying sums, so that a list takes O(d log d).
+    The ranks are as exact as their dtype holds them. The gradient takes two more such sums.
 
-    Along the sorted scores both kinds of terms are decaying sums, so that a list takes
-    $O(d \log d)$. The ranks are as exact as their dtype holds them. The gradient takes two such
-    sums more.
-
-    Source: Struski et al. 2025 (LapSum) have the idea of the sums.
-
-    Args:
-        scores: `[batch, d]`, finite, $|s| \le 10^{30}$.
-        temperature: T > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
-            of items that are far apart.
-        mask: booleans `[batch, d]`, False for an item that changes nothing; None means that all
-            count.
-
-    Returns:
-        `[batch, d]`, each in [1, d]; meaningless where masked.
-
-    Example:
-        >>> laplace_ranks([[3.0, 1.0, 1.0, 2.0]], temperature=0.01).numpy()
-        array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
+    The arguments and the result are those of `all_sigmoid_ranks`.
     """
     scores = tf.convert_to_tensor(scores)
-    mask = _checks.mask(mask, scores)
 
     @tf.custom_gradient
     def ranks(scores):

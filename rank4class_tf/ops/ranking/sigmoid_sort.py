@@ -1,41 +1,30 @@
 """Soft ranks of all items by sigmoids of all differences."""
 
-from typing import Any
-
 import tensorflow as tf
 
-from rank4class_tf import _checks
+from rank4class_tf._types import TensorLike
 
 # Differences of so many pairs of a list are in memory at once, or those of one item with all.
 _PAIRS = 2**14
 
 
-@_checks.arguments
-def all_sigmoid_ranks(scores: Any, temperature: float = 0.1, mask: Any = None) -> tf.Tensor:
-    r"""Soft ranks of all items by sigmoids.
+def all_sigmoid_ranks(
+    scores: TensorLike, temperature: float, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    """The ranks of `layers.SigmoidSorter`, which has the formula.
 
-    $$\pi(i) = 1 + \sum_{j \ne i} \sigma\left(\frac{s_j - s_i}{T}\right)$$
-
-    Time is $O(d^2)$. Memory is $O(d)$, in the gradient too, since items are taken block by block.
-
-    Source: SoDeep (Engilberge et al. 2019), equation 12, with $\lambda = 1 / T$; Qin et al. 2010.
+    Time is O(d²). Memory is O(d), in the gradient too, since items are taken block by block.
 
     Args:
-        scores: `[batch, d]`, finite, $|s| \le 10^{30}$.
-        temperature: T > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
-            of items that are far apart.
+        scores: `[batch, d]`, finite, within +-1e30.
+        temperature: > 0.
         mask: booleans `[batch, d]`, False for an item that changes nothing; None means that all
             count.
 
     Returns:
         `[batch, d]`, each in [1, d]; meaningless where masked.
-
-    Example:
-        >>> all_sigmoid_ranks([[3.0, 1.0, 1.0, 2.0]], temperature=0.01).numpy()
-        array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
     """
     scores = tf.convert_to_tensor(scores)
-    mask = _checks.mask(mask, scores)
 
     @tf.custom_gradient
     def ranks(scores):

@@ -7,7 +7,6 @@ from rank4class_tf._lists.lists import Lists, as_lists
 from rank4class_tf._types import TensorLike
 
 
-@_checks.arguments
 def sigmoid_ranks(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,
@@ -35,13 +34,13 @@ def sigmoid_ranks(
         >>> sigmoid_ranks([[3.0, 1.0, 2.0]], [[1, 0]], temperature=0.01).numpy()
         array([[3., 1.]], dtype=float32)
     """
+    _checks.positive_or_tensor("temperature", temperature)
     lists = as_lists(scores, class_ids, mask=mask)
     # The item itself adds sigmoid(0) = 1/2 to the sum over all items. No quotient: that of a masked
     # item has an infinite slope in the temperature, of which forward mode in the scores makes NaN.
     return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d * (1 / temperature)))
 
 
-@_checks.arguments
 def sigmoid_ranks_among_positives(
     scores: TensorLike | Lists,
     class_ids: TensorLike | None = None,

@@ -1,49 +1,28 @@
 """Soft ranks of all items by projection on the permutahedron, in O(d log d)."""
 
 import math
-from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.scan import maxima
+from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranking._best_first import best_first
 from rank4class_tf.ops.ranking._powers_of_two import over_powers_of_two
 
 
-@_checks.arguments
-def projected_ranks(scores: Any, regularization: float = 0.1, mask: Any = None) -> tf.Tensor:
-    r"""Soft ranks of all items: the point of the permutahedron nearest to the scaled scores.
+def projected_ranks(
+    scores: TensorLike, regularization: float, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    """The ranks of `layers.SoftRankSorter`, which has the formula.
 
-    $$\pi = \arg\min_{\mu \in \mathcal{P}} \left\| \mu + \frac{s}{\varepsilon} \right\|^2, \qquad
-    \mathcal{P} = \mathrm{conv} \{ \text{permutations of } (1, \dots, d) \}$$
+    The blocks of the projection are those of an isotonic regression, in float64. Where XLA compiles
+    lists of unknown length, time and memory are those of `[batch, d, d]`.
 
-    Along the sorted scores it parts the list into blocks. An item has the mean rank of its block
-    and moves from it by its distance from the block's mean score over $\varepsilon$; where
-    neighbours are further apart than $\varepsilon$, ranks are exact and have no gradient. The
-    blocks are those of an isotonic regression, in float64. Where XLA compiles lists of a length
-    that is not known, time and memory are those of `[batch, d, d]`.
-
-    Source: Blondel et al. 2020, equations 6 and 8 (quadratic regularisation).
-
-    Args:
-        scores: `[batch, d]`, finite, $|s| \le 10^{30}$.
-        regularization: $\varepsilon$ > 0. The smaller, the closer to the exact ranks, and the fewer
-            items have a gradient.
-        mask: booleans `[batch, d]`, False for an item that changes nothing; None means that all
-            count.
-
-    Returns:
-        `[batch, d]`, each in [1, d]; meaningless where masked.
-
-    Example:
-        >>> projected_ranks([[3.0, 1.0, 1.25, 2.0]], regularization=0.5).numpy()
-        array([[1.  , 3.75, 3.25, 2.  ]], dtype=float32)
+    The arguments and the result are those of `all_sigmoid_ranks`.
     """
     scores = tf.convert_to_tensor(scores)
-    mask = _checks.mask(mask, scores)
 
     @tf.custom_gradient
     def ranks(scores):

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class_tf import _checks
 from rank4class_tf._tf import raising
 from rank4class_tf._types import TensorLike
 
@@ -16,7 +15,6 @@ _BLOCK = 16_384
 _GROUP = 64
 
 
-@_checks.arguments
 def top_k_by_blocks(
     score: Callable, num_classes: int, k: int | tf.Tensor, block_size: int = _BLOCK
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -95,7 +93,6 @@ def _above(groups, least, has_new):
     return by_row(tf.gather_nd(scores, of_score), padding), by_row(columns, 0)
 
 
-@_checks.arguments
 def count_above_and_tied_by_blocks(
     score: Callable,
     num_classes: int,

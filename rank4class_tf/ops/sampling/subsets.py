@@ -13,7 +13,6 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.sampling import random
 
 
-@_checks.arguments
 def sample_distinct(
     num_classes: int, size: int, seed: TensorLike, batch: int | tf.Tensor = 1
 ) -> tf.Tensor:
@@ -41,7 +40,8 @@ def sample_distinct(
         >>> ids.shape, len(set(ids[0].numpy()))
         (TensorShape([1, 4]), 4)
     """
-    if not 1 <= size <= num_classes:
+    _checks.positive_int("num_classes", num_classes)
+    if _checks.positive_int("size", size) > num_classes:
         raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
     if 2 * size >= num_classes:
         # In the order of the words as they are, without a sign, which fewer devices sort.
@@ -59,7 +59,6 @@ def sample_distinct(
     return scatter_add(column, tf.where(first, ids, 0), tf.shape(ids))[:, :size]
 
 
-@_checks.arguments
 def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf.Tensor:
     """Samples items of each list uniformly without replacement, independently for each list.
 
@@ -78,6 +77,7 @@ def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf
         >>> sorted(sample_items([1, 2], [[True, False, True]], num_sampled=3).numpy()[0].tolist())
         [-1, 0, 2]
     """
+    _checks.positive_int("num_sampled", num_sampled)
     eligible = tf.convert_to_tensor(eligible)
     # Equal keys, in 2**23, would favour the lower id; the bias is beyond measure.
     keys = tf.where(eligible, random.uniform(tf.shape(eligible), seed), -1.0)

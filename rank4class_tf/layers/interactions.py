@@ -1,0 +1,481 @@
+"""Interactions: how an encoding and the encodings of classes meet in a score."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, _config, _keras, _random, _registry, ops
+from rank4class_tf._keras import keras
+from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf.ops.classes.interactions import latent_cross, unit_rows
+from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
+
+
+class Interaction(keras.layers.Layer):
+    """Base: how an encoding and the encodings of classes, or of documents, meet in a score.
+
+    A subclass has `score_candidates`, and `build_for` where it has weights. Under
+    `rank4class_tf.layers.Head(classes, interaction)` it is a head.
+
+    Input: a list of encodings `[batch, d]` and candidates, `[n, c]` for all examples alike or
+    `[batch, n, c]`. Output: `[batch, n]`.
+
+    Example:
+        >>> class NegativeDistance(Interaction):
+        ...     def score_candidates(self, encodings, candidates, training=None):
+        ...         return -tf.norm(encodings[:, tf.newaxis] - candidates, axis=-1)
+        >>> NegativeDistance()([tf.zeros([1, 2]), tf.constant([[3.0, 4.0]])]).numpy()
+        array([[-5.]], dtype=float32)
+    """
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for the shapes of encodings and candidates."""
+        of_encodings, of_candidates = input_shape
+        self.build_for(int(of_encodings[-1]), int(of_candidates[-1]))
+        self.built = True
+
+    def build_for(self, width: int, class_width: int) -> None:
+        """Creates the weights for encodings and candidates of these widths."""
+
+    def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
+        """Returns the scores, `[batch, n]`."""
+        encodings, candidates = inputs
+        if len(candidates.shape) == 3:
+            rule = "`candidates` must have a row for each encoding."
+            candidates = same_sizes(candidates, encodings, rule)
+        score_candidates = _keras.converted(self.score_candidates)
+        return score_candidates(encodings, candidates, training)
+
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
+    ) -> tf.Tensor:
+        """The formula.
+
+        Args:
+            encodings: `[batch, d]`.
+            candidates: `[n, c]` or `[batch, n, c]`.
+            training: whether this is a step of training.
+
+        Returns:
+            The scores, `[batch, n]`.
+        """
+        raise NotImplementedError
+
+    def start_as_dot_product(self) -> None:
+        """Sets the weights, which are built, such that the scores are dot products."""
+        raise ValueError(
+            "`from_dense` needs an interaction that can start as a dot product, which "
+            f"`start_as_dot_product` makes it. Received: {type(self).__name__}."
+        )
+
+    def compute_output_shape(self, input_shape: Any) -> tuple:
+        """Returns `(batch, n)`."""
+        of_encodings, of_candidates = input_shape
+        return (of_encodings[0], of_candidates[-2])
+
+    def get_config(self) -> dict:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_config.constructor_arguments(self, Interaction)}
+
+
+@_registry.register("interaction")
+class DotProductInteraction(Interaction):
+    r"""The dot product; without weights.
+
+    $$s_i = c_i^\top h$$
+
+    Source: Rank4Class, section 3.2.
+
+    Example:
+        >>> DotProductInteraction()([tf.ones([1, 2]), tf.constant([[3.0, 4.0]])]).numpy()
+        array([[7.]], dtype=float32)
+    """
+
+    def build_for(self, width: int, class_width: int) -> None:
+        """Checks the widths."""
+        _check_same_width(width, class_width)
+
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
+    ) -> tf.Tensor:
+        """Returns the scores, `[batch, n]`."""
+        return _dot_products(encodings, candidates)
+
+    def start_as_dot_product(self) -> None:
+        """Does nothing, since there are no weights."""
+
+
+@_registry.register("interaction")
+class BilinearInteraction(Interaction):
+    r"""A bilinear form; encodings and candidates may differ in width.
+
+    $$s_i = h^\top W c_i$$
+
+    Args:
+        kernel_initializer: of W, `[d, c]`.
+        kernel_regularizer: None or a regularizer of W.
+        **kwargs: Keras's own, such as `name`.
+
+    Example:
+        >>> interaction = BilinearInteraction(kernel_initializer="ones")
+        >>> interaction([tf.ones([1, 2]), tf.constant([[3.0, 4.0, 5.0]])]).numpy()
+        array([[24.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+
+    def build_for(self, width: int, class_width: int) -> None:
+        """Creates W."""
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(width, class_width),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+        )
+
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
+    ) -> tf.Tensor:
+        """Returns the scores, `[batch, n]`."""
+        return _dot_products(tf.matmul(encodings, self.kernel), candidates)
+
+    def start_as_dot_product(self) -> None:
+        """Sets W to the identity."""
+        _check_same_width(*self.kernel.shape)
+        self.kernel.assign(tf.eye(self.kernel.shape[0], dtype=self.kernel.dtype))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {
+            **super().get_config(),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+        }
+
+
+@_registry.register("interaction")
+class CosineInteraction(Interaction):
+    r"""The cosine of the angle, times a scale.
+
+    $$s_i = a \, \frac{h^\top c_i}{\|h\| \|c_i\|}$$
+
+    Source: Wang et al. 2018, "CosFace"; Deng et al. 2019, "ArcFace", for the scale.
+
+    Args:
+        scale: a, > 0. Losses of the softmax family need one well above 1, since cosines differ
+            by 2 at most.
+        **kwargs: Keras's own, such as `name`.
+
+    Example:
+        >>> interaction = CosineInteraction(scale=10.0)
+        >>> interaction([tf.constant([[1.0, 0.0]]), tf.constant([[3.0, 4.0]])]).numpy()
+        array([[6.]], dtype=float32)
+    """
+
+    def __init__(self, scale: float = 16.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.scale = _checks.positive_float("scale", scale)
+
+    def build_for(self, width: int, class_width: int) -> None:
+        """Checks the widths."""
+        _check_same_width(width, class_width)
+
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
+    ) -> tf.Tensor:
+        """Returns the scores, `[batch, n]`."""
+        dtype = encodings.dtype
+        if dtype.size < 4:  # Lengths need the range of float32.
+            encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
+        scores = _dot_products(unit_rows(encodings), unit_rows(candidates))
+        return tf.cast(self.scale * scores, dtype)
+
+
+class MLPInteraction(Interaction):
+    """Base: an MLP on each pair of an encoding and a candidate.
+
+    A subclass says what the MLP reads of a pair: it has the first layer, `build_first` and
+    `first_layer`.
+
+    More than two thousand candidates that all examples share are scored in blocks of a thousand,
+    which the backward pass computes again: memory stays at what one block takes, for a third more
+    time.
+
+    Args:
+        units: widths of the hidden layers, at least one, each >= 1.
+        activation: of the hidden layers, a name or a function of tensors without weights.
+        dropout: share of the hidden numbers that training sets to zero, in [0, 1).
+        layer_norm: whether each hidden layer is normalised before its activation.
+        add_dot_product: whether the score is the MLP's plus the dot product of encoding and
+            candidate, which must be equally wide then.
+        kernel_initializer: of the kernels.
+        kernel_regularizer: None or a regularizer of the kernels.
+        seed: of the dropout, an int; None draws one from NumPy's global generator.
+        **kwargs: Keras's own, such as `name`.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> class GatedInteraction(MLPInteraction):
+        ...     def build_first(self, width, class_width):
+        ...         shapes = {"first": (width, self.units[0]), "gate": (class_width, width)}
+        ...         return [self.add_kernel(name, shape) for name, shape in shapes.items()]
+        ...     def first_layer(self, encodings, candidates, kernels):
+        ...         first, gate = kernels
+        ...         gates = tf.sigmoid(tf.tensordot(candidates, gate, axes=1))
+        ...         return tf.tensordot(encodings[:, tf.newaxis] * gates, first, axes=1)
+        >>> GatedInteraction(units=(16,))([tf.ones([2, 8]), tf.ones([5, 3])]).shape
+        TensorShape([2, 5])
+    """
+
+    scales: list[Any]
+    offsets: list[Any]
+
+    def __init__(
+        self,
+        units: Sequence[int] = (256, 256),
+        activation: str | Callable = "relu",
+        dropout: float = 0.0,
+        layer_norm: bool = False,
+        add_dot_product: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(units, (list, tuple)) or not units:
+            raise ValueError(f"`units` must hold at least one width. Received: units={units!r}.")
+        self.units = tuple(_checks.positive_int("units", width) for width in units)
+        self.activation = keras.activations.get(activation)
+        self.dropout = _checks.fraction_below("dropout", dropout, 1)
+        self.layer_norm = _checks.flag("layer_norm", layer_norm)
+        self.add_dot_product = _checks.flag("add_dot_product", add_dot_product)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.seed = _random.start_seed(seed)
+
+    def build_for(self, width: int, class_width: int) -> None:
+        """Creates the MLP."""
+        if self.add_dot_product:
+            _check_same_width(width, class_width)
+        self.first = self.build_first(width, class_width)
+        self.first_bias = self._add("first_bias", (self.units[0],), "zeros")
+        sizes = zip(self.units, [*self.units[1:], 1], strict=True)
+        self.kernels = [self.add_kernel(f"kernel_{i}", size) for i, size in enumerate(sizes, 1)]
+        self.biases = [
+            self._add(f"bias_{i}", (size,), "zeros")
+            for i, size in enumerate([*self.units[1:], 1], 1)
+        ]
+        self.scales, self.offsets = [], []
+        if self.layer_norm:
+            for name, start in (("scale", "ones"), ("offset", "zeros")):
+                weights = [
+                    self._add(f"{name}_{i}", (size,), start) for i, size in enumerate(self.units)
+                ]
+                setattr(self, f"{name}s", weights)
+        if self.dropout:
+            self.random_state = _random.add_state(self, self.seed)
+
+    def build_first(self, width: int, class_width: int) -> list[Any]:
+        """Creates the kernels of the first layer, for encodings and candidates of these widths.
+
+        Returns:
+            A list of weights, each made by `add_kernel`.
+        """
+        raise NotImplementedError
+
+    def first_layer(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
+        """The first layer without bias and activation.
+
+        Args:
+            encodings: `[batch, d]`.
+            candidates: `[n, c]` or `[batch, n, c]`.
+            kernels: tensors, those of `build_first`.
+
+        Returns:
+            `[batch, n, units[0]]`.
+        """
+        raise NotImplementedError
+
+    def add_kernel(self, name: str, shape: tuple[int, ...]) -> Any:
+        """Adds a kernel of this shape, with the initializer and regularizer of the constructor."""
+        # An initializer that is used twice would give the same numbers twice.
+        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
+        return self._add(name, shape, initializer, self.kernel_regularizer)
+
+    def _add(self, name, shape, initializer, regularizer=None):
+        weight = self.add_weight(
+            name=name, shape=shape, initializer=initializer, regularizer=regularizer
+        )
+        # An attribute of its own, since `tf.train.Checkpoint` does not look into Keras 3's lists.
+        setattr(self, f"_of_{name}", weight)
+        return weight
+
+    def score_candidates(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
+    ) -> tf.Tensor:
+        """Returns the scores, `[batch, n]`."""
+        drops = self.dropout > 0 and training
+        if drops:
+            # Keras's dropout would draw other numbers when a block is computed again.
+            seed = _random.step_seed(self.random_state, training)
+            seed = _random.on_this_device(seed, 0)
+        first_layer = _keras.converted(self.first_layer)
+        groups = (self.first, [self.first_bias], self.kernels, self.biases)
+        weights = [
+            [tf.cast(tf.convert_to_tensor(w), encodings.dtype) for w in group]
+            for group in (*groups, self.scales, self.offsets)
+        ]
+
+        def score(candidates, block, tensors):
+            encodings, weights = tensors
+            first, (first_bias,), kernels, biases, scales, offsets = weights
+            hidden = first_layer(encodings, candidates, first) + first_bias
+            for i, (kernel, bias) in enumerate(zip(kernels, biases, strict=True)):
+                if self.layer_norm:
+                    hidden = _normalised(hidden) * scales[i] + offsets[i]
+                hidden = self.activation(hidden)
+                if drops:
+                    kept = ops.uniform(tf.shape(hidden), ops.fold_in(ops.fold_in(seed, block), i))
+                    hidden = tf.where(kept >= self.dropout, hidden / (1 - self.dropout), 0)
+                hidden = tf.tensordot(hidden, kernel, axes=1) + bias
+            return tf.squeeze(hidden, axis=-1)
+
+        tensors = (encodings, weights)
+        if candidates.shape.rank == 2:
+            scores = score_by_recomputed_blocks(score, candidates, tensors)
+        else:
+            scores = score(candidates, 0, tensors)
+        if self.add_dot_product:
+            scores += _dot_products(encodings, candidates)
+        return scores
+
+    def start_as_dot_product(self) -> None:
+        """Sets the last kernel to 0, so that only the dot product counts at first."""
+        if not self.add_dot_product:
+            raise ValueError("`add_dot_product` must be True. Received: add_dot_product=False.")
+        self.kernels[-1].assign(tf.zeros_like(self.kernels[-1]))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {
+            **super().get_config(),
+            "activation": keras.activations.serialize(self.activation),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+        }
+
+
+@_registry.register("interaction")
+class LatentCrossInteraction(MLPInteraction):
+    r"""Latent cross of encoding and candidate, then an MLP.
+
+    $$s_i = \mathrm{MLP}\left(h \odot (1 + c_i)\right)$$
+
+    Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
+
+    Args:
+        **kwargs: arguments of `MLPInteraction`.
+
+    Example:
+        >>> interaction = LatentCrossInteraction(units=(16,))
+        >>> interaction([tf.ones([2, 8]), tf.ones([5, 8])]).shape
+        TensorShape([2, 5])
+    """
+
+    def build_first(self, width: int, class_width: int) -> list[Any]:
+        """Creates the kernel of the first layer."""
+        _check_same_width(width, class_width)
+        return [self.add_kernel("first", (width, self.units[0]))]
+
+    def first_layer(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
+        """The first layer without bias and activation: `[batch, n, units[0]]`."""
+        return latent_cross(encodings, candidates, *kernels)
+
+
+@_registry.register("interaction")
+class ConcatInteraction(MLPInteraction):
+    r"""Encoding and candidate side by side, then an MLP; they may differ in width.
+
+    $$s_i = \mathrm{MLP}\left([h; c_i]\right)$$
+
+    Source: Rank4Class, section 4.2.
+
+    The first layer acts on each half separately, so that the pairs are formed only after it.
+
+    Args:
+        **kwargs: arguments of `MLPInteraction`.
+
+    Example:
+        >>> interaction = ConcatInteraction(units=(16,))
+        >>> interaction([tf.ones([2, 8]), tf.ones([5, 3])]).shape
+        TensorShape([2, 5])
+    """
+
+    def build_first(self, width: int, class_width: int) -> list[Any]:
+        """Creates the kernels of the first layer, for encodings and for candidates."""
+        names = {"first_of_encodings": width, "first_of_candidates": class_width}
+        return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
+
+    def first_layer(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
+        """The first layer without bias and activation: `[batch, n, units[0]]`."""
+        of_encodings, of_candidates = kernels
+        each = tf.matmul(encodings, of_encodings)[:, tf.newaxis]
+        return each + tf.tensordot(candidates, of_candidates, axes=1)
+
+
+def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
+    """Returns an interaction by name, such as `"latent_cross"`.
+
+    Args:
+        identifier: a name, a serialized config, or an interaction, which is returned as it is.
+        **kwargs: constructor arguments, with a name only.
+
+    Raises:
+        ValueError: if the name is unknown; the error lists the known ones.
+
+    Example:
+        >>> get_interaction("cosine", scale=8.0).scale
+        8.0
+    """
+    return _registry.get("interaction", Interaction, identifier, **kwargs)
+
+
+def _check_same_width(width: int, class_width: int) -> None:
+    """Raises unless encodings and candidates are equally wide."""
+    if width != class_width:
+        raise ValueError(
+            "`classes` must be as wide as the encodings for this interaction. "
+            f"Received: classes of width {class_width}, encodings of width {width}."
+        )
+
+
+def _dot_products(encodings: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+    """The scores of each encoding with its candidates, `[batch, n]`."""
+    if candidates.shape.rank == 2:
+        return tf.matmul(encodings, candidates, transpose_b=True)
+    return tf.linalg.matvec(candidates, encodings)
+
+
+def _normalised(hidden):
+    """Rows of mean 0 and variance 1, computed in at least float32."""
+    wide = tf.cast(hidden, tf.float32) if hidden.dtype.size < 4 else hidden
+    mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
+    return tf.cast((wide - mean) * tf.math.rsqrt(variance + 1e-6), hidden.dtype)

@@ -1,0 +1,210 @@
+"""Sorters: differentiable ranks. Their base, those that are formulas, and sorters by name."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _config, _keras, _registry
+from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
+from rank4class_tf.ops.ranking.sigmoid_sort import all_sigmoid_ranks
+from rank4class_tf.ops.ranking.soft_rank import projected_ranks
+
+# Beyond it scores count as equal. Differences and squares of differences stay finite in float32
+# for ten thousand items of up to 1e15, and differences for all.
+_LIMIT = 1e30
+
+
+class Sorter(keras.layers.Layer):
+    """Base of the sorters: maps scores `[batch, d]` to differentiable ranks `[batch, d]`.
+
+    Ranks are descending and 1-based: 1 for the best score, d for the worst. A masked item has the
+    rank 0 and the gradient 0 and changes nothing for the others. A list with a NaN among its
+    valid scores has NaN for ranks. Scores of any floating dtype are taken, also infinite ones;
+    float64 stays float64, anything else is computed in float32, whatever Keras's dtype policy says.
+
+    A subclass is its formula, `soft_ranks`, and its configuration: it keeps each argument of its
+    constructor in an attribute of that name. One with weights makes them in `build`, as float32.
+
+    Input: scores `[batch, d]`, and `mask`, booleans `[batch, d]` or None. Output: ranks
+    `[batch, d]`.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Args shared by all sorters.
+
+        Args:
+            **kwargs: Keras's own, such as `name`.
+        """
+        # Half precision cannot hold ranks above some hundreds.
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
+
+    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """The formula: ranks of lists in which nothing needs care.
+
+        Args:
+            scores: `[batch, d]`, float32 or float64, finite, within +-1e30; 0 where masked.
+            mask: booleans `[batch, d]`, False for an item that must change nothing for others;
+                None where all items count.
+
+        Returns:
+            `[batch, d]`, of the dtype of the scores; anything finite where masked.
+        """
+        raise NotImplementedError
+
+    def call(self, scores: Any, mask: Any = None) -> tf.Tensor:
+        """Ranks the items.
+
+        Args:
+            scores: `[batch, d]`, of any floating dtype.
+            mask: booleans `[batch, d]`, True for an item that counts; None means all.
+
+        Returns:
+            `[batch, d]`, float64 for scores of float64, else float32.
+
+        Raises:
+            ValueError: if `scores` or `mask` has another shape, or `mask` another dtype.
+        """
+        scores = tf.convert_to_tensor(scores)
+        if scores.dtype != tf.float64:
+            scores = tf.cast(scores, tf.float32)
+        if scores.shape.rank not in (None, 2):
+            raise ValueError(
+                f"`scores` must have the shape [batch, d]. Received: {tuple(scores.shape)}."
+            )
+        nan = tf.math.is_nan(scores)
+        if mask is not None:
+            mask = _checks.mask(mask, scores)
+            nan &= mask
+        clean = tf.clip_by_value(scores, -_LIMIT, _LIMIT)
+        clean = tf.where(nan if mask is None else nan | ~mask, tf.zeros_like(scores), clean)
+        ranks = _keras.converted(self.soft_ranks)(clean, mask)
+        # A product, so that the gradient of such a list is NaN as well.
+        broken = tf.reduce_any(nan, axis=1, keepdims=True)
+        ranks *= tf.where(broken, tf.constant(float("nan"), scores.dtype), tf.ones_like(ranks))
+        return ranks if mask is None else tf.where(mask, ranks, tf.zeros_like(ranks))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_config.constructor_arguments(self, Sorter)}
+
+
+class _TemperatureSorter(Sorter):
+    """Base of the sorters with a temperature."""
+
+    def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.temperature = _checks.positive_float("temperature", temperature)
+
+
+@_registry.register("sorter")
+class SigmoidSorter(_TemperatureSorter):
+    r"""Soft ranks by sigmoids of all differences, in O(d²) time and O(d) memory.
+
+    $$\pi(i) = 1 + \sum_{j \ne i} \sigma\left(\frac{s_j - s_i}{T}\right)$$
+
+    Ranks rise where scores fall, and sum to d (d + 1) / 2. `LaplaceSorter` has nearly the same
+    ranks and is far faster for long lists.
+
+    Source: SoDeep (Engilberge et al. 2019), equation 12, with $\lambda = 1 / T$; Qin et al. 2010.
+
+    Args:
+        temperature: T > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
+            of items that are far apart.
+        **kwargs: Keras's own, such as `name`.
+
+    Raises:
+        ValueError: if `temperature` is not a finite number > 0.
+
+    Example:
+        >>> SigmoidSorter(temperature=0.01)(tf.constant([[3.0, 1.0, 1.0, 2.0]])).numpy()
+        array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
+    """
+
+    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """The formula."""
+        return all_sigmoid_ranks(scores, self.temperature, mask)
+
+
+@_registry.register("sorter")
+class LaplaceSorter(_TemperatureSorter):
+    r"""Soft ranks by the Laplace distribution, in O(d log d): for lists of any length.
+
+    $$\pi(i) = 1 + \sum_{j \ne i} F\left(\frac{s_j - s_i}{T}\right), \qquad
+    F(x) = \begin{cases} e^x / 2 & x < 0 \\ 1 - e^{-x} / 2 & x \ge 0 \end{cases}$$
+
+    Ranks rise where scores fall, and sum to d (d + 1) / 2.
+
+    Source: Struski et al. 2025 (LapSum) have the idea of the sums.
+
+    Args:
+        temperature: as in `SigmoidSorter`.
+        **kwargs: Keras's own, such as `name`.
+
+    Raises:
+        ValueError: if `temperature` is not a finite number > 0.
+
+    Example:
+        >>> LaplaceSorter(temperature=0.01)(tf.constant([[3.0, 1.0, 1.0, 2.0]])).numpy()
+        array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
+    """
+
+    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """The formula."""
+        return laplace_ranks(scores, self.temperature, mask)
+
+
+@_registry.register("sorter")
+class SoftRankSorter(Sorter):
+    r"""Soft ranks by projection on the permutahedron, in O(d log d).
+
+    $$\pi = \arg\min_{\mu \in \mathcal{P}} \left\| \mu + \frac{s}{\varepsilon} \right\|^2, \qquad
+    \mathcal{P} = \mathrm{conv} \{ \text{permutations of } (1, \dots, d) \}$$
+
+    Ranks rise where scores fall, and sum to d (d + 1) / 2. Along the sorted scores the projection
+    divides the list into blocks. An item has the mean rank of its block and moves from it by its
+    distance from the block's mean score over $\varepsilon$. Where neighbours are further apart than
+    $\varepsilon$, ranks are exact and have no gradient.
+
+    Where XLA compiles this for lists of unknown length, time and memory are O(d²).
+
+    Source: Blondel et al. 2020, equations 6 and 8 (quadratic regularisation).
+
+    Args:
+        regularization: $\varepsilon$ > 0. The smaller, the closer to the exact ranks, and the fewer
+            items have a gradient.
+        **kwargs: Keras's own, such as `name`.
+
+    Raises:
+        ValueError: if `regularization` is not a finite number > 0.
+
+    Example:
+        >>> SoftRankSorter(regularization=0.5)(tf.constant([[3.0, 1.0, 1.25, 2.0]])).numpy()
+        array([[1.  , 3.75, 3.25, 2.  ]], dtype=float32)
+    """
+
+    def __init__(self, regularization: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.regularization = _checks.positive_float("regularization", regularization)
+
+    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """The formula."""
+        return projected_ranks(scores, self.regularization, mask)
+
+
+def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
+    """Returns a sorter by name, such as `"laplace"`.
+
+    Args:
+        identifier: a name, a serialized config, or a sorter, which is returned as it is.
+        **kwargs: constructor arguments, with a name only.
+
+    Raises:
+        ValueError: if the name is unknown; the error lists the known ones.
+
+    Example:
+        >>> get_sorter("laplace", temperature=0.5).temperature
+        0.5
+    """
+    return _registry.get("sorter", Sorter, identifier, **kwargs)

@@ -1,0 +1,164 @@
+"""What the models share that train on some of the classes or candidates and rank all of them."""
+
+from typing import Any, Self
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, ops
+from rank4class_tf._types import TensorLike
+from rank4class_tf.losses import RankingLoss
+from rank4class_tf.metrics import RankingMetric
+
+
+class RetrievalModel(keras.Model):
+    """Base: a step of training scores some items of very many, evaluation ranks all of them.
+
+    A subclass has `call`, `_scores_of_step` and `_ranks_of_batch`; `_parts` names its layers.
+    """
+
+    # Names of the constructor's arguments that are layers.
+    _parts: tuple[str, ...]
+    # What a step scores, for errors.
+    _scored: str
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._evaluating = False
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
+        """Configures the model for training, as Keras does.
+
+        Args:
+            optimizer: as in Keras.
+            loss: a loss of `rank4class_tf.losses` without `class_weight`.
+            **kwargs: Keras's own. `metrics` and `weighted_metrics` hold metrics of
+                `rank4class_tf.metrics`.
+
+        Raises:
+            ValueError: if the loss or a metric is another: Keras's would take places in the scores
+                of a step for classes.
+        """
+        if loss is not None:
+            self._check_loss(loss)
+        for argument in ("metrics", "weighted_metrics"):
+            for metric in tf.nest.flatten(kwargs.get(argument)):
+                if metric is not None:
+                    self._check_metric(argument, metric)
+        super().compile(optimizer, loss, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a model that is loaded; Keras asks for it since `compile` is overridden."""
+        self.compile(**_keras.deserialized(config))
+        _keras.build_optimizer(self)
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """Trains as Keras does."""
+        _keras.build_optimizer(self)
+        return super().fit(*args, **kwargs)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: TensorLike | None = None,
+        training: bool | None = None,
+    ) -> tf.Tensor:
+        """Applies the compiled loss to the scores of a step."""
+        training = not self._evaluating if training is None else training
+        scores, labels = self._scores_of_step(y_pred, _keras.given_labels(y), training)
+        return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
+
+    # `compute_loss` and `compute_metrics` read from `_evaluating` which of the two steps Keras is
+    # tracing. No step resets it at its end, since the replicas of a strategy trace a step in turns.
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Trains on a batch."""
+        self._evaluating = False
+        return super().train_step(data)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Evaluates a batch by the ranks among all items."""
+        self._evaluating = True
+        return super().test_step(data)
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
+    ) -> dict[str, Any]:
+        """Updates the metrics in evaluation; training reports only the loss."""
+        placeholder = tf.zeros([1, 1])
+        metrics = _keras.compiled_metrics(self, placeholder, placeholder)
+        if not self._evaluating or not metrics:
+            return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
+        ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, metrics)
+        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        parts = {
+            name: keras.utils.serialize_keras_object(getattr(self, name)) for name in self._parts
+        }
+        return {"name": self.name, "trainable": self.trainable, **parts}
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Builds the model that `get_config` describes."""
+        parts = {
+            name: _keras.deserialized(config[name], custom_objects=custom_objects)
+            for name in cls._parts
+            if config[name] is not None
+        }
+        return cls(**{**config, **parts})
+
+    def _scores_of_step(
+        self, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scores `[batch, n]`, -inf where masked, and the column of the positive of each list."""
+        raise NotImplementedError
+
+    def _ranks_of_batch(
+        self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
+    ) -> ops.Ranks:
+        """The ranks that the metrics read, from features, labels and encodings of a batch."""
+        raise NotImplementedError
+
+    def _mined_by_loss(self) -> int | None:
+        """How many of the highest negatives the loss reads; None for all."""
+        return self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
+
+    def _build_by(self, encoder: Any) -> None:
+        """Builds the model, if its encoder is built or has symbolic inputs."""
+        inputs = _keras.symbolic_inputs(encoder)
+        if inputs is None:
+            self.built = encoder.built
+        else:
+            self(inputs)  # Keras 3 exports only a model that was called.
+
+    def _check_loss(self, loss):
+        if not isinstance(loss, RankingLoss):
+            raise ValueError(
+                "`loss` must be a loss of rank4class_tf.losses, such as `SoftmaxLoss()`: the model "
+                f"scores {self._scored}, and another loss would take their places for classes. "
+                f"Received: {loss!r}."
+            )
+        if loss.class_weight is not None:
+            raise ValueError(
+                f"`loss` must have no `class_weight`, since the model scores {self._scored}: "
+                f"give each example its `sample_weight`. Received: {loss.class_weight}."
+            )
+
+    def _check_metric(self, argument: str, metric: Any) -> None:
+        """Raises unless a metric of `metrics` or `weighted_metrics` takes ranks."""
+        if not isinstance(metric, RankingMetric):
+            raise ValueError(
+                f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
+                f"`PrecisionAtK(1)`, which take ranks among all items. Received: {metric!r}."
+            )
+
+
+def _of_examples(sample_weight):
+    """The weights of the examples; Keras repeats them for each part of labels with several."""
+    return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
