@@ -1,9 +1,10 @@
-"""The mathematics: pure functions on tensors.
+"""What formulas are built from: pure functions on tensors, without Keras.
 
-Conventions: a loss takes scores `[batch, n]`, class ids `[batch]` or `[batch, P]`, padded with -1,
-the relevance `[batch, P]` of each positive, and a mask `[batch, n]`, or `Lists`, which hold all of
-these. A metric takes the positives' `Ranks`, in which a NaN score ranks last and -inf is a score;
-its `soft_` form takes any ranks `[batch, P]`, those of `sigmoid_ranks` or of a learned sorter.
+Conventions: a function of scored lists takes scores `[batch, n]`, class ids `[batch]` or
+`[batch, P]`, padded with -1, the relevance `[batch, P]` of each positive, and a mask `[batch, n]`,
+or `Lists`, which hold all of these. A metric takes the positives' `Ranks`, in which a NaN score ranks
+last and -inf is a score; its `soft_` form takes any ranks `[batch, P]`, those of `sigmoid_ranks` or
+of a learned sorter.
 
 A number outside the range that an argument has by its description raises a ValueError. Tensors in
 its place, such as a temperature that falls, are taken as they are.
@@ -22,42 +23,8 @@ from rank4class_tf.ops.calibration.expected_calibration_error import (
 from rank4class_tf.ops.calibration.temperature import best_temperature
 from rank4class_tf.ops.classes.interactions import latent_cross
 from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
-from rank4class_tf.ops.losses.fenchel_young import adaptive_fenchel_young_loss, fenchel_young_loss
-from rank4class_tf.ops.losses.gumbel import gumbel_noise, mean_over_gumbel_noise
-from rank4class_tf.ops.losses.lambda_weights import NDCGLambdaWeights
-from rank4class_tf.ops.losses.metric_losses import (
-    approx_mrr_loss,
-    approx_ndcg_loss,
-    gumbel_approx_ndcg_loss,
-)
-from rank4class_tf.ops.losses.owl.ordered_weighted import KINDS, ordered_weighted_loss
-from rank4class_tf.ops.losses.owl.phi import (
-    Ramp,
-    Scaled,
-    exponential,
-    get_phi,
-    hinge,
-    logistic,
-    squared_hinge,
-)
-from rank4class_tf.ops.losses.owl.rank_weights import (
-    ListedWeights,
-    PowerLawWeights,
-    RankWeights,
-    StaircaseWeights,
-    TopKWeights,
-    UniformWeights,
-    get_rank_weights,
-    snm_expected_weights,
-)
-from rank4class_tf.ops.losses.owl.stochastic_negative_mining import (
-    stochastic_negative_mining_loss,
-)
-from rank4class_tf.ops.losses.pairwise import pairwise_hinge_loss, pairwise_logistic_loss
-from rank4class_tf.ops.losses.rankmax import rankmax_loss
-from rank4class_tf.ops.losses.softmax import list_mle_loss, softmax_loss, unique_softmax_loss
-from rank4class_tf.ops.losses.squared import mean_squared_loss
-from rank4class_tf.ops.losses.warp import warp_loss
+from rank4class_tf.ops.gumbel import gumbel_noise
+from rank4class_tf.ops.lambda_weights import NDCGLambdaWeights
 from rank4class_tf.ops.metrics.average_precision import average_precision, soft_average_precision
 from rank4class_tf.ops.metrics.best_positive import (
     best_positive,
@@ -78,12 +45,23 @@ from rank4class_tf.ops.metrics.ndcg import (
 )
 from rank4class_tf.ops.metrics.spearman_correlation import spearman_correlation
 from rank4class_tf.ops.metrics.weighted_average_precision import weighted_average_precision
+from rank4class_tf.ops.phi import Ramp, Scaled, get_phi
 from rank4class_tf.ops.projections.rankmax import rankmax
 from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
 from rank4class_tf.ops.projections.simplex import (
     entropy_projection,
     euclidean_projection,
     simplex_projection,
+)
+from rank4class_tf.ops.rank_weights import (
+    ListedWeights,
+    PowerLawWeights,
+    RankWeights,
+    StaircaseWeights,
+    TopKWeights,
+    UniformWeights,
+    get_rank_weights,
+    snm_expected_weights,
 )
 from rank4class_tf.ops.ranking.exact import (
     Ranks,
@@ -102,7 +80,6 @@ from rank4class_tf.ops.sampling.subsets import sample_distinct, sample_items
 
 __all__ = [
     "CONFORMITY",
-    "KINDS",
     "ListedWeights",
     "Lists",
     "NDCGLambdaWeights",
@@ -115,10 +92,7 @@ __all__ = [
     "StaircaseWeights",
     "TopKWeights",
     "UniformWeights",
-    "adaptive_fenchel_young_loss",
     "all_sigmoid_ranks",
-    "approx_mrr_loss",
-    "approx_ndcg_loss",
     "as_lists",
     "average_precision",
     "best_positive",
@@ -132,39 +106,27 @@ __all__ = [
     "euclidean_projection",
     "expected_calibration_error",
     "expected_ranks",
-    "exponential",
     "exponential_gain",
-    "fenchel_young_loss",
     "fold_in",
     "get_discount",
     "get_gain",
     "get_phi",
     "get_rank_weights",
     "get_regularizer",
-    "gumbel_approx_ndcg_loss",
     "gumbel_noise",
-    "hinge",
     "hit_rate",
     "hits",
     "isotonic_regression",
     "laplace_ranks",
     "latent_cross",
-    "list_mle_loss",
     "logarithmic_discount",
-    "logistic",
     "mass_not_above",
-    "mean_over_gumbel_noise",
     "mean_over_ties",
-    "mean_squared_loss",
     "ndcg",
-    "ordered_weighted_loss",
-    "pairwise_hinge_loss",
-    "pairwise_logistic_loss",
     "precision",
     "projected_ranks",
     "rank_of_best",
     "rankmax",
-    "rankmax_loss",
     "ranks_of_positives",
     "recall",
     "reciprocal_rank",
@@ -179,13 +141,8 @@ __all__ = [
     "soft_ndcg",
     "soft_recall",
     "soft_reciprocal_rank",
-    "softmax_loss",
     "spearman_correlation",
-    "squared_hinge",
-    "stochastic_negative_mining_loss",
     "top_k_by_blocks",
     "uniform",
-    "unique_softmax_loss",
-    "warp_loss",
     "weighted_average_precision",
 ]
