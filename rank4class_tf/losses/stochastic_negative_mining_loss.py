@@ -32,8 +32,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     algorithm 1 and lemma 2.
 
     Args:
-        num_sampled: B, positive integer. A list that has no more negatives takes them all; where every
-            list does, since the scores are so few, nothing is random, and the loss warns.
+        num_sampled: B, positive integer. A list that has no more negatives takes them all. If the
+            number of scores makes every list do so, nothing is random, and the loss warns.
         kind: `"pairwise"` or `"binary"`.
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
             `ops.Ramp(width)`, `ops.Scaled(phi, scale)`, or an elementwise function of a tensor of

@@ -46,7 +46,7 @@ class UniqueSoftmaxLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        gains = ops.exponential_gain(lists.relevance)
+        gains = ops.get_gain("exponential")(lists.relevance)
         rule = f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds"
         check(~tf.math.is_finite(gains), lists.relevance, rule)
         losses = tf.nn.softplus(log_total(lists, self.temperature, with_ties=False))

@@ -2,9 +2,9 @@
 
 Conventions: a function of scored lists takes scores `[batch, n]`, class ids `[batch]` or
 `[batch, P]`, padded with -1, the relevance `[batch, P]` of each positive, and a mask `[batch, n]`,
-or `Lists`, which hold all of these. A metric takes the positives' `Ranks`, in which a NaN score ranks
-last and -inf is a score; its `soft_` form takes any ranks `[batch, P]`, those of `sigmoid_ranks` or
-of a learned sorter.
+or `Lists`, which hold all of these. A metric takes the positives' `Ranks`, in which a NaN score
+ranks last and -inf is a score; its `soft_` form takes any ranks `[batch, P]`, those of
+`sigmoid_ranks` or of a learned sorter.
 
 A number outside the range that an argument has by its description raises a ValueError. Tensors in
 its place, such as a temperature that falls, are taken as they are.
