@@ -23,7 +23,7 @@ def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
     """
     negatives = lists.negatives()
     highest = tf.stop_gradient(negatives.max())[:, tf.newaxis]
-    # Where all items are positive the sum is that of masked ones; `relative` makes it vanish.
+    # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
     total = negatives.sum(lambda s, top: tf.exp((s - top) / temperature), highest, vanishes=True)
     own = tf.where(lists.is_positive, lists.positive_scores, highest)
     # The maximum keeps the sum finite, and the graph from being rewritten.

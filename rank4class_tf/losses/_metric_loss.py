@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
-from rank4class_tf.losses._layers_apart import LayerApart
+from rank4class_tf.losses._unsaved_layer import UnsavedLayer
 
 
-class MetricLoss(LayerApart, RankingLoss):
+class MetricLoss(UnsavedLayer, RankingLoss):
     r"""Base of the losses that are a metric of soft ranks, negated; a subclass is its metric.
 
     $$\ell(s, y) = -\mathrm{metric}(\pi(s), y), \qquad

@@ -35,10 +35,10 @@ def sum_over_pairs(
         lambda_weights: for w; None means 1.
         label_smoothing: $\epsilon$: f(d) becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$.
     """
-    vanishes = not label_smoothing
+    is_one_way = not label_smoothing
 
     def pair_loss(difference):
-        if vanishes:
+        if is_one_way:
             return one_way(difference)
         loss, other = one_way(difference), one_way(-difference)
         return (1 - label_smoothing) * loss + label_smoothing * other
@@ -51,9 +51,9 @@ def sum_over_pairs(
             ),
             [lists.item_relevance(), weights.item_gains, weights.item_ranks],
             [lists.relevance, weights.positive_gains, weights.positive_ranks],
-            vanishes=vanishes,
+            vanishes=is_one_way,
         )
-    elif lists.num_columns == 1 and vanishes:
+    elif lists.num_columns == 1 and is_one_way:
         # With a single positive every item but itself is less relevant.
         losses = lists.sum_over_differences(pair_loss) - loss_of_tie
     else:
@@ -61,6 +61,6 @@ def sum_over_pairs(
             lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
             [lists.item_relevance()],
             [lists.relevance],
-            vanishes=vanishes,
+            vanishes=is_one_way,
         )
     return lists.sum_of_positives(losses)

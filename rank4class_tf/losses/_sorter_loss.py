@@ -11,13 +11,13 @@ from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import LaplaceSorter, Sorter
-from rank4class_tf.losses._layers_apart import LayerApart
+from rank4class_tf.losses._unsaved_layer import UnsavedLayer
 from rank4class_tf.losses.alignment_schedule import AlignmentSchedule
 
 AXES = ("batch", "items")
 
 
-class SorterLoss(LayerApart, keras.losses.Loss):
+class SorterLoss(UnsavedLayer, keras.losses.Loss):
     r"""Base of the losses on the ranks of outputs; a subclass is its formula.
 
     With the ranks $f(\hat y)$ that a sorter gives to the d outputs of a list, all losses are

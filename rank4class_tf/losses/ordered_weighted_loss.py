@@ -51,12 +51,12 @@ class OrderedWeightedLoss(OrderedLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        # The highest scores alone would not show a NaN.
+        # The highest scores by themselves would not show a NaN.
         return lists.keep_nan(self.ordered_weighted_sum(lists.negatives()))
 
     @classmethod
     def crammer_singer(cls, **kwargs: Any) -> Self:
-        """The multiclass SVM of Crammer and Singer (2001): the highest negative alone."""
+        """The multiclass SVM of Crammer and Singer (2001): only the highest negative."""
         return cls("pairwise", "hinge", ops.TopKWeights(1), **kwargs)
 
     @classmethod

@@ -15,7 +15,7 @@ from rank4class_tf._types import TensorLike
 class RankWeights(_config.Configured):
     """Base: leading weights, then one constant weight for all the others.
 
-    The leading ones cost a search for the highest scores, the constant costs a sum alone.
+    The leading ones cost a search for the highest scores, the constant costs only a sum.
 
     Attributes:
         tail: the weight of all the others, >= 0.
