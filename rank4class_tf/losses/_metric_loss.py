@@ -36,8 +36,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
                 smaller the gradient of items that are far apart.
             ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
                 `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
-                for the best. It takes the place of the sigmoid, whose temperature then counts for
-                nothing.
+                for the best. It replaces the sigmoid, and `temperature` then has no effect.
             **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
         Raises:

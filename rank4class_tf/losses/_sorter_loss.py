@@ -51,7 +51,7 @@ class SorterLoss(UnsavedLayer, keras.losses.Loss):
             name: name of the loss.
 
         Raises:
-            ValueError: if `sorter` is no sorter or `alignment` is not >= 0.
+            ValueError: if `sorter` is not a sorter or `alignment` is not >= 0.
         """
         if sorter is not None and not isinstance(sorter, Sorter):
             raise ValueError(

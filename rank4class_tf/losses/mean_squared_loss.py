@@ -36,7 +36,7 @@ class MeanSquaredLoss(RankingLoss):
         0.625
     """
 
-    # Their squared error is the score of Brier.
+    # The squared error of probabilities is the Brier score.
     _takes_probabilities = True
 
     _searches_positives = False

@@ -46,7 +46,7 @@ class SoftmaxLoss(RankingLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # Labels of all items need no search, and one for few of them pays in long lists.
+        # The formula takes labels of all items; in long lists it is faster with the few positives.
         self._searches_positives = are_few(self.max_positives, None)
         if not isinstance(temperature, TemperatureAnnealing):
             temperature = _checks.positive_float("temperature", temperature)
@@ -55,7 +55,7 @@ class SoftmaxLoss(RankingLoss):
 
     @property
     def probabilities(self) -> Probabilities:
-        """Softmax with the temperature, of an annealed one that of now."""
+        """Softmax with the temperature, or with the present one if it is annealed."""
         temperature = self.temperature
         if isinstance(temperature, TemperatureAnnealing):
             temperature = float(temperature.value)

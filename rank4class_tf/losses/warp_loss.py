@@ -36,8 +36,8 @@ class WARPLoss(RandomRankingLoss):
         rank_weights: $\theta$: `PowerLawWeights(exponent)`, `TopKWeights(k)`, `UniformWeights()`,
             `StaircaseWeights(steps)` or a list of numbers. None means `PowerLawWeights(1.0)`.
         margin: $\eta$ > 0.
-        num_trials: the most draws for a list, or None for the exact rank. A positive that none of
-            the first N draws violates has no loss.
+        num_trials: the most draws for a list, or None for the exact rank. A positive has
+            no loss if no draw violates it, or none of the first N.
         seed: integer >= 0, of the draws. Losses with the same seed draw the same, step by step.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
