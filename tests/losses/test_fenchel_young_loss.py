@@ -13,6 +13,8 @@ from ..derivatives import gradient_of
 from ..ops import projections
 from .formula import value_of
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("regularizer", ["euclidean", "entropy"])
 @pytest.mark.parametrize("seed", range(10))
@@ -117,7 +119,6 @@ def test_a_regularizer_of_ones_own_against_entmax(rng):
     np.testing.assert_allclose(tape.gradient(value, scores), gradient.numpy(), atol=1e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_a_regularizer_of_ones_own_in_graphs(jit_compile):
     """It reads the mask within a loop."""

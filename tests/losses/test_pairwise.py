@@ -9,6 +9,8 @@ from rank4class_tf import losses
 from ..ops import listwise_oracles as oracles
 from .by_definition import assert_by_definition, every_size, loss_and_gradient
 
+pytestmark = pytest.mark.once
+
 BATCH, N = 5, 8
 PAIRWISE = {
     "logistic": (losses.PairwiseLogisticLoss, lambda d: np.logaddexp(0, -d / 0.5)),
@@ -38,7 +40,6 @@ def value_and_gradient(loss, labels, scores):
     return value, tape.gradient(value, scores)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", PAIRWISE)
 def test_pairs_the_other_way_round(name, weighted, scores, relevance):
@@ -56,7 +57,6 @@ def test_pairs_the_other_way_round(name, weighted, scores, relevance):
     np.testing.assert_allclose(loss(relevance, scores), expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", PAIRWISE)
 def test_pairwise_forms_agree(name, scores):
     """Ids, relevance, and labels of so many items that their positives are searched."""
@@ -77,7 +77,6 @@ def test_pairwise_forms_agree(name, scores):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", PAIRWISE)
 def test_many_positives_and_far_scores(name, rng):
     """The way of many positives that sorts is not that of smoothed labels."""
@@ -126,7 +125,6 @@ def test_lambda_weights_are_checked():
             loss(lambda_weights="ndcg")
 
 
-@pytest.mark.once
 def test_a_range_is_checked_and_saved():
     for make, bound in ((losses.SoftmaxLoss, 1.0), (losses.PairwiseHingeLoss, 0.5)):
         for wrong in (-0.1, bound, "much"):

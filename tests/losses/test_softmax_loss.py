@@ -15,6 +15,8 @@ from .by_definition import (
 )
 from .formula import value_of
 
+pytestmark = pytest.mark.once
+
 LOSS = losses.SoftmaxLoss(temperature=0.7, reduction="none")
 
 
@@ -51,7 +53,6 @@ def value_and_gradient(loss, labels, scores):
     return value, tape.gradient(value, scores)
 
 
-@pytest.mark.once
 def test_smoothing_is_that_of_keras(rng):
     scores = rng.normal(size=(5, 8)).astype(np.float32)
     labels = np.eye(8, dtype=np.float32)[[0, 3, 3, 7, 1]]
@@ -65,7 +66,6 @@ def test_smoothing_is_that_of_keras(rng):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.once
 def test_smoothing_of_relevance_and_masks(rng):
     """The share is spread over the items that are not masked."""
     scores = rng.normal(size=(5, 8)).astype(np.float32)

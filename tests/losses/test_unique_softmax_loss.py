@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from rank4class_tf import losses
@@ -14,6 +15,8 @@ from .by_definition import (
     every_size,
 )
 from .formula import value_of
+
+pytestmark = pytest.mark.once
 
 LOSS = losses.UniqueSoftmaxLoss(temperature=0.7, reduction="none")
 
