@@ -134,7 +134,7 @@ def parse_args(argv=None):
         default=4,
         help="the highest that count, k' (default: %(default)s)",
     )
-    parser.add_argument("--kind", choices=ops.KINDS, default="pairwise")
+    parser.add_argument("--kind", choices=("pairwise", "binary"), default="pairwise")
     parser.add_argument(
         "--scale",
         type=number,

@@ -1,78 +1,19 @@
 """Checks of constructor arguments; the errors name the argument, the rule and the value."""
 
-import functools
-import inspect
 import math
 import numbers
 from collections.abc import Callable, Collection
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class_tf._tf.raising import same_sizes
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-# What an argument of a function of `ops` must be, by its name.
-_COUNTS = frozenset(
-    (
-        "block_size",
-        "depth",
-        "k",
-        "num_bins",
-        "num_classes",
-        "num_negatives",
-        "num_sampled",
-        "num_samples",
-        "num_trials",
-        "size",
-    )
-)
-_POSITIVE = frozenset(
-    (
-        "alpha",
-        "gumbel_temperature",
-        "margin",
-        "positive_target",
-        "positive_weight",
-        "regularization",
-        "temperature",
-    )
-)
-
-
-def arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A function that checks its arguments that have the name of a count or of a positive number.
-
-    What it gets as tensors, arrays or lists is not looked at, nor None where that is the default.
-    """
-    parameters = inspect.signature(function).parameters
-    may_be_none = {name for name, parameter in parameters.items() if parameter.default is None}
-
-    @functools.wraps(function)
-    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
-            # Plain numbers pass at once: a loss has checked its own.
-            if name in _COUNTS:
-                if not (type(value) is int and value > 0):
-                    _check(positive_int, name, value, may_be_none)
-            elif name in _POSITIVE and not (type(value) is float and 0 < value < math.inf):
-                _check(positive_float, name, value, may_be_none)
-        return function(*args, **kwargs)
-
-    return checked
-
 
 def is_array(value: Any) -> bool:
     """Whether a value is a tensor, an array or a list, whose numbers are not looked at."""
     return tf.is_tensor(value) or isinstance(value, np.ndarray | list | tuple)
-
-
-def _check(rule, name, value, may_be_none):
-    if not is_array(value) and not (value is None and name in may_be_none):
-        rule(name, value)
 
 
 def positive_int(name: str, value: Any) -> int:

@@ -34,7 +34,7 @@ config.CONVERSION_RULES = (config.DoNotConvert("rank4class_tf"), *config.CONVERS
 _Formula = TypeVar("_Formula", bound=Callable)
 
 
-def converted(formula: _Formula) -> _Formula:
+def with_autograph_of_caller(formula: _Formula) -> _Formula:
     """Has AutoGraph convert a user's formula where it converts the code that calls it."""
     context = tf.__internal__.autograph.control_status_ctx()
     if context.status != ag_ctx.Status.ENABLED or formula.__module__.startswith("rank4class_tf."):

@@ -58,6 +58,8 @@ METHODS = (
 
 MARGINS = ("hinge", "squared_hinge", "logistic", "exponential", "ramp")
 
+KINDS = ("pairwise", "binary")
+
 # word2vec draws 5 to 20 negatives for each example.
 _WORD2VEC_NEGATIVES = 15
 
@@ -70,7 +72,7 @@ def method_name(text):
     name, *options = text.split(":")
     known = name in METHODS or re.fullmatch(r"Top-[1-9]\d*(>Top-[1-9]\d*)?", name)
     margins = [option for option in options if option in MARGINS]
-    kinds = [option for option in options if option in ops.KINDS]
+    kinds = [option for option in options if option in KINDS]
     factors = [option for option in options if re.fullmatch(r"\d+(\.\d+)?", option)]
     one_of_each = max(map(len, (margins, kinds, factors))) <= 1
     all_known = len([*margins, *kinds, *factors]) == len(options)
@@ -78,7 +80,7 @@ def method_name(text):
         raise argparse.ArgumentTypeError(
             f"must be one of {', '.join(METHODS)}, Top-K or Top-K>Top-K with a K > 0, and after "
             f"colons at most a factor > 0, one of {', '.join(MARGINS)} and one of "
-            f"{', '.join(ops.KINDS)}, not {text!r}"
+            f"{', '.join(KINDS)}, not {text!r}"
         )
     if name in (SAMPLED_SOFTMAX, FULL_SOFTMAX) and margins + kinds:
         raise argparse.ArgumentTypeError(
@@ -101,7 +103,7 @@ def make_loss(method, num_sampled):
     name = name.partition(">")[0]
     numbers = [float(option) for option in options if option[0].isdigit()]
     names = [option for option in options if not option[0].isdigit()]
-    kinds = [option for option in names if option in ops.KINDS]
+    kinds = [option for option in names if option in KINDS]
     phis = [option for option in names if option not in kinds]
     if name in (SAMPLED_SOFTMAX, FULL_SOFTMAX):
         return losses.SoftmaxLoss(temperature=1 / (numbers or [10])[0])

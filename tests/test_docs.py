@@ -64,7 +64,7 @@ def test_what_a_class_shows():
     [
         ("$x$ and `n`", ":math:`x` and ``n``"),
         ("`hinge`", "``hinge``"),
-        ("`ops.hinge(u)`", ":py:obj:`ops.hinge(u) <rank4class_tf.ops.hinge>`"),
+        ("`ops.get_phi(p)`", ":py:obj:`ops.get_phi(p) <rank4class_tf.ops.get_phi>`"),
         ("see `RankmaxLoss`", "see :py:obj:`RankmaxLoss <rank4class_tf.losses.RankmaxLoss>`"),
         ("$$a\n  = b$$", ".. math:: a = b\n"),
         ("the `k`s", r"the ``k``\ s"),

@@ -128,16 +128,18 @@ class Lists:
 
     # Reductions over the items.
 
-    def sum(self, function: Callable, *parameters: tf.Tensor, vanishes: bool = False) -> tf.Tensor:
+    def sum(
+        self, function: Callable, *parameters: tf.Tensor, tends_to_zero: bool = False
+    ) -> tf.Tensor:
         """`sum_j function(score_j, *parameters)`, `[batch]`.
 
         Args:
             function: works entry by entry.
             *parameters: `[batch, 1]` each.
-            vanishes: whether the function tends to 0, with its slope, as the score falls, so that a
-                masked item needs no mask, which saves time.
+            tends_to_zero: whether the function tends to 0, with its slope, as the score falls; then
+                a masked item needs no mask, which saves time.
         """
-        if vanishes:
+        if tends_to_zero:
             return tf.reduce_sum(function(self._filled, *parameters), axis=-1)
         values = function(self.scores, *parameters)
         return tf.reduce_sum(where(self.mask, values, 0.0), axis=-1)
@@ -151,7 +153,7 @@ class Lists:
         function: Callable,
         items: Sequence[tf.Tensor] = (),
         positives: Sequence[tf.Tensor] = (),
-        vanishes: bool = False,
+        tends_to_zero: bool = False,
     ) -> tf.Tensor:
         """`sum_j function(score_j, *items_j, score_p, *positives_p)` for each positive p.
 
@@ -161,13 +163,13 @@ class Lists:
             function: works entry by entry.
             items: `[batch, n]` each.
             positives: `[batch, P]` each.
-            vanishes: as in `sum`.
+            tends_to_zero: as in `sum`.
 
         Returns:
             `[batch, P]`.
         """
         items, positives = list(items), [self.positive_scores, *positives]
-        if vanishes:
+        if tends_to_zero:
             first = [self._filled, *items]
             return pairs.sum_over_items(function, first, positives, lambda: self.num_visited)
 
@@ -185,7 +187,7 @@ class Lists:
             function: works entry by entry, and tends to 0, with its slope, as the difference falls.
         """
         if self.num_columns != 1 or self._class_ids is None:
-            return self.sum_over_items(lambda s, p: function(s - p), vanishes=True)
+            return self.sum_over_items(lambda s, p: function(s - p), tends_to_zero=True)
         differences = _differences(self._filled, self._class_ids)
         return tf.reduce_sum(function(differences), axis=-1, keepdims=True)
 

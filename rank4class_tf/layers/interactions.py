@@ -44,7 +44,7 @@ class Interaction(keras.layers.Layer):
         if len(candidates.shape) == 3:
             rule = "`candidates` must have a row for each encoding."
             candidates = same_sizes(candidates, encodings, rule)
-        score_candidates = _keras.converted(self.score_candidates)
+        score_candidates = _keras.with_autograph_of_caller(self.score_candidates)
         return score_candidates(encodings, candidates, training)
 
     def score_candidates(
@@ -333,7 +333,7 @@ class MLPInteraction(Interaction):
             # Keras's dropout would draw other numbers when a block is computed again.
             seed = _random.step_seed(self.random_state, training)
             seed = _random.on_this_device(seed, 0)
-        first_layer = _keras.converted(self.first_layer)
+        first_layer = _keras.with_autograph_of_caller(self.first_layer)
         groups = (self.first, [self.first_bias], self.kernels, self.biases)
         weights = [
             [tf.cast(tf.convert_to_tensor(w), encodings.dtype) for w in group]

@@ -79,7 +79,7 @@ class Sorter(keras.layers.Layer):
             nan &= mask
         clean = tf.clip_by_value(scores, -_LIMIT, _LIMIT)
         clean = tf.where(nan if mask is None else nan | ~mask, tf.zeros_like(scores), clean)
-        ranks = _keras.converted(self.soft_ranks)(clean, mask)
+        ranks = _keras.with_autograph_of_caller(self.soft_ranks)(clean, mask)
         # A product, so that the gradient of such a list is NaN as well.
         broken = tf.reduce_any(nan, axis=1, keepdims=True)
         ranks *= tf.where(broken, tf.constant(float("nan"), scores.dtype), tf.ones_like(ranks))

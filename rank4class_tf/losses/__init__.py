@@ -4,7 +4,8 @@ from typing import Any
 
 from rank4class_tf import _registry
 from rank4class_tf.losses._base import RankingLoss
-from rank4class_tf.losses._metric_loss import GumbelNoise, MetricLoss
+from rank4class_tf.losses._gumbel_noise import GumbelNoise
+from rank4class_tf.losses._metric_loss import MetricLoss
 from rank4class_tf.losses._ordered import OrderedLoss
 from rank4class_tf.losses._random import RandomRankingLoss
 from rank4class_tf.losses._sorter_loss import SorterLoss

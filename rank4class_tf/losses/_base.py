@@ -32,11 +32,11 @@ class RankingLoss(keras.losses.Loss):
     without positives has loss 0 and gradient 0.
     """
 
-    # Whether the loss may be one of probabilities, so that these are no mistake.
+    # Whether probabilities are valid as `y_pred`, so that they are not warned of.
     _takes_probabilities = False
 
-    # Whether the formula takes a pass over the items for each positive, or sorts these. One that
-    # does not takes labels of all items as they are, without a search for positives.
+    # Whether the formula takes a pass over the items for each positive, or sorts the positives. If
+    # not, it gets labels of all items as they are, without a search for positives.
     _searches_positives = True
 
     def __init__(
@@ -81,7 +81,7 @@ class RankingLoss(keras.losses.Loss):
     def num_mined(self) -> int | None:
         """How many of the highest negatives the loss reads; None for all.
 
-        A model may find these among many without gradients and score them alone.
+        A model may find these among many without gradients, and score only these.
         """
         return None
 
@@ -97,9 +97,10 @@ class RankingLoss(keras.losses.Loss):
     def compute(self, lists: Lists) -> tf.Tensor:
         """The formula: `Lists` -> `[batch]`.
 
-        The loss of a list depends on that list alone. The formula may use Keras layers. Long lists
-        may have it traced for few and for many positives, where only running tells how many there
-        are. What it gives for a list without positives does not matter, as long as it is finite.
+        The loss of a list depends only on that list. The formula may use Keras layers. A graph of
+        long lists may hold it twice, for few and for many positives, if the number of positives is
+        known only when the graph runs. What it returns for a list without positives does not
+        matter, as long as it is finite.
         """
         raise NotImplementedError
 
@@ -119,7 +120,7 @@ class RankingLoss(keras.losses.Loss):
             self._look_at(y_pred)
         counted = labels.has_positive & ~labels.invalid
         filled = fill_masked(labels.scores, labels.mask, counted)
-        compute = _keras.converted(self.compute)
+        compute = _keras.with_autograph_of_caller(self.compute)
         if self._searches_positives:
             losses = losses_of(compute, labels, filled)
         else:
@@ -135,9 +136,9 @@ class RankingLoss(keras.losses.Loss):
         return tf.where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
 
     def _look_at(self, scores):
-        """Warns once if scores are probabilities; in eager mode it is the first ones that tell."""
+        """Warns once if scores are probabilities; in eager mode only the first batch counts."""
         function = function_behind(scores)
-        # A graph costs nothing; another may show more.
+        # Looking at a graph costs nothing, and the next graph may show more.
         self._looks_at_scores = function is None and not tf.executing_eagerly()
         if function is not None:
             warnings.warn(

@@ -7,11 +7,10 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf.losses._base import RankingLoss
-from rank4class_tf.losses._layers_apart import LayerApart
-from rank4class_tf.losses._random import RandomRankingLoss
+from rank4class_tf.losses._unsaved_layer import UnsavedLayer
 
 
-class MetricLoss(LayerApart, RankingLoss):
+class MetricLoss(UnsavedLayer, RankingLoss):
     r"""Base of the losses that are a metric of soft ranks, negated; a subclass is its metric.
 
     $$\ell(s, y) = -\mathrm{metric}(\pi(s), y), \qquad
@@ -37,8 +36,7 @@ class MetricLoss(LayerApart, RankingLoss):
                 smaller the gradient of items that are far apart.
             ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
                 `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
-                for the best. It takes the place of the sigmoid, whose temperature then counts for
-                nothing.
+                for the best. It replaces the sigmoid, and `temperature` then has no effect.
             **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
         Raises:
@@ -80,48 +78,4 @@ class MetricLoss(LayerApart, RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return -_keras.converted(self.metric)(self.ranks(lists), lists)
-
-
-class GumbelNoise(RandomRankingLoss):
-    r"""Averages a loss over scores with Gumbel noise, fresh at each step; goes before the loss.
-
-    $$\frac{1}{m} \sum_{t=1}^{m} \ell\left(\frac{s + G_t}{\beta}\right), \qquad
-    G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
-
-    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
-
-    Example:
-        >>> from rank4class_tf.losses import ApproxMRRLoss
-        >>> class GumbelMRR(GumbelNoise, ApproxMRRLoss):
-        ...     pass
-        >>> float(GumbelMRR(num_samples=4, seed=1)([0], [[99.0, 0.0, 0.0]]))
-        -1.0
-    """
-
-    def __init__(
-        self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any
-    ) -> None:
-        r"""Args of the noise.
-
-        Args:
-            num_samples: m >= 1. Time grows with m, memory does not.
-            gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
-            **kwargs: those of the loss, and `seed`: see `RandomRankingLoss`.
-
-        Raises:
-            ValueError: if a number is out of range.
-        """
-        super().__init__(**kwargs)
-        self.num_samples = _checks.positive_int("num_samples", num_samples)
-        self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)
-
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
-        return ops.mean_over_gumbel_noise(
-            _keras.converted(super().compute),
-            lists,
-            num_samples=self.num_samples,
-            gumbel_temperature=self.gumbel_temperature,
-            seed=self.next_seed(),
-        )
+        return -_keras.with_autograph_of_caller(self.metric)(self.ranks(lists), lists)

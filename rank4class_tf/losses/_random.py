@@ -63,7 +63,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
     def load_own_variables(self, store: Any) -> None:
         """Reads them; a file of a model without this loss has none, and changes nothing."""
-        if "random_state" in store.keys():  # Which is no dictionary.  # noqa: SIM118
+        if "random_state" in store.keys():  # Not a dictionary.  # noqa: SIM118
             self._state.assign(np.array(store["random_state"]))
 
     def _draw_seed(self):

@@ -11,13 +11,13 @@ from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import LaplaceSorter, Sorter
-from rank4class_tf.losses._layers_apart import LayerApart
+from rank4class_tf.losses._unsaved_layer import UnsavedLayer
 from rank4class_tf.losses.alignment_schedule import AlignmentSchedule
 
 AXES = ("batch", "items")
 
 
-class SorterLoss(LayerApart, keras.losses.Loss):
+class SorterLoss(UnsavedLayer, keras.losses.Loss):
     r"""Base of the losses on the ranks of outputs; a subclass is its formula.
 
     With the ranks $f(\hat y)$ that a sorter gives to the d outputs of a list, all losses are
@@ -51,7 +51,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
             name: name of the loss.
 
         Raises:
-            ValueError: if `sorter` is no sorter or `alignment` is not >= 0.
+            ValueError: if `sorter` is not a sorter or `alignment` is not >= 0.
         """
         if sorter is not None and not isinstance(sorter, Sorter):
             raise ValueError(
@@ -95,7 +95,7 @@ class SorterLoss(LayerApart, keras.losses.Loss):
         labels = self._checked(labels, outputs)
         finite = tf.math.is_finite(tf.cast(labels, outputs.dtype))
         bad = check(~finite, labels, "`y_true` must hold finite numbers")
-        losses = _keras.converted(self.compute)(labels, outputs)
+        losses = _keras.with_autograph_of_caller(self.compute)(labels, outputs)
         # A list may lie along the batch.
         losses = tf.where(tf.reduce_any(bad), tf.constant(float("nan"), losses.dtype), losses)
         if isinstance(self.alignment, AlignmentSchedule):

@@ -1,7 +1,7 @@
 """GumbelApproxNDCGLoss."""
 
 from rank4class_tf import _registry
-from rank4class_tf.losses._metric_loss import GumbelNoise
+from rank4class_tf.losses._gumbel_noise import GumbelNoise
 from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
 
 

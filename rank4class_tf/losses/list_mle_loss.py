@@ -7,6 +7,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._log_total import log_total
 
 
 @_registry.register("loss")
@@ -16,8 +17,11 @@ class ListMLELoss(RankingLoss):
     $$\ell(s, y) = -\sum_{i : y_i > 0} \log
     \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
 
-    Positives that tie all compete with one another, so that no random order of ties is needed; the
-    order of the items with label 0 does not count. See `ops.list_mle_loss`.
+    Without ties among the labels this is the Plackett-Luce likelihood of ListMLE. Where positives
+    tie, each competes with all of them (Breslow's form): the loss does not depend on an order of
+    the tied items, and bounds that of every order from above. The order of the items with label 0,
+    which the labels do not tell, does not count. With one positive the loss is softmax
+    cross-entropy.
 
     Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
 
@@ -45,4 +49,4 @@ class ListMLELoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.list_mle_loss(lists, temperature=self.temperature)
+        return lists.sum_of_positives(log_total(lists, self.temperature, with_ties=True))

@@ -18,6 +18,7 @@ class OrderedWeightedLoss(OrderedLoss):
     $$\sum_y w_y \sum_j \theta_j \varphi(v_y - v_{[j]}), \qquad
     \sum_y w_y \Big( \varphi(v_y) + \sum_j \theta_j \varphi(-v_{[j]}) \Big)$$
 
+    Weights that are constant after the first h need a search for the h highest scores, not a sort.
     Convex where $\varphi$ is convex and the weights do not rise. With `TopKWeights(k)` it bounds
     the 0/1 loss of the k best (binary: twice that loss) from above.
 
@@ -50,11 +51,12 @@ class OrderedWeightedLoss(OrderedLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.ordered_weighted_loss(lists, **self.formula)
+        # The highest scores by themselves would not show a NaN.
+        return lists.keep_nan(self.ordered_weighted_sum(lists.negatives()))
 
     @classmethod
     def crammer_singer(cls, **kwargs: Any) -> Self:
-        """The multiclass SVM of Crammer and Singer (2001): the highest negative alone."""
+        """The multiclass SVM of Crammer and Singer (2001): only the highest negative."""
         return cls("pairwise", "hinge", ops.TopKWeights(1), **kwargs)
 
     @classmethod

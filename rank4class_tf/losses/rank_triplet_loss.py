@@ -18,7 +18,7 @@ class RankTripletLoss(SorterLoss):
     + \text{the same over the columns}$$
 
     where $s_i$ is row i of the matrix, i its positive, and n the hardest negative: the one of the
-    best rank. Pairs with equal labels are no negatives of each other.
+    best rank. Pairs with equal labels are not negatives of each other.
 
     Source: Engilberge et al. 2019, "SoDeep", equations 9 and 10.
 
@@ -66,7 +66,7 @@ class RankTripletLoss(SorterLoss):
         def of_rows(similarities):
             ranks = self.ranks(similarities)
             own = tf.linalg.diag_part(ranks)
-            # Where all are positives of a row, it has no triplet.
+            # A row whose items are all positives has no triplet.
             others = tf.where(same, tf.constant(ranks.dtype.max, ranks.dtype), ranks)
             return tf.nn.relu(margin + own - tf.reduce_min(others, axis=1))
 

@@ -17,9 +17,10 @@ class SoftmaxLoss(RankingLoss):
 
     $$\ell(s, y) = -\sum_i y_i \log \mathrm{softmax}(s / T)_i$$
 
-    Label smoothing replaces y by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$, in the loss alone:
-    metrics still see the class of each example. Labels that mixup blends are relevance, such as 0.7
-    for one class and 0.3 for another, and the loss is then that mixture of the two classes' losses.
+    Label smoothing replaces $y_i$ by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n
+    items that are not masked, and only in the loss: metrics still see the class of each example.
+    Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another, and the
+    loss is then that mixture of the two classes' losses.
 
     Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
     for label smoothing.
@@ -45,7 +46,7 @@ class SoftmaxLoss(RankingLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # Labels of all items need no search, and one for few of them pays in long lists.
+        # The formula takes labels of all items; in long lists it is faster with the few positives.
         self._searches_positives = are_few(self.max_positives, None)
         if not isinstance(temperature, TemperatureAnnealing):
             temperature = _checks.positive_float("temperature", temperature)
@@ -54,7 +55,7 @@ class SoftmaxLoss(RankingLoss):
 
     @property
     def probabilities(self) -> Probabilities:
-        """Softmax with the temperature, of an annealed one that of now."""
+        """Softmax with the temperature, or with the present one if it is annealed."""
         temperature = self.temperature
         if isinstance(temperature, TemperatureAnnealing):
             temperature = float(temperature.value)
@@ -65,6 +66,12 @@ class SoftmaxLoss(RankingLoss):
         temperature = self.temperature
         if isinstance(temperature, TemperatureAnnealing):
             temperature = tf.cast(temperature.value, lists.dtype)
-        return ops.softmax_loss(
-            lists, temperature=temperature, label_smoothing=self.label_smoothing
-        )
+        lists = lists.from_top()
+        log_total = lists.log_sum_exp(temperature)[:, tf.newaxis]
+        scores = lists.positive_scores
+        if self.label_smoothing:
+            mean = lists.sum(tf.identity) / tf.maximum(lists.num_items, 1)
+            scores = (1 - self.label_smoothing) * scores
+            scores += self.label_smoothing * mean[:, tf.newaxis]
+        losses = log_total - scores / temperature
+        return lists.sum_of_positives(lists.relevance * losses)

@@ -5,6 +5,7 @@ import tensorflow as tf
 from rank4class_tf import _registry, ops
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._fenchel_young import fenchel_young
 
 
 @_registry.register("loss")
@@ -37,4 +38,4 @@ class SparsemaxLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.fenchel_young_loss(lists)
+        return fenchel_young(lists)

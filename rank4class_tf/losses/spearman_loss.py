@@ -12,7 +12,7 @@ from rank4class_tf.ops.ranking.exact import expected_ranks_of_all
 
 @_registry.register("loss")
 class SpearmanLoss(SorterLoss):
-    r"""Squared error of ranks: a regression that is to order, as Spearman's correlation asks.
+    r"""Squared error of ranks, for regressions in which the order counts, as in Spearman's rho.
 
     $$\ell = \frac{1}{d} \sum_i \left(\frac{\mathrm{rk}(y)_i - f(\hat y)_i}{d}\right)^2$$
 
@@ -45,7 +45,7 @@ class SpearmanLoss(SorterLoss):
         self.axis = _checks.one_of("axis", axis, AXES)
 
     def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
-        # Their order may hang on all digits.
+        # The order of the labels may depend on all their digits.
         wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
         return tf.float64 if wide else outputs.dtype
 

@@ -16,8 +16,8 @@ class TemperatureAnnealing(EpochSchedule):
     the temperature stays at $T_0$ until `set_epoch` is called. A model that is trained further with
     `fit(..., initial_epoch=e)` goes on at $T_e$.
 
-    Rankmax's authors found that annealing does not improve a recommender of films, which is what
-    the $\alpha$ of Rankmax, one for each example, does.
+    Rankmax's authors found that annealing does not improve a film recommender, while the $\alpha$
+    of Rankmax, one for each example, does.
 
     Source: Rankmax, section 4; Jang et al. 2017.
 

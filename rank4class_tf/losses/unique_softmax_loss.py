@@ -5,8 +5,10 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
+from rank4class_tf._tf.raising import check
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._log_total import log_total
 
 
 @_registry.register("loss")
@@ -16,14 +18,16 @@ class UniqueSoftmaxLoss(RankingLoss):
     $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
     \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$
 
-    Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings".
+    Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
+    TF-Ranking.
 
     Args:
         temperature: T > 0.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
-        ValueError: if `temperature` is not > 0.
+        ValueError: if `temperature` is not > 0; in the call, if a gain is too large for the dtype:
+            that of a label of 128 in float32. Where XLA compiles this, the loss is infinite or NaN.
 
     Example:
         >>> loss = UniqueSoftmaxLoss()
@@ -42,4 +46,8 @@ class UniqueSoftmaxLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        return ops.unique_softmax_loss(lists, temperature=self.temperature)
+        gains = ops.get_gain("exponential")(lists.relevance)
+        rule = f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds"
+        check(~tf.math.is_finite(gains), lists.relevance, rule)
+        losses = tf.nn.softplus(log_total(lists, self.temperature, with_ties=False))
+        return lists.sum_of_positives(gains * losses)

@@ -121,7 +121,7 @@ class RankingMetric(Metric):
 
     def _values_and_weights(self, dtype, y_true, y_pred, sample_weight, exclude, *, compute=None):
         """`per_list` in a dtype, with the formula `compute` in place of the metric's if given."""
-        compute = compute or _keras.converted(self.compute)
+        compute = compute or _keras.with_autograph_of_caller(self.compute)
         if isinstance(y_true, ops.Ranks):
             return self._of_ranks(compute, dtype, y_true, sample_weight)
         y_true = _keras.given_labels(y_true)
@@ -242,7 +242,7 @@ class CutoffMetric(RankingMetric):
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         """The formula at each cutoff."""
-        compute_at = _keras.converted(self.compute_at)
+        compute_at = _keras.with_autograph_of_caller(self.compute_at)
         return [compute_at(ranks, k) for k in self.cutoffs]
 
     def _check_cutoff(self, k):

@@ -47,7 +47,7 @@ class DatasetMetric(Metric):
             for x in (self.labels, self.scores, self.weights_seen)
         )
         weights = tf.broadcast_to(weights, tf.shape(labels))
-        values, counts = _keras.converted(self.compute)(labels, scores, weights)
+        values, counts = _keras.with_autograph_of_caller(self.compute)(labels, scores, weights)
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
         return tf.where(fits & ~has_nan(weights), values, tf.constant(float("nan"), dtype)), counts
 

@@ -65,7 +65,7 @@ class RecallAtK(CutoffMetric):
             return super()._values_and_weights(*args, **kwargs)
 
         def compute(ranks):
-            return [*_keras.converted(self.compute)(ranks), ranks.num_positives]
+            return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
 
         values, weights = super()._values_and_weights(*args, compute=compute)
         return values[:, :-1], weights * values[:, -1]

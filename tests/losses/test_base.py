@@ -11,6 +11,8 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import ops
 
+from .formula import value_of
+
 
 class DenseRanks(r4c.losses.RankingLoss):
     """A loss with weights of its own."""
@@ -23,7 +25,7 @@ class DenseRanks(r4c.losses.RankingLoss):
     def compute(self, lists):
         scores = tf.squeeze(self.dense(lists.scores[..., tf.newaxis]), axis=-1)
         shifted = tf.where(lists.mask, scores, 0.0)
-        return tf.reduce_sum(shifted, axis=-1) + ops.softmax_loss(lists)
+        return tf.reduce_sum(shifted, axis=-1) + r4c.losses.SoftmaxLoss().compute(lists)
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
@@ -103,37 +105,6 @@ def test_a_ranker_takes_the_place_of_the_sigmoid(make, rng):
     np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-4, atol=1e-6)
 
 
-def test_relevance_above_what_a_gain_can_hold(rng):
-    """2**y - 1 is infinite from 128 on in float32; ratios of gains are not."""
-    scores = rng.normal(size=(1, 9)).astype(np.float32)
-    labels = np.array([[130.0, 131, 0, 0, 129, 0, 0, 0, 0]], np.float32)
-    small = np.where(labels > 0, labels - 60, 0).astype(np.float32)
-    weights = r4c.losses.NDCGLambdaWeights()
-    for loss in (
-        r4c.losses.ApproxNDCGLoss(),
-        r4c.losses.PairwiseLogisticLoss(lambda_weights=weights),
-        r4c.losses.PairwiseHingeLoss(lambda_weights=weights),
-    ):
-        value = loss(labels, scores)
-        np.testing.assert_allclose(value, loss(small, scores), rtol=1e-5)
-    loss = r4c.losses.UniqueSoftmaxLoss()
-    with pytest.raises(ValueError, match="`relevance` must have a gain"):
-        loss(labels, scores)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`relevance` must have a gain"):
-        tf.function(loss)(labels, scores)
-
-
-def test_alpha_keeps_its_digits():
-    scores = np.array([[0.3, -0.2, 1.1]])
-    for loss in (
-        r4c.losses.FenchelYoungLoss(alpha=0.7),
-        r4c.losses.FenchelYoungLoss("entropy", alpha=0.7),
-    ):
-        exact = 0.7 * scores
-        expected = type(loss)(loss.regularizer)([0], exact) / 0.7
-        np.testing.assert_allclose(loss([0], scores), expected, rtol=1e-14)
-
-
 @pytest.mark.parametrize(
     "labels", [np.eye(4, dtype=bool), np.eye(4, dtype=np.int32), np.eye(4, dtype=np.uint8)]
 )
@@ -149,35 +120,6 @@ def test_one_hot_labels_of_another_width_raise(labels, rng):
             tf.function(r4c.losses.SoftmaxLoss())(labels, scores)
         compiled = tf.function(r4c.losses.SoftmaxLoss(), jit_compile=True)
         assert np.isnan(compiled(labels, scores))
-
-
-@pytest.mark.parametrize(
-    "name", [n for n in ops.__all__ if n.endswith("_loss") and n != "gumbel_approx_ndcg_loss"]
-)
-def test_operations_take_class_ids_of_each_shape(name, rng):
-    scores, ids = rng.normal(size=(3, 6)), np.array([1, 5, 0])
-    kwargs = {"rank_weights": [1.0]} if "weight" in name or name in ("warp_loss",) else {}
-    if name == "stochastic_negative_mining_loss":
-        kwargs = {"rank_weights": [1.0], "num_sampled": 2, "seed": [1, 2]}
-    function = getattr(ops, name)
-    expected = function(scores, ids[:, np.newaxis], **kwargs)
-    np.testing.assert_array_equal(function(scores, ids, **kwargs), expected)
-    with pytest.raises(ValueError, match="`class_ids` must hold class ids of shape"):
-        function(scores, ids[:, np.newaxis, np.newaxis], **kwargs)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-def test_a_regularizer_of_ones_own_in_graphs(jit_compile):
-    """It reads the mask within a loop."""
-    half = ops.Regularizer(lambda u: 2 * u, lambda x: x**2 / 4)
-    scores = tf.constant([[1.0, 0.9, -np.inf, 0.0]])
-    project = tf.function(lambda s: ops.simplex_projection(s, half), jit_compile=jit_compile)
-    np.testing.assert_allclose(project(scores), [[0.6, 0.4, 0, 0]], atol=1e-6)
-    loss = r4c.losses.FenchelYoungLoss(half, label_format="relevance")
-    labels = tf.constant([[1.0, 0, -1, 0]])
-    compiled = tf.function(loss, jit_compile=jit_compile)
-    np.testing.assert_allclose(compiled(labels, scores), loss(labels, scores), rtol=1e-6)
 
 
 def test_variables_of_a_random_loss_see_the_same_draws():
@@ -202,23 +144,40 @@ def test_variables_of_a_random_loss_see_the_same_draws():
     np.testing.assert_array_equal(loss._state, [1, 1])
 
 
-def test_temperature_that_learns_has_a_gradient_with_masked_items():
-    temperature = tf.Variable(0.05)
-    with tf.GradientTape() as tape:
-        value = ops.softmax_loss(
-            [[1.0, 0.9, 3.0]], [[0]], mask=[[True, True, False]], temperature=temperature
-        )
-    # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's probability.
-    other = 1 / (1 + np.exp(2.0))
-    np.testing.assert_allclose(value, [-np.log(1 - other)], rtol=1e-5)
-    np.testing.assert_allclose(tape.gradient(value, temperature), 40 * other, rtol=1e-5)
-
-
 def test_a_masked_positive_is_none():
-    mask = [[True, False, True]]
-    for function in (ops.softmax_loss, ops.mean_squared_loss, ops.rankmax_loss):
-        with_it = function([[1.0, 2.0, 0.5]], [[0, 1]], mask=mask)
-        np.testing.assert_array_equal(with_it, function([[1.0, 2.0, 0.5]], [[0, -1]], mask=mask))
+    scores, mask = [[1.0, 2.0, 0.5]], [[True, False, True]]
+    for make in (r4c.losses.SoftmaxLoss, r4c.losses.MeanSquaredLoss, r4c.losses.RankmaxLoss):
+        with_it = value_of(make(), scores, [[0, 1]], mask=mask)
+        np.testing.assert_array_equal(with_it, value_of(make(), scores, [[0, -1]], mask=mask))
+
+
+def test_lists_take_class_ids_of_each_shape(rng):
+    scores, ids = rng.normal(size=(3, 6)), np.array([1, 5, 0])
+    loss = r4c.losses.SoftmaxLoss()
+    expected = value_of(loss, scores, ids[:, np.newaxis])
+    np.testing.assert_array_equal(value_of(loss, scores, ids), expected)
+    with pytest.raises(ValueError, match="`class_ids` must hold class ids of shape"):
+        ops.as_lists(scores, ids[:, np.newaxis, np.newaxis])
+
+
+def test_relevance_above_what_a_gain_can_hold(rng):
+    """2**y - 1 is infinite from 128 on in float32; ratios of gains are not."""
+    scores = rng.normal(size=(1, 9)).astype(np.float32)
+    labels = np.array([[130.0, 131, 0, 0, 129, 0, 0, 0, 0]], np.float32)
+    small = np.where(labels > 0, labels - 60, 0).astype(np.float32)
+    weights = r4c.losses.NDCGLambdaWeights()
+    for loss in (
+        r4c.losses.ApproxNDCGLoss(),
+        r4c.losses.PairwiseLogisticLoss(lambda_weights=weights),
+        r4c.losses.PairwiseHingeLoss(lambda_weights=weights),
+    ):
+        value = loss(labels, scores)
+        np.testing.assert_allclose(value, loss(small, scores), rtol=1e-5)
+    loss = r4c.losses.UniqueSoftmaxLoss()
+    with pytest.raises(ValueError, match="`relevance` must have a gain"):
+        loss(labels, scores)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`relevance` must have a gain"):
+        tf.function(loss)(labels, scores)
 
 
 def test_lists_whose_positives_are_no_items_say_so():

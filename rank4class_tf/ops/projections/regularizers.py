@@ -33,7 +33,7 @@ class Regularizer:
     """
 
     # Whether `project` and `conjugate` tend to 0 as the score falls.
-    vanishes = False
+    tends_to_zero = False
 
     def __init__(self, inverse_derivative: Callable, value: Callable | None = None) -> None:
         self._inverse_derivative = inverse_derivative
@@ -114,7 +114,7 @@ class Regularizer:
 class _Euclidean(Regularizer):
     r"""$h(x) = x^2 / 2$."""
 
-    vanishes = True
+    tends_to_zero = True
 
     def __init__(self) -> None:
         super().__init__(lambda u: u, lambda x: x * x / 2)
@@ -139,7 +139,7 @@ class _Euclidean(Regularizer):
 class _Entropy(Regularizer):
     r"""$h(x) = x \log x$."""
 
-    vanishes = True
+    tends_to_zero = True
 
     def __init__(self) -> None:
         super().__init__(lambda u: tf.exp(u - 1), lambda x: tf.math.xlogy(x, x))
@@ -155,7 +155,7 @@ class _Entropy(Regularizer):
         n = tf.cast(lists.num_columns_of_items, lists.dtype)
         # Any item above n + 1 times the k-th is cut; how far above does not matter.
         ceiling = tf.math.log(2 * n + 2)
-        powers = lists.sum(lambda s: tf.minimum(tf.exp(s), 1), vanishes=True)
+        powers = lists.sum(lambda s: tf.minimum(tf.exp(s), 1), tends_to_zero=True)
         top_powers = tf.exp(tf.minimum(top, ceiling))
         others = tf.nn.relu(powers - tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1))
         rest, cut = cap(top_powers, others, selected)
@@ -179,8 +179,8 @@ def _newton(lists, total, low, found=None):
         def is_free(s, t):
             return tf.cast((s > t) & (s < t + 1), s.dtype)
 
-        surplus = lists.sum(cut, threshold, vanishes=True)[:, tf.newaxis] - total
-        slope = lists.sum(is_free, threshold, vanishes=True)[:, tf.newaxis]
+        surplus = lists.sum(cut, threshold, tends_to_zero=True)[:, tf.newaxis] - total
+        slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
         low = tf.where(surplus >= 0, threshold, low)
         high = tf.where(surplus <= 0, threshold, high)
         # Without a slope the surplus is a whole number, and the step leaves the bracket.

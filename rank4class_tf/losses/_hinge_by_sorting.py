@@ -56,6 +56,6 @@ def value_and_gradients(lists: Lists, margin: float) -> tuple[tf.Tensor, list[tf
         lambda level, *_: tf.reduce_any(level > 0), add_label, start
     )
     of_items = tf.gather(of_items, inverse(order), batch_dims=1)
-    # Where a NaN is sorted to, it may stay out of all sums.
+    # Sorting may put a NaN where no sum reads it.
     nan = tf.where(tf.math.is_nan(scores), scores, tf.zeros_like(scores))
     return value + tf.reduce_sum(nan, axis=-1), [of_items, of_positives]

@@ -148,7 +148,7 @@ def get_phi(phi: str | Callable) -> Callable:
 
 
 def _without_masked(phi):
-    """A function that need not vanish at a huge margin, made 0 there."""
+    """The function, made 0 at a huge margin, where it need not be 0 by itself."""
 
     def masked_phi(margins):
         near = margins < margins.dtype.max / 32

@@ -54,9 +54,9 @@ class NDCGLambdaWeights(_config.Configured):
 
     Example:
         >>> weights = NDCGLambdaWeights(smooth_fraction=1.0)
-        >>> from rank4class_tf.ops import pairwise_logistic_loss
-        >>> pairwise_logistic_loss([[0.0, 0.0]], [[1]], lambda_weights=weights).numpy()
-        array([0.5116...], dtype=float32)
+        >>> from rank4class_tf.losses import PairwiseLogisticLoss
+        >>> float(PairwiseLogisticLoss(lambda_weights=weights)([1], [[0.0, 0.0]]))
+        0.5116...
     """
 
     top_k: int | None = None

@@ -5,9 +5,13 @@ import math
 
 import numpy as np
 import pytest
+import sklearn.metrics
 import tensorflow as tf
+from tensorflow import keras
 
-from rank4class_tf import ops
+from rank4class_tf import losses, ops
+
+from .formula import value_of
 
 PHIS = {
     "hinge": lambda u: max(0.0, 1 - u),
@@ -63,10 +67,14 @@ def oracle(scores, class_ids, relevance, kind, phi, theta):
     return loss, gradient
 
 
-def value(scores, class_ids, relevance=None, **kwargs):
+def loss_of(scores, class_ids, relevance=None, **kwargs):
+    """The loss of each list."""
+    return value_of(losses.OrderedWeightedLoss(**kwargs), scores, class_ids, relevance)
+
+
+def value(scores, class_ids, **kwargs):
     """The loss of one list in float64."""
-    relevance = None if relevance is None else [relevance]
-    return float(ops.ordered_weighted_loss([scores], [class_ids], relevance, **kwargs)[0])
+    return float(loss_of([scores], [class_ids], **kwargs)[0])
 
 
 def batch_of_lists(rng):
@@ -78,6 +86,7 @@ def batch_of_lists(rng):
     return scores, class_ids, relevance
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("phi", PHIS)
 @pytest.mark.parametrize("name", WEIGHTS)
@@ -87,15 +96,14 @@ def test_equals_the_definition(rng, kind, phi, name):
     scores = tf.constant(lists[0])
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        losses = ops.ordered_weighted_loss(
-            scores, *lists[1:], kind=kind, phi=phi, rank_weights=weights
-        )
-    gradient = tape.gradient(losses, scores)
+        values = loss_of(scores, *lists[1:], kind=kind, phi=phi, rank_weights=weights)
+    gradient = tape.gradient(values, scores)
     expected = [oracle(*one, kind, phi, theta) for one in zip(*lists, strict=True)]
-    np.testing.assert_allclose(losses, [e[0] for e in expected], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(values, [e[0] for e in expected], rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(gradient, [e[1] for e in expected], rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_positives_take_the_blocked_path(rng, kind):
     scores = rng.normal(size=(1, 1500))
@@ -106,14 +114,13 @@ def test_many_positives_take_the_blocked_path(rng, kind):
         x = tf.constant(scores)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = ops.ordered_weighted_loss(
-                x, class_ids, relevance, kind=kind, phi="logistic", rank_weights=weights
-            )
+            loss = loss_of(x, class_ids, relevance, kind=kind, phi="logistic", rank_weights=weights)
         expected = oracle(scores[0], class_ids[0], relevance[0], kind, "logistic", theta)
         np.testing.assert_allclose(loss, expected[0], rtol=1e-11)
         np.testing.assert_allclose(tape.gradient(loss, x)[0], expected[1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weights", [ops.TopKWeights(2), ops.UniformWeights()])
 def test_any_function_is_a_phi(rng, kind, weights):
@@ -121,13 +128,11 @@ def test_any_function_is_a_phi(rng, kind, weights):
     scores, class_ids, relevance = batch_of_lists(rng)
     x = tf.constant(scores)
     results = []
-    for phi in ("logistic", lambda u: 1 + ops.logistic(u)):
+    for phi in ("logistic", lambda u: 1 + ops.get_phi("logistic")(u)):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            losses = ops.ordered_weighted_loss(
-                x, class_ids, relevance, kind=kind, phi=phi, rank_weights=weights
-            )
-        results.append((losses.numpy(), tape.gradient(losses, x).numpy()))
+            values = loss_of(x, class_ids, relevance, kind=kind, phi=phi, rank_weights=weights)
+        results.append((values.numpy(), tape.gradient(values, x).numpy()))
     num_negatives = np.array([8, 5, 0, 6, 8])
     sums = num_negatives if weights.num_leading == 0 else np.minimum(num_negatives, 2) / 2
     added = relevance.sum(axis=1) * (sums + (kind == "binary"))
@@ -135,17 +140,17 @@ def test_any_function_is_a_phi(rng, kind, weights):
     np.testing.assert_allclose(results[1][1], results[0][1], rtol=1e-12)
 
 
+@pytest.mark.once
 def test_float32_is_computed_in_float32(rng):
     scores = rng.normal(size=(2, 6)).astype(np.float32)
     for weights, _ in WEIGHTS.values():
-        losses = ops.ordered_weighted_loss(scores, [[0], [1]], phi="logistic", rank_weights=weights)
-        wide = ops.ordered_weighted_loss(
-            scores.astype(np.float64), [[0], [1]], phi="logistic", rank_weights=weights
-        )
-        assert losses.dtype == tf.float32 and wide.dtype == tf.float64
-        np.testing.assert_allclose(losses, wide, rtol=1e-5)
+        values = loss_of(scores, [[0], [1]], phi="logistic", rank_weights=weights)
+        wide = loss_of(scores.astype(np.float64), [[0], [1]], phi="logistic", rank_weights=weights)
+        assert values.dtype == tf.float32 and wide.dtype == tf.float64
+        np.testing.assert_allclose(values, wide, rtol=1e-5)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("phi", CONVEX)
 @pytest.mark.parametrize("name", ["top 1", "top 3", "top 2 and tail", "uniform", "power law"])
@@ -157,14 +162,13 @@ def test_convex_on_random_segments(rng, kind, phi, name):
     y = rng.integers(0, 8, size=(200, 1))
 
     def loss(scores):
-        return ops.ordered_weighted_loss(
-            scores, y, kind=kind, phi=phi, rank_weights=weights
-        ).numpy()
+        return loss_of(scores, y, kind=kind, phi=phi, rank_weights=weights).numpy()
 
     chord = (1 - t[:, 0]) * loss(a) + t[:, 0] * loss(b)
     assert (loss((1 - t) * a + t * b) <= chord * (1 + 1e-12) + 1e-12).all()
 
 
+@pytest.mark.once
 def test_rising_weights_are_not_convex():
     """The condition of theorem 2 is needed, and the test above can fail."""
     ends = [value([0.0, x, -x], [0], rank_weights=[0.0, 1.0]) for x in (0.9, -0.9)]
@@ -172,6 +176,7 @@ def test_rising_weights_are_not_convex():
     assert middle > max(ends) + 0.8
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("phi", PHIS)
 @pytest.mark.parametrize("k", [1, 3])
 def test_bounds_the_retrieval_loss(rng, phi, k):
@@ -182,15 +187,14 @@ def test_bounds_the_retrieval_loss(rng, phi, k):
     miss = (scores >= of_positive).sum(axis=1) > k
     assert miss.any() and not miss.all()
     for weights in (ops.TopKWeights(k), ops.TopKWeights(k, tail=0.01)):
-        pairwise = ops.ordered_weighted_loss(scores, y, phi=phi, rank_weights=weights).numpy()
+        pairwise = loss_of(scores, y, phi=phi, rank_weights=weights).numpy()
         assert (pairwise >= miss - 1e-12).all()
         if phi in CONVEX:
-            binary = ops.ordered_weighted_loss(
-                scores, y, kind="binary", phi=phi, rank_weights=weights
-            )
+            binary = loss_of(scores, y, kind="binary", phi=phi, rank_weights=weights)
             assert (binary.numpy() >= 2 * miss - 1e-12).all()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("phi", LIPSCHITZ)
 @pytest.mark.parametrize("name", ["top 1", "top 3", "power law"])
 def test_lipschitz(rng, phi, name):
@@ -210,14 +214,15 @@ def test_lipschitz(rng, phi, name):
     }
     for kind, limits in bounds.items():
         change = np.abs(
-            ops.ordered_weighted_loss(u, y, kind=kind, phi=phi, rank_weights=weights)
-            - ops.ordered_weighted_loss(v, y, kind=kind, phi=phi, rank_weights=weights)
+            loss_of(u, y, kind=kind, phi=phi, rank_weights=weights)
+            - loss_of(v, y, kind=kind, phi=phi, rank_weights=weights)
         )
         assert change.max() > 0.1
         for limit in limits:
             assert (change <= slope * limit + 1e-12).all()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", WEIGHTS)
 @pytest.mark.parametrize("num_sampled", [1, 2, 4, 6])
 def test_mean_over_all_samples_has_the_expected_weights(rng, name, num_sampled):
@@ -225,35 +230,16 @@ def test_mean_over_all_samples_has_the_expected_weights(rng, name, num_sampled):
     weights, _ = WEIGHTS[name]
     scores = rng.normal(size=7)
     for kind in KINDS:
-        losses = [
-            ops.ordered_weighted_loss(
-                [scores[[0, *sample]]], [0], kind=kind, phi="logistic", rank_weights=weights
-            )
+        values = [
+            loss_of([scores[[0, *sample]]], [0], kind=kind, phi="logistic", rank_weights=weights)
             for sample in itertools.combinations(range(1, 7), num_sampled)
         ]
         theta = ops.snm_expected_weights(weights, num_sampled, num_negatives=6)
         expected = value(scores, [0], kind=kind, phi="logistic", rank_weights=theta.numpy())
-        np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-12)
+        np.testing.assert_allclose(np.mean(values), expected, rtol=1e-12)
 
 
-def test_expected_weights_of_many_classes():
-    """Against exact binomials, and the two facts that lemma 2 states."""
-    b, n = 50, 3000
-    for weights in (ops.TopKWeights(4), ops.PowerLawWeights(1.0)):
-        vartheta = weights.first(b, tf.float64).numpy()
-        theta = ops.snm_expected_weights(weights, b, n).numpy()
-        for j in (1, 2, 5, 40, 700, n):
-            exact = sum(
-                v * math.comb(j - 1, i) * math.comb(n - j, b - 1 - i) / math.comb(n, b)
-                for i, v in enumerate(vartheta)
-            )
-            np.testing.assert_allclose(theta[j - 1], exact, rtol=1e-9, atol=1e-300)
-        np.testing.assert_allclose(theta.sum(), vartheta.sum(), rtol=1e-9)
-        assert (np.diff(theta) <= 1e-9 * theta[:-1]).all()
-    of_top_4 = ops.snm_expected_weights(np.full(4, n / (4 * b)), b, n)
-    np.testing.assert_allclose(of_top_4[:4], [1 / 4] * 4, rtol=1e-9)
-
-
+@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_unknown_shapes_in_graphs(rng, name, jit_compile):
@@ -261,42 +247,97 @@ def test_unknown_shapes_in_graphs(rng, name, jit_compile):
     scores, class_ids, relevance = batch_of_lists(rng)
     signature = [tf.TensorSpec([None, None], x.dtype) for x in (scores, class_ids, relevance)]
     function = tf.function(
-        lambda *lists: ops.ordered_weighted_loss(*lists, rank_weights=weights),
+        lambda *lists: loss_of(*lists, rank_weights=weights),
         input_signature=signature,
         jit_compile=jit_compile,
     )
-    eager = ops.ordered_weighted_loss(scores, class_ids, relevance, rank_weights=weights)
+    eager = loss_of(scores, class_ids, relevance, rank_weights=weights)
     np.testing.assert_allclose(function(scores, class_ids, relevance), eager, rtol=1e-12)
 
 
-def test_exponential_goes_on_as_its_tangent():
-    margins = tf.constant([-100.0], tf.float64)
-    with tf.GradientTape() as tape:
-        tape.watch(margins)
-        values = ops.exponential(margins)
-    np.testing.assert_allclose(values, [math.exp(80) * (1 + 20)], rtol=1e-12)
-    np.testing.assert_allclose(tape.gradient(values, margins), [-math.exp(80)], rtol=1e-12)
+@keras.utils.register_keras_serializable(package="test_ordered_weighted_loss")
+def cubic_hinge(margins):
+    return tf.nn.relu(1 - margins) ** 3
+
+
+@pytest.fixture
+def lists(rng):
+    """Scores and class ids."""
+    return rng.normal(size=(6, 5)), rng.integers(0, 5, 6)
+
+
+def hinges(scores, ids):
+    """`[batch, n - 1]`: 1 - (v_y - v_i) over the items but y, cut at zero."""
+    of_y = np.take_along_axis(scores, ids[:, None], axis=1)
+    others = np.array([np.delete(row, y) for row, y in zip(scores, ids, strict=True)])
+    return np.maximum(0, 1 - (of_y - others))
+
+
+def test_crammer_singer(lists):
+    scores, ids = lists
+    expected = sklearn.metrics.hinge_loss(ids, scores, labels=range(5))
+    loss = losses.OrderedWeightedLoss.crammer_singer()
+    np.testing.assert_allclose(loss(ids, scores), expected, rtol=1e-6)
+    peer = keras.losses.CategoricalHinge()(tf.one_hot(ids, 5, dtype=tf.float64), scores)
+    positive = scores.max(axis=1) > 0  # Keras's takes the scores of the others as at least 0.
+    assert positive.all()
+    np.testing.assert_allclose(loss(ids, scores), peer, rtol=1e-6)
+
+
+def test_weston_watkins(lists):
+    scores, ids = lists
+    loss = losses.OrderedWeightedLoss.weston_watkins(reduction="none")
+    np.testing.assert_allclose(loss(ids, scores), hinges(scores, ids).sum(axis=1), rtol=1e-6)
+
+
+def test_lee(lists):
+    scores, ids = lists
+    signs = 2 * np.eye(5)[ids] - 1
+    loss = losses.OrderedWeightedLoss.lee(reduction="none")
+    expected = np.maximum(0, 1 - signs * scores).sum(axis=1)
+    np.testing.assert_allclose(loss(ids, scores), expected, rtol=1e-6)
+
+
+def test_top_k_svm(lists):
+    scores, ids = lists
+    loss = losses.OrderedWeightedLoss.top_k_svm(3, reduction="none")
+    expected = np.sort(hinges(scores, ids), axis=1)[:, -3:].mean(axis=1)
+    np.testing.assert_allclose(loss(ids, scores), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("phi", ["logistic", ops.Ramp(0.5), ops.Scaled("hinge", 3.0), cubic_hinge])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        ops.TopKWeights(2, tail=0.1),
+        ops.UniformWeights(),
+        ops.PowerLawWeights(0.5),
+        ops.StaircaseWeights([(1, 2.0), (3, 0.5)], tail=0.1),
+        np.array([1.0, 0.5]),
+    ],
+    ids=lambda weights: type(weights).__name__,
+)
+def test_saved_with_a_model(lists, tmp_path, phi, weights):
+    scores, ids = lists
+    model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(5)])
+    model.compile("sgd", loss=losses.OrderedWeightedLoss("binary", phi, weights))
+    path = str(tmp_path / "m.keras")
+    model.save(path)
+    loss = keras.models.load_model(path).loss
+    assert loss.phi == phi
+    assert loss.rank_weights == ops.get_rank_weights(weights)
+    np.testing.assert_allclose(loss(ids, scores), model.loss(ids, scores), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ops.TopKWeights(0), r"`k` must be a positive integer. Received: k=0\."),
-        (lambda: ops.TopKWeights(2, tail=-1.0), "`tail` must hold finite numbers >= 0"),
-        (lambda: ops.PowerLawWeights(0.0), "`exponent` must be a finite number > 0"),
-        (lambda: ops.StaircaseWeights([(3, 1.0), (2, 0.5)]), "`steps` must hold"),
-        (lambda: ops.StaircaseWeights([]), "`steps` must hold"),
-        (lambda: ops.StaircaseWeights([(3, np.nan)]), "`steps` must hold finite numbers >= 0"),
-        (lambda: ops.get_rank_weights([]), "`rank_weights` must be a list"),
-        (lambda: ops.get_rank_weights("top"), "`rank_weights` must be a list"),
-        (lambda: ops.get_rank_weights([[1.0]]), "`rank_weights` must be a list"),
-        (lambda: ops.get_rank_weights([1.0, -1.0]), "`rank_weights` must hold finite numbers >= 0"),
-        (lambda: ops.Ramp(0.0), "`width` must be a finite number > 0"),
-        (lambda: ops.Scaled("hinge", 0.0), "`scale` must be a finite number > 0"),
-        (lambda: ops.Scaled("cosine", 1.0), "`phi` must be one of .*Received: phi='cosine'"),
-        (lambda: ops.get_phi("cosine"), "`phi` must be one of .*Received: 'cosine'"),
+        (lambda: losses.OrderedWeightedLoss(kind="listwise"), "`kind` must be one of"),
         (lambda: value([0.0, 1.0], [0], kind="both", rank_weights=[1.0]), "`kind` must be one of"),
-        (lambda: ops.snm_expected_weights([1.0], 4, 3), r"`num_sampled` must be in"),
+        (lambda: losses.OrderedWeightedLoss(phi="cosine"), "`phi` must be one of"),
+        (lambda: losses.OrderedWeightedLoss(rank_weights=[-1.0]), "`rank_weights` must hold"),
+        (lambda: losses.OrderedWeightedLoss(rank_weights=3), "`rank_weights` must be a list"),
+        (lambda: losses.OrderedWeightedLoss.top_k_svm(0), "`k` must be a positive integer"),
     ],
 )
 def test_bad_arguments(make, message):

@@ -1,20 +1,20 @@
-"""Label smoothing in the loss."""
+"""What the pairwise losses share: label smoothing and weights of pairs."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow import keras
 
-import rank4class_tf as r4c
+from rank4class_tf import losses
 
-from ..ops import listwise_oracles as oracles
+from . import oracles
+from .by_definition import assert_by_definition, every_size, loss_and_gradient
 
 pytestmark = pytest.mark.once
 
 BATCH, N = 5, 8
 PAIRWISE = {
-    "logistic": (r4c.losses.PairwiseLogisticLoss, lambda d: np.logaddexp(0, -d / 0.5)),
-    "hinge": (r4c.losses.PairwiseHingeLoss, lambda d: np.maximum(0, 0.7 - d)),
+    "logistic": (losses.PairwiseLogisticLoss, lambda d: np.logaddexp(0, -d / 0.5)),
+    "hinge": (losses.PairwiseHingeLoss, lambda d: np.maximum(0, 0.7 - d)),
 }
 OPTIONS: dict = {"logistic": {"temperature": 0.5}, "hinge": {"margin": 0.7}}
 
@@ -40,44 +40,19 @@ def value_and_gradient(loss, labels, scores):
     return value, tape.gradient(value, scores)
 
 
-def test_softmax_is_that_of_keras(scores):
-    labels = np.eye(N, dtype=np.float32)[[0, 3, 3, 7, 1]]
-    ours = r4c.losses.SoftmaxLoss(label_smoothing=0.1, reduction="none")
-    theirs = keras.losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=0.1, reduction="none"
-    )
-    expected = value_and_gradient(theirs, labels, scores)
-    for form in (labels, labels.argmax(axis=1)):
-        for a, b in zip(value_and_gradient(ours, form, scores), expected, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
-def test_softmax_of_relevance_and_masks(scores, relevance):
-    """The share is spread over the items that are not masked."""
-    loss = r4c.losses.SoftmaxLoss(2.0, label_smoothing=0.3, reduction="none")
-    expected = []
-    for y, s in zip(relevance, scores.astype(np.float64) / 2, strict=True):
-        y, s = y[y >= 0], s[y >= 0]
-        smooth = 0.7 * y + 0.3 * y.sum() / len(y)
-        expected.append(-(smooth @ (s - np.log(np.exp(s).sum()))))
-    scores[relevance < 0] = np.nan
-    np.testing.assert_allclose(loss(relevance, scores), expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(tf.function(loss)(relevance, scores), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", PAIRWISE)
 def test_pairs_the_other_way_round(name, weighted, scores, relevance):
     """Weighted or not, with masked items, and with labels of several grades."""
     make, of_difference = PAIRWISE[name]
-    weights = r4c.losses.NDCGLambdaWeights() if weighted else None
+    weights = losses.NDCGLambdaWeights() if weighted else None
     loss = make(**OPTIONS[name], lambda_weights=weights, label_smoothing=0.2, reduction="none")
     expected = []
     for y, s in zip(relevance, scores.astype(np.float64), strict=True):
         y, s = y[y >= 0], s[y >= 0]
         weight = oracles.lambda_weights(s, y) if weighted and y.any() else None
-        losses = oracles.pairs(s, y, lambda d: 0.8 * of_difference(d), weight)
-        expected.append(losses + oracles.pairs(s, y, lambda d: 0.2 * of_difference(-d), weight))
+        value = oracles.pairs(s, y, lambda d: 0.8 * of_difference(d), weight)
+        expected.append(value + oracles.pairs(s, y, lambda d: 0.2 * of_difference(-d), weight))
     scores[relevance < 0] = np.nan
     np.testing.assert_allclose(loss(relevance, scores), expected, rtol=1e-4, atol=1e-6)
 
@@ -117,8 +92,41 @@ def test_many_positives_and_far_scores(name, rng):
     assert np.isfinite(value).all() and np.isfinite(gradient).all()
 
 
+@every_size
+@pytest.mark.parametrize(("top_k", "smooth_fraction"), [(None, 0.0), (None, 1.0), (4, 0.3)])
+def test_lambda_weights_by_definition(top_k, smooth_fraction, n, grades, rng):
+    weights = losses.NDCGLambdaWeights(top_k, smooth_fraction)
+    loss = losses.PairwiseLogisticLoss(reduction="none", lambda_weights=weights)
+
+    def oracle(s, y):
+        weight = oracles.lambda_weights(s, y, top_k, smooth_fraction)  # No gradient flows to it.
+        return lambda x: oracles.pairwise_logistic(x, y, weight=weight)
+
+    assert_by_definition(loss, oracle, rng, n, grades)
+
+
+def test_lambda_weights_count_ties_against_the_model():
+    """All tied: the positive ranks last, the others first, so that a new model has a gradient."""
+    weights = losses.NDCGLambdaWeights(smooth_fraction=1.0)
+    loss = losses.PairwiseLogisticLoss(lambda_weights=weights)
+    value, gradient = loss_and_gradient(loss, [0], np.zeros((1, 3)))
+    weight = 3 * (1 / np.log2(1 + 1) - 1 / np.log2(1 + 3))  # n |d(1) - d(3)|, ideal DCG 1
+    np.testing.assert_allclose(value, 2 * weight * np.log(2), rtol=1e-12)
+    np.testing.assert_allclose(gradient, [[-weight, weight / 2, weight / 2]], rtol=1e-12)
+
+
+def test_lambda_weights_are_checked():
+    with pytest.raises(ValueError, match="`top_k` must be a positive integer"):
+        losses.NDCGLambdaWeights(top_k=0)
+    with pytest.raises(ValueError, match=r"`smooth_fraction` must be a number in \[0, 1\]"):
+        losses.NDCGLambdaWeights(smooth_fraction=1.5)
+    for loss in (losses.PairwiseLogisticLoss, losses.PairwiseHingeLoss):
+        with pytest.raises(ValueError, match="`lambda_weights` must be None or"):
+            loss(lambda_weights="ndcg")
+
+
 def test_a_range_is_checked_and_saved():
-    for make, bound in ((r4c.losses.SoftmaxLoss, 1.0), (r4c.losses.PairwiseHingeLoss, 0.5)):
+    for make, bound in ((losses.SoftmaxLoss, 1.0), (losses.PairwiseHingeLoss, 0.5)):
         for wrong in (-0.1, bound, "much"):
             with pytest.raises(ValueError, match=rf"`label_smoothing` must be .* \[0, {bound:g}\)"):
                 make(label_smoothing=wrong)

@@ -15,7 +15,7 @@ from rank4class_tf._types import TensorLike
 class RankWeights(_config.Configured):
     """Base: leading weights, then one constant weight for all the others.
 
-    The leading ones cost a search for the highest scores, the constant costs a sum alone.
+    The leading ones cost a search for the highest scores, the constant costs only a sum.
 
     Attributes:
         tail: the weight of all the others, >= 0.
@@ -215,7 +215,6 @@ def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 
 
-@_checks.arguments
 def snm_expected_weights(
     rank_weights: RankWeights | TensorLike, num_sampled: int, num_negatives: int
 ) -> tf.Tensor:
@@ -240,7 +239,8 @@ def snm_expected_weights(
         >>> snm_expected_weights([1.0], num_sampled=2, num_negatives=3).numpy()  # 2/3, 1/3, 0
         array([0.66666667, 0.33333333, 0.        ])
     """
-    if not 1 <= num_sampled <= num_negatives:
+    num_sampled = _checks.positive_int("num_sampled", num_sampled)
+    if num_sampled > _checks.positive_int("num_negatives", num_negatives):
         raise ValueError(
             "`num_sampled` must be in [1, num_negatives]. "
             f"Received: num_sampled={num_sampled}, num_negatives={num_negatives}."

@@ -1,0 +1,66 @@
+"""What the losses share in which a positive competes with less relevant items only."""
+
+import tensorflow as tf
+
+from rank4class_tf._tf import scan
+from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.search import searchsorted
+from rank4class_tf.ops import Lists
+
+
+def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
+    r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
+
+    Each sum is relative to scores that are in it, so that no other costs it digits.
+
+    Args:
+        lists: `Lists`.
+        temperature: T > 0.
+        with_ties: whether equally relevant items, the positive included, belong to the sum.
+
+    Returns:
+        `[batch, P]`; finite where padded.
+    """
+    negatives = lists.negatives()
+    highest = tf.stop_gradient(negatives.max())[:, tf.newaxis]
+    # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
+    total = negatives.sum(
+        lambda s, top: tf.exp((s - top) / temperature), highest, tends_to_zero=True
+    )
+    own = tf.where(lists.is_positive, lists.positive_scores, highest)
+    # The maximum keeps the sum finite, and the graph from being rewritten.
+    relative = tf.maximum((highest - own) / temperature, own.dtype.min / 8)
+    irrelevant = tf.math.log(total)[:, tf.newaxis] + relative
+
+    if lists.has_few_columns:
+        relevant = _by_pairs(own, lists.relevance, temperature, with_ties)
+    else:
+        relevant = _by_sorting(own, lists.relevance, temperature, with_ties)
+    return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
+
+
+def _by_pairs(own, relevance, temperature, with_ties):
+    compare = tf.less_equal if with_ties else tf.less
+    other = relevance[:, tf.newaxis, :]
+    competes = compare(other, relevance[:, :, tf.newaxis]) & (other > 0)
+    differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
+    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    return tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
+
+
+def _by_sorting(own, relevance, temperature, with_ties):
+    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
+    # highest score, so that what is far above it, before it, costs it no digits.
+    order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
+    ranked = -tf.gather(relevance, order, batch_dims=1)
+    suffix = gather(tf.where(relevance > 0, own, floor), order)
+    highest = scan.maxima(suffix)
+    drops = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
+    sums = tf.exp((suffix - highest) / temperature)
+    sums = scan.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]))
+    highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
+    sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
+    start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
+    relative = (tf.gather(highest, start, batch_dims=1) - own) / temperature
+    return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)

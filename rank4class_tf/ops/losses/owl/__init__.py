@@ -1,1 +1,0 @@
-"""Ordered weighted losses, and stochastic negative mining."""
