@@ -1,6 +1,6 @@
 """How long `fit` takes for its first step, with a loss of this package and with Keras's own.
 
-    python scripts/benchmark_first_step.py --losses softmax rankmax
+    python -m scripts.benchmarks.first_step --losses softmax rankmax
 
 The first step traces and optimises the graph, which takes longer than many steps after it: one
 feels it in notebooks, tests and searches. A model of two layers is built anew for each of several
@@ -13,13 +13,9 @@ and the binary one for multi-hot labels.
 """
 
 import argparse
-import pathlib
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from scripts import benchmarking
+from scripts.benchmarks import harness
 
 LOSSES = (
     "softmax",
@@ -88,10 +84,10 @@ def cell(result, form):
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__file__, __doc__)
+    parser = harness.parser(__spec__, __doc__)
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     parser.add_argument(
-        "--shape", type=benchmarking.shape_of(2), default=(32, 100), help="batch x classes"
+        "--shape", type=harness.shape_of(2), default=(32, 100), help="batch x classes"
     )
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--time-limit", type=float, default=600.0, help="seconds per process")
@@ -104,19 +100,19 @@ def main(argv=None):
     """Prints the table."""
     args = parse_args(argv)
     if args.child:
-        benchmarking.answer(lambda: measure(args.losses[0], args), args.memory_limit)
+        harness.answer(lambda: measure(args.losses[0], args), args.memory_limit)
         return
-    of_run = benchmarking.options(args, "turns", "memory_limit")
+    of_run = harness.options(args, "turns", "memory_limit")
     rows, keras_seconds = [], []
     for name in args.losses:
-        child = ["--child", "--losses", name, "--shape", benchmarking.shape_text(args.shape)]
-        result = benchmarking.in_process(__file__, [*child, *of_run], time_limit=args.time_limit)
+        child = ["--child", "--losses", name, "--shape", harness.shape_text(args.shape)]
+        result = harness.in_process(__spec__.name, [*child, *of_run], time_limit=args.time_limit)
         rows.append([name, *(cell(result, form) for form in FORMS)])
         keras_seconds += [result[form][0] for form in FORMS if form in result]
-    title = f"First step of fit over that with Keras's loss, {benchmarking.shape_text(args.shape)}"
+    title = f"First step of fit over that with Keras's loss, {harness.shape_text(args.shape)}"
     if keras_seconds:
         title += f" (Keras: {min(keras_seconds):.2f} to {max(keras_seconds):.2f} s)"
-    benchmarking.show([benchmarking.Table(["loss", *FORMS], rows, title, len(FORMS))], args)
+    harness.show([harness.Table(["loss", *FORMS], rows, title, len(FORMS))], args)
 
 
 if __name__ == "__main__":

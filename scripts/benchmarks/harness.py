@@ -1,7 +1,5 @@
 """What the benchmarks share: processes of their own, the best time of turns, memory, and tables.
 
-`DefaultsFormatter` is for the other scripts, too.
-
 A benchmark starts itself again for each case, by `in_process`, and that process prints its figures
 by `answer`. The process that starts them does not import TensorFlow.
 """
@@ -20,6 +18,8 @@ import subprocess
 import sys
 import time
 
+from scripts import command_line, tables
+
 # Whether a mode is compiled by XLA.
 MODES = {"graph": False, "xla": True}
 
@@ -35,9 +35,9 @@ SIGNALS_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT)
 OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "allocate memory")
 
 
-def in_process(script, arguments, environment=None, time_limit=None):
-    """What a script prints in its last line, as JSON; or a dict with the reason as `error`."""
-    command = [sys.executable, script, *map(str, arguments)]
+def in_process(module, arguments, environment=None, time_limit=None):
+    """What a module prints in its last line, as JSON; or a dict with the reason as `error`."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | (environment or {})
     try:
         done = subprocess.run(
@@ -57,17 +57,17 @@ def in_process(script, arguments, environment=None, time_limit=None):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def time_and_memory(script, arguments, environment=None, time_limit=None):
+def time_and_memory(module, arguments, environment=None, time_limit=None):
     """The figures of `--child time` and `--child memory`, each in a process of its own.
 
     The reason why there are no times is `error`, that why there is no memory stands in its place.
     """
     environment = environment or {}
-    result = in_process(script, ["--child", "time", *arguments], environment, time_limit)
+    result = in_process(module, ["--child", "time", *arguments], environment, time_limit)
     if "error" in result:
         return result
     child = ["--child", "memory", *arguments]
-    memory = in_process(script, child, environment | RETURN_MEMORY, time_limit)
+    memory = in_process(module, child, environment | RETURN_MEMORY, time_limit)
     if "error" in memory:
         memory = {f"{mode}_memory": memory["error"] for mode in MODES if mode in result}
     return result | memory
@@ -165,22 +165,20 @@ class Table:
 
     def __str__(self):
         """The Markdown."""
-        right = self.numbers_to_the_right
-        rule = ["---"] * (len(self.head) - right) + ["---:"] * right
-        lines = [f"### {self.title}", "", f"| {' | '.join(self.head)} |", f"|{'|'.join(rule)}|"]
-        return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in self.rows)]) + "\n"
+        lines = tables.table(self.head, self.rows, self.numbers_to_the_right)
+        return "\n".join([f"### {self.title}", "", *lines]) + "\n"
 
 
-def show(tables, args):
+def show(all_tables, args):
     """Prints each table when it is measured; files have all there are so far.
 
     Args:
-        tables: an iterable of `Table`.
+        all_tables: an iterable of `Table`.
         args: of a `parser`: `out` and `json` are the files, None for none.
     """
     shown = []
     figures = {"command": args.command, "machine": machine(), "tables": []}
-    for one in tables:
+    for one in all_tables:
         shown.append(one)
         figures["tables"].append(dataclasses.asdict(one))
         print(one, flush=True)
@@ -225,13 +223,6 @@ def _processor():
     return names[0] if names else platform.machine()
 
 
-class DefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows the defaults of the options that have one."""
-
-    def _get_help_string(self, action):
-        return action.help if action.default is None else super()._get_help_string(action)
-
-
 class _Parser(argparse.ArgumentParser):
     """Keeps the command that was given, but for the files, as `command`; makes their folders."""
 
@@ -250,16 +241,16 @@ class _Parser(argparse.ArgumentParser):
                 next(given)
             elif not word.startswith(("--out=", "--json=")):
                 kept.append(word)
-        result.command = shlex.join(["python", f"scripts/{self.prog}", *kept])
+        result.command = f"{self.prog} {shlex.join(kept)}"
         return result
 
 
-def parser(script, description):
-    """The command line of a script: it shows its defaults, and has files for the tables."""
+def parser(module, description):
+    """The command line of a benchmark, with files for the tables."""
     result = _Parser(
-        prog=pathlib.Path(script).name,
-        description=description.splitlines()[0],
-        formatter_class=DefaultsFormatter,
+        prog=f"python -m {module.name}",
+        description=description,
+        formatter_class=command_line.Formatter,
     )
     result.add_argument("--out", type=pathlib.Path, help="a Markdown file for the tables")
     result.add_argument("--json", type=pathlib.Path, help="a JSON file for them")

@@ -1,6 +1,6 @@
 """Time and memory of the heads, beside their plain forms and beside `Dense`.
 
-    python scripts/benchmark_heads.py --shapes 64x1000x2048 --heads latent_cross plain_latent_cross
+    python -m scripts.benchmarks.heads --shapes 64x1000x2048 --heads latent_cross plain_latent_cross
 
 A row is a head, forward and gradient of all its weights and of the encodings, in a process of its
 own, in turns with `keras.layers.Dense` of as many classes; both are taken at their best over the
@@ -12,12 +12,7 @@ holds the gradients but not the weights.
 A new head is a row of `CASES`.
 """
 
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from scripts import benchmarking
+from scripts.benchmarks import harness
 
 MLPS = ("latent_cross", "concat")
 HEADS = ("dot_product", "cosine", "bilinear", *MLPS)
@@ -109,20 +104,20 @@ def measure(name, shape, args):
             gradients = tape.gradient(scores, [encodings, *variables], output_gradients=upstream)
             return scores, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-        return benchmarking.compiled(step, encodings, jit_compile=jit_compile)
+        return harness.compiled(step, encodings, jit_compile=jit_compile)
 
     result = {}
-    for mode, jit_compile in benchmarking.MODES.items():
+    for mode, jit_compile in harness.MODES.items():
         key = f"{mode}_memory" if args.child == "memory" else mode
         try:
             call = compiled(CASES[name], jit_compile)
             if args.child == "memory":
-                result[key] = benchmarking.memory_of(call)
+                result[key] = harness.memory_of(call)
                 continue
             calls = [call, compiled(dense, jit_compile)]
             if name.startswith("plain_"):
                 calls.append(compiled(CASES[name.removeprefix("plain_")], jit_compile))
-            times = benchmarking.best_times(calls, args.seconds)
+            times = harness.best_times(calls, args.seconds)
             result |= zip((mode, f"{mode}_dense", f"{mode}_own"), times, strict=False)
         except (MemoryError, tf.errors.ResourceExhaustedError):
             result[key] = "out of memory"
@@ -131,9 +126,9 @@ def measure(name, shape, args):
 
 def run(name, shape, args):
     """Measures one head: time and memory, each in a process of its own."""
-    arguments = ["--heads", name, "--shapes", benchmarking.shape_text(shape)]
-    arguments += benchmarking.options(args, "seconds", "memory_limit", "units")
-    return benchmarking.time_and_memory(__file__, arguments, time_limit=args.time_limit)
+    arguments = ["--heads", name, "--shapes", harness.shape_text(shape)]
+    arguments += harness.options(args, "seconds", "memory_limit", "units")
+    return harness.time_and_memory(__spec__.name, arguments, time_limit=args.time_limit)
 
 
 def number(value, factor=1.0, digits=1):
@@ -152,7 +147,7 @@ def table(shape, results):
     batch, n, width = shape
     head = ["head", "graph ms", "XLA ms", "graph ÷ Dense", "XLA ÷ Dense", "graph MB", "XLA MB"]
     head += ["ours faster, graph", "XLA"]
-    modes = benchmarking.MODES
+    modes = harness.MODES
     rows = []
     for name, result in results.items():
         cells = [number(result.get(mode, result.get("error")), 1000) for mode in modes]
@@ -160,17 +155,17 @@ def table(shape, results):
         cells += [number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
         cells += [quotient(result, mode, f"{mode}_own") for mode in modes]
         rows.append([name, *cells])
-    return benchmarking.Table(head, rows, f"{batch} × {n}, d = {width}")
+    return harness.Table(head, rows, f"{batch} × {n}, d = {width}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__file__, __doc__)
-    benchmarking.add_cases(parser, "--heads", "head", CASES, ["time", "memory"], 300.0, 16.0)
+    parser = harness.parser(__spec__, __doc__)
+    harness.add_cases(parser, "--heads", "head", CASES, ["time", "memory"], 300.0, 16.0)
     parser.add_argument(
         "--shapes",
         nargs="+",
-        type=benchmarking.shape_of(3),
+        type=harness.shape_of(3),
         default=[(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)],
         help="batch x n x d",
     )
@@ -185,12 +180,12 @@ def main(argv=None):
     args = parse_args(argv)
     if args.child:
         name, shape = args.heads[0], args.shapes[0]
-        benchmarking.answer(lambda: measure(name, shape, args), args.memory_limit)
+        harness.answer(lambda: measure(name, shape, args), args.memory_limit)
         return
     tables = (
         table(shape, {name: run(name, shape, args) for name in args.heads}) for shape in args.shapes
     )
-    benchmarking.show(tables, args)
+    harness.show(tables, args)
 
 
 if __name__ == "__main__":

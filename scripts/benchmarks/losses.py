@@ -1,6 +1,6 @@
 """Time and memory of the losses, as ratios to softmax cross-entropy of the same run.
 
-    python scripts/benchmark_losses.py --shapes 64x1000 --losses approx_ndcg tfr_approx_ndcg
+    python -m scripts.benchmarks.losses --shapes 64x1000 --losses approx_ndcg tfr_approx_ndcg
 
 Every loss runs in a process of its own, forward and gradient, in turns with
 `tf.nn.sparse_softmax_cross_entropy_with_logits`; both are taken at their best over the turns, so
@@ -14,13 +14,10 @@ A new loss is a row of `CASES`.
 
 import dataclasses
 import os
-import pathlib
 import sys
 from collections.abc import Callable
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from scripts import benchmarking
+from scripts.benchmarks import harness
 
 
 def ours(identifier, **kwargs):
@@ -235,10 +232,10 @@ def measure(case, batch, n, args):
                 value = function(labels, scores)
             return value, tape.gradient(value, scores)
 
-        return benchmarking.compiled(step, labels, scores, jit_compile=jit_compile)
+        return harness.compiled(step, labels, scores, jit_compile=jit_compile)
 
     result = {}
-    for mode, jit_compile in benchmarking.MODES.items():
+    for mode, jit_compile in harness.MODES.items():
         key = f"{mode}_memory" if args.child == "memory" else mode
         try:
             if case.is_step and jit_compile:
@@ -248,10 +245,10 @@ def measure(case, batch, n, args):
             else:
                 call = compiled(loss, labels, jit_compile)
             if args.child == "memory":
-                result[key] = benchmarking.memory_of(call)
+                result[key] = harness.memory_of(call)
                 continue
             reference = compiled(softmax, first_ids, jit_compile)
-            times = benchmarking.best_times([call, reference], args.seconds)
+            times = harness.best_times([call, reference], args.seconds)
             result[mode], result[f"{mode}_softmax"] = times
         except (MemoryError, tf.errors.ResourceExhaustedError):
             result[key] = "out of memory"
@@ -263,12 +260,12 @@ def measure(case, batch, n, args):
 
 def run(name, shape, args):
     """Measures one case: time and memory, each in a process of its own."""
-    arguments = ["--losses", name, "--shapes", benchmarking.shape_text(shape)]
-    arguments += benchmarking.options(
+    arguments = ["--losses", name, "--shapes", harness.shape_text(shape)]
+    arguments += harness.options(
         args, "positives", "labels", "max_positives", "seconds", "memory_limit"
     )
     environment = {"TF_USE_LEGACY_KERAS": "1"} if CASES[name].keras_2 else {}
-    return benchmarking.time_and_memory(__file__, arguments, environment, args.time_limit)
+    return harness.time_and_memory(__spec__.name, arguments, environment, args.time_limit)
 
 
 def ratio(result, mode, samples):
@@ -304,23 +301,23 @@ def table(batch, n, results):
     for name, result in results.items():
         case = CASES[name]
         label = name if case.samples == 1 else f"{name} (per sample of {case.samples})"
-        cells = [cell(result, mode, case.samples) for mode in benchmarking.MODES]
-        cells += [memory_cell(result, mode) for mode in benchmarking.MODES]
+        cells = [cell(result, mode, case.samples) for mode in harness.MODES]
+        cells += [memory_cell(result, mode) for mode in harness.MODES]
         own = results.get(case.peer_of, {})
-        for mode in benchmarking.MODES:
+        for mode in harness.MODES:
             cells.append(speed_up(own, result, mode) if case.peer_of else "")
         rows.append([label, *cells])
-    return benchmarking.Table(head, rows, f"{batch} × {n}")
+    return harness.Table(head, rows, f"{batch} × {n}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__file__, __doc__)
-    benchmarking.add_cases(parser, "--losses", "loss", CASES, ["time", "memory"])
+    parser = harness.parser(__spec__, __doc__)
+    harness.add_cases(parser, "--losses", "loss", CASES, ["time", "memory"])
     parser.add_argument(
         "--shapes",
         nargs="+",
-        type=benchmarking.shape_of(2),
+        type=harness.shape_of(2),
         default=[(32, 28), (64, 1000), (256, 10_000), (32, 100_000)],
         help="batch x n",
     )
@@ -340,13 +337,13 @@ def main(argv=None):
     args = parse_args(argv)
     if args.child:
         case, shape = CASES[args.losses[0]], args.shapes[0]
-        benchmarking.answer(lambda: measure(case, *shape, args), args.memory_limit)
+        harness.answer(lambda: measure(case, *shape, args), args.memory_limit)
         return
     tables = (
         table(*shape, {name: run(name, shape, args) for name in args.losses})
         for shape in args.shapes
     )
-    benchmarking.show(tables, args)
+    harness.show(tables, args)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time of an update of the metrics, as ratios to Keras's top-k accuracy of the same run.
 
-    taskset -c 0 python scripts/benchmark_metrics.py --shapes 1024x28 1024x1000
+    taskset -c 0 python -m scripts.benchmarks.metrics --shapes 1024x28 1024x1000
 
 Keras's `SparseTopKCategoricalAccuracy` stops reading a list once k scores are above the label's. It
 is therefore measured twice: with labels drawn at random, where it reads a small part of the scores,
@@ -18,12 +18,9 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from scripts import benchmarking
+from scripts.benchmarks import harness
 
 BASELINE = "Keras SparseTopKCategoricalAccuracy(5)"
 OURS = "NDCG(5)"
@@ -112,17 +109,17 @@ def measure(shapes, seconds, peers_up_to):
             # Of what takes long, few turns are enough.
             for slow in (False, True):
                 names = [name for name in calls if name.startswith(SLOW) == slow]
-                times = benchmarking.best_times([calls[name] for name in names], seconds)
+                times = harness.best_times([calls[name] for name in names], seconds)
                 for name, taken in zip(names, times, strict=True):
                     yield f"{batch}x{n}", kind, name, taken
 
 
 def in_process(args, legacy_keras):
     """Rows measured in a process of its own."""
-    arguments = ["--worker", *benchmarking.options(args, "seconds", "peers_up_to")]
-    arguments += ["--shapes", *map(benchmarking.shape_text, args.shapes)]
+    arguments = ["--worker", *harness.options(args, "seconds", "peers_up_to")]
+    arguments += ["--shapes", *map(harness.shape_text, args.shapes)]
     environment = {"TF_USE_LEGACY_KERAS": str(int(legacy_keras))}
-    rows = benchmarking.in_process(__file__, arguments, environment)
+    rows = harness.in_process(__spec__.name, arguments, environment)
     if "error" in rows:
         sys.exit(rows["error"])
     for _, _, name, taken in rows:
@@ -133,11 +130,11 @@ def in_process(args, legacy_keras):
 
 def parse_arguments(argv):
     """The command line."""
-    parser = benchmarking.parser(__file__, __doc__)
+    parser = harness.parser(__spec__, __doc__)
     parser.add_argument(
         "--shapes",
         nargs="+",
-        type=benchmarking.shape_of(2),
+        type=harness.shape_of(2),
         default=[(1024, 28), (1024, 1000), (1024, 100_000)],
     )
     parser.add_argument("--seconds", type=float, default=1.0, help="time for the rows of a kind")
@@ -155,7 +152,7 @@ def main(argv=None):
         print(json.dumps(list(measure(args.shapes, args.seconds, args.peers_up_to))))
         return
     packages = filter(importlib.util.find_spec, ("keras", "tf_keras"))
-    benchmarking.show((table(args, package) for package in packages), args)
+    harness.show((table(args, package) for package in packages), args)
 
 
 def table(args, package):
@@ -167,7 +164,7 @@ def table(args, package):
         ratios = [taken / times[shape, kind, other] for other in (BASELINE, OURS)]
         rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *(f"{r:.2f}" for r in ratios)])
     head = ["scores", "labels", "metric", "ms", "over Keras's top-k", "over our NDCG(5)"]
-    return benchmarking.Table(head, rows, f"{package} {importlib.metadata.version(package)}", 3)
+    return harness.Table(head, rows, f"{package} {importlib.metadata.version(package)}", 3)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,21 @@
 """Puts the figures of the benchmarks on their pages, docs/benchmarks.md and docs/results/speed.md.
 
-    python scripts/benchmark_losses.py --json docs/results/benchmarks/losses.json
-    python scripts/benchmarks_page.py
+    python -m scripts.benchmarks.losses --json docs/results/benchmarks/losses.json
+    python -m scripts.benchmarks.page
 
 What stands between `<!-- figures: losses -->` and `<!-- end -->` on a page is written from
 `losses.json`, the file that `--json` of a benchmark writes; the rest of the page stays.
 """
 
-import argparse
 import json
 import pathlib
 import re
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from rank4class_tf import _files
-from scripts.benchmarking import Table
+from scripts import command_line
+from scripts.benchmarks.harness import Table
 
-DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 PAGES = (DOCS / "benchmarks.md", DOCS / "results" / "speed.md")
 FIGURES = DOCS / "results" / "benchmarks"
 _PLACE = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -52,9 +49,7 @@ def filled(text):
 
 def main(argv=None):
     """Writes the pages."""
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args(argv)
+    command_line.parser(__spec__, description=__doc__).parse_args(argv)
     for page in PAGES:
         _files.write_text(page, filled(page.read_text()))
 

@@ -1,6 +1,6 @@
 """Time and memory of retrieval: a training step in the batch, and the best of many candidates.
 
-    python scripts/benchmark_retrieval.py
+    python -m scripts.benchmarks.retrieval
 
 Suites:
 
@@ -16,12 +16,8 @@ best time of each counts, so that what else the machine does hits all alike.
 """
 
 import argparse
-import pathlib
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from scripts import benchmarking
+from scripts.benchmarks import harness
 
 STEPS = {
     "softmax": {"hits": False},
@@ -112,9 +108,7 @@ def trained(model, batch, jit_compile):
     model(batch[0])
     model.optimizer.build(model.trainable_variables)
     tf.function(model.train_step)(batch)  # Builds what is built at the first call.
-    return benchmarking.compiled(
-        lambda x, y: model.train_step((x, y)), *batch, jit_compile=jit_compile
-    )
+    return harness.compiled(lambda x, y: model.train_step((x, y)), *batch, jit_compile=jit_compile)
 
 
 def searches(queries, candidates, width, k):
@@ -131,20 +125,20 @@ def searches(queries, candidates, width, k):
         tower = keras.Sequential([keras.layers.Input((width,)), keras.layers.Activation("linear")])
         model = models.TwoTower(tower, tower, normalize=False)
         model.index(rows, batch_size=candidates)
-        return benchmarking.compiled(lambda x: model.top_k(x, k), asked, jit_compile=False)
+        return harness.compiled(lambda x: model.top_k(x, k), asked, jit_compile=False)
 
     def theirs():
         import keras_rs
 
         layer = keras_rs.layers.BruteForceRetrieval(rows, k=k)
-        return benchmarking.compiled(lambda x: layer(x), asked, jit_compile=False)
+        return harness.compiled(lambda x: layer(x), asked, jit_compile=False)
 
     def product():
         def largest(x):
             # All products, of which little is read.
             return tf.matmul(x, rows, transpose_b=True)[:, 0]
 
-        return benchmarking.compiled(largest, asked, jit_compile=False)
+        return harness.compiled(largest, asked, jit_compile=False)
 
     return {OURS: ours, THEIRS: theirs, PRODUCT: product}
 
@@ -170,20 +164,20 @@ def measure(args):
                 made[name] = make()
             except ImportError:
                 continue
-        times = benchmarking.best_times(list(made.values()), args.seconds)
+        times = harness.best_times(list(made.values()), args.seconds)
         return dict(zip(made, times, strict=True))
-    return {"memory": benchmarking.memory_of(calls[args.of]())}
+    return {"memory": harness.memory_of(calls[args.of]())}
 
 
 def run(case, mode, args):
     """Times by name, and memory by name in MB."""
     names = ["batch", "width", "queries", "candidates", "k", "seconds"]
-    given = benchmarking.options(args, *names) + ["--case", case, "--mode", mode]
-    times = benchmarking.in_process(__file__, ["--child", "time", *given])
+    given = harness.options(args, *names) + ["--case", case, "--mode", mode]
+    times = harness.in_process(__spec__.name, ["--child", "time", *given])
     memory = {}
     for name in times if "error" not in times else ():
         child = ["--child", "memory", "--of", name, *given]
-        memory[name] = benchmarking.in_process(__file__, child, benchmarking.RETURN_MEMORY)
+        memory[name] = harness.in_process(__spec__.name, child, harness.RETURN_MEMORY)
     return times, {name: of.get("memory") for name, of in memory.items()}
 
 
@@ -204,12 +198,12 @@ def table(rows, title):
                 both = figures.get(name) and figures.get(OURS) is not None
                 cells.append(f"{figures[OURS] / figures[name]:.3f}" if both else "")
         lines.append([case, *cells])
-    return benchmarking.Table(head, lines, title, len(head) - 1)
+    return harness.Table(head, lines, title, len(head) - 1)
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__file__, __doc__)
+    parser = harness.parser(__spec__, __doc__)
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--batch", type=int, default=4096, help="of a step")
     parser.add_argument("--width", type=int, default=64)
@@ -217,7 +211,7 @@ def parse_args(argv=None):
     parser.add_argument("--candidates", type=int, default=1_000_000)
     parser.add_argument("--k", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=10.0, help="time per case and mode")
-    parser.add_argument("--modes", nargs="+", choices=benchmarking.MODES, default=["graph"])
+    parser.add_argument("--modes", nargs="+", choices=harness.MODES, default=["graph"])
     parser.add_argument("--child", choices=("time", "memory"), help=argparse.SUPPRESS)
     for name in ("case", "mode", "of"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
@@ -228,7 +222,7 @@ def main(argv=None):
     """Prints a table for each suite."""
     args = parse_args(argv)
     if args.child:
-        benchmarking.answer(lambda: measure(args), memory_limit=16.0)
+        harness.answer(lambda: measure(args), memory_limit=16.0)
         return
 
     def tables():
@@ -241,7 +235,7 @@ def main(argv=None):
             rows = [("top-k, graph", *run("top_k", "graph", args))]
             yield table(rows, f"{title}, d = {args.width}")
 
-    benchmarking.show(tables(), args)
+    harness.show(tables(), args)
 
 
 if __name__ == "__main__":

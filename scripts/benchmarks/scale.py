@@ -1,6 +1,6 @@
 """Step time and memory of an extreme classifier against the number of classes.
 
-    python scripts/benchmark_scale.py --suite classes --threads 1
+    python -m scripts.benchmarks.scale --suite classes --threads 1
 
 Suites:
 
@@ -22,13 +22,9 @@ and the same row-wise optimizer:
 
 import argparse
 import json
-import pathlib
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from scripts import benchmarking
+from scripts.benchmarks import harness
 
 CLASSES = {"AmazonCat": 13_330, "WikiLSHTC": 325_056, "Amazon670K": 670_091, "Amazon3M": 2_812_281}
 FEATURES = 64
@@ -149,7 +145,7 @@ def measure(row, batch, steps, turns, steps_per_execution):
 
 def evaluation(model, batches):
     """Time of a batch and memory above that of the model before."""
-    before = benchmarking.reset_peak() / 1e9
+    before = harness.reset_peak() / 1e9
     model.evaluate(batches, verbose=0)
     start = time.perf_counter()
     model.evaluate(batches, verbose=0)
@@ -159,7 +155,7 @@ def evaluation(model, batches):
 
 def memory(key):
     """A figure of /proc/self/status in GB."""
-    return benchmarking.memory_status(key) / 1e9
+    return harness.memory_status(key) / 1e9
 
 
 def run(row, args):
@@ -167,8 +163,8 @@ def run(row, args):
     threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     environment = dict.fromkeys(threads, str(args.threads)) if args.threads else {}
     arguments = ["--child", json.dumps(row)]
-    arguments += benchmarking.options(args, "batch", "steps", "turns", "steps_per_execution")
-    return row | benchmarking.in_process(__file__, arguments, environment)
+    arguments += harness.options(args, "batch", "steps", "turns", "steps_per_execution")
+    return row | harness.in_process(__spec__.name, arguments, environment)
 
 
 def table(results, suite):
@@ -186,12 +182,12 @@ def table(results, suite):
         cells += [f"{seconds[n] / softmax:.2f}" if softmax and n in seconds else "" for n in peers]
         cells += [f"{r[key]:.1f}" if key in r else "" for key in ("peak_gb", "above_table_gb")]
         rows.append(cells)
-    return benchmarking.Table(head, rows, suite, len(head) - 1)
+    return harness.Table(head, rows, suite, len(head) - 1)
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__file__, __doc__)
+    parser = harness.parser(__spec__, __doc__)
     suites = ["classes", "samples", "memory", "evaluation"]
     parser.add_argument("--suite", nargs="+", choices=suites, default=suites)
     parser.add_argument("--max-classes", type=int, help="leave out what has more")
@@ -217,7 +213,7 @@ def main(argv=None):
             chosen = [r for r in rows(suite) if r["classes"] <= (args.max_classes or r["classes"])]
             yield table([run(row, args) for row in chosen], suite)
 
-    benchmarking.show(tables(), args)
+    harness.show(tables(), args)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time and accuracy of the sorters, beside public peers and `tf.sort` in the same run.
 
-    python scripts/benchmark_sorters.py --shapes 32x100 --sorters laplace torchsort
+    python -m scripts.benchmarks.sorters --shapes 32x100 --sorters laplace torchsort
 
 Every sorter runs in a process of its own for each shape, forward and with the gradient of the sum
 of squared ranks, in turns with the forward pass of `tf.sort`; all are taken at their best over the
@@ -16,13 +16,9 @@ fast_soft_sort, the SoftRank of its authors, with numba, where its repository is
 
 import dataclasses
 import os
-import pathlib
-import sys
 from collections.abc import Callable
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from scripts import benchmarking
+from scripts.benchmarks import harness
 
 
 def ours(identifier, **kwargs):
@@ -156,7 +152,7 @@ def as_tensorflow(function):
 
 def accuracy(case, length, count):
     """L1 and slopes, by `sorting.measure`."""
-    from scripts import sorting
+    from scripts.reproductions import sorting
 
     function = case.make(length)
     if case.in_torch:
@@ -200,25 +196,22 @@ def timed(case, batch, length, seconds):
 
         calls = {
             mode: [
-                benchmarking.compiled(f, inputs, jit_compile=jit_compile)
-                for f in (function, gradient)
+                harness.compiled(f, inputs, jit_compile=jit_compile) for f in (function, gradient)
             ]
-            for mode, jit_compile in benchmarking.MODES.items()
+            for mode, jit_compile in harness.MODES.items()
         }
-    sort = benchmarking.compiled(
-        lambda x: tf.sort(x, axis=1), tf.constant(scores), jit_compile=False
-    )
+    sort = harness.compiled(lambda x: tf.sort(x, axis=1), tf.constant(scores), jit_compile=False)
     for mode, of_mode in calls.items():
-        times = benchmarking.best_times([*of_mode, sort], seconds)
+        times = harness.best_times([*of_mode, sort], seconds)
         result[mode] = dict(zip(("forward", "gradient", "sort"), times, strict=True))
     return result
 
 
 def run(what, name, shape, args):
     """Measures one case in a new process."""
-    arguments = ["--child", what, "--sorters", name, "--shapes", benchmarking.shape_text(shape)]
-    arguments += benchmarking.options(args, "seconds", "lists", "memory_limit")
-    return benchmarking.in_process(__file__, arguments, time_limit=args.time_limit)
+    arguments = ["--child", what, "--sorters", name, "--shapes", harness.shape_text(shape)]
+    arguments += harness.options(args, "seconds", "lists", "memory_limit")
+    return harness.in_process(__spec__.name, arguments, time_limit=args.time_limit)
 
 
 def ratio_cell(result, mode, what):
@@ -233,9 +226,9 @@ def time_table(shape, results):
     """The Markdown table of the times of one shape."""
     head = ["sorter", "graph forward ÷ sort", "with gradient"]
     head += ["XLA forward ÷ sort", "with gradient"]
-    columns = [(mode, what) for mode in benchmarking.MODES for what in ("forward", "gradient")]
+    columns = [(mode, what) for mode in harness.MODES for what in ("forward", "gradient")]
     rows = [[name, *(ratio_cell(result, *c) for c in columns)] for name, result in results.items()]
-    return benchmarking.Table(head, rows, "{} × {}".format(*shape))
+    return harness.Table(head, rows, "{} × {}".format(*shape))
 
 
 def accuracy_table(length, results):
@@ -247,17 +240,17 @@ def accuracy_table(length, results):
     for name, result in results.items():
         cells = [format(result[key], form) for key, form in forms.items() if key in result]
         rows.append([name, *(cells or [result["error"], "", "", ""])])
-    return benchmarking.Table(head, rows, f"d = {length}")
+    return harness.Table(head, rows, f"d = {length}")
 
 
 def parse_args(argv=None):
     """The command line."""
-    parser = benchmarking.parser(__file__, __doc__)
-    benchmarking.add_cases(parser, "--sorters", "sorter", CASES, ["time", "accuracy"])
+    parser = harness.parser(__spec__, __doc__)
+    harness.add_cases(parser, "--sorters", "sorter", CASES, ["time", "accuracy"])
     parser.add_argument(
         "--shapes",
         nargs="*",
-        type=benchmarking.shape_of(2),
+        type=harness.shape_of(2),
         default=[(b, d) for b in (32, 512) for d in (10, 100, 1000, 10_000)],
         help="batch x d, for the times",
     )
@@ -277,7 +270,7 @@ def main(argv=None):
             "time": lambda: timed(case, batch, length, args.seconds),
             "accuracy": lambda: accuracy(case, length, args.lists),
         }
-        benchmarking.answer(measures[args.child], args.memory_limit)
+        harness.answer(measures[args.child], args.memory_limit)
         return
 
     def tables():
@@ -289,7 +282,7 @@ def main(argv=None):
             results = {n: run("time", n, shape, args) for n in names}
             yield time_table(shape, results)
 
-    benchmarking.show(tables(), args)
+    harness.show(tables(), args)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How far the probabilities of each loss can be trusted, and how large its prediction sets are.
 
-    python scripts/calibration.py --dataset digits
-    python scripts/calibration.py --dataset goemotions --preset FOLDER --pooling mean
+    python -m scripts.reproductions.calibration --dataset digits
+    python -m scripts.reproductions.calibration --dataset goemotions --preset FOLDER --pooling mean
 
 A small model is trained with each loss, from several seeds, on scikit-learn's digits, some images
 of each class, or on GoEmotions' comments as a pretrained transformer encodes them, which stays as
@@ -19,22 +19,19 @@ same settings goes on from there, one with others puts its scores in their place
 the tables, mean and standard deviation over the seeds.
 """
 
-import argparse
 import dataclasses
 import json
 import pathlib
-import sys
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
 import rank4class_tf as r4c
-from rank4class_tf import _files, experiments
-from scripts import few_examples
-from scripts.reproducing import plus_minus, table
+from rank4class_tf import _files
+from scripts import command_line
+from scripts.reproductions import few_examples, harness
+from scripts.tables import plus_minus, table
 
 LOSSES = (
     "softmax_loss",
@@ -55,10 +52,8 @@ METHODS = ("lac", "aps")
 
 def parse_args(argv=None):
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    number = experiments.positive(int)
+    parser = command_line.parser(__spec__, description=__doc__)
+    number = command_line.positive(int)
     parser.add_argument("--dataset", choices=ENCODERS, default="digits")
     parser.add_argument("--loss", nargs="+", choices=LOSSES, default=LOSSES)
     parser.add_argument("--seeds", type=number, default=5, help="how many; default: 5")
@@ -78,8 +73,8 @@ def parse_args(argv=None):
 def problem_of(args):
     """What is learned."""
     if args.preset is None:
-        return experiments.small_problem(args.dataset, ENCODERS[args.dataset], args.data_dir)
-    problem = experiments.text_problem(
+        return harness.small_problem(args.dataset, ENCODERS[args.dataset], args.data_dir)
+    problem = harness.text_problem(
         args.dataset,
         args.preset,
         args.data_dir,

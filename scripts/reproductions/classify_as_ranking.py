@@ -1,59 +1,72 @@
-"""Trains classifiers as rankers: the same encoder under each loss and each head.
+"""Trains a small classifier of digits as a ranker: the same encoder under each loss and each head.
 
-    python examples/classify_as_ranking.py --dataset digits --examples-per-class 5 --seeds 0 1 2
+    python -m scripts.reproductions.classify_as_ranking --examples-per-class 5 --seeds 0 1 2
 
 prints, for each loss and head, Top-1, Top-5 and NDCG@5 on the test part, at the weights of the
 epoch with the best NDCG@5 on the validation part, as the mean over the seeds with an interval for
 other test images. The first row, softmax with the dot product, is what a classifier usually is; the
 last columns and the last line say what differs from it. It writes to the folder that --out names:
 table.md (the same table), results.json (with the metrics of every epoch) and metrics.png.
-
-The encoders here are small. text_classification.py and image_classification.py do the same with
-pretrained ones.
 """
 
-import argparse
+import dataclasses
+import itertools
+import pathlib
 
-from rank4class_tf import experiments
+from rank4class_tf import _files
+from scripts import command_line
+from scripts.reproductions import harness
 
 LOSSES = ("softmax_loss", "rankmax_loss", "approx_ndcg_loss", "pairwise_logistic_loss")
+HEADS = ("dot_product", "latent_cross", "concat")
+BASELINE = (LOSSES[0], HEADS[0])
 
 
 def parse_args(argv):
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument(
-        "--dataset", choices=experiments.SMALL_ENCODERS, default="digits", help="default: digits"
+        "--examples-per-class", type=command_line.positive(int), help="to learn from; default: all"
     )
-    known = "; ".join(
-        f"{name}: {', '.join(encoders)}" for name, encoders in experiments.SMALL_ENCODERS.items()
-    )
-    parser.add_argument("--encoder", help=f"default: the first. {known}")
-    parser.add_argument(
-        "--examples-per-class",
-        type=experiments.positive(int),
-        help="of digits, to learn from; default: all",
-    )
-    experiments.add_arguments(parser, LOSSES)
-    args = parser.parse_args(argv)
-    encoders = list(experiments.SMALL_ENCODERS[args.dataset])
-    args.encoder = args.encoder or encoders[0]
-    if args.encoder not in encoders:
-        parser.error(f"--encoder of {args.dataset} must be one of {encoders}, not {args.encoder!r}")
-    if args.examples_per_class and args.dataset != "digits":
-        parser.error("--examples-per-class is for digits alone")
-    return args
+    for name, known in (("loss", LOSSES), ("head", HEADS)):
+        parser.add_argument(f"--{name}", nargs="+", choices=known, default=known)
+    parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0])
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
+    harness.add_settings(parser)
+    return parser.parse_args(argv)
 
 
 def main(argv=None):
     """Trains all rows and writes the table, the numbers and the plot."""
     args = parse_args(argv)
-    problem = experiments.small_problem(
-        args.dataset, args.encoder, args.data_dir, args.examples_per_class
+    _files.make_folder(args.out)
+    problem = harness.small_problem(
+        "digits", "dense_layers", examples_per_class=args.examples_per_class
     )
-    experiments.compare(problem, args, LOSSES)
+    settings = harness.with_settings(problem.settings, args)
+    runs, rows = [], []
+    for loss, head in dict.fromkeys([BASELINE, *itertools.product(args.loss, args.head)]):
+        of_row = []
+        for seed in dict.fromkeys(args.seeds):
+            seeded = dataclasses.replace(settings, seed=seed)
+            of_row.append(harness.train(problem, seeded, loss, head) | {"seed": seed})
+            print(f"trained: {loss}, {head}, seed {seed}", flush=True)
+        rows.append(harness.Row(loss, head, harness.as_evaluation(of_row)))
+        runs += [{key: run[key] for key in run if key != "lists"} for run in of_row]
+    described = {**problem.description, **dataclasses.asdict(settings), "rows": runs}
+    del described["seed"]
+    text = f"{harness.markdown(rows)}\n{harness.verdict(rows)}\n"
+    title = f"Test part of digits, 95 % intervals, mean of the seeds {args.seeds}:"
+    print(f"\n{title}\n")
+    harness.write_report(
+        args.out,
+        text,
+        described,
+        lambda path: harness.plot(rows, path),
+        "metrics.png",
+        name="table.md",
+    )
+    print(f"The table, the numbers and the plot are in {args.out}.")
 
 
 if __name__ == "__main__":

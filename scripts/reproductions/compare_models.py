@@ -1,6 +1,6 @@
 """Two models that Top-1 and Top-5 accuracy cannot tell apart, but NDCG@5 can.
 
-    python scripts/compare_models.py --out out/compare
+    python -m scripts.reproductions.compare_models --out out/compare
 
 This is the point of Figure 1 of Rank4Class (2021), on scikit-learn's images of digits. The first
 model is a small classifier. The second one has its scores, with those of the second to the fifth
@@ -12,7 +12,6 @@ paired randomisation test. Writes to the folder that --out names: ranks.png, a p
 distributions of the label's rank, and first.csv and second.csv, a row for each test image.
 """
 
-import argparse
 import pathlib
 
 import numpy as np
@@ -21,7 +20,8 @@ from matplotlib.figure import Figure
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _files, experiments
+from rank4class_tf import _files
+from scripts import command_line
 
 METRICS = ["top_k_accuracy@1", "top_k_accuracy@5", "ndcg@5"]
 
@@ -71,10 +71,10 @@ def plot(evaluations, path):
 
 def main(argv=None):
     """Trains, evaluates, compares, plots."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/compare"))
-    parser.add_argument("--epochs", type=experiments.positive(int), default=8)
-    parser.add_argument("--seed", type=experiments.seed, default=0)
+    parser.add_argument("--epochs", type=command_line.positive(int), default=8)
+    parser.add_argument("--seed", type=command_line.seed, default=0)
     args = parser.parse_args(argv)
 
     splits = r4c.data.digits(seed=args.seed)

@@ -1,9 +1,8 @@
 """Draws what the metrics and losses of Rank4Class look at, and what mining weighs.
 
-python scripts/draw_ideas.py --out docs/images
+python -m scripts.reproductions.draw_ideas --out docs/images
 """
 
-import argparse
 import pathlib
 
 import matplotlib
@@ -15,6 +14,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from rank4class_tf import _files, losses, metrics, ops
+from scripts import command_line
 
 LOSSES = {
     "softmax": losses.SoftmaxLoss(),
@@ -105,7 +105,7 @@ def _save(figure, path):
 
 def main(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
     folder = parser.parse_args(argv).out
     draw_rank4class(folder / "rank4class.png")

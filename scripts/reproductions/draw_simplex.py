@@ -1,9 +1,8 @@
 """Draws the Euclidean projection on the (3, 2)-simplex, as Figure 1 of the Rankmax paper.
 
-python scripts/draw_simplex.py --out docs/images/simplex.png
+python -m scripts.reproductions.draw_simplex --out docs/images/simplex.png
 """
 
-import argparse
 import itertools
 import pathlib
 
@@ -16,6 +15,7 @@ from matplotlib import pyplot as plt
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from rank4class_tf import _files, ops
+from scripts import command_line
 
 CORNERS = np.array([(1, 1, 0), (1, 0, 1), (0, 1, 1)])
 # One lands inside, one on an edge and one in a corner.
@@ -58,7 +58,7 @@ def draw(path):
 
 def main():
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/simplex.png"))
     draw(parser.parse_args().out)
 

@@ -1,6 +1,6 @@
 """Few examples per class, and classes without any: what descriptions of classes are good for.
 
-    python scripts/few_examples.py --preset FOLDER --pooling mean --data-dir data --out out/few
+    python -m scripts.reproductions.few_examples --preset FOLDER --data-dir data --out out/few
 
 GoEmotions' comments, and the definitions of its 28 emotions by the authors of the dataset, are
 encoded once by a pretrained transformer, which stays as it is. Heads are trained on that. Their
@@ -18,19 +18,18 @@ Every finished run is a file in the folder that --out names; a second call goes 
 results.md holds the tables, mean and standard deviation over the draws.
 """
 
-import argparse
 import itertools
 import pathlib
-import sys
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from rank4class_tf import _files, data, encoders, experiments, layers, losses
-from scripts.reproducing import plus_minus
+from rank4class_tf import _files, encoders, layers, losses
+from scripts import command_line
+from scripts.reproductions import harness
+from scripts.reproductions.goemotions_definitions import DEFINITIONS
+from scripts.tables import plus_minus
 
 METHODS = {
     "Dense": ("dot_product", False),
@@ -47,17 +46,15 @@ BATCH_SIZE = 64
 
 def parse_args(argv=None):
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    number = experiments.positive(int)
+    parser = command_line.parser(__spec__, description=__doc__)
+    number = command_line.positive(int)
     parser.add_argument("--preset", default="bert_base_en_uncased", help="of a transformer")
     parser.add_argument("--pooling", choices=("first", "mean"), default="mean")
     parser.add_argument("--shots", nargs="+", type=number, default=[5, 20, 100])
     parser.add_argument("--draws", type=number, default=3, help="default: 3")
     parser.add_argument("--steps", type=number, default=400, help="of training; default: 400")
     parser.add_argument(
-        "--learning-rates", nargs="+", type=experiments.positive(float), default=[1e-3, 1e-2]
+        "--learning-rates", nargs="+", type=command_line.positive(float), default=[1e-3, 1e-2]
     )
     parser.add_argument("--units", nargs="+", type=number, default=[64, 64], help="of MLPs")
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
@@ -67,7 +64,7 @@ def parse_args(argv=None):
 
 def encode(args):
     """Encodings and class ids of each part, and encodings of the definitions."""
-    problem = experiments.text_problem(
+    problem = harness.text_problem(
         "goemotions",
         args.preset,
         args.data_dir,
@@ -81,7 +78,7 @@ def encode(args):
         batches = getattr(splits, name).as_numpy_iterator()
         parts[name] = tuple(np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     encoder = encoders.TextEncoder(args.preset, frozen="all", pooling=args.pooling)
-    texts = [f"{name}: {text}" for name, text in data.goemotions_definitions().items()]
+    texts = [f"{name}: {text}" for name, text in DEFINITIONS.items()]
     return parts, encoder.lower(encoder.tokenize(texts).to_tensor()).numpy()
 
 
@@ -233,7 +230,7 @@ def main(argv=None):
 
     def run(kind, function, **settings):
         name = "-".join(str(value).replace(" ", "_") for value in (kind, *settings.values()))
-        return experiments.cached(
+        return harness.cached(
             args.out / f"{name}.json",
             {**common, **settings},
             lambda: function(parts, definitions, args=args, **settings),

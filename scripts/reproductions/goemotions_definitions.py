@@ -1,6 +1,10 @@
-"""What the emotions of GoEmotions are, in words."""
+"""What the emotions of GoEmotions are, in words, in the order of their class ids.
 
-_DEFINITIONS = {
+Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, appendix. It
+has none for `"neutral"`; that one is our own.
+"""
+
+DEFINITIONS = {
     "admiration": "Finding something impressive or worthy of respect.",
     "amusement": "Finding something funny or being entertained.",
     "anger": "A strong feeling of displeasure or antagonism.",
@@ -32,19 +36,3 @@ _DEFINITIONS = {
     "surprise": "Feeling astonished, startled by something unexpected.",
     "neutral": "No emotion.",
 }
-
-
-def goemotions_definitions() -> dict[str, str]:
-    """Returns the definition of each label of GoEmotions, in the order of its class ids.
-
-    They are what `layers.EncodedClasses` can learn from.
-
-    Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, appendix.
-    It has none for `"neutral"`, whose is our own.
-
-    Example:
-        >>> definitions = goemotions_definitions()
-        >>> len(definitions), definitions["remorse"]
-        (28, 'Regret or guilty feeling.')
-    """
-    return dict(_DEFINITIONS)

@@ -1,7 +1,7 @@
 """Losses by heads, several seeds: the comparison of Rank4Class, Tables 7 to 12.
 
-    python scripts/reproduce_rank4class.py --tables paper --data-dir data --out out/rank4class
-    python scripts/reproduce_rank4class.py --tables goemotions:max_pooling digits:convolution
+    python -m scripts.reproductions.rank4class --tables paper --data-dir data --out out/rank4class
+    python -m scripts.reproductions.rank4class --tables goemotions:max_pooling digits:convolution
 
 A table is DATASET:ENCODER. The encoder is a small one, which learns with the rest, or a preset of
 keras-hub or a local folder with one, which is fine-tuned (--frozen N: above its first N layers;
@@ -21,13 +21,12 @@ import argparse
 import dataclasses
 import pathlib
 import statistics
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from rank4class_tf import _files, experiments
-from rank4class_tf.experiments import METRICS, SELECT_BY, train
-from scripts.reproducing import plus_minus
+from rank4class_tf import _files
+from scripts import command_line
+from scripts.reproductions import harness
+from scripts.reproductions.harness import METRICS, SELECT_BY, train
+from scripts.tables import plus_minus
 
 LOSSES = {
     "softmax_loss": "SoftmaxCE",
@@ -47,9 +46,9 @@ PAPER = (
     "cifar10:vgg_16_imagenet",
 )
 DATASETS = {
-    *experiments.SMALL_ENCODERS,
-    *experiments.TEXT_DATASETS,
-    *experiments.IMAGE_DATASETS,
+    *harness.SMALL_ENCODERS,
+    *harness.TEXT_DATASETS,
+    *harness.IMAGE_DATASETS,
 }
 
 
@@ -67,29 +66,27 @@ def table_name(text):
 
 def parse_args(argv=None):
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--tables", nargs="+", type=table_name, default=["goemotions:max_pooling"])
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
-    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
     parser.add_argument(
         "--learning-rates",
         nargs="+",
-        type=experiments.positive(float),
+        type=command_line.positive(float),
         help="to choose from; default: 0.3, 1 and 3 times --learning-rate, which it replaces",
     )
     parser.add_argument(
-        "--units", nargs="+", type=experiments.positive(int), default=[64, 64], help="of MLPs"
+        "--units", nargs="+", type=command_line.positive(int), default=[64, 64], help="of MLPs"
     )
     parser.add_argument(
-        "--frozen", type=experiments.frozen, default=0, help="layers of a preset, or all"
+        "--frozen", type=harness.frozen, default=0, help="layers of a preset, or all"
     )
     parser.add_argument(
         "--pooling", choices=("first", "mean"), default="first", help="of a transformer"
     )
-    experiments.add_settings(parser)
+    harness.add_settings(parser)
     parser.add_argument("--data-dir", help="where the data is")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rank4class"))
     args = parser.parse_args(argv)
@@ -107,15 +104,15 @@ def parse_args(argv=None):
 def problem_of(table, args):
     """The problem of a table."""
     dataset, _, encoder = table.partition(":")
-    if encoder in experiments.SMALL_ENCODERS.get(dataset, ()):
-        return experiments.small_problem(dataset, encoder, args.data_dir)
+    if encoder in harness.SMALL_ENCODERS.get(dataset, ()):
+        return harness.small_problem(dataset, encoder, args.data_dir)
     cache = args.out / "features"
-    if dataset in experiments.IMAGE_DATASETS:
-        return experiments.image_problem(dataset, encoder, args.data_dir, args.frozen, cache)
-    if dataset not in experiments.TEXT_DATASETS:
-        known = ", ".join(experiments.SMALL_ENCODERS[dataset])
+    if dataset in harness.IMAGE_DATASETS:
+        return harness.image_problem(dataset, encoder, args.data_dir, args.frozen, cache)
+    if dataset not in harness.TEXT_DATASETS:
+        known = ", ".join(harness.SMALL_ENCODERS[dataset])
         raise SystemExit(f"The encoder of {dataset} must be one of {known}, not {encoder!r}")
-    return experiments.text_problem(
+    return harness.text_problem(
         dataset, encoder, args.data_dir, None, args.frozen, args.pooling, cache
     )
 
@@ -125,7 +122,7 @@ class Runs:
 
     def __init__(self, problem, args):
         self._problem, self._args = problem, args
-        self._settings = experiments.with_settings(problem, args)
+        self._settings = harness.with_settings(problem.settings, args)
 
     @property
     def learning_rates(self):
@@ -143,7 +140,7 @@ class Runs:
             names.append(f"frozen_{described['frozen']}")
         names += [loss, head, f"{learning_rate:g}", str(seed)]
         path = self._args.out / f"{'-'.join(names)}.json"
-        return experiments.cached(
+        return harness.cached(
             path,
             {"loss": loss, "head": head, **described, **dataclasses.asdict(settings), **of_head},
             lambda: train(

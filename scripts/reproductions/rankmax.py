@@ -1,6 +1,6 @@
 """Rankmax, softmax and Sparsemax on MovieLens: Table 2 and Figure 2 of the Rankmax paper.
 
-    python scripts/reproduce_rankmax.py --data-dir data --out out/rankmax
+    python -m scripts.reproductions.rankmax --data-dir data --out out/rankmax
 
 Protocol. The pairs of a user and a film are split 80/10/10 at random, anew for each seed. For each
 user all films are ranked but those that an earlier part of the split holds, and these are what the
@@ -19,22 +19,19 @@ with others puts its runs in their place. The results are
 `results.md`, `results.json` and, with matplotlib, `figure_2.png`.
 """
 
-import argparse
 import dataclasses
 import itertools
 import math
 import pathlib
-import sys
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
 import rank4class_tf as r4c
-from rank4class_tf import _files, experiments
-from scripts import benchmarking, reproducing
+from rank4class_tf import _files
+from scripts import command_line, tables
+from scripts.reproductions import harness
 
 # What the paper's Table 2 has for its smallest dataset.
 PAPER = {
@@ -141,7 +138,7 @@ def run(loss_name, learning_rate, l2, users, seed, args, test, epochs=None):
         for epoch in range(1, epochs + 1):
             train(epoch)
         return {"test": evaluate(score, users, "test")}
-    history, best = reproducing.train_to_best(
+    history, best = harness.train_to_best(
         model,
         args.epochs,
         args.evaluate_every,
@@ -173,7 +170,7 @@ def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
     if refit_epochs:
         settings["refit_epochs"] = refit_epochs
     shared = ("version", "epochs", "evaluate_every", "patience", "batch_size", "units", "dropout")
-    return experiments.cached(
+    return harness.cached(
         args.out
         / f"{loss_name}-{learning_rate:g}-{l2:g}-{seed}{'-refit' * bool(refit_epochs)}.json",
         settings | {name: getattr(args, name) for name in shared},
@@ -191,14 +188,14 @@ def summary(chosen, runs, args):
         seconds = np.mean([result["cpu_seconds"] for result in results])
         rate, l2 = chosen[name]
         paper = " / ".join(f"{value:.3f}" for value in PAPER[name])
-        cells = [name, f"{rate:g}", f"{l2:g}", *map(reproducing.plus_minus, figures)]
+        cells = [name, f"{rate:g}", f"{l2:g}", *map(tables.plus_minus, figures)]
         rows.append([*cells, f"{seconds:.0f}", paper])
     trained = "training and validation films" if args.refit else "training films"
     title = (
         f"MovieLens {args.version}, models of the {trained}, test part, "
         f"mean ± standard deviation of seeds {args.seeds}."
     )
-    return "\n".join([title, "", *reproducing.table(head, rows)]) + "\n"
+    return "\n".join([title, "", *tables.table(head, rows)]) + "\n"
 
 
 def draw(tuning, path):
@@ -239,19 +236,17 @@ def draw(tuning, path):
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
-    )
-    count, number = experiments.positive(int), experiments.positive(float)
+    parser = command_line.parser(__spec__, description=__doc__)
+    count, number = command_line.positive(int), command_line.positive(float)
     parser.add_argument("--version", default="latest-small", help="of MovieLens")
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rankmax"))
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
-    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2])
-    parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
+    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument("--learning-rates", nargs="+", type=number, default=[1e-3, 3e-3, 1e-2])
     parser.add_argument(
-        "--l2", nargs="+", type=experiments.number_below(math.inf), default=[0.3, 1.0, 3.0]
+        "--l2", nargs="+", type=command_line.number_below(math.inf), default=[0.3, 1.0, 3.0]
     )
     parser.add_argument("--epochs", type=count, default=200)
     parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
@@ -259,7 +254,7 @@ def parse_args(argv=None):
     parser.add_argument("--batch-size", type=count, default=128, help="users")
     parser.add_argument("--refit", action="store_true", help="train on the validation part too")
     parser.add_argument("--units", type=count, default=64)
-    parser.add_argument("--dropout", type=experiments.number_below(1), default=0.5)
+    parser.add_argument("--dropout", type=command_line.number_below(1), default=0.5)
     return parser.parse_args(argv)
 
 
@@ -286,7 +281,7 @@ def main(argv=None):
         for name in args.losses
     }
     text = summary(chosen, runs, args)
-    reproducing.report(args.out, text, runs, lambda path: draw(tuning, path), "figure_2.png")
+    harness.write_report(args.out, text, runs, lambda path: draw(tuning, path), "figure_2.png")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Two towers by several losses and sources of negatives, and other methods, on MovieLens.
 
-    python scripts/compare_retrieval.py --zip ml-latest-small.zip --out out/retrieval
+    python -m scripts.reproductions.retrieval --zip ml-latest-small.zip --out out/retrieval
 
-The task and the towers are those of `examples/movielens_retrieval.py`: of each user the last film
+The task and the towers are those of `retrieval_task.py`: of each user the last film
 by time is the test, the one before it the validation. All films of the archive are ranked for each
 user but those that the user has rated before. All methods learn from films before these two of the
-same users: the towers have at most the last 50 of each user to find (the example's `PAIRS`), each
+same users: the towers have at most the last 50 of each user to find (`PAIRS`), each
 from the 50 before it, the others have all. For the test they read the validation film as the user's
 last.
 
@@ -21,22 +21,18 @@ the validation, with the seed `--tuning-seed`, which is none of those reported. 
 a file in `--out`, and a second call goes on from there; the table is `results.md`.
 """
 
-import argparse
 import itertools
 import pathlib
-import sys
 import zlib
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
 import rank4class_tf as r4c
-from examples import movielens_retrieval as example
-from rank4class_tf import _files, experiments
-from scripts import benchmarking, reproducing
+from rank4class_tf import _files
+from scripts import command_line, tables
+from scripts.reproductions import harness, retrieval_task
 
 COLUMNS = {
     "Recall@10": "recall_at_10",
@@ -145,7 +141,7 @@ def autoencoder(task, learned, learning_rate, width, seed, epochs=200, every=5):
         return model.predict(inputs(histories), batch_size=128, verbose=0)
 
     histories = interactions(task, 2)
-    _, best = reproducing.train_to_best(
+    _, best = harness.train_to_best(
         model,
         epochs,
         every,
@@ -175,11 +171,11 @@ def run_towers(loss, settings, task, seed, width, epochs, batch_size):
     keras.backend.clear_session()
     log_q = {"log_q": loss == "softmax"}  # The others do not read sums.
     options = {**ALL_NEGATIVES, **log_q, **settings}
-    model = example.build(task, LOSSES[loss](), width, seed=seed, **options)
-    history = example.train(model, task, epochs, batch_size, seed, verbose=0)
+    model = retrieval_task.build(task, LOSSES[loss](), width, seed=seed, **options)
+    history = retrieval_task.train(model, task, epochs, batch_size, seed, verbose=0)
     result = {"epoch": int(np.argmax(history[f"val_{SELECT_BY}"])) + 1}
     for part, held_out in (("validation", 2), ("test", 1)):
-        result[part] = example.measure(model, task, held_out)
+        result[part] = retrieval_task.measure(model, task, held_out)
     return result | {"unrated": of_unrated(model, task)}
 
 
@@ -235,7 +231,7 @@ def study(task, args):
                 return run_towers(loss, settings, task, seed, args.width, *sizes)
             return run_method(row, settings, task, seed, args.width)
 
-        return experiments.cached(path, of_run, make)
+        return harness.cached(path, of_run, make)
 
     best = {}
     for row, (lists, seeds) in plan(args.seeds, args.tuning_seed).items():
@@ -260,11 +256,11 @@ def report(task, results):
         cells = [row]
         for column in COLUMNS.values():
             values = [run["test"][column] for run in runs]
-            cells.append(reproducing.plus_minus(values))
+            cells.append(tables.plus_minus(values))
         chosen = ", ".join(f"{key}={value}" for key, value in settings.items()) or "–"
         epochs = [str(run["epoch"]) for run in runs if "epoch" in run]
         lines.append([*cells, chosen, ", ".join(epochs) or "–"])
-    text = reproducing.table(["method", *COLUMNS, "settings", "epochs"], lines)
+    text = tables.table(["method", *COLUMNS, "settings", "epochs"], lines)
     text += [
         "",
         f"{len(task.users)} users, {len(task.films.ids):,} films. A row has one seed for each "
@@ -274,7 +270,7 @@ def report(task, results):
         (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if run.get("unrated")
     ]
     text += ["", "Test films without a rating in training, for their users:", ""]
-    text += reproducing.table(
+    text += tables.table(
         ["towers", "films", "median rank", "in the best 100"],
         [
             [row, str(len(ranks)), f"{np.median(ranks):,.0f}", str(sum(r <= 100 for r in ranks))]
@@ -286,14 +282,12 @@ def report(task, results):
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
-    )
-    count = experiments.positive(int)
+    parser = command_line.parser(__spec__, description=__doc__)
+    count = command_line.positive(int)
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/retrieval"))
-    parser.add_argument("--seeds", type=experiments.seed, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
+    parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument("--width", type=count, default=64)
     parser.add_argument("--epochs", type=count, default=10, help="of the towers, at most")
     parser.add_argument("--batch-size", type=count, default=512)
@@ -303,7 +297,7 @@ def parse_args(argv=None):
 def main(argv=None):
     """Runs the study and writes the table after each row."""
     args = parse_args(argv)
-    task = example.load(args.zip, args.batch_size)
+    task = retrieval_task.load(args.zip, args.batch_size)
     results = []
     for result in study(task, args):
         results.append(result)

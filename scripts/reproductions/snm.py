@@ -1,6 +1,6 @@
 """Stochastic negative mining against negative sampling: Table 2 of its paper.
 
-    python scripts/reproduce_snm.py --tasks wordnet --out out/snm
+    python -m scripts.reproductions.snm --tasks wordnet --out out/snm
 
 Tasks: `planted`, artificial points of one to three labels with a long tail of labels; `words`, a
 word held out of a comment of GoEmotions, in the dataset's own split; and `wordnet`, the concepts
@@ -26,21 +26,21 @@ matplotlib, `ratios.png`.
 """
 
 import argparse
+import dataclasses
 import functools
 import os
 import pathlib
 import re
-import sys
 import tempfile
 
 import numpy as np
+import tensorflow as tf
 from tensorflow import keras
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
 from examples import extreme_classification as example
-from rank4class_tf import _files, experiments, losses, metrics, models, ops, optimizers
-from scripts import benchmarking, reproducing
+from rank4class_tf import _files, data, losses, metrics, models, ops, optimizers
+from scripts import command_line, tables
+from scripts.reproductions import goemotions_words, harness, planted_points
 
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
 SELECT_BY = "recall_at_5"
@@ -133,25 +133,46 @@ def make_schedule(method, num_sampled, epochs):
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Batches of sparse features and class ids, to learn from, to choose by and to report."""
+
+    train: tf.data.Dataset
+    validation: tf.data.Dataset
+    test: tf.data.Dataset
+    num_features: int
+    num_classes: int
+
+
 def planted(args):
     """The artificial points, the same for each seed."""
-    sizes = (args.planted_points, *[max(1, args.planted_points // 10)] * 2)
+    size, largest = args.planted_classes, args.planted_points
+    parts = []
     with tempfile.TemporaryDirectory() as folder:
-        return reproducing.in_random_order(
-            example.planted(
-                folder, args.batch_size, sizes, args.planted_classes, args.planted_classes
-            )
-        )
+        for seed, count in enumerate((largest, *[max(1, largest // 10)] * 2)):
+            path = pathlib.Path(folder, f"{seed}.txt")
+            points = planted_points.planted_points(count, size, size, seed)
+            data.write_extreme_classification(path, points, size, size)
+            parts.append(data.extreme_classification(path, args.batch_size))
+        return harness.in_random_order(Task(*parts, size, size))
 
 
 def words(args):
     """The words of GoEmotions, made anew for each run: an object's epochs go on when reused."""
-    return lambda seed: example.words(args.data_dir, args.batch_size, seed)
+
+    def task(seed):
+        splits = goemotions_words.goemotions_words(args.data_dir, args.batch_size, seed)
+        parts = (splits.train, splits.validation, splits.test)
+        return Task(*parts, splits.num_classes, splits.num_classes)
+
+    return task
 
 
 def wordnet(args):
     """WordNet's concepts, the same for each seed."""
-    return reproducing.in_random_order(example.wordnet(args.wordnet_dir, args.batch_size, seed=0))
+    splits = data.wordnet(args.wordnet_dir, args.batch_size, seed=0)
+    parts = (splits.train, splits.validation, splits.test)
+    return harness.in_random_order(Task(*parts, len(splits.vocabulary), splits.num_classes))
 
 
 TASKS = {"planted": planted, "words": words, "wordnet": wordnet}
@@ -174,7 +195,8 @@ class Trainer:
         task = task(seed)
         keras.utils.set_random_seed(seed)
         self.model = example.build(
-            task,
+            task.num_features,
+            task.num_classes,
             make_loss(method, num_sampled),
             get_optimizer(row_multiplier, args),
             args.width,
@@ -210,7 +232,7 @@ class Trainer:
             # A model that diverged finds nothing.
             return {metric: float(np.nan_to_num(results[metric])) for metric in METRICS}
 
-        history, best = reproducing.train_to_best(
+        history, best = harness.train_to_best(
             self.model,
             epochs,
             evaluate_every,
@@ -265,7 +287,7 @@ def experiment(name, num_sampled, args):
         settings |= {"row_multiplier": ratio, "seed": seed} | length
         stem = f"{name}-{num_sampled}-{method}-{rate:g}-{ratio:g}-{seed}"
         stem += "-search" if search else ""
-        return experiments.cached(
+        return harness.cached(
             args.out / f"{re.sub('[ :>]', '_', stem)}.json",
             common | options | settings,
             lambda: trainer(method, ratio, seed).run(rate, **length, test=test),
@@ -303,7 +325,7 @@ def experiment(name, num_sampled, args):
             cached_run(method, best["row_multiplier"], best["learning_rate"], seed, test=True)
             for seed in args.seeds
         ]
-    frequency = experiments.cached(
+    frequency = harness.cached(
         args.out / f"{name}-most_frequent.json", common, lambda: most_frequent(task()(0))
     )
     return chosen, runs, frequency["test"]
@@ -342,9 +364,9 @@ def summary(name, rates, runs, frequency, args):
     for method, results in runs.items():
         values = [[result["test"][metric] for result in results] for metric in METRICS]
         chosen = [f"{number:g}" for number in rates[method]]
-        figures.append([method, *chosen, *map(reproducing.plus_minus, values)])
+        figures.append([method, *chosen, *map(tables.plus_minus, values)])
         if method != BASELINE and of_metric:
-            row = [reproducing.plus_minus(of_metric[metric][method]) for metric in METRICS]
+            row = [tables.plus_minus(of_metric[metric][method]) for metric in METRICS]
             quotients.append([method, *row])
     row = [f"{frequency[metric]:.3f}" for metric in METRICS]
     figures.append(["the most frequent classes", "", "", *row])
@@ -354,10 +376,10 @@ def summary(name, rates, runs, frequency, args):
             f"Ratios to {BASELINE} of the same seed, test part, mean ± standard deviation of seeds "
             f"{args.seeds}:",
             "",
-            *reproducing.table(["method", *head[3:]], quotients),
+            *tables.table(["method", *head[3:]], quotients),
             "",
         ]
-    return [*lines, "The figures themselves:", "", *reproducing.table(head, figures), ""]
+    return [*lines, "The figures themselves:", "", *tables.table(head, figures), ""]
 
 
 def draw(results, path):
@@ -392,10 +414,8 @@ def draw(results, path):
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
-    )
-    count, number = experiments.positive(int), experiments.positive(float)
+    parser = command_line.parser(__spec__, description=__doc__)
+    count, number = command_line.positive(int), command_line.positive(float)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
     parser.add_argument(
@@ -409,8 +429,8 @@ def parse_args(argv=None):
         default=list(METHODS),
         help="with options after colons, such as Top-16:logistic:10:pairwise",
     )
-    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2])
-    parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
+    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument(
         "--learning-rates",
         nargs="+",
@@ -430,7 +450,7 @@ def parse_args(argv=None):
     parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="sgd")
     parser.add_argument(
         "--momentum",
-        type=experiments.number_below(1),
+        type=command_line.number_below(1),
         default=0.9,
         help="of dense weights, for sgd",
     )
@@ -464,7 +484,7 @@ def main(argv=None):
     }
     lines = [line for name, result in results.items() for line in summary(name, *result, args)]
     runs = {name: runs for name, (_, runs, _) in results.items()}
-    reproducing.report(
+    harness.write_report(
         args.out, "\n".join(lines), runs, lambda path: draw(results, path), "ratios.png"
     )
 

@@ -1,6 +1,6 @@
 """SoDeep: the sorters, and what they are worth as losses beside losses without ranks.
 
-    python scripts/reproduce_sodeep.py --data-dir data --out out/sodeep
+    python -m scripts.reproductions.sodeep --data-dir data --out out/sodeep
 
 Parts: `table1`, L1 and slopes of each sorter; `figure5`, the rank of one item whose score goes from
 -1 to 1; `synthetic`, the comparison of losses of the average precision (Figure 6); `diabetes` and
@@ -19,21 +19,18 @@ with others puts its runs in their place. The results are `results.md`, `results
 matplotlib, `figure5.png` and `figure6.png`.
 """
 
-import argparse
 import functools
 import math
 import pathlib
-import sys
 import zlib
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from rank4class_tf import _files, experiments, layers
-from scripts import benchmarking, reproducing, sodeep_tasks, sorting
+from rank4class_tf import _files, layers
+from scripts import command_line, tables
+from scripts.reproductions import harness, sodeep_tasks, sorting
 
 SORTERS = {
     "sigmoid": functools.partial(layers.SigmoidSorter, 0.1),
@@ -70,11 +67,11 @@ def get_sorter(name):
 
 
 def cached(args, stem, settings, make, sorter=None, **kwargs):
-    """`experiments.cached` in the folder of the runs; a sorter of other weights is another one."""
+    """`harness.cached` in the folder of the runs; a sorter of other weights is another one."""
     if sorter in SORTERS:
         settings = {**settings, "weights": get_sorter(sorter)[1]}
     stem = stem.replace(" ", "_")
-    return experiments.cached(args.out / f"{stem}.json", settings, make, **kwargs)
+    return harness.cached(args.out / f"{stem}.json", settings, make, **kwargs)
 
 
 # -- The sorters themselves ------------------------------------------------------------------------
@@ -118,7 +115,7 @@ def table1_text(results, args):
             ]
         )
     text = f"L1 of ranks over d, {args.lists:,} lists; slopes at d = {LENGTHS[0]}:"
-    return ["### Table 1", "", text, "", *reproducing.table(head, rows), ""]
+    return ["### Table 1", "", text, "", *tables.table(head, rows), ""]
 
 
 def swept_lists(count=2001):
@@ -160,7 +157,7 @@ def figure5_text(results, args):
         rows.append([name, f"{errors.mean():.2f}", f"{errors.max():.2f}", f"{rising:.1%}"])
     head = ["sorter", "mean error, in ranks", "largest error", "steps that go the wrong way"]
     text = "The rank of one of 100 items while its score goes from -1 to 1 by 0.001:"
-    return ["### Figure 5", "", text, "", *reproducing.table(head, rows), ""]
+    return ["### Figure 5", "", text, "", *tables.table(head, rows), ""]
 
 
 def draw_figure5(results, path):
@@ -246,7 +243,7 @@ class Trainer:
             order = rng.permutation(parts["train"])[: steps * BATCH]
             self.train(tf.constant(order.reshape(steps, BATCH)))
 
-        history, best = reproducing.train_to_best(
+        history, best = harness.train_to_best(
             self.model,
             epochs,
             self.task.evaluate_every,
@@ -327,9 +324,9 @@ def task_text(name, rates, runs, args):
         row = [method, f"{rates[method]:g}"]
         for figure in shown:
             digits = 1 if "median" in figure else 3
-            row.append(reproducing.plus_minus(values(method, figure), digits))
+            row.append(tables.plus_minus(values(method, figure), digits))
         better = values(method, lead) - values(first, lead)
-        row.append("" if method == first else reproducing.plus_minus(better))
+        row.append("" if method == first else tables.plus_minus(better))
         row.append("" if method == first else f"{np.sum(better > 0)} of {len(better)}")
         rows.append(row)
     more = f"more than {first}" + (", mean R@10" if name == "retrieval" else "")
@@ -339,7 +336,7 @@ def task_text(name, rates, runs, args):
         "",
         f"Test part, mean ± standard deviation of seeds {args.seeds}:",
         "",
-        *reproducing.table(head, rows),
+        *tables.table(head, rows),
         "",
     ]
 
@@ -367,26 +364,24 @@ def draw_figure6(runs, path):
 
 def parse_args(argv=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=benchmarking.DefaultsFormatter
-    )
-    count = experiments.positive(int)
+    parser = command_line.parser(__spec__, description=__doc__)
+    count = command_line.positive(int)
     parser.add_argument("--tasks", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--sorters", nargs="+", choices=list(SORTERS), help="default: by task")
     parser.add_argument("--data-dir", type=pathlib.Path, default=pathlib.Path("data"))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/sodeep"))
-    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--tuning-seed", type=experiments.seed, default=100)
+    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument(
         "--learning-rates",
         nargs="+",
-        type=experiments.positive(float),
+        type=command_line.positive(float),
         default=[0.001, 0.003, 0.01, 0.03],
     )
     parser.add_argument("--epochs", type=count, help="default: by task")
     parser.add_argument(
         "--ranks-weight",
-        type=experiments.number_below(math.inf),
+        type=command_line.number_below(math.inf),
         default=0.1,
         help="of the loss on ranks, GoEmotions",
     )
@@ -418,7 +413,7 @@ def main(argv=None):
         if "synthetic" in results:
             draw_figure6(results["synthetic"], path.with_name("figure6.png"))
 
-    reproducing.report(args.out, "\n".join(lines), results, draw, "figure5.png")
+    harness.write_report(args.out, "\n".join(lines), results, draw, "figure5.png")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tasks of scripts/reproduce_sodeep.py: data, small models, losses and figures of merit."""
+"""The tasks of scripts/reproductions/sodeep.py: data, small models, losses and figures of merit."""
 
 import collections
 import csv

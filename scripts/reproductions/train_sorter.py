@@ -1,8 +1,8 @@
 """Trains a sorter on random lists and their exact ranks.
 
-    python scripts/train_sorter.py --sorter recurrent --minutes 20 --output out/recurrent
+    python -m scripts.reproductions.train_sorter --sorter set --minutes 20 --output out/set
 
-The lists are those of SoDeep (scripts/sorting.py), of 100 items in three of five steps, else of 2
+The lists are those of SoDeep (sorting.py), of 100 items in three of five steps, else of 2
 to 300 (for the convolutional sorter to its length; what a list lacks is masked). The loss is the
 mean error of the ranks over d. Slopes that are too small cost as well: half of the lists of a batch
 are the other half with some items moved by a part of the local distance, and what their own ranks
@@ -18,21 +18,18 @@ figures on a fixed test set of 10,000 lists, and `checkpoint.npz` with the one b
 that gets more of either.
 """
 
-import argparse
 import json
 import math
 import pathlib
-import sys
 import time
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from rank4class_tf import _files, _keras, experiments, layers
-from scripts import sorting
+from rank4class_tf import _files, _keras, layers
+from scripts import command_line
+from scripts.reproductions import sorting
 
 SORTERS = {
     "recurrent": layers.RecurrentSorter,
@@ -263,10 +260,8 @@ def run(trainer, args, settings, output):
 
 def parse_args(arguments=None):
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    count, number = experiments.positive(int), experiments.positive(float)
+    parser = command_line.parser(__spec__, description=__doc__)
+    count, number = command_line.positive(int), command_line.positive(float)
     parser.add_argument("--sorter", choices=SORTERS, required=True)
     parser.add_argument("--minutes", type=number, default=20)
     parser.add_argument("--steps", type=count, help="how many in all, instead of minutes")
@@ -275,9 +270,9 @@ def parse_args(arguments=None):
     parser.add_argument("--units", type=count, help="width; the layer's default without")
     parser.add_argument("--frequencies", type=count, help="the layer's default without")
     parser.add_argument("--learning-rate", type=number, default=3e-3)
-    parser.add_argument("--slope-weight", type=experiments.number_below(math.inf), default=0.02)
+    parser.add_argument("--slope-weight", type=command_line.number_below(math.inf), default=0.02)
     parser.add_argument("--items", type=count, default=6400, help="scores in a batch")
-    parser.add_argument("--seed", type=experiments.seed, default=0)
+    parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--test-lists", type=count, default=sorting.TEST_LISTS)
     return parser.parse_args(arguments)
 
@@ -303,7 +298,7 @@ def main(arguments=None):
     figures = sorting.measure(sorter, lengths, args.test_lists)
     sorter.save_pretrained(
         args.output / f"{args.sorter}_sorter.npz",
-        data="SoDeep's mixture of ten kinds of lists, scripts/sorting.py",
+        data="SoDeep's mixture of ten kinds of lists, scripts/reproductions/sorting.py",
         steps=int(trainer.steps.numpy()),
         minutes=round(trainer.elapsed / 60, 1),
         settings=settings,

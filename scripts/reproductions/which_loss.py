@@ -1,12 +1,12 @@
 """Which loss, which head: all of them on real tasks, with the same search for each.
 
-    python scripts/which_loss.py --tasks digits
-    python scripts/which_loss.py --preset FOLDER --data-dir DIR --out OUT
+    python -m scripts.reproductions.which_loss --tasks digits
+    python -m scripts.reproductions.which_loss --preset FOLDER --data-dir DIR --out OUT
 
 Tasks: `digits`, scikit-learn's images, five of each class to learn from, with two dense layers;
 `goemotions` and `goemotions_multilabel`, the comments with one of 28 emotions and with all of
 theirs, on the frozen features of a pretrained transformer, the mean of its tokens; `movielens` and
-`wordnet` of scripts/which_loss_tasks.py. Each loss has the dot product as its head, and each other
+`wordnet` of which_loss_tasks.py. Each loss has the dot product as its head, and each other
 head has softmax.
 
 The rate is the one of `--learning-rates` with the best NDCG@5 on the validation part with the first
@@ -19,18 +19,15 @@ Runs are kept in `--out`; a second call goes on from there. After each task it w
 `which_loss.md` and `which_loss.json`.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
 import pathlib
-import sys
 from collections.abc import Callable
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from rank4class_tf import _files, experiments, layers, losses, ops
-from scripts import which_loss_tasks
+from rank4class_tf import _files, layers, losses, ops
+from scripts import command_line
+from scripts.reproductions import harness, which_loss_tasks
 
 # Each of these is `SoftmaxLoss` where an example has one label.
 LIKE_SOFTMAX = ("list_mle_loss", "unique_softmax_loss")
@@ -69,14 +66,14 @@ OF_PRESET = TASKS[3:]
 def problem_of(task, args):
     """The problem of a task."""
     if task == "digits":
-        problem = experiments.small_problem("digits", "dense_layers", examples_per_class=5)
+        problem = harness.small_problem("digits", "dense_layers", examples_per_class=5)
         settings = dataclasses.replace(problem.settings, epochs=12)
     elif task == "movielens":
         return which_loss_tasks.movielens(args.data_dir)
     elif task == "wordnet":
         return which_loss_tasks.wordnet(args.wordnet_dir)
     else:
-        problem = experiments.text_problem(
+        problem = harness.text_problem(
             task,
             args.preset,
             args.data_dir,
@@ -101,11 +98,11 @@ def run_of(task, problem, settings, loss, head, args):
     names = [task, loss, head, f"{settings.learning_rate:g}", str(settings.seed)]
     described = {**problem.description, **dataclasses.asdict(settings), "loss": loss, "head": head}
     arguments = {"units": args.units} if head in WITH_MLP else {}
-    return experiments.cached(
+    return harness.cached(
         args.out / "runs" / f"{'-'.join(names)}.json",
         described | arguments,
         lambda: (
-            experiments.train(problem, settings, LOSSES[loss](), head, **arguments) | {"loss": loss}
+            harness.train(problem, settings, LOSSES[loss](), head, **arguments) | {"loss": loss}
         ),
     )
 
@@ -130,19 +127,17 @@ def measure(task, args):
             )
 
         def quality(rate, run=run):
-            return max(run(rate, args.seeds[0])["validation"][experiments.SELECT_BY])
+            return max(run(rate, args.seeds[0])["validation"][harness.SELECT_BY])
 
         best = rates[f"{loss}, {head}"] = max(args.learning_rates, key=quality)
         runs = [run(best, seed) for seed in args.seeds]
-        rows.append(experiments.Row(loss, head, experiments.as_evaluation(runs)))
+        rows.append(harness.Row(loss, head, harness.as_evaluation(runs)))
     return rows, rates
 
 
 def main(argv=None):
     """Trains, tests and reports."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument(
         "--tasks", nargs="+", choices=TASKS, help="default: digits; with --preset all of them"
     )
@@ -155,19 +150,19 @@ def main(argv=None):
     parser.add_argument(
         "--units",
         nargs="+",
-        type=experiments.positive(int),
+        type=command_line.positive(int),
         default=[256, 256],
         help=f"widths of the hidden layers of {' and '.join(WITH_MLP)}",
     )
-    parser.add_argument("--seeds", nargs="+", type=experiments.seed, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
     parser.add_argument(
         "--learning-rates",
         nargs="+",
-        type=experiments.positive(float),
+        type=command_line.positive(float),
         default=[1e-3, 3e-3, 1e-2, 3e-2],
         help="of Adam; the same for all rows",
     )
-    parser.add_argument("--epochs", type=experiments.positive(int), help="default: by task")
+    parser.add_argument("--epochs", type=command_line.positive(int), help="default: by task")
     args = parser.parse_args(argv)
     tasks = args.tasks or (TASKS if args.preset else TASKS[:1])
     if args.preset is None and set(tasks) & set(OF_PRESET):
@@ -178,14 +173,14 @@ def main(argv=None):
         rows, rates = measure(task, args)
         ends = min(args.learning_rates), max(args.learning_rates)
         at_edge = [name for name, rate in rates.items() if rate in ends]
-        lines += [f"## {task}", "", experiments.markdown(rows), experiments.verdict(rows), ""]
+        lines += [f"## {task}", "", harness.markdown(rows), harness.verdict(rows), ""]
         chosen = "; ".join(f"{name}: {rate:g}" for name, rate in rates.items())
         lines += [f"Rates: {chosen}. At an end of the range: {', '.join(at_edge) or 'none'}.", ""]
         numbers[task] = {
             "rates": rates,
             "rows": [
                 {"loss": row.loss, "head": row.head}
-                | {name: dataclasses.asdict(row.evaluation[name]) for name in experiments.METRICS}
+                | {name: dataclasses.asdict(row.evaluation[name]) for name in harness.METRICS}
                 for row in rows
             ],
         }

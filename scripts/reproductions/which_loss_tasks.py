@@ -1,4 +1,4 @@
-"""Two tasks of scripts/which_loss.py with several labels: films for users, concepts for glosses."""
+"""Two tasks of which_loss.py with several labels: films for users, concepts for glosses."""
 
 import dataclasses
 import functools
@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, experiments, layers
-from scripts.reproducing import in_random_order
+from rank4class_tf import data, layers
+from scripts.reproductions import harness
 
 # Films that so many users rated, and concepts above so many glosses of the training part.
 FEWEST_RATINGS = 5
@@ -82,11 +82,11 @@ def movielens(data_dir):
             tuple(map(str, users.item_ids[films])),
         )
 
-    return experiments.Problem(
+    return harness.Problem(
         {"dataset": "movielens", "encoder": "autoencoder"},
         load,
         lambda splits: [keras.layers.Dropout(DROPOUT), keras.layers.Dense(WIDTH, "relu")],
-        experiments.Settings(epochs=12, batch_size=128, learning_rate=1e-3),
+        harness.Settings(epochs=12, batch_size=128, learning_rate=1e-3),
     )
 
 
@@ -123,7 +123,7 @@ def wordnet(path):
         }
         names = tuple(splits.class_names[i] for i in classes)
         chosen = dataclasses.replace(splits, class_names=names, **parts)
-        return in_random_order(chosen)
+        return harness.in_random_order(chosen)
 
     def load(batch_size, seed, skipped):
         splits = read(batch_size)(seed)
@@ -139,9 +139,9 @@ def wordnet(path):
             keras.layers.Dropout(DROPOUT),
         ]
 
-    return experiments.Problem(
+    return harness.Problem(
         {"dataset": "wordnet", "encoder": "dense_layer", "wordnet_dir": os.path.realpath(path)},
         load,
         network,
-        experiments.Settings(epochs=6, batch_size=1024, learning_rate=1e-3),
+        harness.Settings(epochs=6, batch_size=1024, learning_rate=1e-3),
     )

@@ -1,8 +1,8 @@
 """Kills training, fills the disk and damages checkpoints; compares with a run left in peace.
 
-    python scripts/fault_drill.py --kills 100 --damages 6 --out out/faults
+    python -m scripts.robustness.fault_drill --kills 100 --damages 6 --out out/faults
     export TF_USE_LEGACY_KERAS=1
-    python scripts/fault_drill.py --kills 30 --damages 2 --out out/faults-keras-2
+    python -m scripts.robustness.fault_drill --kills 30 --damages 2 --out out/faults-keras-2
 
 Each case trains a tiny model to its end, in a process of its own, and goes on from what it finds in
 its folder. It is killed by SIGKILL: in one half of the cases at a random moment, in the other while
@@ -18,7 +18,6 @@ error, and which. The folder gets `<case>.json` for each case that is done; a ca
 is not run again, and stands in table.md.
 """
 
-import argparse
 import collections
 import contextlib
 import dataclasses
@@ -47,11 +46,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
 from examples import resume_training
-from rank4class_tf import _files, experiments, layers, losses, models, optimizers
-from scripts import train_sorter
+from rank4class_tf import _files, layers, losses, models, optimizers
+from scripts import command_line
+from scripts.reproductions import harness, train_sorter
 
 KERAS_3 = hasattr(keras, "ops")
 EPOCHS, BATCH, CLASSES, WIDTH = 8, 16, 12, 6
@@ -164,7 +162,7 @@ def by_backup(make, **options):
 
 
 def of_sorter(folder):
-    """Trains a sorter by scripts/train_sorter.py, with a checkpoint every tenth of a second."""
+    """Trains a sorter by train_sorter.py, with a checkpoint every tenth of a second."""
     train_sorter.REPORT_SECONDS = 0.1
     settings = "--sorter convolutional --units 4 --frequencies 2 --items 800 --test-lists 5"
     train_sorter.main([*settings.split(), "--steps=30", "--resume", f"--output={folder}"])
@@ -173,23 +171,23 @@ def of_sorter(folder):
 
 
 def of_experiment(folder):
-    """Trains by `rank4class_tf.experiments`, on which the examples and reproductions stand."""
+    """Trains by the harness of the reproductions."""
     x, class_ids = data()
     parts = {
-        name: experiments.Examples(x[part], class_ids[part])
+        name: harness.Examples(x[part], class_ids[part])
         for name, part in {
             "train": slice(32, None),
             "validation": slice(16),
             "test": slice(16, 32),
         }.items()
     }
-    problem = experiments.Problem(
+    problem = harness.Problem(
         {"dataset": "points"},
-        lambda *how: experiments._examples.to_splits(parts, tuple(map(str, range(CLASSES))), *how),
+        lambda *how: harness.to_splits(parts, tuple(map(str, range(CLASSES))), *how),
         lambda splits: [keras.layers.Dense(8, "relu")],
-        experiments.Settings(EPOCHS, BATCH, 0.01, patience=EPOCHS),
+        harness.Settings(EPOCHS, BATCH, 0.01, patience=EPOCHS),
     )
-    result = experiments.train(
+    result = harness.train(
         problem, problem.settings, "rankmax_loss", "dot_product", folder / "state"
     )
     return [np.array(json.dumps(result))]
@@ -233,9 +231,9 @@ def cases():
         Case("ExtremeClassifier, resume_training.py", by_example(extreme_classifier), manager),
         Case("sorter, train_sorter.py --resume", of_sorter, (train_sorter.Trainer, "save")),
         Case(
-            "experiments.train, with a folder",
+            "harness.train, with a folder",
             of_experiment,
-            (experiments._training._Progress, "_save"),
+            (harness.training._Progress, "_save"),
         ),
         Case("SoftmaxLoss, BackupAndRestore", by_backup(softmax), backup),
         Case("StochasticNegativeMiningLoss, BackupAndRestore", by_backup(snm), backup, third),
@@ -600,13 +598,11 @@ def table(results):
 
 def main(argv=None):
     """Runs all cases, or those that are named."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--damages", type=int, default=10)
     parser.add_argument("--only", default="", help="cases with this in their names")
-    parser.add_argument("--seed", type=experiments.seed, default=0)
+    parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args(argv)
     names = [case.name for case in cases()]

@@ -1,6 +1,6 @@
 """Hands damaged files and wrong labels to whatever reads them.
 
-    python scripts/fuzz.py --cases 10000 --out out/fuzz
+    python -m scripts.robustness.fuzz --cases 10000 --out out/fuzz
 
 Each case is a file, or labels, with some random faults: cut, bits flipped, bytes put in or left
 out, lines doubled, dropped or swapped, numbers made huge, negative or no numbers; labels of other
@@ -15,7 +15,6 @@ same --seed goes on behind the last case there, and the defects, with the number
 are in it. table.md has all targets with such a file.
 """
 
-import argparse
 import collections
 import faulthandler
 import json
@@ -32,11 +31,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from rank4class_tf import _files, experiments
-from scripts.fuzzing import binaries, labels, texts
-from scripts.fuzzing.faults import Defect, Draws
+from rank4class_tf import _files
+from scripts import command_line
+from scripts.robustness.fuzzing import binaries, labels, texts
+from scripts.robustness.fuzzing.faults import Defect, Draws
 
 LIMIT = 60
 
@@ -150,12 +148,10 @@ def table(results):
 
 def main(argv=None):
     """Runs all targets, or those that are named."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", type=experiments.positive(int), default=10_000)
+    parser = command_line.parser(__spec__, description=__doc__)
+    parser.add_argument("--cases", type=command_line.positive(int), default=10_000)
     parser.add_argument("--only", default="", help="targets with this in their names")
-    parser.add_argument("--seed", type=experiments.seed, default=0)
+    parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args(argv)
     names = [target.__name__ for target in TARGETS]

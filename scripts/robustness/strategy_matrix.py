@@ -1,6 +1,6 @@
 """Every loss, head, metric, sorter and model under strategies, modes, precisions, Keras 3 and 2.
 
-    python scripts/strategy_matrix.py --out docs/results/strategies.md --folder matrix
+    python -m scripts.robustness.strategy_matrix --out docs/results/strategies.md --folder matrix
 
 Each cell trains small models by Keras's `fit` and `evaluate`, an output for each object of the
 contract tests' tables (`tests/contract`), and is compared with the same on one device, in a graph,
@@ -33,7 +33,7 @@ import time
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from scripts import command_line
 
 KERAS = {"3": "", "2": "1"}  # The environment variable TF_USE_LEGACY_KERAS.
 STRATEGIES = ("one", "mirrored", "multi_worker", "parameter_server")
@@ -57,13 +57,13 @@ TOLERANCES = {"float32": 1e-4, "mixed_float16": 2e-2, "mixed_bfloat16": 1e-1}
 INTRODUCTION = """
 # Strategies
 
-`python scripts/strategy_matrix.py --out docs/results/strategies.md`: small models trained by
-Keras's `fit`, two replicas or processes on one machine, against one device in a graph in float32.
-An entry says how many objects are equal to it, and how far the farthest of these is: of weights,
-by what training changed of them; of losses and metrics, by their size. The tolerances are 1e-4 in
-float32, 0.02 in float16, 0.1 in bfloat16. Columns after the first have a few objects of each
-kind. "Keras" means that a loss of Keras alone, which reads no labels, fails there too; "trains",
-that there is nothing to compare with. A blank has not been run.
+`python -m scripts.robustness.strategy_matrix --out docs/results/strategies.md`: small models
+trained by Keras's `fit`, two replicas or processes on one machine, against one device in a graph
+in float32. An entry says how many objects are equal to it, and how far the farthest of these is:
+of weights, by what training changed of them; of losses and metrics, by their size. The tolerances
+are 1e-4 in float32, 0.02 in float16, 0.1 in bfloat16. Columns after the first have a few objects
+of each kind. "Keras" means that a loss of Keras alone, which reads no labels, fails there too;
+"trains", that there is nothing to compare with. A blank has not been run.
 
 The last batch has three examples, 2 + 1 on two replicas. Keras takes the mean of the replicas'
 means, on which the examples have other weights than on one device; the comparison is with one
@@ -492,14 +492,22 @@ def start(keras, strategy, folder, names):
             **os.environ,
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "TF_USE_LEGACY_KERAS": KERAS[keras] or "0",
-            "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[1]),
+            "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2]),
         }
         if task:
             environment["TF_NUM_INTEROP_THREADS"] = "4"  # Processes wait for each other.
             environment["TF_CONFIG"] = json.dumps(
                 {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
             )
-        command = [sys.executable, __file__, "--child", strategy, "--folder", str(folder)]
+        command = [
+            sys.executable,
+            "-m",
+            __spec__.name,
+            "--child",
+            strategy,
+            "--folder",
+            str(folder),
+        ]
         with open(folder / f"{'-'.join(map(str, task or ['log']))}.txt", "a") as log:
             processes.append(
                 subprocess.Popen(
@@ -626,7 +634,7 @@ def table(folder, every=False):
 
 def main():
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default="strategy_matrix")
     parser.add_argument("--keras", nargs="+", choices=KERAS, default=list(KERAS))
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))

@@ -1,28 +1,27 @@
-"""Comparisons of losses and heads on one encoder: what the examples and the reproductions share."""
+"""What the reproductions share: problems, training, runs that are kept in files, reports."""
 
-from rank4class_tf.experiments._command import (
-    add_arguments,
-    add_settings,
-    compare,
-    frozen,
-    number_below,
-    positive,
-    rows_to_train,
-    seed,
-    with_settings,
-)
-from rank4class_tf.experiments._examples import Examples
-from rank4class_tf.experiments._problems import (
+from scripts.reproductions.harness.examples import Examples, to_splits
+from scripts.reproductions.harness.problems import (
     IMAGE_DATASETS,
     SMALL_ENCODERS,
     TEXT_DATASETS,
     image_problem,
+    in_random_order,
     small_problem,
     text_problem,
 )
-from rank4class_tf.experiments._report import METRICS, SELECT_BY, Row, markdown, plot, verdict
-from rank4class_tf.experiments._runs import cached
-from rank4class_tf.experiments._training import Problem, Settings, as_evaluation, train
+from scripts.reproductions.harness.report import (
+    METRICS,
+    SELECT_BY,
+    Row,
+    markdown,
+    plot,
+    verdict,
+    write_report,
+)
+from scripts.reproductions.harness.runs import cached, train_to_best
+from scripts.reproductions.harness.settings import Settings, add_settings, frozen, with_settings
+from scripts.reproductions.harness.training import Problem, as_evaluation, train
 
 __all__ = [
     "IMAGE_DATASETS",
@@ -34,22 +33,20 @@ __all__ = [
     "Problem",
     "Row",
     "Settings",
-    "add_arguments",
     "add_settings",
     "as_evaluation",
     "cached",
-    "compare",
     "frozen",
     "image_problem",
+    "in_random_order",
     "markdown",
-    "number_below",
     "plot",
-    "positive",
-    "rows_to_train",
-    "seed",
     "small_problem",
     "text_problem",
+    "to_splits",
     "train",
+    "train_to_best",
     "verdict",
     "with_settings",
+    "write_report",
 ]

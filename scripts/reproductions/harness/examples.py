@@ -86,7 +86,7 @@ class Examples:
         """The values of some examples."""
         if starts is None:
             return self.values[rows].astype(kind)
-        lengths = self.lengths[rows]  # type: ignore[index]
+        lengths = self.lengths[rows]
         batch = np.zeros((len(rows), lengths.max(), *self.values.shape[1:]), kind)
         for row, start, length in zip(batch, starts[rows], lengths, strict=True):
             row[:length] = self.values[start : start + length]

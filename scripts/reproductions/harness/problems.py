@@ -13,8 +13,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, data, encoders
-from rank4class_tf.experiments import _examples
-from rank4class_tf.experiments._training import Problem, Settings
+from scripts.reproductions.harness import examples
+from scripts.reproductions.harness.settings import Settings
+from scripts.reproductions.harness.training import Problem
 
 # After BERT's own pooling.
 _DROPOUT = 0.1
@@ -212,12 +213,12 @@ def text_problem(
         tokenizer = encoder()
         splits = known.load(data_dir)
         parts = {}
-        for name, (texts, class_ids) in _examples.from_datasets(splits).items():
+        for name, (texts, class_ids) in examples.from_datasets(splits).items():
             tokens = tokenizer.tokenize(texts)
             lengths = tokens.row_lengths().numpy()
-            part = _examples.Examples(tokens.flat_values.numpy(), class_ids, lengths)
+            part = examples.Examples(tokens.flat_values.numpy(), class_ids, lengths)
             if tokenizer.lower is not None:
-                part = _examples.through(tokenizer.lower, part)
+                part = examples.through(tokenizer.lower, part)
             parts[name] = part
         return parts, splits.class_names
 
@@ -250,18 +251,18 @@ def _kept_problem(description, make, layers, settings, cache):
         names = folder / "class_names.json"
 
         def made():
-            examples, class_names = make()
+            parts, class_names = make()
             folder.mkdir(parents=True, exist_ok=True)
             _files.write_text(names, json.dumps(class_names))
-            return examples
+            return parts
 
         if not read:
-            read["parts"] = _examples.kept(folder, description, made)
+            read["parts"] = examples.kept(folder, description, made)
             read["class_names"] = tuple(json.loads(names.read_text()))
         return read["parts"], read["class_names"]
 
     def load(batch_size, seed, skipped):
-        return _examples.to_splits(*parts(), batch_size, seed, skipped)  # type: ignore[call-arg]
+        return examples.to_splits(*parts(), batch_size, seed, skipped)
 
     return Problem(description, load, lambda splits: layers(), settings)
 
@@ -325,4 +326,19 @@ def _features(lower, dataset):
     """What the frozen part of a network gives for a dataset of images, read batch by batch."""
     pairs = [(lower.predict_on_batch(images), class_ids) for images, class_ids in dataset]
     features, class_ids = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
-    return _examples.Examples(features, class_ids)
+    return examples.Examples(features, class_ids)
+
+
+def in_random_order(splits):
+    """A function of a seed: splits with the same training batches, in orders that follow from it.
+
+    What is read once stays in memory.
+    """
+    parts = {part: getattr(splits, part).cache() for part in ("train", "validation", "test")}
+    counts = {part: sum(1 for _ in batches) for part, batches in parts.items()}  # Reads them once.
+
+    def in_order_of(seed):
+        train = parts["train"].shuffle(counts["train"], seed=seed)
+        return dataclasses.replace(splits, **parts | {"train": train})
+
+    return in_order_of

@@ -1,11 +1,14 @@
 """The results of several runs as a table and as a plot."""
 
 import dataclasses
+import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rank4class_tf import _files
 from rank4class_tf.evaluation import Evaluation, compare
+from scripts import tables
 
 # The columns of the tables: title -> name of the metric.
 METRICS = {"Top-1": "top_k_accuracy@1", "Top-5": "top_k_accuracy@5", "NDCG@5": "ndcg@5"}
@@ -37,10 +40,7 @@ def markdown(rows: Sequence[Row]) -> str:
     Args:
         rows: one for each loss and head; the others are compared with the first.
     """
-    lines = [
-        f"| loss | head | {' | '.join(METRICS)} | {SELECT_BY} over the first row | p |",
-        "|---|---|" + "---:|" * (len(METRICS) + 2),
-    ]
+    lines = []
     for row in rows:
         cells = [_interval(row.evaluation[column], ".3f") for column in METRICS]
         if row is rows[0]:
@@ -48,8 +48,9 @@ def markdown(rows: Sequence[Row]) -> str:
         else:
             comparison = compare(row.evaluation, rows[0].evaluation)[SELECT_BY]
             cells += [_interval(comparison, "+.3f"), f"{comparison.p_value:.4f}"]
-        lines.append(f"| {row.loss} | {row.head} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([row.loss, row.head, *cells])
+    head = ["loss", "head", *METRICS, f"{SELECT_BY} over the first row", "p"]
+    return "\n".join(tables.table(head, lines, len(METRICS) + 2)) + "\n"
 
 
 def _interval(of, form):
@@ -89,16 +90,9 @@ def plot(rows: Sequence[Row], path: pathlib.Path) -> None:
     Args:
         rows: as for `markdown`.
         path: the picture.
-
-    Raises:
-        ImportError: without matplotlib.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            f"Plots need matplotlib: pip install 'rank4class_tf[plots]'. Received: {error}."
-        ) from error
+    from matplotlib.figure import Figure
+
     heads = list(dict.fromkeys(row.head for row in rows))
     figure = Figure(figsize=(4 * len(METRICS), 1.4 + 0.3 * len(rows)), layout="constrained")
     panels = figure.subplots(1, len(METRICS), sharey=True, squeeze=False)[0]
@@ -121,3 +115,30 @@ def plot(rows: Sequence[Row], path: pathlib.Path) -> None:
     figure.suptitle("Test part, 95 % intervals; dotted: the first row")
     with _files.replacing(path) as temporary:
         figure.savefig(temporary, dpi=120)
+
+
+def write_report(
+    folder: pathlib.Path,
+    text: str,
+    runs: Any,
+    draw: Callable[[pathlib.Path], Any],
+    plot: str,
+    name: str = "results.md",
+) -> None:
+    """Writes and prints the results.
+
+    Args:
+        folder: where the files go.
+        text: the Markdown.
+        runs: what results.json holds.
+        draw: a function that draws the plot to a path; it may miss matplotlib.
+        plot: the name of the plot's file.
+        name: the name of the Markdown's file.
+    """
+    _files.write_text(folder / name, text)
+    _files.write_text(folder / "results.json", json.dumps(runs, indent=1))
+    print(text)
+    try:
+        draw(folder / plot)
+    except ImportError as error:
+        print(f"No plot without matplotlib: {error}.")

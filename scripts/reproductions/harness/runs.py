@@ -47,3 +47,35 @@ def cached(
     _files.write_text(path, json.dumps(result))
     say(f"{path.stem}: {result['cpu_seconds']:.0f} CPU s")
     return result
+
+
+def train_to_best(model, epochs, evaluate_every, train, evaluate, metric, patience):
+    """Trains a model and leaves it with the weights of the best epoch.
+
+    Args:
+        model: a Keras model.
+        epochs: how many, at most.
+        evaluate_every: how many epochs lie between evaluations; the last one is evaluated too.
+        train: a function of an epoch's number that trains for that epoch.
+        evaluate: a function that returns a dict of validation figures.
+        metric: the key of the figure that decides, the higher the better.
+        patience: how many epochs to go on without a better one.
+
+    Returns:
+        The figures of the evaluated epochs, a list of dicts with `epoch` and `cpu_seconds` of
+        training so far, and the best of these.
+    """
+    history, best, best_weights, seconds = [], None, None, 0.0
+    for epoch in range(1, epochs + 1):
+        start = time.process_time()
+        train(epoch)
+        seconds += time.process_time() - start
+        if epoch % evaluate_every and epoch != epochs:
+            continue
+        history.append({"epoch": epoch, "cpu_seconds": seconds, **evaluate()})
+        if best is None or history[-1][metric] > best[metric]:
+            best, best_weights = history[-1], model.get_weights()
+        if epoch - best["epoch"] >= patience:
+            break
+    model.set_weights(best_weights)
+    return history, best

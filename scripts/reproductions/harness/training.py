@@ -14,50 +14,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _files, data, layers, losses, metrics
+from rank4class_tf import _files, data, layers, losses, metrics
 from rank4class_tf._types import TensorLike
 from rank4class_tf.evaluation import Evaluation, average, evaluate
-from rank4class_tf.experiments._report import METRICS, SELECT_BY
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """How a model is trained: with Adam, to the epoch with the best NDCG@5 on validation.
-
-    Attributes:
-        epochs: how many, at most.
-        batch_size: examples per batch.
-        learning_rate: the highest one.
-        warmup: the share of all steps, in [0, 1), over which the rate rises from 0 in a line; then
-            it falls to 0 in a line. 0 for a constant rate.
-        clip: the highest norm of the gradient; None for any.
-        precision: a policy of Keras's mixed precision.
-        seed: of data order and weights.
-        patience: a run ends so many epochs after its best one.
-    """
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    warmup: float = 0.0
-    clip: float | None = None
-    precision: str = "float32"
-    seed: int = 0
-    patience: int = 5
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            _checks.positive_int(name, getattr(self, name))
-        _checks.positive_float("learning_rate", self.learning_rate)
-        _checks.fraction_below("warmup", self.warmup, 1)
-        if self.clip is not None:
-            _checks.positive_float("clip", self.clip)
-        policies = [
-            f"{mixed}{name}" for name in ("bfloat16", "float16") for mixed in ("", "mixed_")
-        ]
-        _checks.one_of("precision", self.precision, ("float32", "float64", *policies))
-        _checks.seed(self.seed)
-        _checks.non_negative_int("patience", self.patience)
+from scripts.reproductions.harness.report import METRICS, SELECT_BY
+from scripts.reproductions.harness.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)

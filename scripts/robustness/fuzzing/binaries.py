@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from rank4class_tf import data, layers
 from rank4class_tf.data import elwc
-from scripts.fuzzing.faults import SELDOM, Defect, cut, equal, mutated, outcome
+from scripts.robustness.fuzzing.faults import SELDOM, Defect, cut, equal, mutated, outcome
 
 # TF-Ranking's files.
 

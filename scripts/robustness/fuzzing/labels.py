@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from rank4class_tf import losses, metrics
 from rank4class_tf._tf import raising
-from scripts.fuzzing.faults import Defect, outcome
+from scripts.robustness.fuzzing.faults import Defect, outcome
 
 _DTYPES = ("int32", "int64", "uint8", "int8", "uint64", "float32", "float64", "float16", "bool")
 _STRANGE: tuple[float, ...] = (

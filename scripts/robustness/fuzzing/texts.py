@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 
 from rank4class_tf import data
-from scripts.fuzzing.faults import SELDOM, equal, mutated, outcome
+from scripts.robustness.fuzzing.faults import SELDOM, equal, mutated, outcome
 
 # The format of the Extreme Classification Repository.
 

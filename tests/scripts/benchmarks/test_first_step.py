@@ -2,20 +2,20 @@
 
 import pytest
 
-from scripts import benchmark_first_step
+from scripts.benchmarks import first_step
 
 
 def test_table_shows_ratios():
-    times = {form: [0.5, 0.6 + i] for i, form in enumerate(benchmark_first_step.FORMS)}
-    cells = [benchmark_first_step.cell(times, form) for form in benchmark_first_step.FORMS]
+    times = {form: [0.5, 0.6 + i] for i, form in enumerate(first_step.FORMS)}
+    cells = [first_step.cell(times, form) for form in first_step.FORMS]
     assert cells == ["1.20", "3.20", "5.20", "7.20"]
-    assert benchmark_first_step.cell({"error": "out of memory"}, "ids") == "out of memory"
+    assert first_step.cell({"error": "out of memory"}, "ids") == "out of memory"
 
 
 @pytest.mark.slow
 def test_it_runs(capsys):
     arguments = ["--losses", "softmax", "rankmax", "--shape", "4x20", "--turns", "1"]
-    benchmark_first_step.main(arguments)
+    first_step.main(arguments)
     *_, softmax, rankmax = capsys.readouterr().out.strip().splitlines()
     for row, name in ((softmax, "softmax"), (rankmax, "rankmax")):
         label, *ratios = (cell.strip() for cell in row.strip("|").split("|"))

@@ -1,26 +1,16 @@
 """The benchmark of the losses runs, and its table follows from what was measured."""
 
-import importlib.util
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "benchmark_losses.py"
+from scripts.benchmarks import losses as script
+
+COMMAND = [sys.executable, "-m", "scripts.benchmarks.losses"]
 
 
-@pytest.fixture
-def script():
-    spec = importlib.util.spec_from_file_location("benchmark_losses", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
-def test_table_shows_ratios(script):
+def test_table_shows_ratios():
     own = {"graph": 3.0, "graph_softmax": 2.0, "xla": 1.0, "xla_softmax": 1.0, "graph_memory": 7.4}
     peer = {"graph": 90.0, "graph_softmax": 3.0, "xla": "out of memory"}
     peer["graph_memory"] = "over 9 s"
@@ -36,7 +26,7 @@ def test_table_shows_ratios(script):
 @pytest.mark.slow
 def test_runs(tmp_path):
     out = tmp_path / "table.md"
-    command = [sys.executable, SCRIPT, "--losses", "approx_ndcg", "--shapes", "2x8"]
+    command = [*COMMAND, "--losses", "approx_ndcg", "--shapes", "2x8"]
     subprocess.run([*command, "--seconds", "0", "--out", out], check=True, capture_output=True)
     title, _, _, _, row = out.read_text().splitlines()
     assert title == "### 2 × 8"

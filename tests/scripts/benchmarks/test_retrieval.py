@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from scripts import benchmark_retrieval as script
+from scripts.benchmarks import retrieval as script
 
 pytestmark = pytest.mark.once
 

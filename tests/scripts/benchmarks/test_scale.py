@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from scripts import benchmark_scale as script
+from scripts.benchmarks import scale as script
 
 FEW = {"name": "few", "classes": 60, "width": 8, "sampled": 20, "optimizer": "RowwiseSGD"}
 OPTIONS = ["--batch", "4", "--steps", "1", "--turns", "1", "--threads", "1"]

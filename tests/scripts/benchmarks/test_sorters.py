@@ -1,27 +1,17 @@
 """The benchmark of the sorters runs, and its tables follow from what was measured."""
 
-import importlib.util
 import json
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "benchmark_sorters.py"
+from scripts.benchmarks import sorters as script
+
+COMMAND = [sys.executable, "-m", "scripts.benchmarks.sorters"]
 
 
-@pytest.fixture
-def script():
-    spec = importlib.util.spec_from_file_location("benchmark_sorters", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
-def test_times_are_ratios_to_the_sort(script):
+def test_times_are_ratios_to_the_sort():
     graph = {"forward": 0.003, "gradient": 0.006, "sort": 0.002}
     results = {"laplace": {"graph": graph}, "diffsort": {"error": "not installed"}}
     assert str(script.time_table((32, 100), results)).splitlines()[4:] == [
@@ -30,7 +20,7 @@ def test_times_are_ratios_to_the_sort(script):
     ]
 
 
-def test_accuracy_table(script):
+def test_accuracy_table():
     figures = {
         "l1_10": 0.02,
         "vanishing_slopes": 0.01,
@@ -47,7 +37,7 @@ def test_accuracy_table(script):
 @pytest.mark.slow
 def test_runs(tmp_path):
     out = tmp_path / "figures.json"
-    command = [sys.executable, SCRIPT, "--sorters", "laplace", "neural_sort", "--lengths"]
+    command = [*COMMAND, "--sorters", "laplace", "neural_sort", "--lengths"]
     command += ["--shapes", "2x8", "--seconds", "0", "--json", out]
     subprocess.run(command, check=True, capture_output=True)
     (table,) = json.loads(out.read_text())["tables"]

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from scripts import calibration as script
+from scripts.reproductions import calibration as script
 
 ARGUMENTS = "--loss softmax_loss rankmax_loss --seeds 1 --epochs 15 --shots 20 --out".split()
 

@@ -3,8 +3,7 @@ import re
 
 import pytest
 
-from examples import classify_as_ranking as example
-from rank4class_tf import experiments
+from scripts.reproductions import classify_as_ranking as script
 
 BASELINE = ("softmax_loss", "dot_product")
 
@@ -13,8 +12,8 @@ BASELINE = ("softmax_loss", "dot_product")
 def out(tmp_path_factory):
     """The results of two epochs of a loss with a head."""
     folder = tmp_path_factory.mktemp("out") / "new" / "folder"
-    example.main(
-        "--dataset digits --loss rankmax_loss --head latent_cross --epochs 2 "
+    script.main(
+        "--loss rankmax_loss --head latent_cross --epochs 2 "
         f"--seeds 5 6 --batch-size 100 --learning-rate 0.002 --out {folder}".split()
     )
     return folder
@@ -57,7 +56,7 @@ def test_training_beats_chance(results):
 
 
 def test_table_shows_the_results(out, results):
-    title, _, *lines = (out / "table.md").read_text().splitlines()
+    title, _, *lines = (out / "table.md").read_text().splitlines()[:4]
     assert title == "| loss | head | Top-1 | Top-5 | NDCG@5 | NDCG@5 over the first row | p |"
     assert len(lines) == 2
     means = []
@@ -82,7 +81,7 @@ def test_plot_is_a_picture(out):
 
 @pytest.mark.once
 def test_row_does_not_depend_on_the_rows_before_it(tmp_path, results):
-    example.main(
+    script.main(
         "--loss softmax_loss --head dot_product --epochs 2 --seeds 6 --batch-size 100 "
         f"--learning-rate 0.002 --out {tmp_path}".split()
     )
@@ -90,20 +89,13 @@ def test_row_does_not_depend_on_the_rows_before_it(tmp_path, results):
     assert rows == [results["rows"][1]]
 
 
-def test_all_pairs_begin_with_the_baseline():
-    pairs = experiments.rows_to_train(["all"], ["all"], example.LOSSES)
-    assert pairs[0] == BASELINE
-    assert len(pairs) == len(set(pairs)) == 4 * 3
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ("--loss hinge", "rankmax_loss"),
         ("--head dense", "latent_cross"),
-        ("--dataset mnist", "goemotions"),
-        ("--encoder gru", "--encoder of digits must be one of ['dense_layers', 'convolution']"),
-        ("--dataset goemotions --examples-per-class 5", "is for digits alone"),
+        ("--warmup 1", "argument --warmup: must be a number in [0, 1), not '1'"),
+        ("--precision half", "mixed_bfloat16"),
         ("--epochs 0", "argument --epochs: must be a finite int > 0, not '0'"),
         ("--epochs two", "argument --epochs: must be a finite int > 0, not 'two'"),
         ("--batch-size -2", "argument --batch-size: must be a finite int > 0, not '-2'"),
@@ -113,5 +105,5 @@ def test_all_pairs_begin_with_the_baseline():
 )
 def test_bad_arguments(arguments, message, capsys):
     with pytest.raises(SystemExit):
-        example.main(arguments.split())
+        script.main(arguments.split())
     assert message in capsys.readouterr().err

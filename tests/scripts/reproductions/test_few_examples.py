@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
-from scripts import few_examples as script
+from scripts.reproductions import few_examples as script
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from rank4class_tf import data
 from rank4class_tf.data import _goemotions
+from scripts.reproductions.goemotions_words import goemotions_words
 from tests.data.goemotions_files import raw_comments
 
 
@@ -19,7 +19,7 @@ def build(data_dir):
     def build(seed):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_goemotions, "read", lambda _: parts)
-            return data.goemotions_words(data_dir, batch_size=1000, seed=seed)
+            return goemotions_words(data_dir, batch_size=1000, seed=seed)
 
     return build
 
@@ -84,15 +84,15 @@ def test_seed_decides_on_the_training_part_alone(build):
 @pytest.mark.parametrize("value", [0, 1.5])
 def test_bad_batch_size(value):
     with pytest.raises(ValueError, match="`batch_size` must be a positive integer. Received: "):
-        data.goemotions_words(batch_size=value)
+        goemotions_words(batch_size=value)
 
 
 def test_bad_seed():
     with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\). Received"):
-        data.goemotions_words(seed=-1)
+        goemotions_words(seed=-1)
 
 
 def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install 'rank4class_tf\[d"):
-        data.goemotions_words()
+        goemotions_words()

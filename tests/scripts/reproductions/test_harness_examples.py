@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf.experiments import Examples
-from rank4class_tf.experiments._examples import kept, through
+from scripts.reproductions.harness import Examples
+from scripts.reproductions.harness.examples import kept, through
 
 
 def ragged(rng, number=23, most=9):

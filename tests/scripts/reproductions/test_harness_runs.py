@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from rank4class_tf import _files, experiments
+from rank4class_tf import _files
+from scripts import command_line, tables
+from scripts.reproductions import harness
 
 pytestmark = pytest.mark.once
 
@@ -17,7 +19,7 @@ def test_a_run_with_fewer_settings_is_another(tmp_path):
 
     def run(**settings):
         made.append(settings)
-        return experiments.cached(path, settings, lambda: {"value": len(made)})["value"]
+        return harness.cached(path, settings, lambda: {"value": len(made)})["value"]
 
     assert run(epochs=2, rates=(1, 2), examples=5) == 1
     assert run(epochs=2, rates=(1, 2), examples=5) == 1
@@ -30,7 +32,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, text):
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.warns(UserWarning, match="a.json cannot be read and is made anew"):
-        run = experiments.cached(path, {"epochs": 2}, lambda: {"value": 3})
+        run = harness.cached(path, {"epochs": 2}, lambda: {"value": 3})
     assert run["value"] == 3 and json.loads(path.read_text()) == run
 
 
@@ -49,25 +51,25 @@ def test_a_damaged_file_is_made_anew(tmp_path, text):
 def test_settings_are_checked(name, value):
     settings = {"epochs": 1, "batch_size": 1, "learning_rate": 1.0} | {name: value}
     with pytest.raises(ValueError, match=f"`{name}` must be .*{name}={value!r}"):
-        experiments.Settings(**settings)
+        harness.Settings(**settings)
 
 
 def test_problems_check_their_arguments():
     with pytest.raises(ValueError, match="`examples_per_class` must be None for other datasets"):
-        experiments.small_problem("goemotions", "gru", examples_per_class=3)
+        harness.small_problem("goemotions", "gru", examples_per_class=3)
     for arguments, name in (
         ({"frozen": "foo"}, "frozen"),
         ({"sequence_length": 0}, "sequence_len"),
     ):
         with pytest.raises(ValueError, match=f"`{name}.* must be"):
-            experiments.text_problem("goemotions", "preset", **arguments)
+            harness.text_problem("goemotions", "preset", **arguments)
     with pytest.raises(ValueError, match="`frozen` must be an integer >= 0 or 'all'"):
-        experiments.image_problem("cifar10", "preset", frozen=-1)
+        harness.image_problem("cifar10", "preset", frozen=-1)
 
 
 def test_examples_of_mind_are_those_of_its_files(tmp_path):
     def described():
-        return experiments.text_problem("mind", "preset", tmp_path).description
+        return harness.text_problem("mind", "preset", tmp_path).description
 
     (tmp_path / "news.tsv").write_text("N1\n")
     before = described()
@@ -80,7 +82,7 @@ def test_examples_of_mind_are_those_of_its_files(tmp_path):
 @pytest.mark.parametrize("text", ["-1", "1.5", str(2**32), "x", ""])
 def test_seeds_of_the_command_line(text):
     parser = argparse.ArgumentParser(exit_on_error=False)
-    experiments.add_arguments(parser)
+    parser.add_argument("--seeds", nargs="+", type=command_line.seed)
     assert parser.parse_args(["--seeds", "3", "0"]).seeds == [3, 0]
     with pytest.raises(argparse.ArgumentError, match=r"must be an integer in \[0, 2\*\*32\)"):
         parser.parse_args(["--seeds", f" {text}"])
@@ -99,3 +101,36 @@ def test_a_folder_that_is_a_file(tmp_path):
         _files.make_folder(tmp_path / "out")
     _files.make_folder(tmp_path / "new" / "folder")
     assert not list((tmp_path / "new" / "folder").iterdir())
+
+
+def test_deviations_are_over_one_less():
+    # 1 and 2 are half a unit off their mean: the root of (1/4 + 1/4) / 1.
+    assert tables.plus_minus([1, 2]) == "1.500 ± 0.707"
+    assert tables.plus_minus([1, 2], digits=1) == "1.5 ± 0.7"
+    assert tables.plus_minus([2]) == "2.000"
+
+
+@pytest.mark.parametrize(("patience", "last"), [(10, 7), (2, 6)])
+def test_the_weights_of_the_best_epoch_stay(patience, last):
+    class Model:
+        weights = 0
+
+        def get_weights(self):
+            return self.weights
+
+        def set_weights(self, weights):
+            self.weights = weights
+
+    model = Model()
+    figures = {2: 0.3, 4: 0.5, 6: 0.4, 7: 0.1}
+    history, best = harness.train_to_best(
+        model,
+        epochs=7,
+        evaluate_every=2,
+        train=model.set_weights,
+        evaluate=lambda: {"ndcg": figures[model.weights]},
+        metric="ndcg",
+        patience=patience,
+    )
+    assert [point["epoch"] for point in history] == [e for e in (2, 4, 6, 7) if e <= last]
+    assert (best["epoch"], best["ndcg"], model.weights) == (4, 0.5, 4)

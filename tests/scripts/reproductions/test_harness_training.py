@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import experiments
-from rank4class_tf.experiments import _examples, _training
+from scripts.reproductions import harness
+from scripts.reproductions.harness import training
 
-SETTINGS = experiments.Settings(epochs=4, batch_size=8, learning_rate=0.01, patience=2)
+SETTINGS = harness.Settings(epochs=4, batch_size=8, learning_rate=0.01, patience=2)
 
 
 @pytest.fixture(scope="module")
@@ -20,16 +20,16 @@ def problem():
     class_ids = rng.integers(0, 3, 60)
     values = (rng.normal(size=(60, 4)) + 2 * np.eye(4)[class_ids]).astype("float32")
     parts = {
-        name: experiments.Examples(values[part], class_ids[part])
+        name: harness.Examples(values[part], class_ids[part])
         for name, part in (
             ("train", slice(0, 40)),
             ("validation", slice(40, 50)),
             ("test", slice(50, 60)),
         )
     }
-    return experiments.Problem(
+    return harness.Problem(
         {"dataset": "points", "encoder": "dense"},
-        lambda *how: _examples.to_splits(parts, ("a", "b", "c"), *how),
+        lambda *how: harness.to_splits(parts, ("a", "b", "c"), *how),
         lambda splits: [keras.layers.Dense(5, "tanh")],
         SETTINGS,
     )
@@ -43,8 +43,8 @@ class Interrupted(Exception):
 def test_interrupted_run_ends_as_the_whole_one(problem, tmp_path, monkeypatch):
     settings = dataclasses.replace(SETTINGS, warmup=0.2, clip=0.5, seed=3)
     arguments = problem, settings, "rankmax_loss", "dot_product"
-    whole = experiments.train(*arguments)
-    save = _training._Progress._save
+    whole = harness.train(*arguments)
+    save = training._Progress._save
 
     def save_and_fail(self):
         save(self)
@@ -56,15 +56,15 @@ def test_interrupted_run_ends_as_the_whole_one(problem, tmp_path, monkeypatch):
 
     epochs = len(whole["validation"]["NDCG@5"])
     for where, name, function, kept in (
-        (_training._Progress, "_save", save_and_fail, ["1", "2"]),
-        (_training, "evaluate", fail, [str(epochs - 1), str(epochs)]),
+        (training._Progress, "_save", save_and_fail, ["1", "2"]),
+        (training, "evaluate", fail, [str(epochs - 1), str(epochs)]),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(where, name, function)
             with pytest.raises(Interrupted):
-                experiments.train(*arguments, folder=tmp_path / "state")
+                harness.train(*arguments, folder=tmp_path / "state")
         assert sorted(path.name for path in (tmp_path / "state").iterdir()) == kept
-    resumed = experiments.train(*arguments, folder=tmp_path / "state")
+    resumed = harness.train(*arguments, folder=tmp_path / "state")
     assert len(resumed["validation"]["NDCG@5"]) == len(whole["validation"]["NDCG@5"])
     assert resumed["best_epoch"] == whole["best_epoch"]
     for name in ("Top-1", "Top-5", "NDCG@5"):
@@ -81,7 +81,7 @@ def test_state_of_another_run_is_removed(tmp_path):
     model.optimizer.build(model.trainable_variables)
 
     def progress(rate):
-        return _training._Progress({"rate": rate}, "val", 2, tmp_path, lambda *_: None)
+        return training._Progress({"rate": rate}, "val", 2, tmp_path, lambda *_: None)
 
     writer = progress(0.1)
     writer.set_model(model)
@@ -102,7 +102,7 @@ def test_damaged_state(problem, name, epochs, tmp_path):
     model.optimizer.build(model.trainable_variables)
 
     def progress():
-        return _training._Progress({}, "val", 2, tmp_path, lambda *_: None)
+        return training._Progress({}, "val", 2, tmp_path, lambda *_: None)
 
     writer, weights = progress(), []
     writer.set_model(model)
@@ -154,14 +154,14 @@ def test_run_ends_after_its_patience(problem, monkeypatch):
 
     monkeypatch.setattr(keras.Sequential, "fit", fit)
     settings = dataclasses.replace(SETTINGS, epochs=5)
-    row = experiments.train(problem, settings, "softmax_loss", "dot_product")
+    row = harness.train(problem, settings, "softmax_loss", "dot_product")
     # The second of two equal epochs is no better one: two epochs after the first the run ends.
     assert row["best_epoch"] == 2
     assert row["validation"]["NDCG@5"] == [0.3, 0.5, 0.4, 0.5]
 
 
 def test_rate_rises_and_falls():
-    schedule = _training._Schedule(0.1, rising=4, steps=20)
+    schedule = training._Schedule(0.1, rising=4, steps=20)
     rates = [float(schedule(tf.constant(step, tf.int64))) for step in range(21)]
     np.testing.assert_allclose(rates[:5], [0.02, 0.04, 0.06, 0.08, 0.1], rtol=1e-6)
     np.testing.assert_allclose(rates[4:], 0.1 * np.arange(16, -1, -1) / 16, rtol=1e-6, atol=1e-9)
@@ -175,7 +175,7 @@ def test_precision_is_that_of_the_layers_and_is_put_back(problem):
         return [seen[-1]]
 
     settings = dataclasses.replace(SETTINGS, epochs=1, precision="mixed_float16")
-    row = experiments.train(
+    row = harness.train(
         dataclasses.replace(problem, layers=layers), settings, "softmax_loss", "latent_cross"
     )
     assert seen[0].compute_dtype == "float16"
@@ -186,7 +186,7 @@ def test_precision_is_that_of_the_layers_and_is_put_back(problem):
 @pytest.mark.parametrize("examples_per_class", [None, 50])
 def test_an_epoch_sees_the_same_whether_or_not_others_were_read(examples_per_class):
     """Also where more iterators are made than are read, as by Keras 3."""
-    load = experiments.small_problem(
+    load = harness.small_problem(
         "digits", "dense_layers", examples_per_class=examples_per_class
     ).load
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scripts import reproduce_rank4class as script
+from scripts.reproductions import rank4class as script
 
 ARGUMENTS = (
     "--tables digits:convolution --losses softmax_loss gumbel_approx_ndcg_loss "

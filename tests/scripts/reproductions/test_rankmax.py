@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rank4class_tf import data
-from scripts import reproduce_rankmax as script
+from scripts.reproductions import rankmax as script
 
 ARGUMENTS = (
     "--losses rankmax softmax --seeds 3 --tuning-seed 7 --learning-rates 0.01 0.1 --l2 0.01 "

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from examples import movielens_retrieval as example
-from scripts import compare_retrieval as script
-from tests.examples import movielens_files
+from scripts.reproductions import retrieval as script
+from scripts.reproductions import retrieval_task
+from tests.scripts.reproductions import movielens_files
 
 pytestmark = pytest.mark.once
 
 
 @pytest.fixture
 def task(tmp_path):
-    return example.Task(*example.read(movielens_files.write(tmp_path / "tiny.zip")))
+    return retrieval_task.Task(*retrieval_task.read(movielens_files.write(tmp_path / "tiny.zip")))
 
 
 def test_figures_are_those_of_ranks(task, rng):
@@ -55,11 +55,13 @@ def test_item_knn_keeps_the_nearest(task):
 def test_another_archive_is_another_run(task, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "plan", lambda *seeds: {"popularity": ([], [0])})
     monkeypatch.setattr(script, "NEGATIVES", {})
-    other = example.Task(*example.read(movielens_files.write(tmp_path / "other.zip", num_users=20)))
+    other = retrieval_task.Task(
+        *retrieval_task.read(movielens_files.write(tmp_path / "other.zip", num_users=20))
+    )
     args = script.parse_args(["--zip", "unused.zip", "--out", str(tmp_path)])
     (_, _, (first,)), (_, _, (second,)) = (next(script.study(t, args)) for t in (task, other))
     assert first["test"] != second["test"]
-    again = example.Task(task.films, [user.copy() for user in task.users])
+    again = retrieval_task.Task(task.films, [user.copy() for user in task.users])
     assert script.number_of_data(task) == script.number_of_data(again) == first["data"]
 
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from rank4class_tf import experiments
-from scripts import reproduce_snm as script
+from scripts.reproductions import harness
+from scripts.reproductions import snm as script
 
 ARGUMENTS = (
     "--tasks planted --seeds 0 --learning-rates 30 --row-multipliers 1000 --search-epochs 1 "
@@ -136,7 +136,7 @@ def test_runs_of_another_wordnet_are_not_reused(tmp_path, monkeypatch):
         figures = dict.fromkeys(script.METRICS, 0.5)
         return {**settings, "validation": figures, "test": figures}
 
-    monkeypatch.setattr(experiments, "cached", cached)
+    monkeypatch.setattr(harness, "cached", cached)
     for folder in ("a", "b"):
         args = script.parse_args(["--wordnet-dir", str(tmp_path / folder), "--methods", "Top-1"])
         script.experiment("wordnet", 20, args)
@@ -232,7 +232,7 @@ def test_runs_of_other_settings_are_not_reused(tmp_path):
     calls = []
 
     def get(settings, needs=()):
-        return experiments.cached(
+        return harness.cached(
             tmp_path / "run.json", settings, lambda: calls.append(1) or {"x": len(calls)}, needs
         )
 

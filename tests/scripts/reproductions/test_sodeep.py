@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 from sklearn.metrics import average_precision_score
 
-from scripts import reproduce_sodeep as script
-from scripts import reproducing, sodeep_tasks
+from scripts import tables
+from scripts.reproductions import sodeep as script
+from scripts.reproductions import sodeep_tasks
 
-RAW = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "raw"
+RAW = pathlib.Path(__file__).resolve().parents[4] / "shared" / "data" / "raw"
 has_data = pytest.mark.skipif(not RAW.exists(), reason="the real data is not at ../shared/data")
 ARGUMENTS = "--sorters laplace --seeds 0 1 --learning-rates 0.01 --epochs 2 --lists 20"
 
@@ -36,10 +37,10 @@ def test_small_run(tmp_path, monkeypatch):
     runs = results["diabetes"]
     assert list(runs) == ["MSE", "L1", "laplace"]
     values = {m: [run["test"]["spearman"] for run in of_m] for m, of_m in runs.items()}
-    assert of_task[2] == reproducing.plus_minus(values["laplace"])
+    assert of_task[2] == tables.plus_minus(values["laplace"])
     better = np.subtract(values["laplace"], values["MSE"])
     assert of_task[-2:] == [
-        reproducing.plus_minus(better),
+        tables.plus_minus(better),
         f"{(better > 0).sum()} of 2",
     ]
     assert "test" not in json.loads((tmp_path / "diabetes-MSE-0.01-100.json").read_text())

@@ -8,8 +8,8 @@ import scipy.stats
 import tensorflow as tf
 
 from rank4class_tf import layers
-from scripts import sorting
-from scripts import train_sorter as script
+from scripts.reproductions import sorting
+from scripts.reproductions import train_sorter as script
 
 
 def test_kinds_of_lists(rng):

@@ -3,9 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from rank4class_tf import experiments
 from rank4class_tf.evaluation import Estimate, Evaluation
-from scripts import which_loss
+from scripts.reproductions import harness, which_loss
 
 pytestmark = pytest.mark.once
 
@@ -38,13 +37,13 @@ def test_short_form(tmp_path, capsys):
 
 
 def test_what_is_done_is_written_before_a_failure(tmp_path, monkeypatch):
-    estimates = {name: Estimate(0.5, 0.25, 0.75) for name in experiments.METRICS}
+    estimates = {name: Estimate(0.5, 0.25, 0.75) for name in harness.METRICS}
     evaluation = Evaluation(estimates, {}, {}, np.ones(3))
 
     def measure(task, args):
         if task == "movielens":
             raise OSError("no films")
-        return [experiments.Row("softmax_loss", "dot_product", evaluation)], {"softmax_loss": 0.1}
+        return [harness.Row("softmax_loss", "dot_product", evaluation)], {"softmax_loss": 0.1}
 
     monkeypatch.setattr(which_loss, "measure", measure)
     with pytest.raises(OSError, match="no films"):
@@ -60,7 +59,7 @@ def test_units_are_of_the_heads_with_an_mlp(tmp_path, monkeypatch):
         seen[head] = arguments
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiments, "train", train)
+    monkeypatch.setattr(harness, "train", train)
     for head in ("dot_product", *which_loss.HEADS):
         monkeypatch.setattr(
             which_loss, "candidates", lambda task, args, head=head: [("softmax_loss", head)]

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import data
-from scripts import which_loss_tasks
+from scripts.reproductions import which_loss_tasks
 
 pytestmark = pytest.mark.once
 

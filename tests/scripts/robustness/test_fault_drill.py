@@ -1,14 +1,13 @@
-"""The short form of scripts/fault_drill.py."""
+"""The short form of scripts/robustness/fault_drill.py."""
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "fault_drill.py"
+COMMAND = [sys.executable, "-m", "scripts.robustness.fault_drill"]
 
 
 @pytest.mark.slow
@@ -18,7 +17,7 @@ SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "fault_drill.py"
 def test_ends_as_without_faults(name, tmp_path):
     """In a process of its own: one in which TensorFlow has run cannot be forked."""
     arguments = ["--kills=5", "--damages=2", f"--only={name}", f"--out={tmp_path}"]
-    subprocess.run([sys.executable, SCRIPT, *arguments], check=True, capture_output=True)
+    subprocess.run([*COMMAND, *arguments], check=True, capture_output=True)
     (path,) = tmp_path.glob("*.json")
     found = json.loads(path.read_text())
     killed, full = found["killed"], found["full disk"]
@@ -38,9 +37,7 @@ def test_ends_as_without_faults(name, tmp_path):
 def test_two_workers(tmp_path):
     arguments = ["--kills=5", "--damages=0", "--only=two workers", f"--out={tmp_path}"]
     environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
-    subprocess.run(
-        [sys.executable, SCRIPT, *arguments], check=True, capture_output=True, env=environment
-    )
+    subprocess.run([*COMMAND, *arguments], check=True, capture_output=True, env=environment)
     (path,) = tmp_path.glob("*.json")
     killed = json.loads(path.read_text())["killed"]
     assert killed["kills"] == 1 and killed["same"] == 1

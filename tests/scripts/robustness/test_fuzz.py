@@ -1,4 +1,4 @@
-"""The short form of scripts/fuzz.py, and that it finds what it looks for."""
+"""The short form of scripts/robustness/fuzz.py, and that it finds what it looks for."""
 
 import json
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts import fuzz as script
-from scripts.fuzzing import binaries, faults, labels
+from scripts.robustness import fuzz as script
+from scripts.robustness.fuzzing import binaries, faults, labels
 
 pytestmark = pytest.mark.once
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rank4class_tf import data
+from scripts.reproductions.planted_points import planted_points
 
 POINTS, FEATURES, LABELS = 6000, 2000, 50
 
 
 @pytest.fixture(scope="module")
 def points():
-    return data.planted_points(POINTS, FEATURES, LABELS, seed=1)
+    return planted_points(POINTS, FEATURES, LABELS, seed=1)
 
 
 def test_form(points):
@@ -55,8 +55,8 @@ def test_a_label_brings_its_own_features(points):
 
 
 def test_seed_decides_on_the_points_and_not_on_the_features_of_a_label(points):
-    assert data.planted_points(20, FEATURES, LABELS, seed=1) == points[:20]
-    other = data.planted_points(POINTS, FEATURES, LABELS, seed=2)
+    assert planted_points(20, FEATURES, LABELS, seed=1) == points[:20]
+    other = planted_points(POINTS, FEATURES, LABELS, seed=2)
     assert other[:20] != points[:20]
     frequent = []
     for of_seed in (points, other):
@@ -73,10 +73,10 @@ def test_seed_decides_on_the_points_and_not_on_the_features_of_a_label(points):
 def test_bad_numbers(name, value):
     arguments = {"num_points": 1, "num_features": 1, "num_labels": 1} | {name: value}
     with pytest.raises(ValueError, match=f"`{name}` must be a positive integer. Received"):
-        data.planted_points(**arguments)
+        planted_points(**arguments)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None])
 def test_bad_seed(seed):
     with pytest.raises(ValueError, match="`seed` must be an integer"):
-        data.planted_points(1, 1, 1, seed=seed)
+        planted_points(1, 1, 1, seed=seed)
