@@ -90,7 +90,7 @@ def problem_of(args):
 
 def parts(args, problem, seed):
     """The examples of a seed: to train, to choose and fit, to conformalize and to test."""
-    splits = problem.load(1024, seed, 0)
+    splits = problem.load(1024, seed)
     train, validation, test = (
         tuple(np.concatenate(arrays) for arrays in zip(*split.as_numpy_iterator(), strict=True))
         for split in (splits.train, splits.validation, splits.test)

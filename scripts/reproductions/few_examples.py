@@ -72,7 +72,7 @@ def encode(args):
         pooling=args.pooling,
         cache=args.out / "features",
     )
-    splits = problem.load(1024, 0, 0)
+    splits = problem.load(1024, 0)
     parts = {}
     for name in ("train", "validation", "test"):
         batches = getattr(splits, name).as_numpy_iterator()

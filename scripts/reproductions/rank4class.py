@@ -11,10 +11,10 @@ Protocol: for each loss the learning rate is the one with the best NDCG@5 on the
 with the first head and the first seed. With it the loss is trained under every head and seed. Of
 each run the weights of the epoch with the best validation NDCG@5 are tested once.
 
-Every finished run is a file in the folder that --out names, and an unfinished one goes on from its
-last epoch; a second call with the same settings goes on from there, one with others puts its runs
-in their place. tables.md holds the mean over the seeds, with the standard deviation from two seeds
-on; the best of a metric is bold, the second and third best are in italics.
+Every finished run is a file in the folder that --out names; a second call with the same settings
+goes on from there, one with others puts its runs in their place. tables.md holds the mean over the
+seeds, with the standard deviation from two seeds on; the best of a metric is bold, the second and
+third best are in italics.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import statistics
 from rank4class_tf import _files
 from scripts import command_line
 from scripts.reproductions import harness
-from scripts.reproductions.harness import METRICS, SELECT_BY, train
+from scripts.reproductions.harness import METRICS, SELECT_BY
 from scripts.tables import plus_minus
 
 LOSSES = {
@@ -143,9 +143,7 @@ class Runs:
         return harness.cached(
             path,
             {"loss": loss, "head": head, **described, **dataclasses.asdict(settings), **of_head},
-            lambda: train(
-                self._problem, settings, loss, head, self._args.out / "state" / path.stem, **of_head
-            ),
+            lambda: harness.train(self._problem, settings, loss, head, **of_head),
         )
 
 

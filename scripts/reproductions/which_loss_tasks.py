@@ -66,15 +66,13 @@ def movielens(data_dir):
         spec = tf.TensorSpec((None, len(films)), tf.float32)
         return tf.data.Dataset.from_generator(arrays, output_signature=(spec, spec)).prefetch(2)
 
-    def load(batch_size, seed, skipped):
+    def load(batch_size, seed):
         rng = np.random.default_rng(seed)
 
         def in_new_order():
             found = list(parts_of_ten(rng))
             return [found[i] for i in rng.permutation(len(found))]
 
-        for _ in range(skipped):
-            in_new_order()
         return data.Splits(
             batches(in_new_order, batch_size),
             batches(lambda: _with_targets(train, validation), batch_size),
@@ -125,11 +123,8 @@ def wordnet(path):
         chosen = dataclasses.replace(splits, class_names=names, **parts)
         return harness.in_random_order(chosen)
 
-    def load(batch_size, seed, skipped):
-        splits = read(batch_size)(seed)
-        for _ in range(skipped):
-            next(iter(splits.train))
-        return splits
+    def load(batch_size, seed):
+        return read(batch_size)(seed)
 
     def network(splits):
         return [

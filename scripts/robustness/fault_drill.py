@@ -49,7 +49,7 @@ from tensorflow import keras
 from examples import resume_training
 from rank4class_tf import _files, layers, losses, models, optimizers
 from scripts import command_line
-from scripts.reproductions import harness, train_sorter
+from scripts.reproductions import train_sorter
 
 KERAS_3 = hasattr(keras, "ops")
 EPOCHS, BATCH, CLASSES, WIDTH = 8, 16, 12, 6
@@ -170,29 +170,6 @@ def of_sorter(folder):
         return [arrays[name] for name in sorted(arrays.files)]
 
 
-def of_experiment(folder):
-    """Trains by the harness of the reproductions."""
-    x, class_ids = data()
-    parts = {
-        name: harness.Examples(x[part], class_ids[part])
-        for name, part in {
-            "train": slice(32, None),
-            "validation": slice(16),
-            "test": slice(16, 32),
-        }.items()
-    }
-    problem = harness.Problem(
-        {"dataset": "points"},
-        lambda *how: harness.to_splits(parts, tuple(map(str, range(CLASSES))), *how),
-        lambda splits: [keras.layers.Dense(8, "relu")],
-        harness.Settings(EPOCHS, BATCH, 0.01, patience=EPOCHS),
-    )
-    result = harness.train(
-        problem, problem.settings, "rankmax_loss", "dot_product", folder / "state"
-    )
-    return [np.array(json.dumps(result))]
-
-
 def by_workers(folder):
     """Trains as one of several processes, with Keras's own callback."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -230,11 +207,6 @@ def cases():
         ),
         Case("ExtremeClassifier, resume_training.py", by_example(extreme_classifier), manager),
         Case("sorter, train_sorter.py --resume", of_sorter, (train_sorter.Trainer, "save")),
-        Case(
-            "harness.train, with a folder",
-            of_experiment,
-            (harness.training._Progress, "_save"),
-        ),
         Case("SoftmaxLoss, BackupAndRestore", by_backup(softmax), backup),
         Case("StochasticNegativeMiningLoss, BackupAndRestore", by_backup(snm), backup, third),
         Case("ExtremeClassifier, BackupAndRestore", by_backup(extreme_classifier), backup, third),

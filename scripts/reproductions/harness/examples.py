@@ -33,16 +33,13 @@ class Examples:
     def __len__(self):
         return len(self.class_ids)
 
-    def batches(
-        self, batch_size: int, seed: int | None = None, skipped: int = 0
-    ) -> tf.data.Dataset:
+    def batches(self, batch_size: int, seed: int | None = None) -> tf.data.Dataset:
         """Batches `(values, class_ids)`, padded with zeros to the longest example of the batch.
 
         Args:
             batch_size: examples per batch.
             seed: of the order, which is another one each time the dataset is read; None for
                 examples from the shortest to the longest.
-            skipped: how many orders to leave out.
 
         Returns:
             A dataset; integers stay, floats become float32.
@@ -51,7 +48,7 @@ class Examples:
         length = () if self.lengths is None else (None,)
         shape = (None, *length, *self.values.shape[1:])
         starts = None if self.lengths is None else np.cumsum(self.lengths) - self.lengths
-        reads = itertools.count(skipped)
+        reads = itertools.count()
 
         def generate():
             rng = None if seed is None else np.random.default_rng([seed, next(reads)])
@@ -103,15 +100,11 @@ def from_datasets(splits: data.Splits) -> dict[str, tuple[np.ndarray, np.ndarray
 
 
 def to_splits(
-    parts: dict[str, Examples],
-    class_names: tuple[str, ...],
-    batch_size: int,
-    seed: int,
-    skipped: int,
+    parts: dict[str, Examples], class_names: tuple[str, ...], batch_size: int, seed: int
 ) -> data.Splits:
-    """Builds `Splits`, with `skipped` orders of the training examples left out."""
+    """Builds `Splits`."""
     return data.Splits(
-        train=parts["train"].batches(batch_size, seed, skipped),
+        train=parts["train"].batches(batch_size, seed),
         validation=parts["validation"].batches(batch_size),
         test=parts["test"].batches(batch_size),
         class_names=class_names,

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, data, encoders
@@ -97,15 +96,14 @@ def small_problem(
             f"Received: examples_per_class={examples_per_class!r}, dataset={dataset!r}."
         )
 
-    def load(batch_size, seed, skipped):
-        if dataset == "digits":
-            splits = data.digits(batch_size, seed, examples_per_class)
-            if examples_per_class is not None:
-                passes = -(-_DIGITS // (splits.num_classes * examples_per_class))
-                return _in_turn(splits, skipped, passes)
-        else:
-            splits = data.goemotions(data_dir, batch_size=batch_size, seed=seed)
-        return _in_turn(splits, skipped)
+    def load(batch_size, seed):
+        if dataset == "goemotions":
+            return data.goemotions(data_dir, batch_size=batch_size, seed=seed)
+        splits = data.digits(batch_size, seed, examples_per_class)
+        if examples_per_class is None:
+            return splits
+        passes = -(-_DIGITS // (splits.num_classes * examples_per_class))
+        return dataclasses.replace(splits, train=splits.train.repeat(passes))
 
     description: dict[str, Any] = {"dataset": dataset, "encoder": encoder}
     if examples_per_class is not None:
@@ -116,29 +114,6 @@ def small_problem(
         layers=SMALL_ENCODERS[dataset][encoder],
         settings=_SMALL_SETTINGS[dataset],
     )
-
-
-def _in_turn(splits, skipped, passes=1):
-    """The splits, with training examples whose orders count when they are read.
-
-    A shuffled dataset counts an order for each iterator, of which Keras makes more than it reads.
-
-    Args:
-        splits: `data.Splits`.
-        skipped: of how many epochs to leave out the orders.
-        passes: how often an epoch passes over the examples, in an order of its own each time.
-    """
-    train = splits.train
-    for _ in range(skipped * passes):
-        next(iter(train))
-
-    def epoch():
-        for _ in range(passes):
-            yield from train
-
-    in_turn = tf.data.Dataset.from_generator(epoch, output_signature=train.element_spec)
-    number = tf.data.experimental.assert_cardinality(passes * len(train))
-    return dataclasses.replace(splits, train=in_turn.apply(number).prefetch(8))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,8 +236,8 @@ def _kept_problem(description, make, layers, settings, cache):
             read["class_names"] = tuple(json.loads(names.read_text()))
         return read["parts"], read["class_names"]
 
-    def load(batch_size, seed, skipped):
-        return examples.to_splits(*parts(), batch_size, seed, skipped)
+    def load(batch_size, seed):
+        return examples.to_splits(*parts(), batch_size, seed)
 
     return Problem(description, load, lambda splits: layers(), settings)
 
@@ -314,8 +289,8 @@ def image_problem(
         }
         return parts, splits.class_names
 
-    def load(batch_size, seed, skipped):
-        return _in_turn(known.load(data_dir, batch_size=batch_size, seed=seed), skipped)
+    def load(batch_size, seed):
+        return known.load(data_dir, batch_size=batch_size, seed=seed)
 
     if frozen != 0:
         return _kept_problem(description, make, layers, known.settings, pathlib.Path(cache))

@@ -12,7 +12,7 @@ COMMAND = [sys.executable, "-m", "scripts.robustness.fault_drill"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["SoftmaxLoss, resume", "ExtremeClassifier, resume", "train_sorter", "experiments"]
+    "name", ["SoftmaxLoss, resume", "ExtremeClassifier, resume", "train_sorter"]
 )
 def test_ends_as_without_faults(name, tmp_path):
     """In a process of its own: one in which TensorFlow has run cannot be forked."""
