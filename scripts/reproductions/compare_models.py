@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _files
-from scripts import command_line
+from scripts import command_line, tables
+from scripts.reproductions import harness
 
 METRICS = ["top_k_accuracy@1", "top_k_accuracy@5", "ndcg@5"]
 
@@ -65,8 +65,7 @@ def plot(evaluations, path):
     )
     axes.title.set_fontsize(10)
     axes.legend()
-    with _files.replacing(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    harness.save_figure(figure, path)
 
 
 def main(argv=None):
@@ -84,15 +83,15 @@ def main(argv=None):
         "Model 2": r4c.evaluate(lambda x: reverse_second_to_fifth(model(x)), splits.test, METRICS),
     }
     comparison = r4c.compare(*evaluations.values())
-    print("| metric | Model 1 | Model 2 | difference | p |")
-    print("|---|---|---|---:|---:|")
+    rows = []
     for name, difference in comparison.items():
         cells = [
             f"{e[name].value:.3f} ({e[name].low:.3f} to {e[name].high:.3f})"
             for e in evaluations.values()
         ]
         cells += [f"{difference.difference:+.3f}", f"{difference.p_value:.4f}"]
-        print(f"| {name} | " + " | ".join(cells) + " |")
+        rows.append([name, *cells])
+    print("\n".join(tables.table(["metric", *evaluations, "difference", "p"], rows, 2)))
     args.out.mkdir(parents=True, exist_ok=True)
     plot(evaluations, args.out / "ranks.png")
     for file, evaluation in zip(("first.csv", "second.csv"), evaluations.values(), strict=True):

@@ -5,16 +5,13 @@ python -m scripts.reproductions.draw_ideas --out docs/images
 
 import pathlib
 
-import matplotlib
 import numpy as np
 import tensorflow as tf
+from matplotlib.figure import Figure
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot as plt
-
-from rank4class_tf import _files, losses, metrics, ops
+from rank4class_tf import losses, metrics, ops
 from scripts import command_line
+from scripts.reproductions import harness
 
 LOSSES = {
     "softmax": losses.SoftmaxLoss(),
@@ -61,7 +58,8 @@ def gradient_of_negative(loss, differences):
 
 def draw_rank4class(path):
     """Metrics against the rank of the right class, gradients against the score of a wrong one."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     ranks = np.arange(1, 11)
     for name, metric in METRICS.items():
         left.plot(ranks, value_at_rank(metric, ranks), marker="o", markersize=4, label=name)
@@ -73,12 +71,13 @@ def draw_rank4class(path):
     for axis in (left, right):
         axis.legend(frameon=False, fontsize=9)
         axis.grid(alpha=0.3)
-    _save(figure, path)
+    harness.save_figure(figure, path)
 
 
 def draw_mining(path):
     """The weight of a negative by its rank among all, for samples of 128 among 1,000."""
-    figure, axis = plt.subplots(figsize=(6, 3.4))
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    axis = figure.subplots()
     ranks = np.arange(1, NUM_NEGATIVES + 1)
     for name, weights in WEIGHTS.items():
         expected = ops.snm_expected_weights(weights, NUM_SAMPLED, NUM_NEGATIVES).numpy()
@@ -92,15 +91,7 @@ def draw_mining(path):
     )
     axis.legend(frameon=False, fontsize=9)
     axis.grid(alpha=0.3)
-    _save(figure, path)
-
-
-def _save(figure, path):
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _files.replacing(path) as temporary:
-        figure.savefig(temporary, dpi=100)
-    plt.close(figure)
+    harness.save_figure(figure, path)
 
 
 def main(argv=None):

@@ -6,16 +6,13 @@ python -m scripts.reproductions.draw_simplex --out docs/images/simplex.png
 import itertools
 import pathlib
 
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from rank4class_tf import _files, ops
+from rank4class_tf import ops
 from scripts import command_line
+from scripts.reproductions import harness
 
 CORNERS = np.array([(1, 1, 0), (1, 0, 1), (0, 1, 1)])
 # One lands inside, one on an edge and one in a corner.
@@ -25,7 +22,7 @@ VECTORS = np.array([(1.15, 1.0, 0.55), (1.45, 0.25, 0.95), (0.1, 1.75, 1.25)])
 def draw(path):
     """Draws the cube, the simplex and three projections."""
     projections = ops.euclidean_projection(VECTORS, k=2).numpy()
-    figure = plt.figure(figsize=(5, 4.6))
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
     axis = figure.add_subplot(projection="3d", computed_zorder=False)
     for start in itertools.product((0, 1), repeat=3):
         for end in itertools.product((0, 1), repeat=3):
@@ -50,10 +47,7 @@ def draw(path):
     axis.set_zticks([0, 1])
     axis.view_init(elev=18, azim=25)
     axis.set_box_aspect((1, 1, 1), zoom=0.9)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _files.replacing(path) as temporary:
-        figure.savefig(temporary, dpi=100)
+    harness.save_figure(figure, path)
 
 
 def main():

@@ -29,7 +29,7 @@ from rank4class_tf import _files, encoders, layers, losses
 from scripts import command_line
 from scripts.reproductions import harness
 from scripts.reproductions.goemotions_definitions import DEFINITIONS
-from scripts.tables import plus_minus
+from scripts.tables import plus_minus, table
 
 METHODS = {
     "Dense": ("dot_product", False),
@@ -188,32 +188,28 @@ def held_out_classes(parts, definitions, method, rate, fold, args):
 
 def few_table(runs, args):
     """Balanced accuracy and Top-1 by number of examples."""
-    head = ["classes and head", *(f"{shots}, balanced | {shots}, Top-1" for shots in args.shots)]
-    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|---:|" * len(args.shots)]
-    for method in METHODS:
-        cells = []
-        for shots, metric in itertools.product(args.shots, ("balanced", "Top-1")):
-            values = [run["test"][metric] for run in runs[method, shots]]
-            cells.append(plus_minus(values))
-        lines.append(f"| {method} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    columns = list(itertools.product(args.shots, ("balanced", "Top-1")))
+    rows = [
+        [
+            method,
+            *(
+                plus_minus([run["test"][metric] for run in runs[method, shots]])
+                for shots, metric in columns
+            ),
+        ]
+        for method in METHODS
+    ]
+    head = ["classes and head", *(f"{shots}, {metric}" for shots, metric in columns)]
+    return "\n".join(table(head, rows, len(columns))) + "\n"
 
 
 def zero_table(runs):
     """Balanced accuracy on held-out classes."""
     names = ("among held-out", "among all")
-    lines = [
-        f"| classes and head | {' | '.join(names)} |",
-        "|---|---:|---:|",
-        f"| Dense or any table: a guess | {1 / HELD_OUT:.3f} | 0.000 |",
-    ]
+    rows = [["Dense or any table: a guess", f"{1 / HELD_OUT:.3f}", "0.000"]]
     for method, of_method in runs.items():
-        cells = []
-        for name in names:
-            values = [run[name] for run in of_method]
-            cells.append(plus_minus(values))
-        lines.append(f"| {method} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([method, *(plus_minus([run[name] for run in of_method]) for name in names)])
+    return "\n".join(table(["classes and head", *names], rows, 2)) + "\n"
 
 
 def main(argv=None):

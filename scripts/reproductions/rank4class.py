@@ -23,10 +23,9 @@ import pathlib
 import statistics
 
 from rank4class_tf import _files
-from scripts import command_line
+from scripts import command_line, tables
 from scripts.reproductions import harness
 from scripts.reproductions.harness import METRICS, SELECT_BY
-from scripts.tables import plus_minus
 
 LOSSES = {
     "softmax_loss": "SoftmaxCE",
@@ -162,21 +161,20 @@ def tuned_learning_rates(runs, args):
 
 def table(cells, rates, seeds, args, title):
     """The Markdown table; `cells` maps metric, head and loss to the values over the seeds."""
-    lines = [
-        "| Metric | Interaction | " + " | ".join(LOSSES[loss] for loss in args.losses) + " |",
-        "|---|---|" + "---:|" * len(args.losses),
-    ]
+    rows = []
     for metric in METRICS:
         means = {key: statistics.mean(values) for key, values in cells.items() if key[0] == metric}
         ranked = sorted(set(means.values()), reverse=True)
         for head in args.heads:
-            row = []
+            row = [metric, HEADS[head]]
             for loss in args.losses:
-                text = plus_minus(cells[metric, head, loss], digits=4)
+                text = tables.plus_minus(cells[metric, head, loss], digits=4)
                 place = ranked.index(means[metric, head, loss])
                 mark = {0: "**", 1: "*", 2: "*"}.get(place, "")
                 row.append(f"{mark}{text}{mark}")
-            lines.append(f"| {metric} | {HEADS[head]} | " + " | ".join(row) + " |")
+            rows.append(row)
+    head = ["Metric", "Interaction", *(LOSSES[loss] for loss in args.losses)]
+    lines = tables.table(head, rows, len(args.losses))
     chosen = ", ".join(f"{LOSSES[loss]} {rate:g}" for loss, rate in rates.items())
     lines += ["", f"{title}, seeds {seeds}, learning rates: {chosen}."]
     return "\n".join(lines) + "\n"

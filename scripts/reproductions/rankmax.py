@@ -29,7 +29,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _files
 from scripts import command_line, tables
 from scripts.reproductions import harness
 
@@ -200,14 +199,12 @@ def summary(chosen, runs, args):
 
 def draw(tuning, path):
     """Figure 2: validation AP@10 and R@100 against epochs and training time, per learning rate."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     rates = sorted({result["learning_rate"] for result in tuning})
     names = [name for name in LOSSES if any(result["loss"] == name for result in tuning)]
-    figure, axes = plt.subplots(2, 2, figsize=(9, 6), sharey="row")
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.subplots(2, 2, sharey="row")
     colors = dict(zip(LOSSES, ("tab:red", "tab:blue", "tab:green"), strict=True))
     styles = dict(zip(rates, itertools.cycle(("-", "--", ":", "-.")), strict=False))
     for row, metric in enumerate(("AP@10", "R@100")):
@@ -229,9 +226,7 @@ def draw(tuning, path):
             axis.set_xlabel({"epoch": "epochs", "cpu_seconds": "CPU seconds of training"}[key])
             axis.set_ylabel(metric)
     axes[0, 0].legend(fontsize=6, ncols=3)
-    figure.tight_layout()
-    with _files.replacing(path) as temporary:
-        figure.savefig(temporary, dpi=110)
+    harness.save_figure(figure, path)
 
 
 def parse_args(argv=None):

@@ -7,7 +7,6 @@ without its number. So a film that training has no rating of, and which has no n
 the rest.
 """
 
-import contextlib
 import csv
 import dataclasses
 import io
@@ -68,17 +67,16 @@ def read(path: pathlib.Path) -> tuple[Films, list[np.ndarray]]:
 
     Films that a user rated in the same second come in a random order: that of the file is by film.
     Of several ratings of a film by a user the first counts.
-
-    Raises:
-        ValueError: if the archive is none of MovieLens's; the message names it and the file in it.
     """
-    with _naming(path), zipfile.ZipFile(path) as archive:
-        with _naming("movies.csv"):
-            films = _films(_rows(archive, "movies.csv", 3))
-        with _naming("ratings.csv"):
-            ratings = np.array(_rows(archive, "ratings.csv", 4))[:, [0, 1, 3]].astype(np.int64)
-            if len(unknown := np.setdiff1d(ratings[:, 1], films.ids)):
-                raise ValueError(f"films must be in movies.csv, not {unknown[0]}")
+    with zipfile.ZipFile(path) as archive:
+
+        def rows(name):
+            (member,) = (m for m in archive.namelist() if m.endswith(f"/{name}"))
+            with io.TextIOWrapper(archive.open(member), "utf-8") as lines:
+                return list(csv.reader(lines))[1:]
+
+        films = _films(rows("movies.csv"))
+        ratings = np.array(rows("ratings.csv"))[:, [0, 1, 3]].astype(np.int64)
     row_of = {film: row for row, film in enumerate(films.ids.tolist())}
     ratings = np.random.default_rng(0).permutation(ratings)
     ratings = ratings[np.lexsort((ratings[:, 2], ratings[:, 0]))]
@@ -86,32 +84,7 @@ def read(path: pathlib.Path) -> tuple[Films, list[np.ndarray]]:
     _, first = np.unique(ratings[:, 0] * len(films.ids) + items, return_index=True)
     kept = np.sort(first)
     starts = np.flatnonzero(np.diff(ratings[kept, 0])) + 1
-    users = [films_of for films_of in np.split(items[kept], starts) if len(films_of) >= 3]
-    if not users:
-        raise ValueError(f"{path}: some user must have rated three films")
-    return films, users
-
-
-@contextlib.contextmanager
-def _naming(name):
-    """Puts a name before the errors of what is read."""
-    try:
-        yield
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
-def _rows(archive, name, columns):
-    """The rows of a file of the archive but the first, without blank ones."""
-    members = [member for member in archive.namelist() if member.endswith(f"/{name}")]
-    if len(members) != 1:
-        raise ValueError(f"must be once in the archive, in a folder, not {len(members)} times")
-    with io.TextIOWrapper(archive.open(members[0]), "utf-8") as lines:
-        _, *rows = [row for row in csv.reader(lines) if "".join(row).strip()] or [None]
-    wrong = [row for row in rows if len(row) != columns]
-    if wrong or not rows:
-        raise ValueError(f"must have rows of {columns} columns, not {wrong[:1]}")
-    return rows
+    return films, [user for user in np.split(items[kept], starts) if len(user) >= 3]
 
 
 def _films(movies):

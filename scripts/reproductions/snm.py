@@ -38,7 +38,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from examples import extreme_classification as example
-from rank4class_tf import _files, data, losses, metrics, models, ops, optimizers
+from rank4class_tf import data, losses, metrics, models, ops, optimizers
 from scripts import command_line, tables
 from scripts.reproductions import goemotions_words, harness, planted_points
 
@@ -408,8 +408,7 @@ def draw(results, path):
         axes.set_ylabel(f"ratio to {BASELINE}")
         axes.set_title(name)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
-    with _files.replacing(path) as temporary:
-        figure.savefig(temporary, dpi=110)
+    harness.save_figure(figure, path)
 
 
 def parse_args(argv=None):

@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _files, layers
+from rank4class_tf import layers
 from scripts import command_line, tables
 from scripts.reproductions import harness, sodeep_tasks, sorting
 
@@ -179,13 +179,7 @@ def draw_figure5(results, path):
     ranks = sorting.exact_ranks(lists)[np.abs(lists[:, 0]) < 0.1, 0]
     middle.set_ylim(ranks.min() - 2, ranks.max() + 2)
     figure.legend(*whole.get_legend_handles_labels(), loc="outside right center")
-    save(figure, path)
-
-
-def save(figure, path):
-    """Writes a figure, which gets its name when it is whole."""
-    with _files.replacing(path) as temporary:
-        figure.savefig(temporary, dpi=110)
+    harness.save_figure(figure, path)
 
 
 # -- Tasks -----------------------------------------------------------------------------------------
@@ -359,7 +353,7 @@ def draw_figure6(runs, path):
     axes.set_xlabel("epoch")
     axes.set_ylabel("mean average precision, validation")
     axes.legend()
-    save(figure, path)
+    harness.save_figure(figure, path)
 
 
 def parse_args(argv=None):

@@ -21,6 +21,7 @@ is not run again, and stands in table.md.
 import collections
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import mmap
@@ -48,13 +49,15 @@ from tensorflow import keras
 
 from examples import resume_training
 from rank4class_tf import _files, layers, losses, models, optimizers
-from scripts import command_line
+from scripts import command_line, tables
 from scripts.reproductions import train_sorter
 
 KERAS_3 = hasattr(keras, "ops")
 EPOCHS, BATCH, CLASSES, WIDTH = 8, 16, 12, 6
 # A run that takes longer hangs, on a busy machine as well.
 TIME_LIMIT = 1800
+# How a run may end: as one that nothing disturbed, otherwise, or with an error.
+ENDS = ("same", "other", "error")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -527,43 +530,30 @@ def damage(case, expected, times, rng):
 
 def table(results):
     """The tables, as Markdown."""
-    lines = [
-        "| killed | kills | of these while saving | ends | same | other | error |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+
+    def counts(of, *names):
+        return [str(of.get(name, 0)) for name in names]
+
+    killed, full, damaged = [], [], []
     for name, found in results.items():
         of = found["killed"]
-        counts = [of.get(x, 0) for x in ("kills", "while saving", "chains", "same", "other")]
-        lines.append(f"| {name} | {' | '.join(map(str, counts))} | {of.get('error', 0)} |")
-    lines += [
-        "",
-        "| disk full | times | stopped with an error | then the same | other | error |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for name, found in results.items():
+        killed.append(
+            [name, *counts(of, "kills", "while saving", "chains", "same", "other", "error")]
+        )
         of = found["full disk"]
-        counts = [of.get(x, 0) for x in ("stopped", "same", "other", "error")]
         times = of.get("stopped", 0) + of.get("went on", 0)
-        lines.append(f"| {name} | {times} | {' | '.join(map(str, counts))} |")
-    lines += [
-        "",
-        "| damaged | cut: same | other | error | flipped: same | other | error |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+        full.append([name, str(times), *counts(of, "stopped", "same", "other", "error")])
+        kinds = (counts(found["damaged"][kind], *ENDS) for kind in ("cut", "flipped"))
+        damaged.append([name, *itertools.chain(*kinds)])
+    head = ["killed", "kills", "of these while saving", "ends", *ENDS]
+    lines = [*tables.table(head, killed, 6), ""]
+    head = ["disk full", "times", "stopped with an error", "then the same", *ENDS[1:]]
+    lines += [*tables.table(head, full, 5), ""]
+    head = ["damaged", "cut: same", *ENDS[1:], "flipped: same", *ENDS[1:]]
+    lines += [*tables.table(head, damaged, 6), "", "Errors, and how often:", ""]
     for name, found in results.items():
-        counts = [
-            found["damaged"][kind].get(x, 0)
-            for kind in ("cut", "flipped")
-            for x in ("same", "other", "error")
-        ]
-        lines.append(f"| {name} | {' | '.join(map(str, counts))} |")
-    lines += ["", "Errors, and how often:", ""]
-    for name, found in results.items():
-        for what, of in [
-            ("killed", found["killed"]),
-            ("full disk", found["full disk"]),
-            *found["damaged"].items(),
-        ]:
+        kinds = {"killed": found["killed"], "full disk": found["full disk"], **found["damaged"]}
+        for what, of in kinds.items():
             lines += [f"- {name}, {what}: {text} ({n})" for text, n in of["errors"].items()]
     return "\n".join(lines)
 

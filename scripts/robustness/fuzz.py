@@ -32,7 +32,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 from rank4class_tf import _files
-from scripts import command_line
+from scripts import command_line, tables
 from scripts.robustness.fuzzing import binaries, labels, texts
 from scripts.robustness.fuzzing.faults import Defect, Draws
 
@@ -135,15 +135,15 @@ def _run_all(target, seed, cases, results, memory, path):
 
 def table(results):
     """The table, as Markdown."""
-    lines = ["| read by | cases | right | errors | defects |", "|---|---:|---:|---|---:|"]
+    rows = []
     for name, found in results.items():
         outcomes = dict(found["outcomes"])
         skipped = outcomes.pop("not made", 0)
         right, defects = outcomes.pop("right", 0), outcomes.pop("defect", 0)
         errors = ", ".join(f"{n} {kind}" for kind, n in sorted(outcomes.items()))
         cases = f"{sum(found['outcomes'].values()) - skipped:,}"
-        lines.append(f"| {name} | {cases} | {right:,} | {errors} | {defects} |")
-    return "\n".join(lines)
+        rows.append([name, cases, f"{right:,}", errors, str(defects)])
+    return "\n".join(tables.table(["read by", "cases", "right", "errors", "defects"], rows))
 
 
 def main(argv=None):

@@ -14,9 +14,8 @@ Random objects draw apart on each replica; under strategies they are compared wi
 `MirroredStrategy` in a graph.
 
 Each strategy gets all objects in a graph in float32. Every other mode, precision and form of labels
-is run by itself, with a few objects of each kind, one for each path through what they share.
-`--all` runs the product, with all objects. A cell's results are a JSON file in the folder; what is
-there is not run again.
+is run by itself, with a few objects of each kind, one for each path through what they share. A
+cell's results are a JSON file in the folder; what is there is not run again.
 """
 
 import argparse
@@ -33,11 +32,10 @@ import time
 
 import numpy as np
 
-from scripts import command_line
+from scripts import command_line, tables
 
 KERAS = {"3": "", "2": "1"}  # The environment variable TF_USE_LEGACY_KERAS.
 STRATEGIES = ("one", "mirrored", "multi_worker", "parameter_server")
-MODES = ("graph", "eager", "xla", "two_steps")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 LABELS = {
     "losses": ("ids", "padded", "ragged", "relevance"),
@@ -97,7 +95,7 @@ class Cell:
     Attributes:
         kind: a key of `LABELS`.
         labels: the form of the labels.
-        mode: one of `MODES`; `two_steps` is a graph with `steps_per_execution=2`.
+        mode: graph, eager, xla, or two_steps: a graph with `steps_per_execution=2`.
         precision: Keras's policy.
         data: a key of `EXAMPLES`. XLA gets `even`, since it compiles anew for each size of batch.
         weighted: whether examples have the weights that two replicas give them.
@@ -138,28 +136,22 @@ class Cell:
         return Cell(self.kind, self.labels, data=self.data, weighted=weighted, few=self.few)
 
 
-def row(kind, every=False):
+def row(kind):
     """The cells of a kind under a strategy, in the order of the table."""
-    forms, few = LABELS[kind], not every
-    result = [Cell(kind, form, few=few and form != forms[0]) for form in forms]
-    if every:
-        ways = list(itertools.product(MODES[:3], PRECISIONS, forms))
-    else:
-        ways = [("graph", precision, forms[0]) for precision in PRECISIONS]
-        ways += [(mode, "float32", forms[0]) for mode in MODES[1:3]]
-    for mode, precision, form in ways:
-        cell = Cell(kind, form, mode, precision, "even" if mode == "xla" else "uneven", few=few)
-        if not cell.is_plain:
-            result.append(cell)
+    first, *forms = LABELS[kind]
+    result = [Cell(kind, first), *(Cell(kind, form, few=True) for form in forms)]
+    result += [Cell(kind, first, precision=precision, few=True) for precision in PRECISIONS[1:]]
+    result.append(Cell(kind, first, "eager", few=True))
+    result.append(Cell(kind, first, "xla", data="even", few=True))
     if kind == "losses":
-        result.append(Cell(kind, "ids", "two_steps", data="even", few=few))
-        result.append(Cell(kind, "ids", data="one_left", few=few))
+        result.append(Cell(kind, "ids", "two_steps", data="even", few=True))
+        result.append(Cell(kind, "ids", data="one_left", few=True))
     return result
 
 
-def cells(strategy, every=False):
+def cells(strategy):
     """The cells of a strategy, those that others are compared with first."""
-    result = [cell for kind in LABELS for cell in row(kind, every)]
+    result = [cell for kind in LABELS for cell in row(kind)]
     if strategy == "one":
         weighted = [cell.reference("mirrored") for cell in result]
         result = [cell.reference("one") for cell in result] + weighted + result
@@ -609,14 +601,12 @@ def heading(cell):
     return f"{cell.labels}, {cell.mode}, {cell.precision.removeprefix('mixed_')}"
 
 
-def table(folder, every=False):
+def table(folder):
     """The tables of all cells that have run."""
     text, notes = [INTRODUCTION.strip()], {}
     for kind in LABELS:
-        cells_of_row = row(kind, every)
-        header = ["Keras", "strategy", *map(heading, cells_of_row)]
-        text += ["", f"## {kind.capitalize()}", "", "| " + " | ".join(header) + " |"]
-        text += ["|---|---|" + "---:|" * len(cells_of_row)]
+        cells_of_row = row(kind)
+        lines_of_table = []
         for keras, strategy in itertools.product(KERAS, STRATEGIES):
             shown = []
             for cell in cells_of_row:
@@ -626,7 +616,10 @@ def table(folder, every=False):
                     where = f"Keras {keras}, {strategy}: {kind}, {heading(cell)}"
                     notes.setdefault(line.splitlines()[0][:200], []).append(where)
             if any(shown):
-                text.append("| " + " | ".join([keras, strategy, *shown]) + " |")
+                lines_of_table.append([keras, strategy, *shown])
+        head = ["Keras", "strategy", *map(heading, cells_of_row)]
+        text += ["", f"## {kind.capitalize()}", ""]
+        text += tables.table(head, lines_of_table, len(cells_of_row))
     text += ["", "## What fails or differs", ""]
     text += [f"- {line} ({'; '.join(where)})" for line, where in notes.items()]
     return "\n".join(text) + "\n"
@@ -639,7 +632,6 @@ def main():
     parser.add_argument("--keras", nargs="+", choices=KERAS, default=list(KERAS))
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--time-limit", type=int, default=600, help="seconds for a cell")
-    parser.add_argument("--all", action="store_true", help="the whole product")
     parser.add_argument("--out", type=pathlib.Path, help="the table; None prints it")
     parser.add_argument("--child", choices=STRATEGIES, help=argparse.SUPPRESS)
     parser.add_argument("--cells", nargs="+", help=argparse.SUPPRESS)
@@ -648,9 +640,9 @@ def main():
         child(args.child, args.folder, args.cells)
         return
     for keras, strategy in itertools.product(args.keras, args.strategies):
-        listed = cells(strategy, args.all)
+        listed = cells(strategy)
         run(keras, strategy, args.folder / f"keras{keras}" / strategy, args.time_limit, listed)
-    text = table(args.folder, args.all)
+    text = table(args.folder)
     if args.out:
         write_text(args.out, text)
     else:

@@ -16,6 +16,7 @@ from scripts.reproductions.harness.report import (
     Row,
     markdown,
     plot,
+    save_figure,
     verdict,
     write_report,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "in_random_order",
     "markdown",
     "plot",
+    "save_figure",
     "small_problem",
     "text_problem",
     "to_splits",

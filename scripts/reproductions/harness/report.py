@@ -113,8 +113,14 @@ def plot(rows: Sequence[Row], path: pathlib.Path) -> None:
     panels[0].set_yticks(range(len(rows)), [f"{row.loss}, {row.head}" for row in rows])
     panels[0].invert_yaxis()
     figure.suptitle("Test part, 95 % intervals; dotted: the first row")
+    save_figure(figure, path)
+
+
+def save_figure(figure: Any, path: pathlib.Path) -> None:
+    """Writes a figure of matplotlib, which gets its name when it is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with _files.replacing(path) as temporary:
-        figure.savefig(temporary, dpi=120)
+        figure.savefig(temporary, dpi=110)
 
 
 def write_report(
