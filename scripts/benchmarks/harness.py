@@ -121,6 +121,48 @@ def best_times(calls, seconds):
     return best
 
 
+def by_mode(make, args, names):
+    """Times, or memory, of calls in graphs and under XLA, by mode.
+
+    Args:
+        make: a function of whether XLA compiles. It returns functions that make the calls: the
+            first is measured, the others take turns with it; or None where there is none.
+        args: `child` is "time" or "memory", `seconds` the time for the turns.
+        names: what is added to the mode for the time of each call.
+    """
+    import tensorflow as tf
+
+    result = {}
+    for mode, jit_compile in MODES.items():
+        key = f"{mode}_memory" if args.child == "memory" else mode
+        try:
+            makers = make(jit_compile)
+            if makers is None:
+                continue
+            if args.child == "memory":
+                result[key] = memory_of(makers[0]())
+            else:
+                times = best_times([make_call() for make_call in makers], args.seconds)
+                result |= {f"{mode}{name}": x for name, x in zip(names, times, strict=False)}
+        except (MemoryError, tf.errors.ResourceExhaustedError):
+            result[key] = "out of memory"
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, ValueError) as error:
+            result[key] = "fails"
+            print(f"{mode}: {error}", file=sys.stderr)
+    return result
+
+
+def number(value, factor=1.0, digits=1):
+    """A figure as text, or what stands in its place."""
+    return f"{factor * value:.{digits}f}" if isinstance(value, float) else value or ""
+
+
+def quotient(above, below, digits=2):
+    """How many times as large a figure is as another, as text; "" where one is no number."""
+    both = isinstance(above, float) and isinstance(below, float)
+    return f"{above / below:.{digits}f}" if both else ""
+
+
 def memory_of(call):
     """Growth of the resident set in the second call, in MB; None where Linux's /proc is missing."""
     call()

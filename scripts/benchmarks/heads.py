@@ -6,11 +6,13 @@ A row is a head, forward and gradient of all its weights and of the encodings, i
 own, in turns with `keras.layers.Dense` of as many classes; both are taken at their best over the
 turns, so that what else the machine does hits both alike. The plain forms are those of the
 formulas, by `tf.einsum` over all pairs, and take turns with the head, too. Memory is measured in a
-second process, as in `benchmark_losses.py`: the growth of the resident set during one step, which
+second process, as in `losses.py`: the growth of the resident set during one step, which
 holds the gradients but not the weights.
 
 A new head is a row of `CASES`.
 """
+
+import functools
 
 from scripts.benchmarks import harness
 
@@ -106,22 +108,13 @@ def measure(name, shape, args):
 
         return harness.compiled(step, encodings, jit_compile=jit_compile)
 
-    result = {}
-    for mode, jit_compile in harness.MODES.items():
-        key = f"{mode}_memory" if args.child == "memory" else mode
-        try:
-            call = compiled(CASES[name], jit_compile)
-            if args.child == "memory":
-                result[key] = harness.memory_of(call)
-                continue
-            calls = [call, compiled(dense, jit_compile)]
-            if name.startswith("plain_"):
-                calls.append(compiled(CASES[name.removeprefix("plain_")], jit_compile))
-            times = harness.best_times(calls, args.seconds)
-            result |= zip((mode, f"{mode}_dense", f"{mode}_own"), times, strict=False)
-        except (MemoryError, tf.errors.ResourceExhaustedError):
-            result[key] = "out of memory"
-    return result
+    def calls(jit_compile):
+        makers = [CASES[name], dense]
+        if name.startswith("plain_"):
+            makers.append(CASES[name.removeprefix("plain_")])
+        return [functools.partial(compiled, make, jit_compile) for make in makers]
+
+    return harness.by_mode(calls, args, ("", "_dense", "_own"))
 
 
 def run(name, shape, args):
@@ -129,17 +122,6 @@ def run(name, shape, args):
     arguments = ["--heads", name, "--shapes", harness.shape_text(shape)]
     arguments += harness.options(args, "seconds", "memory_limit", "units")
     return harness.time_and_memory(__spec__.name, arguments, time_limit=args.time_limit)
-
-
-def number(value, factor=1.0, digits=1):
-    """A figure as text, or what stands in its place."""
-    return f"{factor * value:.{digits}f}" if isinstance(value, float) else value or ""
-
-
-def quotient(result, above, below):
-    """How many times as long one took as the other in one process, as text."""
-    values = result.get(above), result.get(below)
-    return f"{values[0] / values[1]:.2f}" if all(isinstance(x, float) for x in values) else ""
 
 
 def table(shape, results):
@@ -150,10 +132,10 @@ def table(shape, results):
     modes = harness.MODES
     rows = []
     for name, result in results.items():
-        cells = [number(result.get(mode, result.get("error")), 1000) for mode in modes]
-        cells += [quotient(result, mode, f"{mode}_dense") for mode in modes]
-        cells += [number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
-        cells += [quotient(result, mode, f"{mode}_own") for mode in modes]
+        cells = [harness.number(result.get(mode, result.get("error")), 1000) for mode in modes]
+        cells += [harness.quotient(result.get(mode), result.get(f"{mode}_dense")) for mode in modes]
+        cells += [harness.number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
+        cells += [harness.quotient(result.get(mode), result.get(f"{mode}_own")) for mode in modes]
         rows.append([name, *cells])
     return harness.Table(head, rows, f"{batch} × {n}, d = {width}")
 

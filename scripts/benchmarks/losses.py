@@ -14,7 +14,6 @@ A new loss is a row of `CASES`.
 
 import dataclasses
 import os
-import sys
 from collections.abc import Callable
 
 from scripts.benchmarks import harness
@@ -234,28 +233,17 @@ def measure(case, batch, n, args):
 
         return harness.compiled(step, labels, scores, jit_compile=jit_compile)
 
-    result = {}
-    for mode, jit_compile in harness.MODES.items():
-        key = f"{mode}_memory" if args.child == "memory" else mode
-        try:
-            if case.is_step and jit_compile:
-                continue
-            if case.is_step:
-                call = loss(ids, scores.numpy())
-            else:
-                call = compiled(loss, labels, jit_compile)
-            if args.child == "memory":
-                result[key] = harness.memory_of(call)
-                continue
-            reference = compiled(softmax, first_ids, jit_compile)
-            times = harness.best_times([call, reference], args.seconds)
-            result[mode], result[f"{mode}_softmax"] = times
-        except (MemoryError, tf.errors.ResourceExhaustedError):
-            result[key] = "out of memory"
-        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, ValueError) as error:
-            result[key] = "fails"
-            print(f"{mode}: {error}", file=sys.stderr)
-    return result
+    def calls(jit_compile):
+        if case.is_step and jit_compile:
+            return None
+        return [
+            lambda: (
+                loss(ids, scores.numpy()) if case.is_step else compiled(loss, labels, jit_compile)
+            ),
+            lambda: compiled(softmax, first_ids, jit_compile),
+        ]
+
+    return harness.by_mode(calls, args, ("", "_softmax"))
 
 
 def run(name, shape, args):
@@ -281,18 +269,6 @@ def cell(result, mode, samples):
     return result.get("error", result.get(mode, "")) if value is None else f"{value:.2f}"
 
 
-def memory_cell(result, mode):
-    """A memory as text, or what stands in its place."""
-    value = result.get(f"{mode}_memory")
-    return f"{value:.0f}" if isinstance(value, float) else value or ""
-
-
-def speed_up(own, peer, mode):
-    """How many times faster than the peer, each set against softmax in its own process."""
-    own, peer = ratio(own, mode, 1), ratio(peer, mode, 1)
-    return "" if own is None or peer is None else f"{peer / own:.1f}"
-
-
 def table(batch, n, results):
     """The Markdown table of one shape."""
     head = ["loss", "graph ÷ softmax", "XLA ÷ softmax", "graph MB", "XLA MB"]
@@ -302,10 +278,11 @@ def table(batch, n, results):
         case = CASES[name]
         label = name if case.samples == 1 else f"{name} (per sample of {case.samples})"
         cells = [cell(result, mode, case.samples) for mode in harness.MODES]
-        cells += [memory_cell(result, mode) for mode in harness.MODES]
+        cells += [harness.number(result.get(f"{mode}_memory"), digits=0) for mode in harness.MODES]
         own = results.get(case.peer_of, {})
         for mode in harness.MODES:
-            cells.append(speed_up(own, result, mode) if case.peer_of else "")
+            ours = ratio(own, mode, 1)
+            cells.append(harness.quotient(ratio(result, mode, 1), ours, 1))
         rows.append([label, *cells])
     return harness.Table(head, rows, f"{batch} × {n}")
 

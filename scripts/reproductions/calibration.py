@@ -20,7 +20,6 @@ the tables, mean and standard deviation over the seeds.
 """
 
 import dataclasses
-import json
 import pathlib
 
 import numpy as np
@@ -104,21 +103,10 @@ def parts(args, problem, seed):
     return splits, {"train": train, "choice": chosen, "conformal": conformal, "test": test}
 
 
-def settings_of(path):
-    """The settings of a file of scores, as text; None of one without."""
-    with np.load(path) as arrays:
-        return str(arrays["settings"]) if "settings" in arrays else None
-
-
 def trained_scores(args, loss, seed):
     """Scores and class ids of the examples that the model was not trained on, by part."""
-    kind = args.shots if args.dataset == "digits" else pathlib.Path(args.preset or "small").name
-    path = args.out / f"{args.dataset}-{kind}-{loss}-{args.epochs}-{seed}.npz"
-    options = ("dataset", "shots", "epochs", "preset", "pooling")
-    settings = json.dumps(
-        {"loss": loss, "seed": seed, **{option: getattr(args, option) for option in options}}
-    )
-    if not path.exists() or settings_of(path) != settings:
+
+    def make():
         problem = problem_of(args)
         splits, examples = parts(args, problem, seed)
         keras.backend.clear_session()
@@ -141,19 +129,26 @@ def trained_scores(args, loss, seed):
             callbacks=[stopping],
             verbose=0,
         )
-        arrays = {"settings": settings}
-        for name in ("choice", "conformal", "test"):
-            features, class_ids = examples[name]
-            arrays[f"{name}_scores"] = model.predict(features, batch_size=1024, verbose=0)
-            arrays[f"{name}_ids"] = class_ids
-        with _files.replacing(path) as temporary:
-            np.savez(temporary, **arrays)
-        print(f"{path.stem}: trained", flush=True)
-    with np.load(path) as arrays:
         return {
-            name: (tf.constant(arrays[f"{name}_scores"]), arrays[f"{name}_ids"])
-            for name in ("choice", "conformal", "test")
+            name: [
+                model.predict(features, batch_size=1024, verbose=0).tolist(),
+                class_ids.tolist(),
+            ]
+            for name, (features, class_ids) in examples.items()
+            if name != "train"
         }
+
+    kind = args.shots if args.dataset == "digits" else pathlib.Path(args.preset or "small").name
+    options = ("dataset", "shots", "epochs", "preset", "pooling")
+    run = harness.cached(
+        args.out / f"{args.dataset}-{kind}-{loss}-{args.epochs}-{seed}.json",
+        {"loss": loss, "seed": seed} | {option: getattr(args, option) for option in options},
+        make,
+    )
+    return {
+        name: (tf.constant(run[name][0]), np.array(run[name][1]))
+        for name in ("choice", "conformal", "test")
+    }
 
 
 def calibration_error(probabilities, scores, class_ids):

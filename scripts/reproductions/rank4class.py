@@ -18,14 +18,13 @@ third best are in italics.
 """
 
 import argparse
-import dataclasses
 import pathlib
 import statistics
 
 from rank4class_tf import _files
 from scripts import command_line, tables
 from scripts.reproductions import harness
-from scripts.reproductions.harness import METRICS, SELECT_BY
+from scripts.reproductions.harness import METRICS
 
 LOSSES = {
     "softmax_loss": "SoftmaxCE",
@@ -116,46 +115,23 @@ def problem_of(table, args):
     )
 
 
-class Runs:
-    """The runs of a table, each made once and kept in a file."""
-
-    def __init__(self, problem, args):
-        self._problem, self._args = problem, args
-        self._settings = harness.with_settings(problem.settings, args)
-
-    @property
-    def learning_rates(self):
-        """Those to choose from."""
-        rate = self._settings.learning_rate
-        return self._args.learning_rates or [float(f"{x * rate:.2g}") for x in (0.3, 1, 3)]
-
-    def get(self, loss, head, learning_rate, seed):
-        """The results of a run, made now if it is new."""
-        settings = dataclasses.replace(self._settings, learning_rate=learning_rate, seed=seed)
-        of_head = {} if head == "dot_product" else {"units": self._args.units}
-        described = self._problem.description
-        names = [described["dataset"], pathlib.Path(described["encoder"]).name]
-        if described.get("frozen"):
-            names.append(f"frozen_{described['frozen']}")
-        names += [loss, head, f"{learning_rate:g}", str(seed)]
-        path = self._args.out / f"{'-'.join(names)}.json"
-        return harness.cached(
-            path,
-            {"loss": loss, "head": head, **described, **dataclasses.asdict(settings), **of_head},
-            lambda: harness.train(self._problem, settings, loss, head, **of_head),
-        )
+def learning_rates(settings, args):
+    """Those to choose from."""
+    rate = settings.learning_rate
+    return args.learning_rates or [float(f"{x * rate:.2g}") for x in (0.3, 1, 3)]
 
 
-def tuned_learning_rates(runs, args):
-    """The learning rate of each loss, chosen on the validation split."""
-
-    def validation(loss, learning_rate):
-        run = runs.get(loss, args.heads[0], learning_rate, args.seeds[0])
-        return max(run["validation"][SELECT_BY])
-
-    return {
-        loss: max(runs.learning_rates, key=lambda rate, loss=loss: validation(loss, rate))
-        for loss in args.losses
+def runs_of(problem, args):
+    """The runs of a table, and the learning rate of each loss, chosen on the validation split."""
+    settings = harness.with_settings(problem.settings, args)
+    choices = learning_rates(settings, args)
+    described = problem.description
+    names = [described["dataset"], pathlib.Path(described["encoder"]).name]
+    if described.get("frozen"):
+        names.append(f"frozen_{described['frozen']}")
+    runs = harness.Runs(problem, settings, args.out, "-".join(names), args.units)
+    return runs, {
+        loss: runs.best_rate(loss, args.heads[0], choices, args.seeds[0]) for loss in args.losses
     }
 
 
@@ -194,8 +170,7 @@ def main(argv=None):
     args.out.mkdir(parents=True, exist_ok=True)
     texts = {}
     for name, problem in problems.items():
-        runs = Runs(problem, args)
-        rates = tuned_learning_rates(runs, args)
+        runs, rates = runs_of(problem, args)
         title = described_in_words(problem.description)
         cells = {}
         for index, seed in enumerate(args.seeds):

@@ -57,8 +57,7 @@ LOSSES: dict[str, Callable] = {
         "pairwise", "hinge", ops.TopKWeights(3)
     ),
 }
-WITH_MLP = ("latent_cross", "concat")
-HEADS = (*WITH_MLP, "cosine", "bilinear")
+HEADS = ("latent_cross", "concat", "cosine", "bilinear")
 TASKS = ("digits", "movielens", "wordnet", "goemotions", "goemotions_multilabel")
 OF_PRESET = TASKS[3:]
 
@@ -93,45 +92,21 @@ def candidates(task, args):
     return list(dict.fromkeys([("softmax_loss", "dot_product"), *rows]))
 
 
-def run_of(task, problem, settings, loss, head, args):
-    """A run of a row, from its file or made now."""
-    names = [task, loss, head, f"{settings.learning_rate:g}", str(settings.seed)]
-    described = {**problem.description, **dataclasses.asdict(settings), "loss": loss, "head": head}
-    arguments = {"units": args.units} if head in WITH_MLP else {}
-    return harness.cached(
-        args.out / "runs" / f"{'-'.join(names)}.json",
-        described | arguments,
-        lambda: (
-            harness.train(problem, settings, LOSSES[loss](), head, **arguments) | {"loss": loss}
-        ),
-    )
-
-
 def measure(task, args):
     """The rows of a task with their rates."""
     problem = problem_of(task, args)
     settings = problem.settings
     if args.epochs is not None:
         settings = dataclasses.replace(settings, epochs=args.epochs)
+    runs = harness.Runs(
+        problem, settings, args.out / "runs", task, args.units, lambda name: LOSSES[name]()
+    )
     rows, rates = [], {}
     for loss, head in candidates(task, args):
-
-        def run(rate, seed, loss=loss, head=head):
-            return run_of(
-                task,
-                problem,
-                dataclasses.replace(settings, learning_rate=rate, seed=seed),
-                loss,
-                head,
-                args,
-            )
-
-        def quality(rate, run=run):
-            return max(run(rate, args.seeds[0])["validation"][harness.SELECT_BY])
-
-        best = rates[f"{loss}, {head}"] = max(args.learning_rates, key=quality)
-        runs = [run(best, seed) for seed in args.seeds]
-        rows.append(harness.Row(loss, head, harness.as_evaluation(runs)))
+        rate = runs.best_rate(loss, head, args.learning_rates, args.seeds[0])
+        rates[f"{loss}, {head}"] = rate
+        of_seeds = [runs.get(loss, head, rate, seed) for seed in args.seeds]
+        rows.append(harness.Row(loss, head, harness.as_evaluation(of_seeds)))
     return rows, rates
 
 
@@ -152,7 +127,7 @@ def main(argv=None):
         nargs="+",
         type=command_line.positive(int),
         default=[256, 256],
-        help=f"widths of the hidden layers of {' and '.join(WITH_MLP)}",
+        help="widths of the hidden layers of latent_cross and concat",
     )
     parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
     parser.add_argument(

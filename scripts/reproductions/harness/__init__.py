@@ -22,7 +22,7 @@ from scripts.reproductions.harness.report import (
 )
 from scripts.reproductions.harness.runs import cached, train_to_best
 from scripts.reproductions.harness.settings import Settings, add_settings, frozen, with_settings
-from scripts.reproductions.harness.training import Problem, as_evaluation, train
+from scripts.reproductions.harness.training import Problem, Runs, as_evaluation, train
 
 __all__ = [
     "IMAGE_DATASETS",
@@ -33,6 +33,7 @@ __all__ = [
     "Examples",
     "Problem",
     "Row",
+    "Runs",
     "Settings",
     "add_settings",
     "as_evaluation",

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from rank4class_tf import data, layers, losses, metrics
 from rank4class_tf._types import TensorLike
 from rank4class_tf.evaluation import Evaluation, average, evaluate
 from scripts.reproductions.harness.report import METRICS, SELECT_BY
-from scripts.reproductions.harness.runs import train_to_best
+from scripts.reproductions.harness.runs import cached, train_to_best
 from scripts.reproductions.harness.settings import Settings
 
 
@@ -153,3 +154,46 @@ def as_evaluation(runs: Sequence[dict[str, Any]]) -> Evaluation:
         return Evaluation({}, values, weights, np.array(lists["ranks"]))
 
     return average([read(run["lists"]) for run in runs])
+
+
+class Runs:
+    """The runs of a problem by loss and head, each made once and kept in a file.
+
+    Args:
+        problem: what to learn.
+        settings: how to train, but for rate and seed.
+        folder: where the files are.
+        name: how their names begin.
+        units: of the hidden layers of heads that have some.
+        make_loss: a function of the name of a loss.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        folder: pathlib.Path,
+        name: str,
+        units: Sequence[int],
+        make_loss: Callable[[str], Any] = losses.get,
+    ) -> None:
+        self._problem, self._settings, self._units = problem, settings, units
+        self._folder, self._name, self._make_loss = folder, name, make_loss
+
+    def get(self, loss: str, head: str, learning_rate: float, seed: int) -> dict[str, Any]:
+        """The results of a run, made now if it is new."""
+        settings = dataclasses.replace(self._settings, learning_rate=learning_rate, seed=seed)
+        options = {"units": self._units} if head in ("latent_cross", "concat") else {}
+        described = {**self._problem.description, **dataclasses.asdict(settings), **options}
+        names = {"loss": loss, "head": head}
+        return cached(
+            self._folder / f"{self._name}-{loss}-{head}-{learning_rate:g}-{seed}.json",
+            described | names,
+            lambda: train(self._problem, settings, self._make_loss(loss), head, **options) | names,
+        )
+
+    def best_rate(self, loss: str, head: str, rates: Sequence[float], seed: int) -> float:
+        """The learning rate with the best epoch on the validation part."""
+        return max(
+            rates, key=lambda rate: max(self.get(loss, head, rate, seed)["validation"][SELECT_BY])
+        )

@@ -80,3 +80,15 @@ def test_an_epoch_of_few_examples_has_as_many_steps_as_one_of_all():
     )
     assert np.bincount(first).tolist() == [150] * 10  # 1,077 images are three passes over 500.
     assert (first == again).all() and (first != second).any() and (first != other).any()
+
+
+@pytest.mark.parametrize(("loss", "best"), [("softmax_loss", 0.1), ("mean_squared_loss", 0.3)])
+def test_a_rate_is_chosen_by_its_best_epoch_on_validation(loss, best, problem, tmp_path):
+    class Runs(harness.Runs):
+        def get(self, loss, head, learning_rate, seed):
+            assert (head, seed) == ("latent_cross", 7)
+            score = 1 - abs(learning_rate - {"softmax_loss": 0.1, "mean_squared_loss": 0.3}[loss])
+            return {"validation": {"NDCG@5": [0.0, score, 0.2]}, "test": {"NDCG@5": -score}}
+
+    runs = Runs(problem, SETTINGS, tmp_path, "points", [4])
+    assert runs.best_rate(loss, "latent_cross", (0.1, 0.2, 0.3), 7) == best

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from scripts.reproductions import harness
 from scripts.reproductions import rank4class as script
+from scripts.reproductions.harness import training
 
 ARGUMENTS = (
     "--tables digits:convolution --losses softmax_loss gumbel_approx_ndcg_loss "
@@ -32,26 +34,9 @@ def test_small_run(tmp_path, monkeypatch):
         round(mean, 4) for mean in means.values()
     ]
     # Nothing is trained again.
-    monkeypatch.setattr(script, "train", None)
+    monkeypatch.setattr(training, "train", None)
     script.main(arguments)
     assert (tmp_path / "tables.md").read_text() == table
-
-
-def test_learning_rate_is_chosen_on_validation():
-    class Runs:
-        learning_rates = (0.1, 0.2, 0.3)
-
-        def get(self, loss, head, learning_rate, seed):
-            assert (head, seed) == ("latent_cross", 7)
-            best = {"softmax_loss": 0.1, "mean_squared_loss": 0.3}[loss]
-            score = 1 - abs(learning_rate - best)
-            return {"validation": {"NDCG@5": [0.0, score, 0.2]}, "test": {"NDCG@5": -score}}
-
-    args = script.parse_args(
-        "--losses softmax_loss mean_squared_loss --heads latent_cross concat --seeds 7 8".split()
-    )
-    rates = script.tuned_learning_rates(Runs(), args)
-    assert rates == {"softmax_loss": 0.1, "mean_squared_loss": 0.3}
 
 
 def test_table_marks_the_best_three():
@@ -78,14 +63,18 @@ def test_paper_names_its_six_tables():
     assert len(script.PAPER) == 6
 
 
-def test_rates_are_around_the_datasets_own():
-    args = script.parse_args(["--tables", "goemotions:bert_base_en_uncased"])
-    problem = script.problem_of(args.tables[0], args)
-    assert script.Runs(problem, args).learning_rates == [3e-6, 1e-5, 3e-5]
-    args = script.parse_args("--learning-rate 2.5e-4".split())
-    assert script.Runs(problem, args).learning_rates == [7.5e-5, 2.5e-4, 7.5e-4]
-    args = script.parse_args("--learning-rates 0.1 0.2".split())
-    assert script.Runs(problem, args).learning_rates == [0.1, 0.2]
+@pytest.mark.parametrize(
+    ("flags", "rates"),
+    [
+        ("", [3e-6, 1e-5, 3e-5]),
+        ("--learning-rate 2.5e-4", [7.5e-5, 2.5e-4, 7.5e-4]),
+        ("--learning-rates 0.1 0.2", [0.1, 0.2]),
+    ],
+)
+def test_rates_are_around_the_datasets_own(flags, rates):
+    args = script.parse_args(["--tables", "goemotions:bert_base_en_uncased", *flags.split()])
+    settings = harness.with_settings(script.problem_of(args.tables[0], args).settings, args)
+    assert script.learning_rates(settings, args) == rates
 
 
 @pytest.mark.parametrize("name", ["mnist:vgg", "digits", "digits:"])
@@ -96,7 +85,7 @@ def test_unknown_table(name, capsys):
 
 
 def test_all_tables_are_checked_before_the_first(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(script, "Runs", pytest.fail)
+    monkeypatch.setattr(harness, "Runs", pytest.fail)
     with pytest.raises(SystemExit, match="must be one of dense_layers, convolution, not 'foo'"):
         script.main(
             ["--tables", "digits:convolution", "digits:foo", "--out", str(tmp_path / "new")]

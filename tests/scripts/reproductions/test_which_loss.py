@@ -5,6 +5,7 @@ import pytest
 
 from rank4class_tf.evaluation import Estimate, Evaluation
 from scripts.reproductions import harness, which_loss
+from scripts.reproductions.harness import training
 
 pytestmark = pytest.mark.once
 
@@ -59,7 +60,7 @@ def test_units_are_of_the_heads_with_an_mlp(tmp_path, monkeypatch):
         seen[head] = arguments
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(harness, "train", train)
+    monkeypatch.setattr(training, "train", train)
     for head in ("dot_product", *which_loss.HEADS):
         monkeypatch.setattr(
             which_loss, "candidates", lambda task, args, head=head: [("softmax_loss", head)]
