@@ -30,6 +30,15 @@ def test_the_citation_has_the_version():
     assert f"\nversion: {r4c.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
+def test_nothing_of_the_laboratory_is_in_the_package():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["options.packages.find"]["include"] == "rank4class_tf*"
+    imports = re.compile(r"^ *(?:from|import) (?:scripts|examples|tests)\b", re.MULTILINE)
+    files = (ROOT / "rank4class_tf").rglob("*.py")
+    assert not [path.name for path in files if imports.search(path.read_text())]
+
+
 PROGRAM = """
 import sys
 from tensorflow import keras

@@ -60,7 +60,7 @@ def in_process(module, arguments, environment=None, time_limit=None):
 def time_and_memory(module, arguments, environment=None, time_limit=None):
     """The figures of `--child time` and `--child memory`, each in a process of its own.
 
-    The reason why there are no times is `error`, that why there is no memory stands in its place.
+    Where there are no times, `error` has the reason; where there is no memory, its entry has it.
     """
     environment = environment or {}
     result = in_process(module, ["--child", "time", *arguments], environment, time_limit)
@@ -158,7 +158,7 @@ def number(value, factor=1.0, digits=1):
 
 
 def quotient(above, below, digits=2):
-    """How many times as large a figure is as another, as text; "" where one is no number."""
+    """How many times as large a figure is as another, as text; "" where one is not a number."""
     both = isinstance(above, float) and isinstance(below, float)
     return f"{above / below:.{digits}f}" if both else ""
 
@@ -232,7 +232,7 @@ def show(all_tables, args):
             _files.write_text(args.json, json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
 
 
-# Of these a file of figures has the versions, where they are installed.
+# A file of figures has the versions of these packages, where they are installed.
 PACKAGES = (
     *("tensorflow", "keras", "tf_keras", "numpy", "tensorflow-ranking", "keras-rs"),
     *("scikit-learn", "torch", "entmax", "torchsort", "diffsort"),
@@ -266,7 +266,7 @@ def _processor():
 
 
 class _Parser(argparse.ArgumentParser):
-    """Keeps the command that was given, but for the files, as `command`; makes their folders."""
+    """Keeps the command, without its files, as `command`; makes the folders of these files."""
 
     def parse_args(self, args=None, namespace=None):
         result = super().parse_args(args, namespace)

@@ -106,7 +106,7 @@ def measure(shapes, seconds, peers_up_to):
                     calls[name] = functools.partial(build(), labels, of_items, scores)
                 except ImportError as error:
                     yield f"{batch}x{n}", kind, name, str(error)
-            # Of what takes long, few turns are enough.
+            # A few turns are enough for what takes long.
             for slow in (False, True):
                 names = [name for name in calls if name.startswith(SLOW) == slow]
                 times = harness.best_times([calls[name] for name in names], seconds)

@@ -16,7 +16,7 @@ and the same row-wise optimizer:
 
 - `top_k`: this package's stochastic negative mining with the k highest of B;
 - `sampled_softmax`: `tf.nn.sampled_softmax_loss` in a Keras model, whose sampler is TensorFlow's;
-- `full_softmax`: softmax over all classes, for the smallest dataset alone: it takes too long for
+- `full_softmax`: softmax over all classes, only for the smallest dataset: it takes too long for
   the others.
 """
 

@@ -13,7 +13,6 @@ import dataclasses
 import itertools
 import pathlib
 
-from rank4class_tf import _files
 from scripts import command_line
 from scripts.reproductions import harness
 
@@ -39,7 +38,7 @@ def parse_args(argv):
 def main(argv=None):
     """Trains all rows and writes the table, the numbers and the plot."""
     args = parse_args(argv)
-    _files.make_folder(args.out)
+    args.out.mkdir(parents=True, exist_ok=True)
     problem = harness.small_problem(
         "digits", "dense_layers", examples_per_class=args.examples_per_class
     )

@@ -51,7 +51,7 @@ def gradient_of_negative(loss, differences):
     scores = tf.constant(scores, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        # Each example's loss depends on its scores alone.
+        # Each example's loss depends only on its own scores.
         total = len(differences) * loss(tf.zeros(len(differences), tf.int32), scores)
     return tape.gradient(total, scores)[:, 1].numpy()
 

@@ -5,7 +5,7 @@
 
 A table is DATASET:ENCODER. The encoder is a small one, which learns with the rest, or a preset of
 keras-hub or a local folder with one, which is fine-tuned (--frozen N: above its first N layers;
---frozen all: the head alone). `paper` stands for the paper's six.
+--frozen all: only the head). `paper` stands for the paper's six.
 
 Protocol: for each loss the learning rate is the one with the best NDCG@5 on the validation split,
 with the first head and the first seed. With it the loss is trained under every head and seed. Of

@@ -7,11 +7,11 @@ user all films are ranked but those that an earlier part of the split holds, and
 model reads; users without a film in the part are left out. The model is an autoencoder of items,
 trained on the training films: the sum of the embeddings of the films it reads over the root of
 their number, half of the films dropped while training, then an untied output layer with a bias. All
-losses are summed over the pairs. Of each loss every combination of learning rate and L2 is tried on
-the split of `--tuning-seed`, which is none of the seeds reported; the one with the best AP@10 on
+losses are summed over the pairs. Every combination of learning rate and L2 is tried for each loss
+on the split of `--tuning-seed`, which is none of the seeds reported; the one with the best AP@10 on
 the validation part is trained anew for each seed and stopped by the same figure. The test part is
 looked at once per seed, with the weights of the best epoch. With `--refit` the validation part is
-for tuning alone: each seed trains on the training and the validation films, for as many epochs as
+only for tuning: each seed trains on the training and the validation films, for as many epochs as
 were best in tuning, and has its last weights tested.
 
 Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
@@ -107,7 +107,7 @@ def evaluate(score, users, part):
 def run(loss_name, learning_rate, l2, users, seed, args, test, epochs=None):
     """Trains one model; returns its history and its figures at the best epoch.
 
-    With a number of `epochs` it trains that many, and returns the figures of the test part alone.
+    With a number of `epochs` it trains that many, and returns only the figures of the test part.
     """
     keras.utils.set_random_seed(seed)
     loss = LOSSES[loss_name]

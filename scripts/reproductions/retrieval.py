@@ -17,8 +17,8 @@ last.
 - towers with five losses, and with softmax and other negatives.
 
 Each method's settings (see `SETTINGS`), and for what is trained the epoch, are chosen by NDCG@10 on
-the validation, with the seed `--tuning-seed`, which is none of those reported. Each finished run is
-a file in `--out`, and a second call goes on from there; the table is `results.md`.
+the validation, with the seed `--tuning-seed`, which is not one of those reported. Each finished run
+is a file in `--out`, and a second call goes on from there; the table is `results.md`.
 """
 
 import itertools

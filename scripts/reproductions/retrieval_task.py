@@ -66,7 +66,7 @@ def read(path: pathlib.Path) -> tuple[Films, list[np.ndarray]]:
     """The films, and for each user the rows of the films in the order of time.
 
     Films that a user rated in the same second come in a random order: that of the file is by film.
-    Of several ratings of a film by a user the first counts.
+    Where a user rated a film several times, the first rating counts.
     """
     with zipfile.ZipFile(path) as archive:
 

@@ -93,7 +93,7 @@ def make_loss(method, num_sampled):
     Args:
         method: one of `METHODS`; the name may be followed by a margin function, a factor of the
             scores and the kind of loss, in any order: "Top-16:logistic:10:pairwise". Defaults are
-            those of the paper: hinge, 1, binary; a softmax takes a factor alone. Of "Top-64>Top-1"
+            those of the paper: hinge, 1, binary; a softmax takes only a factor. For "Top-64>Top-1"
             it is the loss of the start.
         num_sampled: number of sampled classes.
     """
@@ -262,7 +262,7 @@ def most_frequent(task):
 
 
 def experiment(name, num_sampled, args):
-    """The rates of each method, its runs with each seed, and what frequency alone gives."""
+    """The rates of each method, its runs with each seed, and what frequency gives."""
     task = functools.cache(lambda: TASKS[name](args))  # Only a run that is not at hand asks for it.
     common = {"task": name, "batch_size": args.batch_size}
     if name == "planted":
@@ -343,7 +343,7 @@ def beyond(rates, best):
 
 
 def ratios(runs, metric):
-    """Of each method, its figure over that of negative sampling with the same seed."""
+    """Each method's figure over that of negative sampling with the same seed."""
     baseline = np.array([result["test"][metric] for result in runs[BASELINE]])
     return {
         method: np.array([result["test"][metric] for result in results]) / baseline

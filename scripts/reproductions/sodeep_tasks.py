@@ -1,4 +1,4 @@
-"""The tasks of scripts/reproductions/sodeep.py: data, small models, losses and figures of merit."""
+"""The tasks of sodeep.py: data, small models, losses and figures of merit."""
 
 import collections
 import csv
@@ -181,7 +181,7 @@ def soft_margin(labels, outputs):
 
 
 def goemotions(data_dir, ranks_weight):
-    """GoEmotions with all labels: soft margin, alone and with the loss on ranks added."""
+    """GoEmotions with all labels: soft margin, without and with the loss on ranks."""
     parts = {}
     for part, name in (("train", "train"), ("validation", "dev"), ("test", "test")):
         with open(pathlib.Path(data_dir) / f"{name}.tsv", encoding="utf-8", newline="") as file:

@@ -9,7 +9,7 @@ are the other half with some items moved by a part of the local distance, and wh
 move has to be a share of what the ranks around them say. Without this a sorter gets accurate by
 steps or ripples, and a model behind it no gradient.
 
-Adam with cosine decay over the minutes (wall-clock, training alone), or over so many --steps, which
+Adam with cosine decay over the minutes (wall-clock, of training), or over so many --steps, which
 gives the same weights each time; the result has the mean of the weights over the last thousand
 steps or so. The folder that --output names gets
 `<sorter>_sorter.npz`, which `layers.<Sorter>.pretrained(path)` reads, a card beside it with all

@@ -41,7 +41,7 @@ def movielens(data_dir):
     before_test = [np.concatenate(pair) for pair in zip(train, validation, strict=True)]
 
     def parts_of_ten(rng):
-        """A film that is predicted is no feature."""
+        """Parts of each user's films to predict, with the user's other films as features."""
         for row in train:
             order = rng.permutation(row)
             for start in range(0, len(order), TARGETS):

@@ -117,7 +117,7 @@ def classifier(loss, dropout=False):
 
 
 def extreme_classifier():
-    """An `ExtremeClassifier` with rows that are updated alone."""
+    """An `ExtremeClassifier` whose optimizer updates only the rows that a step touches."""
     keras.utils.set_random_seed(0)
     encoder = keras.Sequential([keras.layers.Input((WIDTH,)), keras.layers.Dense(4)])
     model = models.ExtremeClassifier(encoder, CLASSES, 4, num_sampled=5, seed=1)

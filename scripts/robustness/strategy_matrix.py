@@ -130,7 +130,7 @@ class Cell:
     def reference(self, strategy):
         """The cell on one device that this one should equal under a strategy.
 
-        Of as many objects: the weights that each begins with depend on those before it.
+        It has as many objects, since the first weights of each depend on those before it.
         """
         weighted = strategy in ("mirrored", "multi_worker") and self.data != "even"
         return Cell(self.kind, self.labels, data=self.data, weighted=weighted, few=self.few)
@@ -223,8 +223,8 @@ def batches(cell):
     }[cell.labels]
     data = [features, labels]
     if cell.weighted:
-        # Of a batch of m on two replicas, each takes the mean of its own; m / (2 of its own) in
-        # the mean over all.
+        # Two replicas share a batch of m, and each takes the mean of its part. In the mean over
+        # the batch an example of a part of size p therefore has the weight m / (2 p).
         weights = np.ones(count, np.float32)
         last = count % BATCH
         first = min(last, BATCH // 2)
@@ -241,7 +241,7 @@ def compiled(cell, names):
     from rank4class_tf import losses, metrics, models
 
     class Control(keras.losses.Loss):
-        """A loss by Keras alone, for labels of any form."""
+        """A loss of Keras, which reads no labels: they may have any form."""
 
         def call(self, y_true, y_pred):
             del y_true
@@ -328,7 +328,7 @@ def train(cell, names, strategy):
         model.fit(data, epochs=2, shuffle=False, verbose=0)
     after = weights_of(model, names)
     values = {}
-    # Of uneven batches Keras reports the mean of the replicas' means as the loss.
+    # For uneven batches Keras reports the mean of the replicas' means as the loss.
     evaluated = "uneven" if cell.kind == "metrics" else "even"
     plain = batches(dataclasses.replace(cell, data=evaluated, weighted=False)).map(for_outputs)
     more = {"steps": len(plain)} if by_server else {}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, data, encoders
@@ -98,12 +99,11 @@ def small_problem(
 
     def load(batch_size, seed):
         if dataset == "goemotions":
-            return data.goemotions(data_dir, batch_size=batch_size, seed=seed)
+            return _in_turn(data.goemotions(data_dir, batch_size=batch_size, seed=seed))
         splits = data.digits(batch_size, seed, examples_per_class)
         if examples_per_class is None:
-            return splits
-        passes = -(-_DIGITS // (splits.num_classes * examples_per_class))
-        return dataclasses.replace(splits, train=splits.train.repeat(passes))
+            return _in_turn(splits)
+        return _in_turn(splits, -(-_DIGITS // (splits.num_classes * examples_per_class)))
 
     description: dict[str, Any] = {"dataset": dataset, "encoder": encoder}
     if examples_per_class is not None:
@@ -114,6 +114,27 @@ def small_problem(
         layers=SMALL_ENCODERS[dataset][encoder],
         settings=_SMALL_SETTINGS[dataset],
     )
+
+
+def _in_turn(splits, passes=1):
+    """The splits, with a new order of the training examples for each time that they are read.
+
+    A shuffled dataset counts an order for each iterator, and Keras makes more of them than it
+    reads, in numbers that depend on its version.
+
+    Args:
+        splits: `data.Splits`.
+        passes: how often an epoch passes over the examples, in an order of its own each time.
+    """
+    train = splits.train
+
+    def epoch():
+        for _ in range(passes):
+            yield from train
+
+    in_turn = tf.data.Dataset.from_generator(epoch, output_signature=train.element_spec)
+    number = tf.data.experimental.assert_cardinality(passes * len(train))
+    return dataclasses.replace(splits, train=in_turn.apply(number).prefetch(8))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,7 +311,7 @@ def image_problem(
         return parts, splits.class_names
 
     def load(batch_size, seed):
-        return known.load(data_dir, batch_size=batch_size, seed=seed)
+        return _in_turn(known.load(data_dir, batch_size=batch_size, seed=seed))
 
     if frozen != 0:
         return _kept_problem(description, make, layers, known.settings, pathlib.Path(cache))

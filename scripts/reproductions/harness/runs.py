@@ -35,7 +35,7 @@ def cached(
     if path.exists():
         try:
             result = json.loads(path.read_text())
-            # Of a run with fewer settings all could be among them.
+            # Equal, not a part: a run with fewer settings is another one.
             if result.get("depends_on") == settings and set(needs) <= result.keys():
                 return result
         except (ValueError, AttributeError) as error:

@@ -2,12 +2,9 @@
 
 import argparse
 import json
-import os
-import sys
 
 import pytest
 
-from rank4class_tf import _files
 from scripts import command_line, tables
 from scripts.reproductions import harness
 
@@ -86,21 +83,6 @@ def test_seeds_of_the_command_line(text):
     assert parser.parse_args(["--seeds", "3", "0"]).seeds == [3, 0]
     with pytest.raises(argparse.ArgumentError, match=r"must be an integer in \[0, 2\*\*32\)"):
         parser.parse_args(["--seeds", f" {text}"])
-
-
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_that_takes_no_file(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(OSError, match="Permission"):
-        _files.make_folder(tmp_path)
-
-
-def test_a_folder_that_is_a_file(tmp_path):
-    (tmp_path / "out").write_text("")
-    with pytest.raises(OSError, match="out"):
-        _files.make_folder(tmp_path / "out")
-    _files.make_folder(tmp_path / "new" / "folder")
-    assert not list((tmp_path / "new" / "folder").iterdir())
 
 
 def test_deviations_are_over_one_less():
