@@ -1,6 +1,6 @@
 """Finds the best classes of each query by approximate search, and tells how exact that is.
 
-    python examples/extreme_classification.py --export index
+    python examples/extreme_classification.py --wordnet-dir /usr/share/wordnet --export index
     python examples/approximate_search.py --folder index
 
 The first program writes the class embeddings, `classes.npy`, and the encodings of its test points,

@@ -12,7 +12,7 @@ import argparse
 
 from tensorflow import keras
 
-from rank4class_tf import data, experiments, losses, metrics, ops
+from rank4class_tf import data, losses, metrics, ops
 
 
 @keras.utils.register_keras_serializable()
@@ -57,7 +57,7 @@ def train(loss, splits, epochs):
 def main(argv=None):
     """Trains with both losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=experiments.positive(int), default=10)
+    parser.add_argument("--epochs", type=int, default=10)
     args = parser.parse_args(argv)
     results = {}
     for loss in (ApproxAPLoss(), ApproxRecallLoss(k=1)):

@@ -1,393 +1,130 @@
-"""Trains two towers to find the next film of a user; shows films that training has no rating of.
+"""Trains two towers to find the next film of a user, and shows what they find.
 
     python examples/movielens_retrieval.py --zip ml-latest-small.zip
 
 The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of any version
-with `ratings.csv` and `movies.csv`. The last film of each user, by time, is the test, the one
-before it the validation, and of the others each of the last 50 is what the films before it are to
-find.
-
-A user is the films rated last, a film its number, the words of its title, its genres and decade. In
-training one film in five comes without its number, so that a film that training has no rating of,
-which has none, is found by the rest. Negatives are the other films of the batch and films drawn
-from all, and log-Q corrects for the share of frequent films. `scripts/compare_retrieval.py` has the
-study: other losses and negatives, and other methods.
+with `ratings.csv` and `movies.csv`. The last film of each user, by time, is the test. In training
+each film of a user is what the films before it are to find. A user is the films rated last, a film
+its number and the words of its title and genres. Negatives are the other films of the batch and
+films drawn from all; log-Q corrects for the share of frequent films.
 """
 
 import argparse
-import contextlib
 import csv
-import dataclasses
 import io
 import pathlib
-import re
 import zipfile
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import experiments, layers, losses, metrics, models
+from rank4class_tf import layers, losses, metrics, models
 
 HISTORY = 50  # films of a user that the tower reads, the last ones
-RECENT = 5  # those that count besides by themselves
-WORDS = 8  # of a title
-PAIRS = 50  # at most, for each user: the last ones
-NO_NUMBER = 0.2  # share of films that come without their number in training
+WORDS = 12  # of a title and its genres
 
 
-@dataclasses.dataclass(frozen=True)
-class Films:
-    """All films.
+def read(path):
+    """The texts of the films, and for each user the numbers of the films in the order of time."""
+    with zipfile.ZipFile(path) as archive:
 
-    Attributes:
-        ids: `[N]`, as in the archive.
-        titles: their titles, with the year.
-        genres: `[N, G]` of 0 and 1.
-        words: `[N, WORDS]`, numbers of the words of the title, 1 for a rare one, padded with 0.
-        decades: `[N]`, 0 for an unknown one, 1 for that of 1900 and all before.
-        num_words: the number of numbers of words.
-        num_decades: likewise.
-    """
+        def rows(name):
+            (member,) = (m for m in archive.namelist() if m.endswith(f"/{name}"))
+            with archive.open(member) as file:
+                yield from csv.DictReader(io.TextIOWrapper(file, "utf-8"))
 
-    ids: np.ndarray
-    titles: list[str]
-    genres: np.ndarray
-    words: np.ndarray
-    decades: np.ndarray
-    num_words: int
-    num_decades: int
-
-    def features(self, rated: np.ndarray) -> dict[str, np.ndarray]:
-        """What the tower takes of all films; only rated ones `[N]` have a number."""
-        numbers = np.where(rated, np.arange(1, len(self.ids) + 1), 0)
-        return {
-            "id": self.ids,
-            "number": numbers,
-            "words": self.words,
-            "genres": self.genres,
-            "decade": self.decades,
-        }
+        films = {row["movieId"]: f"{row['title']} {row['genres']}" for row in rows("movies.csv")}
+        number = {film: i for i, film in enumerate(films, start=1)}  # 0 pads the histories.
+        users: dict[str, list] = {}
+        for row in rows("ratings.csv"):
+            rated = (int(row["timestamp"]), number[row["movieId"]])
+            users.setdefault(row["userId"], []).append(rated)
+    histories = [np.array([film for _, film in sorted(rated)]) for rated in users.values()]
+    return list(films.values()), [films for films in histories if len(films) > 2]
 
 
-def read(path: pathlib.Path) -> tuple[Films, list[np.ndarray]]:
-    """The films, and for each user the rows of the films in the order of time.
-
-    Films that a user rated in the same second come in a random order: that of the file is by film.
-    Of several ratings of a film by a user the first counts.
-
-    Raises:
-        ValueError: if the archive is none of MovieLens's; the message names it and the file in it.
-    """
-    with _naming(path), zipfile.ZipFile(path) as archive:
-        with _naming("movies.csv"):
-            films = _films(_rows(archive, "movies.csv", 3))
-        with _naming("ratings.csv"):
-            ratings = np.array(_rows(archive, "ratings.csv", 4))[:, [0, 1, 3]].astype(np.int64)
-            if len(unknown := np.setdiff1d(ratings[:, 1], films.ids)):
-                raise ValueError(f"films must be in movies.csv, not {unknown[0]}")
-    row_of = {film: row for row, film in enumerate(films.ids.tolist())}
-    ratings = np.random.default_rng(0).permutation(ratings)
-    ratings = ratings[np.lexsort((ratings[:, 2], ratings[:, 0]))]
-    items = np.array([row_of[film] for film in ratings[:, 1]])
-    _, first = np.unique(ratings[:, 0] * len(films.ids) + items, return_index=True)
-    kept = np.sort(first)
-    starts = np.flatnonzero(np.diff(ratings[kept, 0])) + 1
-    users = [films_of for films_of in np.split(items[kept], starts) if len(films_of) >= 3]
-    if not users:
-        raise ValueError(f"{path}: some user must have rated three films")
-    return films, users
+def padded(histories, length, filler):
+    """The last films of each history as an array."""
+    rows = [history[-length:] for history in histories]
+    return np.array([np.pad(x, [0, length - len(x)], constant_values=filler) for x in rows])
 
 
-@contextlib.contextmanager
-def _naming(name):
-    """Puts a name before the errors of what is read."""
-    try:
-        yield
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
-def _rows(archive, name, columns):
-    """The rows of a file of the archive but the first, without blank ones."""
-    members = [member for member in archive.namelist() if member.endswith(f"/{name}")]
-    if len(members) != 1:
-        raise ValueError(f"must be once in the archive, in a folder, not {len(members)} times")
-    with io.TextIOWrapper(archive.open(members[0]), "utf-8") as lines:
-        _, *rows = [row for row in csv.reader(lines) if "".join(row).strip()] or [None]
-    wrong = [row for row in rows if len(row) != columns]
-    if wrong or not rows:
-        raise ValueError(f"must have rows of {columns} columns, not {wrong[:1]}")
-    return rows
-
-
-def _films(movies):
-    titles = [title for _, title, _ in movies]
-    years = [re.search(r"\((\d{4})\)", title) for title in titles]
-    decades = np.array([max(int(year[1]) // 10 - 189, 1) if year else 0 for year in years])
-    texts = [re.findall(r"[a-z0-9']+", re.sub(r"\(\d{4}\)", "", t).lower()) for t in titles]
-    distinct, counts = np.unique([word for text in texts for word in text], return_counts=True)
-    number = {word: 2 + i for i, word in enumerate(distinct[counts > 1].tolist())}
-    words = np.zeros([len(movies), WORDS], np.int64)
-    for row, text in enumerate(texts):
-        numbers = [number.get(word, 1) for word in text[:WORDS]] or [1]
-        words[row, : len(numbers)] = numbers
-    names = sorted({genre for *_, genres in movies for genre in genres.split("|")})
-    genres = np.array([[name in g.split("|") for name in names] for *_, g in movies], np.float32)
-    ids = np.array([int(film) for film, *_ in movies])
-    return Films(ids, titles, genres, words, decades, len(number) + 2, int(decades.max()) + 1)
-
-
-def history(rows: np.ndarray) -> np.ndarray:
-    """The numbers of the last films, the last first, padded with 0."""
-    numbers = rows[: -HISTORY - 1 : -1] + 1
-    return np.pad(numbers, [0, HISTORY - len(numbers)])
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """What there is to learn and to find.
-
-    Attributes:
-        films: the films.
-        users: the films of each user in the order of time; the last two are held out.
-    """
-
-    films: Films
-    users: list[np.ndarray]
-
-    @property
-    def rated(self) -> np.ndarray:
-        """`[N]`, which films training has."""
-        rated = np.zeros(len(self.films.ids), bool)
-        rated[np.concatenate([user[:-2] for user in self.users])] = True
-        return rated
-
-    @property
-    def ends(self) -> list[tuple[np.ndarray, int]]:
-        """Each user with the place of each film that training has to find."""
-        return [
-            (user, end)
-            for user in self.users
-            for end in range(max(len(user) - 2 - PAIRS, 1), len(user) - 2)
-        ]
-
-    def pairs(self, batch_size: int, seed: int) -> tf.data.Dataset:
-        """Batches to train on: the films before one, and that one."""
-        pairs = self.ends
-        histories = np.array([history(user[:end]) for user, end in pairs])
-        rows = np.array([user[end] for user, end in pairs])
-        features = self.films.features(self.rated)
-        table = {name: tf.constant(values) for name, values in features.items()}
-
-        def pair(histories, rows):
-            film = {name: tf.gather(values, rows) for name, values in table.items()}
-            known = tf.random.uniform(tf.shape(rows), seed=seed) >= NO_NUMBER
-            film["number"] *= tf.cast(known, film["number"].dtype)
-            return {"history": histories}, film
-
-        batches = tf.data.Dataset.from_tensor_slices((histories, rows))
-        batches = batches.shuffle(len(rows), seed=seed).batch(batch_size, drop_remainder=True)
-        return batches.map(pair).prefetch(2)
-
-    def queries(self, held_out: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Features of all users, and the row of the film to find.
-
-        Args:
-            held_out: 2 for the validation, 1 for the test.
-        """
-        before = [user[:-held_out] for user in self.users]
-        longest = max(map(len, before))
-        seen = [
-            np.pad(self.films.ids[rows], [0, longest - len(rows)], constant_values=-1)
-            for rows in before
-        ]
-        queries = {"history": np.array([history(rows) for rows in before]), "seen": np.array(seen)}
-        return queries, np.array([user[-held_out] for user in self.users])
-
-
-def load(path: pathlib.Path, batch_size: int) -> Task:
-    """The task of an archive that has a batch to train on."""
-    task = Task(*read(path))
-    if batch_size > (most := len(task.ends)):
-        raise SystemExit(f"--batch-size must be at most {most}, the examples, not {batch_size}")
-    return task
-
-
-def towers(films: Films, width: int) -> tuple[keras.Model, keras.Model]:
+def towers(num_films, words, width):
     """The encoders of users and of films."""
-    size = len(films.ids) + 1
-    inputs = keras.layers.Input([HISTORY], dtype="int32", name="history")
-    embedding = keras.layers.Embedding(size, width, mask_zero=True)
-    mean = keras.layers.GlobalAveragePooling1D()
-    parts = [mean(embedding(inputs)), mean(embedding(inputs[:, :RECENT]))]
-    hidden = keras.layers.Dense(width, "relu")(keras.layers.Concatenate()(parts))
-    parts.append(keras.layers.Dense(width)(hidden))
-    users = keras.Model({"history": inputs}, keras.layers.Add()(parts))
+    history = keras.layers.Input([HISTORY], dtype="int32", name="history")
+    embedded = keras.layers.Embedding(num_films + 1, width, mask_zero=True)(history)
+    mean = keras.layers.GlobalAveragePooling1D()(embedded)
+    hidden = keras.layers.Dense(width, "relu")(mean)
+    user = keras.layers.Add()([mean, keras.layers.Dense(width)(hidden)])
 
-    number = keras.layers.Input([], dtype="int32", name="number")
-    words = keras.layers.Input([WORDS], dtype="int32", name="words")
-    genres = keras.layers.Input([films.genres.shape[1]], name="genres")
-    decade = keras.layers.Input([], dtype="int32", name="decade")
-    embedded = keras.layers.Embedding(films.num_words, width, mask_zero=True)(words)
-    known = [
-        keras.layers.GlobalAveragePooling1D()(embedded),
-        keras.layers.Dense(width)(genres),
-        keras.layers.Embedding(films.num_decades, width)(decade),
+    film = keras.layers.Input([], dtype="int32", name="film")
+    text = keras.layers.Input([WORDS], dtype="int32", name="words")
+    of_words = keras.layers.Embedding(words, width, mask_zero=True)(text)
+    parts = [
+        keras.layers.GlobalAveragePooling1D()(of_words),
+        keras.layers.Embedding(num_films + 1, width)(film),
     ]
-    hidden = keras.layers.Dense(width, "relu")(keras.layers.Concatenate()(known))
-    known.append(keras.layers.Dense(width)(hidden))
-    known.append(keras.layers.Embedding(size, width)(number))
-    inputs = {"number": number, "words": words, "genres": genres, "decade": decade}
-    return users, keras.Model(inputs, keras.layers.Add()(known))
-
-
-def build(
-    task: Task,
-    loss: losses.RankingLoss,
-    width: int = 64,
-    learning_rate: float = 3e-3,
-    log_q: bool = True,
-    num_random: int = 512,
-    seed: int = 0,
-    **kwargs: Any,
-) -> models.TwoTower:
-    """The model, compiled, with all films in its index."""
-    keras.utils.set_random_seed(seed)
-    model = models.TwoTower(
-        *towers(task.films, width),
-        candidate_id="id",
-        exclude="seen",
-        frequencies=layers.CandidateFrequencies(int(task.films.ids.max()) + 1) if log_q else None,
-        num_random=num_random,
-        seed=seed,
-        **kwargs,
-    )
-    model.compile(
-        keras.optimizers.Adam(learning_rate),
-        loss=loss,
-        metrics=[metrics.RecallAtK([10, 100]), metrics.NDCG(10), metrics.MRR()],
-    )
-    model.index(task.films.features(task.rated))
-    return model
-
-
-def train(
-    model: models.TwoTower, task: Task, epochs: int, batch_size: int, seed: int, verbose: int = 2
-) -> dict[str, list[float]]:
-    """Trains to the epoch with the best NDCG@10 on the validation; returns the history."""
-    queries, rows = task.queries(held_out=2)
-    best = keras.callbacks.EarlyStopping(
-        "val_ndcg_at_10", mode="max", patience=2, restore_best_weights=True
-    )
-    history = model.fit(
-        task.pairs(batch_size, seed),
-        validation_data=(queries, {name: x[rows] for name, x in _features(task).items()}),
-        epochs=epochs,
-        callbacks=[best],
-        shuffle=False,  # The dataset shuffles itself.
-        verbose=verbose,
-    )
-    return history.history
-
-
-def measure(model: models.TwoTower, task: Task, held_out: int) -> dict[str, float]:
-    """The metrics on the validation or the test, and the share of films in some user's best 10."""
-    queries, rows = task.queries(held_out)
-    films = {name: values[rows] for name, values in _features(task).items()}
-    results = model.evaluate(queries, films, batch_size=64, return_dict=True, verbose=0)
-    _, ids = model.top_k(queries, 10)
-    coverage = len(np.unique(ids)) / len(task.films.ids)
-    names = ("recall_at_10", "recall_at_100", "ndcg_at_10", "mrr")
-    return {**{name: float(results[name]) for name in names}, "coverage": coverage}
-
-
-def show_unrated(model: models.TwoTower, task: Task, count: int = 3) -> None:
-    """Prints films that training has no rating of, with those most like them and ranks for fans."""
-    films, features = task.films, _features(task)
-    unrated = np.flatnonzero(~task.rated)
-    inputs = {name: values for name, values in features.items() if name != "id"}
-    encodings = model.candidate_encoder.predict(inputs, verbose=0)
-    encodings /= np.linalg.norm(encodings, axis=1, keepdims=True)
-    for row in unrated[:: max(len(unrated) // count, 1)][:count]:
-        like = np.argsort(-encodings @ encodings[row] - np.where(task.rated, 0, -9), kind="stable")
-        # A user who has seen what is most like it.
-        fan = {
-            "history": history(like[:RECENT])[np.newaxis],
-            "seen": films.ids[like[:RECENT]][None],
-        }
-        film = {name: values[[row]] for name, values in features.items()}
-        rank = 1 + int(model.ranks(fan, film).above[0, 0])
-        print(f"{films.titles[row]}, of which training has no rating, is like:")
-        print("".join(f"    {films.titles[i]}\n" for i in like[:RECENT]), end="")
-        print(f"  who saw these finds it at rank {rank:,} of {len(films.ids):,}")
-
-
-def _features(task):
-    return task.films.features(task.rated)
-
-
-def parse_args(argv=None):
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    count, number = experiments.positive(int), experiments.positive(float)
-    parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
-    parser.add_argument(
-        "--loss",
-        default="softmax_loss",
-        help="a name of rank4class_tf.losses (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--temperature",
-        type=number,
-        default=0.1,
-        help="the scores are over it (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--num-random",
-        type=int,
-        default=512,
-        help="negatives drawn from all (default: %(default)s)",
-    )
-    parser.add_argument("--width", type=count, default=64)
-    parser.add_argument("--epochs", type=count, default=8, help="at most (default: %(default)s)")
-    parser.add_argument("--batch-size", type=count, default=512)
-    parser.add_argument("--learning-rate", type=number, default=3e-3)
-    parser.add_argument("--seed", type=experiments.seed, default=0)
-    parser.add_argument("--export", type=pathlib.Path, help="a folder for a SavedModel to serve")
-    args = parser.parse_args(argv)
-    if args.num_random < 0:
-        parser.error(f"--num-random must be at least 0, not {args.num_random}")
-    return args
+    candidates = keras.Model({"film": film, "words": text}, keras.layers.Add()(parts))
+    return keras.Model({"history": history}, user), candidates
 
 
 def main(argv=None):
-    """Trains, measures, and shows films that training has no rating of."""
-    args = parse_args(argv)
-    loss = losses.get(args.loss)
-    task = load(args.zip, args.batch_size)
-    model = build(
-        task,
-        loss,
-        args.width,
-        args.learning_rate,
-        log_q=isinstance(loss, losses.SoftmaxLoss),  # The others do not read sums.
-        num_random=args.num_random,
-        seed=args.seed,
-        temperature=args.temperature,
+    """Trains, evaluates and shows films for three users; returns the metrics."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--export", type=pathlib.Path, help="a folder for a SavedModel to serve")
+    args = parser.parse_args(argv)
+
+    keras.utils.set_random_seed(0)
+    titles, users = read(args.zip)
+    vectorize = keras.layers.TextVectorization(output_sequence_length=WORDS)
+    vectorize.adapt(titles)
+    films = {"film": np.arange(1, len(titles) + 1), "words": vectorize(titles).numpy()}
+    user_encoder, film_encoder = towers(len(titles), vectorize.vocabulary_size(), args.width)
+    model = models.TwoTower(
+        user_encoder,
+        film_encoder,
+        candidate_id="film",
+        exclude="seen",
+        temperature=0.2,
+        frequencies=layers.CandidateFrequencies(len(titles) + 1),
+        num_random=512,
+        seed=0,
     )
-    train(model, task, args.epochs, args.batch_size, args.seed)
-    for name, value in measure(model, task, held_out=1).items():
-        print(f"{name}: {value:.4f}")
-    show_unrated(model, task)
+    model.compile(
+        keras.optimizers.Adam(3e-3),
+        loss=losses.SoftmaxLoss(),
+        metrics=[metrics.RecallAtK([10, 100]), metrics.NDCG(10), metrics.MRR()],
+    )
+    model.index(films)
+
+    pairs = [(user[:end], user[end]) for user in users for end in range(1, len(user) - 1)]
+    histories, found = zip(*pairs, strict=True)
+    queries = {"history": padded(histories, HISTORY, 0)}
+    wanted = {name: x[np.array(found) - 1] for name, x in films.items()}
+    model.fit(queries, wanted, batch_size=args.batch_size, epochs=args.epochs, verbose=2)
+
+    before = [user[:-1] for user in users]
+    queries = {
+        "history": padded(before, HISTORY, 0),
+        "seen": padded(before, max(map(len, before)), -1),  # These are not ranked.
+    }
+    last = {name: x[np.array([user[-1] for user in users]) - 1] for name, x in films.items()}
+    results = model.evaluate(queries, last, batch_size=64, return_dict=True, verbose=0)
+    for name, value in results.items():
+        print(f"{name}: {float(value):.4f}")
+    _, best = model.top_k({name: x[:3] for name, x in queries.items()}, 3)
+    for user, numbers in zip(users, np.asarray(best), strict=False):
+        print(f"after {titles[user[-2] - 1]}: {'; '.join(titles[i - 1] for i in numbers)}")
     if args.export:
-        spec = {
-            "history": tf.TensorSpec([None, HISTORY], tf.int64, name="history"),
-            "seen": tf.TensorSpec([None, None], tf.int64, name="seen"),
-        }
+        shapes = {"history": [None, HISTORY], "seen": [None, None]}
+        spec = {name: tf.TensorSpec(x, tf.int64, name=name) for name, x in shapes.items()}
         model.export_top_k(args.export, spec)
-        print(f"a SavedModel that finds films: {args.export}")
+    return results
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, experiments, layers, losses
+from rank4class_tf import data, layers, losses
 
 
 def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> keras.Model:
     """Trains on scikit-learn's digits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the checkpoints")
-    parser.add_argument("--epochs", type=experiments.positive(int), default=20)
+    parser.add_argument("--epochs", type=int, default=20)
     args = parser.parse_args(argv)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(

@@ -17,7 +17,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import experiments
 
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
@@ -43,7 +42,7 @@ def main(argv=None):
     """Trains, calibrates, exports, loads and prints; returns what was served."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/serving"))
-    parser.add_argument("--epochs", type=experiments.positive(int), default=10)
+    parser.add_argument("--epochs", type=int, default=10)
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)

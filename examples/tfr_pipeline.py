@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, experiments, metrics, tfr
+from rank4class_tf import data, metrics, tfr
 from rank4class_tf.data import elwc
 
 LOSSES = ("rankmax_loss", "approx_ndcg_loss", "tfr.approx_ndcg_loss", "tfr.softmax_loss")
@@ -98,10 +98,10 @@ def main(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--loss", nargs="+", default=list(LOSSES), help="names, as in the pipeline")
-    parser.add_argument("--epochs", type=experiments.positive(int), default=8)
-    parser.add_argument("--batch-size", type=experiments.positive(int), default=32)
-    parser.add_argument("--learning-rate", type=experiments.positive(float), default=0.003)
-    parser.add_argument("--seed", type=experiments.seed, default=0)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=0.003)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/tfr"))
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import experiments, layers, losses, metrics, models, optimizers
+from rank4class_tf import layers, losses, metrics, models, optimizers
 
 DIM = 32
 
@@ -84,15 +84,11 @@ def main(argv=None):
     """Trains and evaluates both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tpu", help="name or address of a TPU, or 'local'; default: none")
-    parser.add_argument(
-        "--devices", type=experiments.positive(int), default=1, help="logical CPUs, without a TPU"
-    )
+    parser.add_argument("--devices", type=int, default=1, help="logical CPUs, without a TPU")
     parser.add_argument("--classes", type=int, default=1000, help="at least 20")
-    parser.add_argument("--examples", type=experiments.positive(int), default=16_384)
-    parser.add_argument(
-        "--batch-size", type=experiments.positive(int), default=256, help="of all replicas together"
-    )
-    parser.add_argument("--epochs", type=experiments.positive(int), default=4)
+    parser.add_argument("--examples", type=int, default=16_384)
+    parser.add_argument("--batch-size", type=int, default=256, help="of all replicas together")
+    parser.add_argument("--epochs", type=int, default=4)
     args = parser.parse_args(argv)
     if args.classes < 20:  # A quarter of them is drawn, and the five highest of these are mined.
         parser.error(f"--classes must be at least 20, not {args.classes}")

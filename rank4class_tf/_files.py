@@ -81,17 +81,6 @@ def replacing_saved_model(path: PathLike) -> Iterator[str]:
             tf.io.gfile.rename(file, final, overwrite=True)
 
 
-def make_folder(path: PathLike) -> None:
-    """Makes a folder and those above it, and a file in it, which goes: that shows that one can.
-
-    Raises:
-        OSError: if there can be no folder, or no file in it.
-    """
-    os.makedirs(path, exist_ok=True)
-    with _aside(os.path.join(_resolved(path), "test")):
-        pass
-
-
 def write_text(path: PathLike, text: str) -> None:
     """Writes a text file."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:

@@ -32,13 +32,10 @@ SECOND_RUN = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 if SECOND_RUN:
     collect_ignore = [
         "data/test_extreme.py",
-        "data/test_goemotions_words.py",
-        "data/test_planted.py",
         "data/test_user_items.py",
         "data/test_wordnet.py",
         "encoders/presets.py",  # keras-hub has Keras 3 alone.
         "encoders/test_encoders.py",
-        "experiments",
         "layers/test_sampled_scores.py",
         "ops",
         "scripts",

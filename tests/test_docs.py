@@ -6,7 +6,7 @@ import re
 import pytest
 
 from docs import docstrings, public
-from scripts import benchmarks_page
+from scripts.benchmarks import page as figures_page
 from tests import pages
 
 # What is run as it stands. The page on TF-Ranking shows parts of examples/tfr_pipeline.py, and
@@ -93,10 +93,10 @@ def test_readme_is_short():
 
 @pytest.mark.once
 def test_the_figures_of_benchmarks_are_those_of_their_files():
-    texts = [page.read_text() for page in benchmarks_page.PAGES]
-    assert [benchmarks_page.filled(text) for text in texts] == texts
+    texts = [page.read_text() for page in figures_page.PAGES]
+    assert [figures_page.filled(text) for text in texts] == texts
     named = {name for text in texts for name in re.findall(r"<!-- figures: (\w+) -->", text)}
-    assert named == {path.stem for path in benchmarks_page.FIGURES.glob("*.json")}
+    assert named == {path.stem for path in figures_page.FIGURES.glob("*.json")}
 
 
 @pytest.mark.once

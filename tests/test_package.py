@@ -30,6 +30,15 @@ def test_the_citation_has_the_version():
     assert f"\nversion: {r4c.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
+def test_nothing_of_the_laboratory_is_in_the_package():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["options.packages.find"]["include"] == "rank4class_tf*"
+    imports = re.compile(r"^ *(?:from|import) (?:scripts|examples|tests)\b", re.MULTILINE)
+    files = (ROOT / "rank4class_tf").rglob("*.py")
+    assert not [path.name for path in files if imports.search(path.read_text())]
+
+
 PROGRAM = """
 import sys
 from tensorflow import keras
@@ -39,7 +48,7 @@ before = set(sys.modules)
 import rank4class_tf
 brought = {name.partition(".")[0] for name in set(sys.modules) - before}
 assert brought - sys.stdlib_module_names == {"rank4class_tf"}, brought
-rooms = {f"rank4class_tf.{name}" for name in ("callbacks", "data", "experiments", "plots")}
+rooms = {f"rank4class_tf.{name}" for name in ("callbacks", "data", "plots")}
 assert not rooms & set(sys.modules)
 print(rank4class_tf.data.elwc.write, dir(rank4class_tf.tfr))
 heavy = ("tensorflow_datasets", "tensorflow_ranking", "apache_beam")

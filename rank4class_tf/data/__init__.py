@@ -12,12 +12,9 @@ from rank4class_tf.data._extreme import (
     write_extreme_classification,
 )
 from rank4class_tf.data._goemotions import goemotions
-from rank4class_tf.data._goemotions_definitions import goemotions_definitions
-from rank4class_tf.data._goemotions_words import goemotions_words
 from rank4class_tf.data._images import cifar10, imagenet2012
 from rank4class_tf.data._mind import mind
 from rank4class_tf.data._movielens import movielens
-from rank4class_tf.data._planted import planted_points
 from rank4class_tf.data._splits import Splits
 from rank4class_tf.data._user_items import UserItems
 from rank4class_tf.data._wordnet import wordnet
@@ -30,12 +27,9 @@ __all__ = [
     "elwc",
     "extreme_classification",
     "goemotions",
-    "goemotions_definitions",
-    "goemotions_words",
     "imagenet2012",
     "mind",
     "movielens",
-    "planted_points",
     "read_extreme_header",
     "read_extreme_split",
     "wordnet",

@@ -104,7 +104,7 @@ class LearnedSorter(Sorter):
             name = type(self).__name__
             warnings.warn(
                 f"{name} has random weights, so its ranks mean nothing. Take {name}.pretrained(), "
-                "or train one with scripts/train_sorter.py.",
+                "or train one with scripts/reproductions/train_sorter.py.",
                 stacklevel=2,
             )
         standardized = tf.cast(standardize(scores, mask), tf.float32)
@@ -166,8 +166,8 @@ class LearnedSorter(Sorter):
         """A sorter with trained weights.
 
         Args:
-            path: a file that `save_pretrained` or scripts/train_sorter.py wrote; None means the one
-                that comes with the package.
+            path: a file that `save_pretrained` wrote; None means the one that comes with the
+                package.
             trainable: whether the weights are trained further; frozen if not.
             **kwargs: Keras's own, such as `name`.
 

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 import tensorflow as tf
 
-from scripts import strategy_matrix
-from scripts.strategy_matrix import CONTROL, Cell
+from scripts.robustness import strategy_matrix
+from scripts.robustness.strategy_matrix import CONTROL, Cell
 
 
 @pytest.mark.parametrize(

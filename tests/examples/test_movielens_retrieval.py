@@ -1,153 +1,36 @@
-"""The example reads, holds out by time, learns, and finds films that training has no rating of."""
-
-import zipfile
+"""The example learns which films a user likes, and exports the search for them."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from examples import movielens_retrieval as example
-from tests.examples import movielens_files
+from tests.scripts.reproductions import movielens_files
 
 
-@pytest.fixture
-def task(tmp_path):
-    return example.Task(*example.read(movielens_files.write(tmp_path / "tiny.zip")))
+def test_reads_films_in_the_order_of_time(tmp_path):
+    titles, users = example.read(movielens_files.write(tmp_path / "tiny.zip"))
+    assert titles[1] == "The night 1 (1951) Horror" and len(titles) == 60
+    assert len(users) == 24 and all(len(user) == 9 for user in users)
+    # A user likes one genre of three, and the films of a genre are every third.
+    assert all(len(set(user % 3)) == 1 for user in users)
 
 
-def test_reads_films(task):
-    films = task.films
-    assert films.ids[:3].tolist() == [3, 13, 23] and films.titles[1] == "The night 1 (1951)"
-    assert films.genres.shape == (60, 3) and (films.genres.sum(axis=1) == 1).all()
-    assert films.decades[0] == 6 and films.num_decades == films.decades.max() + 1
-    assert films.words.max() == films.num_words - 1
-    # "the" and "night" stand in each title of its genre, the number of the film in one.
-    assert len(set(films.words[1, :2]) & set(films.words[4, :2])) == 2 and films.words[1, 2] == 1
+def test_histories_are_cut_and_padded():
+    rows = example.padded([np.arange(1, 4), np.arange(1, 8)], 5, 0)
+    assert rows.tolist() == [[1, 2, 3, 0, 0], [3, 4, 5, 6, 7]]
 
 
-def test_decades_before_1900_are_known():
-    years = (1888, 1895, 1903, 1911)
-    movies = [[str(year), f"A film ({year})", "Drama"] for year in years]
-    films = example._films([*movies, ["5", "Another", "Drama"]])
-    assert films.decades.tolist() == [1, 1, 1, 2, 0]
-    assert films.num_decades == 3
-
-
-def test_holds_out_the_last_films(task, tmp_path):
-    assert len(task.users) == 24 and all(len(user) == 9 for user in task.users)
-    queries, rows = task.queries(held_out=1)
-    user = task.users[5]
-    assert rows[5] == user[-1]
-    assert queries["history"][5, :8].tolist() == (user[:-1][::-1] + 1).tolist()
-    assert not queries["history"][5, 8:].any()
-    assert set(queries["seen"][5]) == set(task.films.ids[user[:-1]])
-    _, rows = task.queries(held_out=2)
-    assert rows[5] == user[-2]
-    held_out = {u[-1] for u in task.users} | {u[-2] for u in task.users}
-    learned = {film for u in task.users for film in u[:-2]}
-    assert set(np.flatnonzero(task.rated)) == learned and held_out - learned <= set(range(60))
-
-
-def test_pairs_are_what_came_before(task):
-    histories, rows = [], []
-    for queries, films in task.pairs(batch_size=12, seed=0):
-        histories.extend(queries["history"].numpy())
-        rows.extend(np.searchsorted(task.films.ids, films["id"].numpy()))
-        known = films["number"].numpy() > 0
-        assert (films["number"].numpy()[known] == np.array(rows)[-12:][known] + 1).all()
-    assert len(rows) == 24 * 6
-    found = sorted((*h.tolist(), int(row)) for h, row in zip(histories, rows, strict=True))
-    ends = [(user, end) for user in task.users for end in range(1, 7)]
-    assert found == sorted((*example.history(u[:end]).tolist(), int(u[end])) for u, end in ends)
-
-
-def test_only_the_last_of_a_long_history_count():
-    rows = np.arange(100, 170)
-    assert example.history(rows).tolist() == list(range(170, 120, -1))
-
-
-MOVIES = "movieId,title,genres\n1,A (1999),Drama\n2,B (1999),Drama\n5,C (1999),Drama\n"
-HEAD = "userId,movieId,rating,timestamp\n"
-
-
-def archive(path, **members):
-    with zipfile.ZipFile(path, "w") as file:
-        for name, content in members.items():
-            file.writestr(f"ml/{name}.csv", content)
-    return path
-
-
-def test_blank_lines_and_repeated_ratings_are_left_out(tmp_path):
-    ratings = "1,1,4,10\n\n1,2,4,11\n1,1,5,12\n1,5,4,13\n  \n2,1,3,9\n"
-    path = archive(tmp_path / "a.zip", movies=MOVIES + "\n", ratings=HEAD + ratings)
-    films, users = example.read(path)
-    assert films.ids.tolist() == [1, 2, 5]
-    assert [user.tolist() for user in users] == [[0, 1, 2]]
-
-
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        ({"ratings": HEAD}, "movies.csv: must be once in the archive, in a folder, not 0 times"),
-        ({"movies": MOVIES}, "ratings.csv: must be once in the archive"),
-        ({"movies": MOVIES, "ratings": ""}, "ratings.csv: must have rows of 4 columns"),
-        ({"movies": MOVIES, "ratings": HEAD + "1,2\n"}, r"of 4 columns, not \[\['1', '2'\]\]"),
-        ({"movies": MOVIES, "ratings": HEAD + "1,x,4,9\n"}, "ratings.csv: invalid literal .*'x'"),
-        ({"movies": MOVIES, "ratings": HEAD + "1,7,4,9\n"}, "films must be in movies.csv, not 7"),
-        ({"movies": MOVIES, "ratings": HEAD + "1,2,4,9\n"}, "some user must have rated three"),
-    ],
-)
-def test_what_is_wrong_with_an_archive_is_named(members, message, tmp_path):
-    with pytest.raises(ValueError, match=rf"a\.zip: .*{message}"):
-        example.read(archive(tmp_path / "a.zip", **members))
-
-
-def test_what_is_no_archive_is_named(tmp_path):
-    (tmp_path / "a.zip").write_text("no archive")
-    with pytest.raises(ValueError, match=r"a\.zip: File is not a zip file"):
-        example.read(tmp_path / "a.zip")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--epochs 0", "argument --epochs: must be a finite int > 0, not '0'"),
-        ("--batch-size -1", "argument --batch-size: must be a finite int > 0, not '-1'"),
-        ("--temperature nan", "argument --temperature: must be a finite float > 0"),
-        ("--num-random -1", "--num-random must be at least 0, not -1"),
-        ("--seed -1", "argument --seed: must be an integer in [0, 2**32), not '-1'"),
-    ],
-)
-def test_bad_arguments(flags, message, capsys):
-    with pytest.raises(SystemExit):
-        example.parse_args(["--zip", "a.zip", *flags.split()])
-    assert message in capsys.readouterr().err
-
-
-def test_a_batch_is_not_above_the_examples(tmp_path):
-    path = movielens_files.write(tmp_path / "tiny.zip")
-    assert len(example.load(path, 24 * 6).users) == 24
-    with pytest.raises(SystemExit, match="--batch-size must be at most 144, .* not 145"):
-        example.main(["--zip", str(path), "--batch-size", "145"])
-
-
-@pytest.mark.slow
 def test_learns_and_exports(tmp_path, capsys):
     path = movielens_files.write(tmp_path / "tiny.zip")
-    options = ["--width", "8", "--batch-size", "24", "--epochs", "6", "--num-random", "10"]
-    options += ["--zip", str(path), "--export", str(tmp_path / "saved")]
-    example.main(options)
-    lines = capsys.readouterr().out.splitlines()
-    recall = next(line for line in lines if line.startswith("recall_at_10: "))
+    options = f"--width 8 --batch-size 24 --epochs 6 --export {tmp_path / 'saved'}"
+    results = example.main(["--zip", str(path), *options.split()])
     # Ten of 60 at random are a sixth; a user likes one genre of three.
-    assert float(recall.split(": ")[1]) > 1 / 6
-    unrated = next(line for line in lines if "of which training has no rating" in line)
-    word = unrated.split()[1]
-    like = lines[lines.index(unrated) + 1 :][:5]
-    assert sum(word in line for line in like) >= 4
+    assert results["recall_at_10"] > 1 / 6
+    assert sum(line.startswith("after ") for line in capsys.readouterr().out.splitlines()) == 3
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
-    task = example.Task(*example.read(path))
-    queries, _ = task.queries(held_out=1)
+    _, users = example.read(path)
+    seen = example.padded(users, 9, -1)
+    queries = {"history": example.padded(users, example.HISTORY, 0), "seen": seen}
     found = served(**{name: tf.constant(x) for name, x in queries.items()})["candidate_ids"]
     assert found.shape == (24, 10)
-    assert not any(set(f) & set(s) for f, s in zip(found.numpy(), queries["seen"], strict=True))
+    assert not any(set(f) & set(s) for f, s in zip(found.numpy(), seen, strict=True))

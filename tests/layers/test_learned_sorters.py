@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import layers
-from scripts import sorting
+from scripts.reproductions import sorting
 
 LENGTH = 6
 SMALL = {

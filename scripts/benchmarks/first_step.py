@@ -1,0 +1,119 @@
+"""How long `fit` takes for its first step, with a loss of this package and with Keras's own.
+
+    python -m scripts.benchmarks.first_step --losses softmax rankmax
+
+The first step traces and optimises the graph, which takes longer than many steps after it: one
+feels it in notebooks, tests and searches. A model of two layers is built anew for each of several
+turns, in which Keras's loss and ours follow each other; of each the shortest first `fit`, on one
+batch, is taken, in seconds of the processor, since what else the machine does would drown the rest.
+Each loss has a process of its own, and its first turn, which loads what all share, does not count.
+
+Keras's losses are the sparse cross-entropy for class ids, the categorical one for one-hot labels,
+and the binary one for multi-hot labels.
+"""
+
+import argparse
+import time
+
+from scripts.benchmarks import harness
+
+LOSSES = (
+    "softmax",
+    "rankmax",
+    "sparsemax",
+    "approx_ndcg",
+    "pairwise_logistic",
+    "pairwise_hinge",
+    "list_mle",
+    "ordered_weighted",
+)
+
+# Labels -> Keras's loss, and what ours is told.
+FORMS = {
+    "ids": ("SparseCategoricalCrossentropy", {}),
+    "one-hot": ("CategoricalCrossentropy", {}),
+    "one-hot, max_positives=1": ("CategoricalCrossentropy", {"max_positives": 1}),
+    "multi-hot": ("BinaryCrossentropy", {}),
+}
+
+
+def measure(name, args):
+    """Seconds of the first step for each form of labels: Keras's and ours."""
+    import numpy as np
+    from tensorflow import keras
+
+    from rank4class_tf import losses
+
+    batch, n = args.shape
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(batch, 32)).astype(np.float32)
+    ids = rng.integers(0, n, batch)
+    one_hot = np.eye(n, dtype=np.float32)[ids]
+    multi_hot = np.maximum(one_hot, rng.random((batch, n)) < 3 / n).astype(np.float32)
+
+    def first_step(loss, labels):
+        layers = [keras.layers.Dense(64, activation="relu"), keras.layers.Dense(n)]
+        model = keras.Sequential([keras.layers.Input((32,)), *layers])
+        model.compile("adam", loss=loss)
+        start = time.process_time()
+        model.fit(features, labels, batch_size=batch, verbose=0)
+        return time.process_time() - start
+
+    result = {}
+    for form, (peer, kwargs) in FORMS.items():
+        labels = {"ids": ids, "multi-hot": multi_hot}.get(form, one_hot)
+        best = [float("inf")] * 2
+        for turn in range(args.turns + 1):
+            times = [
+                first_step(getattr(keras.losses, peer)(from_logits=True), labels),
+                first_step(losses.get(f"{name}_loss", **kwargs), labels),
+            ]
+            if turn:
+                best = list(map(min, best, times))
+        result[form] = best
+    return result
+
+
+def cell(result, form):
+    """A ratio as text."""
+    if form not in result:
+        return result["error"]
+    theirs, ours = result[form]
+    return f"{ours / theirs:.2f}"
+
+
+def parse_args(argv=None):
+    """The command line."""
+    parser = harness.parser(__spec__, __doc__)
+    parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
+    parser.add_argument(
+        "--shape", type=harness.shape_of(2), default=(32, 100), help="batch x classes"
+    )
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--time-limit", type=float, default=600.0, help="seconds per process")
+    parser.add_argument("--memory-limit", type=float, default=8.0, help="GB per process")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Prints the table."""
+    args = parse_args(argv)
+    if args.child:
+        harness.answer(lambda: measure(args.losses[0], args), args.memory_limit)
+        return
+    of_run = harness.options(args, "turns", "memory_limit")
+    rows, keras_seconds = [], []
+    for name in args.losses:
+        child = ["--child", "--losses", name, "--shape", harness.shape_text(args.shape)]
+        result = harness.in_process(__spec__.name, [*child, *of_run], time_limit=args.time_limit)
+        rows.append([name, *(cell(result, form) for form in FORMS)])
+        keras_seconds += [result[form][0] for form in FORMS if form in result]
+    title = f"First step of fit over that with Keras's loss, {harness.shape_text(args.shape)}"
+    if keras_seconds:
+        title += f" (Keras: {min(keras_seconds):.2f} to {max(keras_seconds):.2f} s)"
+    harness.show([harness.Table(["loss", *FORMS], rows, title, len(FORMS))], args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Time and memory of retrieval: a training step in the batch, and the best of many candidates.
+
+    python -m scripts.benchmarks.retrieval
+
+Suites:
+
+- `step`: a training step of two towers (a layer of `--width` each) with as many negatives as the
+  batch has, less one: softmax; softmax after accidental hits are masked and scores corrected by
+  log-Q; and softmax over the 16 highest of these. `TwoTower` against the same towers and
+  optimizer with the layers of keras-rs (`pip install keras-rs`) and Keras's own loss.
+- `top_k`: the `--k` best of `--candidates` for `--queries` queries: the index of `TwoTower`,
+  keras-rs's `BruteForceRetrieval` and, as a bound, the matrix product of both alone.
+
+Time and memory are of processes of their own. All of a case take turns in the one of time, and the
+best time of each counts, so that what else the machine does hits all alike.
+"""
+
+import argparse
+
+from scripts.benchmarks import harness
+
+STEPS = {
+    "softmax": {"hits": False},
+    "hits and log-Q": {"hits": True, "correct": True},
+    "16 highest": {"hits": True, "correct": True, "mined": 16},
+}
+SUITES = ("step", "top_k")
+OURS, THEIRS, PRODUCT = "rank4class_tf", "keras-rs", "product alone"
+
+
+def data(batch, width):
+    """Features of queries and candidates, and ids, some of which stand twice."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    features = [rng.normal(size=(batch, width)).astype(np.float32) for _ in range(2)]
+    return *features, rng.integers(0, 4 * batch, batch)
+
+
+def our_step(batch, width, jit_compile, hits, correct=False, mined=None):
+    """A call that trains a `TwoTower` for a step."""
+    from tensorflow import keras
+
+    from rank4class_tf import layers, losses, models
+
+    def tower(name):
+        inputs = keras.layers.Input((width,), name=name)
+        return keras.Model({name: inputs}, keras.layers.Dense(width)(inputs))
+
+    model = models.TwoTower(
+        tower("query"),
+        tower("candidate"),
+        candidate_id="id" if hits else None,
+        normalize=False,
+        frequencies=layers.CandidateFrequencies(4 * batch) if correct else None,
+        num_mined=mined,
+    )
+    model.compile(keras.optimizers.SGD(1e-3), loss=losses.SoftmaxLoss())
+    queries, candidates, ids = data(batch, width)
+    batch_of = {"query": queries}, {"candidate": candidates, "id": ids}
+    return trained(model, batch_of, jit_compile)
+
+
+def their_step(batch, width, jit_compile, hits, correct=False, mined=None):
+    """The same of a model as keras-rs's guides build it."""
+    import keras_rs
+    import tensorflow as tf
+    from tensorflow import keras
+
+    class Towers(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.queries = keras.layers.Dense(width)
+            self.candidates = keras.layers.Dense(width)
+            self.remove_hits = keras_rs.layers.RemoveAccidentalHits()
+            self.correction = keras_rs.layers.SamplingProbabilityCorrection()
+            self.mining = keras_rs.layers.HardNegativeMining(mined) if mined else None
+
+        def call(self, inputs):
+            return self.queries(inputs["query"]), self.candidates(inputs["candidate"])
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            scores = tf.matmul(*y_pred, transpose_b=True)
+            labels = tf.eye(batch)
+            if correct:
+                scores = self.correction(scores, y["probability"])
+            if hits:
+                scores = self.remove_hits(scores, labels, y["id"])
+            if self.mining is not None:
+                scores, labels = self.mining(scores, labels)
+            return super().compute_loss(x, labels, scores, sample_weight)
+
+    model = Towers()
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(1e-3), loss=loss)
+    queries, candidates, ids = data(batch, width)
+    # They leave it to the user to count.
+    probability = tf.fill([batch], 1 / batch)
+    batch_of = {"query": queries, "candidate": candidates}, {"id": ids, "probability": probability}
+    return trained(model, batch_of, jit_compile)
+
+
+def trained(model, batch, jit_compile):
+    """A call of a model's training step, compiled."""
+    import tensorflow as tf
+
+    batch = tf.nest.map_structure(tf.constant, batch)
+    model(batch[0])
+    model.optimizer.build(model.trainable_variables)
+    tf.function(model.train_step)(batch)  # Builds what is built at the first call.
+    return harness.compiled(lambda x, y: model.train_step((x, y)), *batch, jit_compile=jit_compile)
+
+
+def searches(queries, candidates, width, k):
+    """Name -> a call that returns the k best, in a graph."""
+    import tensorflow as tf
+    from tensorflow import keras
+
+    from rank4class_tf import models
+
+    rows = tf.random.stateless_normal([candidates, width], [1, 2])
+    asked = tf.random.stateless_normal([queries, width], [3, 4])
+
+    def ours():
+        tower = keras.Sequential([keras.layers.Input((width,)), keras.layers.Activation("linear")])
+        model = models.TwoTower(tower, tower, normalize=False)
+        model.index(rows, batch_size=candidates)
+        return harness.compiled(lambda x: model.top_k(x, k), asked, jit_compile=False)
+
+    def theirs():
+        import keras_rs
+
+        layer = keras_rs.layers.BruteForceRetrieval(rows, k=k)
+        return harness.compiled(lambda x: layer(x), asked, jit_compile=False)
+
+    def product():
+        def largest(x):
+            # All products, of which little is read.
+            return tf.matmul(x, rows, transpose_b=True)[:, 0]
+
+        return harness.compiled(largest, asked, jit_compile=False)
+
+    return {OURS: ours, THEIRS: theirs, PRODUCT: product}
+
+
+def calls_of(args, case):
+    """Name -> a function that makes the call to measure."""
+    if case in STEPS:
+        step = {OURS: our_step, THEIRS: their_step}
+        arguments = args.batch, args.width, args.mode == "xla"
+        return {
+            name: lambda make=make: make(*arguments, **STEPS[case]) for name, make in step.items()
+        }
+    return searches(args.queries, args.candidates, args.width, args.k)
+
+
+def measure(args):
+    """The figures of a process."""
+    calls = calls_of(args, args.case)
+    if args.child == "time":
+        made = {}
+        for name, make in calls.items():
+            try:
+                made[name] = make()
+            except ImportError:
+                continue
+        times = harness.best_times(list(made.values()), args.seconds)
+        return dict(zip(made, times, strict=True))
+    return {"memory": harness.memory_of(calls[args.of]())}
+
+
+def run(case, mode, args):
+    """Times by name, and memory by name in MB."""
+    names = ["batch", "width", "queries", "candidates", "k", "seconds"]
+    given = harness.options(args, *names) + ["--case", case, "--mode", mode]
+    times = harness.in_process(__spec__.name, ["--child", "time", *given])
+    memory = {}
+    for name in times if "error" not in times else ():
+        child = ["--child", "memory", "--of", name, *given]
+        memory[name] = harness.in_process(__spec__.name, child, harness.RETURN_MEMORY)
+    return times, {name: of.get("memory") for name, of in memory.items()}
+
+
+def table(rows, title):
+    """The table of a suite: time and memory of each, and ours over the others'."""
+    names = [n for n in (OURS, THEIRS, PRODUCT) if any(n in times for _, times, _ in rows)]
+    head = ["case", *(f"{n}, ms" for n in names), *(f"{n}, MB" for n in names)]
+    head += [f"time ÷ {n}" for n in names[1:]] + [f"memory ÷ {n}" for n in names[1:]]
+    lines = []
+    for case, times, memory in rows:
+        if "error" in times:
+            lines.append([case, times["error"], *[""] * (len(head) - 2)])
+            continue
+        cells = [f"{times[n] * 1e3:.1f}" if n in times else "" for n in names]
+        cells += [f"{memory[n]:.0f}" if memory.get(n) is not None else "" for n in names]
+        for figures in (times, memory):
+            for name in names[1:]:
+                both = figures.get(name) and figures.get(OURS) is not None
+                cells.append(f"{figures[OURS] / figures[name]:.3f}" if both else "")
+        lines.append([case, *cells])
+    return harness.Table(head, lines, title, len(head) - 1)
+
+
+def parse_args(argv=None):
+    """The command line."""
+    parser = harness.parser(__spec__, __doc__)
+    parser.add_argument("--suite", nargs="+", choices=SUITES, default=list(SUITES))
+    parser.add_argument("--batch", type=int, default=4096, help="of a step")
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--queries", type=int, default=256)
+    parser.add_argument("--candidates", type=int, default=1_000_000)
+    parser.add_argument("--k", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=10.0, help="time per case and mode")
+    parser.add_argument("--modes", nargs="+", choices=harness.MODES, default=["graph"])
+    parser.add_argument("--child", choices=("time", "memory"), help=argparse.SUPPRESS)
+    for name in ("case", "mode", "of"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Prints a table for each suite."""
+    args = parse_args(argv)
+    if args.child:
+        harness.answer(lambda: measure(args), memory_limit=16.0)
+        return
+
+    def tables():
+        if "step" in args.suite:
+            cases = [(case, mode) for mode in args.modes for case in STEPS]
+            rows = [(f"{case}, {mode}", *run(case, mode, args)) for case, mode in cases]
+            yield table(rows, f"A step of {args.batch:,} pairs, d = {args.width}")
+        if "top_k" in args.suite:
+            title = f"The {args.k} best of {args.candidates:,} for {args.queries} queries"
+            rows = [("top-k, graph", *run("top_k", "graph", args))]
+            yield table(rows, f"{title}, d = {args.width}")
+
+    harness.show(tables(), args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""Rankmax, softmax and Sparsemax on MovieLens: Table 2 and Figure 2 of the Rankmax paper.
+
+    python -m scripts.reproductions.rankmax --data-dir data --out out/rankmax
+
+Protocol. The pairs of a user and a film are split 80/10/10 at random, anew for each seed. For each
+user all films are ranked but those that an earlier part of the split holds, and these are what the
+model reads; users without a film in the part are left out. The model is an autoencoder of items,
+trained on the training films: the sum of the embeddings of the films it reads over the root of
+their number, half of the films dropped while training, then an untied output layer with a bias. All
+losses are summed over the pairs. Every combination of learning rate and L2 is tried for each loss
+on the split of `--tuning-seed`, which is none of the seeds reported; the one with the best AP@10 on
+the validation part is trained anew for each seed and stopped by the same figure. The test part is
+looked at once per seed, with the weights of the best epoch. With `--refit` the validation part is
+only for tuning: each seed trains on the training and the validation films, for as many epochs as
+were best in tuning, and has its last weights tested.
+
+Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
+with others puts its runs in their place. The results are
+`results.md`, `results.json` and, with matplotlib, `figure_2.png`.
+"""
+
+import dataclasses
+import itertools
+import math
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from scripts import command_line, tables
+from scripts.reproductions import harness
+
+# What the paper's Table 2 has for its smallest dataset.
+PAPER = {
+    "rankmax": (0.154, 0.342, 0.387),
+    "softmax": (0.147, 0.300, 0.401),
+    "sparsemax": (0.147, 0.286, 0.384),
+}
+METRICS = ("AP@10", "accuracy", "R@100")
+
+
+def weighted_by_positives(loss):
+    """A loss of the mean over the positives as one of their sum."""
+
+    def total(class_ids, scores):
+        return loss(class_ids, scores, sample_weight=tf.cast(class_ids.row_lengths(), scores.dtype))
+
+    return total
+
+
+LOSSES = {
+    "rankmax": r4c.losses.RankmaxLoss(label_format="ids", reduction="sum"),
+    "softmax": r4c.losses.SoftmaxLoss(label_format="ids", reduction="sum"),
+    # The sum over pairs of the Sparsemax loss of each has this very gradient.
+    "sparsemax": weighted_by_positives(
+        r4c.losses.SparsemaxLoss(label_format="ids", reduction="sum")
+    ),
+}
+
+
+class ItemAutoencoder(keras.Model):
+    """Scores of all items from the items of a user."""
+
+    def __init__(self, num_items, units, dropout):
+        super().__init__()
+        self.dropout = dropout
+        self.items = keras.layers.Embedding(num_items, units, embeddings_initializer="normal")
+        self.scores = keras.layers.Dense(num_items, kernel_initializer="normal")
+
+    def call(self, items, training=False):
+        """Ragged items `[batch, None]` to scores `[batch, num_items]`."""
+        if training:
+            kept = tf.random.uniform(tf.shape(items.flat_values)) >= self.dropout
+            items = tf.ragged.boolean_mask(items, items.with_flat_values(kept))
+        count = tf.maximum(tf.cast(items.row_lengths(), tf.float32), 1)[:, tf.newaxis]
+        embeddings = self.items(items.flat_values)
+        sums = tf.math.unsorted_segment_sum(embeddings, items.value_rowids(), items.nrows())
+        return self.scores(sums / tf.sqrt(count))
+
+
+class FiguresOfTable2(r4c.metrics.RankingMetric):
+    """The three metrics of the table from one ranking."""
+
+    num_results = len(METRICS)
+    result_names = METRICS
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        of = r4c.metrics
+        self.parts = [of.AveragePrecisionAtK(10), of.PrecisionAtK(1), of.RecallAtK(100)]
+
+    def compute(self, ranks):
+        """The three formulas."""
+        return [part.compute_at(ranks, part.k) for part in self.parts]
+
+
+def evaluate(score, users, part):
+    """The three figures over one part of the split."""
+    metric = FiguresOfTable2(label_format="ids", name="figures")
+    for features, class_ids in users.batches(part, 32, ragged=True):
+        seen = features["exclude"]
+        metric.update_state(class_ids, score(seen), exclude=seen)
+    return {name: float(value) for name, value in metric.result().items()}
+
+
+def run(loss_name, learning_rate, l2, users, seed, args, test, epochs=None):
+    """Trains one model; returns its history and its figures at the best epoch.
+
+    With a number of `epochs` it trains that many, and returns only the figures of the test part.
+    """
+    keras.utils.set_random_seed(seed)
+    loss = LOSSES[loss_name]
+    model = ItemAutoencoder(users.num_items, args.units, args.dropout)
+    optimizer = keras.optimizers.Adam(learning_rate)
+
+    @tf.function(reduce_retracing=True)
+    def step(items):
+        with tf.GradientTape() as tape:
+            value = loss(items, model(items, training=True))
+            weights = model.trainable_variables
+            value += l2 * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+        gradients = tape.gradient(value, weights)
+        gradients = [tf.convert_to_tensor(g) for g in gradients]
+        optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        return value
+
+    score = tf.function(model, reduce_retracing=True)
+    batches = users.batches("train", args.batch_size, ragged=True, seed=seed)
+
+    def train(epoch):
+        value = sum(float(step(features["items"])) for features, _ in batches)
+        if not np.isfinite(value):
+            raise ArithmeticError(f"{loss_name}: the loss is {value} in epoch {epoch}.")
+
+    if epochs:
+        for epoch in range(1, epochs + 1):
+            train(epoch)
+        return {"test": evaluate(score, users, "test")}
+    history, best = harness.train_to_best(
+        model,
+        args.epochs,
+        args.evaluate_every,
+        train,
+        evaluate=lambda: evaluate(score, users, "validation"),
+        metric="AP@10",
+        patience=args.patience,
+    )
+    result = {"validation": best, "history": history}
+    if test:
+        result["test"] = evaluate(score, users, "test")
+    return result
+
+
+def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
+    """A run from its file, or done now and put there.
+
+    With `refit_epochs` it trains on the training and the validation films.
+    """
+
+    def make():
+        users = r4c.data.movielens(args.version, args.data_dir, seed=seed)
+        if refit_epochs:
+            both = tf.concat([users.train, users.validation], axis=1)
+            users = dataclasses.replace(users, train=both, validation=users.validation[:, :0])
+        return run(loss_name, learning_rate, l2, users, seed, args, test, refit_epochs)
+
+    settings = {"loss": loss_name, "learning_rate": learning_rate, "l2": l2, "seed": seed}
+    if refit_epochs:
+        settings["refit_epochs"] = refit_epochs
+    shared = ("version", "epochs", "evaluate_every", "patience", "batch_size", "units", "dropout")
+    return harness.cached(
+        args.out
+        / f"{loss_name}-{learning_rate:g}-{l2:g}-{seed}{'-refit' * bool(refit_epochs)}.json",
+        settings | {name: getattr(args, name) for name in shared},
+        make,
+        needs=("test",) if test else (),
+    )
+
+
+def summary(chosen, runs, args):
+    """The Markdown of the results."""
+    head = ["loss", "learning rate", "L2", *METRICS, "CPU s per run", "paper"]
+    rows = []
+    for name, results in runs.items():
+        figures = [[result["test"][metric] for result in results] for metric in METRICS]
+        seconds = np.mean([result["cpu_seconds"] for result in results])
+        rate, l2 = chosen[name]
+        paper = " / ".join(f"{value:.3f}" for value in PAPER[name])
+        cells = [name, f"{rate:g}", f"{l2:g}", *map(tables.plus_minus, figures)]
+        rows.append([*cells, f"{seconds:.0f}", paper])
+    trained = "training and validation films" if args.refit else "training films"
+    title = (
+        f"MovieLens {args.version}, models of the {trained}, test part, "
+        f"mean ± standard deviation of seeds {args.seeds}."
+    )
+    return "\n".join([title, "", *tables.table(head, rows)]) + "\n"
+
+
+def draw(tuning, path):
+    """Figure 2: validation AP@10 and R@100 against epochs and training time, per learning rate."""
+    from matplotlib.figure import Figure
+
+    rates = sorted({result["learning_rate"] for result in tuning})
+    names = [name for name in LOSSES if any(result["loss"] == name for result in tuning)]
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.subplots(2, 2, sharey="row")
+    colors = dict(zip(LOSSES, ("tab:red", "tab:blue", "tab:green"), strict=True))
+    styles = dict(zip(rates, itertools.cycle(("-", "--", ":", "-.")), strict=False))
+    for row, metric in enumerate(("AP@10", "R@100")):
+        for column, key in enumerate(("epoch", "cpu_seconds")):
+            axis = axes[row, column]
+            for loss_name, rate in itertools.product(names, rates):
+                of_rate = [
+                    r for r in tuning if (r["loss"], r["learning_rate"]) == (loss_name, rate)
+                ]
+                best = max(of_rate, key=lambda result: result["validation"]["AP@10"])
+                axis.plot(
+                    [point[key] for point in best["history"]],
+                    [point[metric] for point in best["history"]],
+                    color=colors[loss_name],
+                    linestyle=styles[rate],
+                    linewidth=1,
+                    label=f"{loss_name}, {rate:g}",
+                )
+            axis.set_xlabel({"epoch": "epochs", "cpu_seconds": "CPU seconds of training"}[key])
+            axis.set_ylabel(metric)
+    axes[0, 0].legend(fontsize=6, ncols=3)
+    harness.save_figure(figure, path)
+
+
+def parse_args(argv=None):
+    """The command line."""
+    parser = command_line.parser(__spec__, description=__doc__)
+    count, number = command_line.positive(int), command_line.positive(float)
+    parser.add_argument("--version", default="latest-small", help="of MovieLens")
+    parser.add_argument("--data-dir", help="TensorFlow Datasets' folder")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rankmax"))
+    parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
+    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
+    parser.add_argument("--learning-rates", nargs="+", type=number, default=[1e-3, 3e-3, 1e-2])
+    parser.add_argument(
+        "--l2", nargs="+", type=command_line.number_below(math.inf), default=[0.3, 1.0, 3.0]
+    )
+    parser.add_argument("--epochs", type=count, default=200)
+    parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
+    parser.add_argument("--patience", type=count, default=8, help="epochs without a better AP@10")
+    parser.add_argument("--batch-size", type=count, default=128, help="users")
+    parser.add_argument("--refit", action="store_true", help="train on the validation part too")
+    parser.add_argument("--units", type=count, default=64)
+    parser.add_argument("--dropout", type=command_line.number_below(1), default=0.5)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Tunes, trains, tests and reports."""
+    args = parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    print(__doc__)
+    tuning = [
+        cached(*choice, args.tuning_seed, args, test=False)
+        for choice in itertools.product(args.losses, args.learning_rates, args.l2)
+    ]
+    chosen, epochs = {}, {}
+    for name in args.losses:
+        of_loss = [result for result in tuning if result["loss"] == name]
+        best = max(of_loss, key=lambda result: result["validation"]["AP@10"])
+        chosen[name] = (best["learning_rate"], best["l2"])
+        epochs[name] = best["validation"]["epoch"] if args.refit else None
+    runs = {
+        name: [
+            cached(name, *chosen[name], seed, args, test=True, refit_epochs=epochs[name])
+            for seed in args.seeds
+        ]
+        for name in args.losses
+    }
+    text = summary(chosen, runs, args)
+    harness.write_report(args.out, text, runs, lambda path: draw(tuning, path), "figure_2.png")
+
+
+if __name__ == "__main__":
+    main()

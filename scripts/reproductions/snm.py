@@ -1,0 +1,494 @@
+"""Stochastic negative mining against negative sampling: Table 2 of its paper.
+
+    python -m scripts.reproductions.snm --tasks wordnet --out out/snm
+
+Tasks: `planted`, artificial points of one to three labels with a long tail of labels; `words`, a
+word held out of a comment of GoEmotions, in the dataset's own split; and `wordnet`, the concepts
+above a concept, from the words that explain it. Protocol: the model is that of
+examples/extreme_classification.py, trained with the binary ordered weighted loss, hinge, on B
+classes sampled for each batch. Negative sampling takes the mean over all B, Top-k mining that over
+the k highest, and "Top-64>Top-1" over the 64 highest in the first half of the epochs and the one
+highest in the second; `word2vec` is the other negative sampling: dot products of free length, the
+logistic loss, and negatives that weigh 15 times as much as the positive in all. Softmax has the
+temperature 0.1.
+
+All methods have the same grid of rates, of rows times that of rows over dense weights. Each pair is
+tried for `--search-epochs` with `--tuning-seed`, which is none of the seeds reported; a grid whose
+best rate is at an end goes on there. The best `--finalists` are tried in full, where there are
+several, and the one with the best Recall@5 on the validation part is used with each seed. The epoch
+is chosen by the same figure. The test part is looked at once per seed, with the weights of the best
+epoch. A seed decides on the first weights, the samples, the order of the batches and, for words,
+the words held out in training.
+
+Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
+with others puts its runs in their place. The results are `results.md`, `results.json` and, with
+matplotlib, `ratios.png`.
+"""
+
+import argparse
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from examples import extreme_classification as example
+from rank4class_tf import data, losses, metrics, models, ops, optimizers
+from scripts import command_line, tables
+from scripts.reproductions import goemotions_words, harness, planted_points
+
+METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
+SELECT_BY = "recall_at_5"
+BASELINE = "negative sampling"
+FULL_SOFTMAX = "full softmax"
+SAMPLED_SOFTMAX = "sampled softmax"
+WORD2VEC = "word2vec"
+METHODS = (
+    BASELINE,
+    WORD2VEC,
+    *(f"Top-{k}" for k in (256, 64, 16, 1)),
+    SAMPLED_SOFTMAX,
+    FULL_SOFTMAX,
+)
+
+MARGINS = ("hinge", "squared_hinge", "logistic", "exponential", "ramp")
+
+KINDS = ("pairwise", "binary")
+
+# word2vec draws 5 to 20 negatives for each example.
+_WORD2VEC_NEGATIVES = 15
+
+# A grid is made wider so often, at both ends together.
+_MOST_WIDENINGS = 6
+
+
+def method_name(text):
+    """Reads a method, as `make_loss` takes it."""
+    name, *options = text.split(":")
+    known = name in METHODS or re.fullmatch(r"Top-[1-9]\d*(>Top-[1-9]\d*)?", name)
+    margins = [option for option in options if option in MARGINS]
+    kinds = [option for option in options if option in KINDS]
+    factors = [option for option in options if re.fullmatch(r"\d+(\.\d+)?", option)]
+    one_of_each = max(map(len, (margins, kinds, factors))) <= 1
+    all_known = len([*margins, *kinds, *factors]) == len(options)
+    if not (known and one_of_each and all_known and all(map(float, factors))):
+        raise argparse.ArgumentTypeError(
+            f"must be one of {', '.join(METHODS)}, Top-K or Top-K>Top-K with a K > 0, and after "
+            f"colons at most a factor > 0, one of {', '.join(MARGINS)} and one of "
+            f"{', '.join(KINDS)}, not {text!r}"
+        )
+    if name in (SAMPLED_SOFTMAX, FULL_SOFTMAX) and margins + kinds:
+        raise argparse.ArgumentTypeError(
+            f"must have no option but a factor after {name}, not {text!r}"
+        )
+    return text
+
+
+def make_loss(method, num_sampled):
+    """The loss that a method stands for.
+
+    Args:
+        method: one of `METHODS`; the name may be followed by a margin function, a factor of the
+            scores and the kind of loss, in any order: "Top-16:logistic:10:pairwise". Defaults are
+            those of the paper: hinge, 1, binary; a softmax takes only a factor. For "Top-64>Top-1"
+            it is the loss of the start.
+        num_sampled: number of sampled classes.
+    """
+    name, *options = method.split(":")
+    name = name.partition(">")[0]
+    numbers = [float(option) for option in options if option[0].isdigit()]
+    names = [option for option in options if not option[0].isdigit()]
+    kinds = [option for option in names if option in KINDS]
+    phis = [option for option in names if option not in kinds]
+    if name in (SAMPLED_SOFTMAX, FULL_SOFTMAX):
+        return losses.SoftmaxLoss(temperature=1 / (numbers or [10])[0])
+    if name.startswith("Top-"):
+        weights = ops.TopKWeights(int(name.removeprefix("Top-")))
+    else:
+        # All weights are equal, which asks for no order: a mean, or as if of fewer negatives.
+        weight = (_WORD2VEC_NEGATIVES if name == WORD2VEC else 1) / num_sampled
+        weights = ops.StaircaseWeights([(1, weight)], tail=weight)
+    phi = (phis or ["logistic" if name == WORD2VEC else "hinge"])[0]
+    if numbers:
+        phi = ops.Scaled(phi, numbers[0])
+    return losses.OrderedWeightedLoss((kinds or ["binary"])[0], phi, weights)
+
+
+def make_schedule(method, num_sampled, epochs):
+    """The callbacks that change the loss halfway, where the name says so."""
+    first, _, later = method.partition(":")[0].partition(">")
+    if not later:
+        return []
+    stages = {0: first, epochs // 2: later}
+    return [
+        models.SamplingSchedule(
+            {
+                epoch: (num_sampled, make_loss(name, num_sampled).rank_weights)
+                for epoch, name in stages.items()
+            }
+        )
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Batches of sparse features and class ids, to learn from, to choose by and to report."""
+
+    train: tf.data.Dataset
+    validation: tf.data.Dataset
+    test: tf.data.Dataset
+    num_features: int
+    num_classes: int
+
+
+def planted(args):
+    """The artificial points, the same for each seed."""
+    size, largest = args.planted_classes, args.planted_points
+    parts = []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed, count in enumerate((largest, *[max(1, largest // 10)] * 2)):
+            path = pathlib.Path(folder, f"{seed}.txt")
+            points = planted_points.planted_points(count, size, size, seed)
+            data.write_extreme_classification(path, points, size, size)
+            parts.append(data.extreme_classification(path, args.batch_size))
+        return harness.in_random_order(Task(*parts, size, size))
+
+
+def words(args):
+    """The words of GoEmotions, made anew for each run: an object's epochs go on when reused."""
+
+    def task(seed):
+        splits = goemotions_words.goemotions_words(args.data_dir, args.batch_size, seed)
+        parts = (splits.train, splits.validation, splits.test)
+        return Task(*parts, splits.num_classes, splits.num_classes)
+
+    return task
+
+
+def wordnet(args):
+    """WordNet's concepts, the same for each seed."""
+    splits = data.wordnet(args.wordnet_dir, args.batch_size, seed=0)
+    parts = (splits.train, splits.validation, splits.test)
+    return harness.in_random_order(Task(*parts, len(splits.vocabulary), splits.num_classes))
+
+
+TASKS = {"planted": planted, "words": words, "wordnet": wordnet}
+
+
+def get_optimizer(row_multiplier, args):
+    """The paper's optimizer, or Adagrad; the rate comes later."""
+    if args.optimizer == "sgd":
+        return example.get_optimizer(1.0, row_multiplier, args.momentum)
+    return optimizers.RowwiseAdagrad(
+        initial_accumulator_value=args.accumulator, row_multiplier=row_multiplier
+    )
+
+
+class Trainer:
+    """The model of a method, which starts from the same weights at each rate."""
+
+    def __init__(self, task, method, num_sampled, row_multiplier, seed, args):
+        self.task, self.seed = task, seed
+        task = task(seed)
+        keras.utils.set_random_seed(seed)
+        self.model = example.build(
+            task.num_features,
+            task.num_classes,
+            make_loss(method, num_sampled),
+            get_optimizer(row_multiplier, args),
+            args.width,
+            None if method.startswith(FULL_SOFTMAX) else num_sampled,
+            seed,
+            normalize=not method.startswith(WORD2VEC),
+        )
+        self.model.optimizer.build(self.model.trainable_variables)
+        self.state = [*self.model.variables, *self.model.optimizer.variables]
+        self.start = [np.array(variable) for variable in self.state]
+        self.row_multiplier = row_multiplier
+        self.make_schedule = functools.partial(make_schedule, method, num_sampled)
+
+    def run(self, learning_rate, epochs, evaluate_every, patience, test):
+        """Trains the model; returns its history and its figures at the best epoch."""
+        for variable, value in zip(self.state, self.start, strict=True):
+            variable.assign(value)
+        self.model.optimizer.learning_rate = learning_rate / self.row_multiplier
+        task, schedule = self.task(self.seed), self.make_schedule(epochs)
+
+        def train(epoch):
+            self.model.fit(
+                task.train,
+                initial_epoch=epoch - 1,
+                epochs=epoch,
+                callbacks=schedule,
+                shuffle=False,
+                verbose=0,
+            )
+
+        def evaluate(part):
+            results = self.model.evaluate(part, return_dict=True, verbose=0)
+            # A model that diverged finds nothing.
+            return {metric: float(np.nan_to_num(results[metric])) for metric in METRICS}
+
+        history, best = harness.train_to_best(
+            self.model,
+            epochs,
+            evaluate_every,
+            train=train,
+            evaluate=lambda: evaluate(task.validation),
+            metric=SELECT_BY,
+            patience=patience,
+        )
+        result = {"validation": best, "history": history}
+        if test:
+            result["test"] = evaluate(task.test)
+        return result
+
+
+def most_frequent(task):
+    """Figures of the same answer to everything: the most frequent classes of the training part."""
+    counts = np.zeros(task.num_classes, np.float32)
+    for _, class_ids in task.train:
+        np.add.at(counts, class_ids[class_ids >= 0], 1)
+    figures = {}
+    for metric in (metrics.PrecisionAtK([1, 3, 5]), metrics.RecallAtK([1, 3, 5])):
+        metric.label_format = "ids"
+        for _, class_ids in task.test:
+            metric.update_state(class_ids, np.tile(counts, (len(class_ids), 1)))
+        figures |= metric.result()
+    return {"test": {name: float(figures[name]) for name in METRICS}}
+
+
+def experiment(name, num_sampled, args):
+    """The rates of each method, its runs with each seed, and what frequency gives."""
+    task = functools.cache(lambda: TASKS[name](args))  # Only a run that is not at hand asks for it.
+    common = {"task": name, "batch_size": args.batch_size}
+    if name == "planted":
+        common |= {"points": args.planted_points, "classes": args.planted_classes}
+    if name == "wordnet":
+        common["wordnet_dir"] = os.path.realpath(args.wordnet_dir)
+    options = {option: getattr(args, option) for option in ("width", "optimizer", "momentum")}
+    if args.optimizer == "adagrad":
+        options["accumulator"] = args.accumulator
+
+    @functools.lru_cache(maxsize=1)
+    def trainer(method, ratio, seed):
+        return Trainer(lambda seed: task()(seed), method, num_sampled, ratio, seed, args)
+
+    def cached_run(method, ratio, rate, seed, search=False, test=False):
+        length = {
+            "epochs": args.search_epochs if search else args.epochs,
+            "evaluate_every": args.search_epochs if search else args.evaluate_every,
+            "patience": args.patience,
+        }
+        settings = {"method": method, "num_sampled": num_sampled, "learning_rate": rate}
+        settings |= {"row_multiplier": ratio, "seed": seed} | length
+        stem = f"{name}-{num_sampled}-{method}-{rate:g}-{ratio:g}-{seed}"
+        stem += "-search" if search else ""
+        return harness.cached(
+            args.out / f"{re.sub('[ :>]', '_', stem)}.json",
+            common | options | settings,
+            lambda: trainer(method, ratio, seed).run(rate, **length, test=test),
+            needs=("test",) if test else (),
+        )
+
+    def quality(result):
+        return result["validation"][SELECT_BY]
+
+    chosen, runs = {}, {}
+    for method in args.methods:
+        tried, searched = sorted(args.learning_rates), []
+        new = list(tried)
+        for _ in range(1 + _MOST_WIDENINGS):
+            for ratio in args.row_multipliers:
+                searched += [
+                    cached_run(method, ratio, rate, args.tuning_seed, search=True) for rate in new
+                ]
+            new = beyond(tried, max(searched, key=quality)["learning_rate"])
+            if not new:
+                break
+            tried = sorted([*tried, *new])
+        finalists = sorted(searched, key=quality, reverse=True)[: args.finalists]
+        if len(finalists) > 1:
+            finalists = [
+                cached_run(
+                    method, result["row_multiplier"], result["learning_rate"], args.tuning_seed
+                )
+                for result in finalists
+            ]
+        best = max(finalists, key=quality)
+        chosen[method] = best["learning_rate"], best["row_multiplier"]
+        print(f"{name}, {num_sampled}, {method}: {chosen[method]}, {quality(best):.4f}", flush=True)
+        runs[method] = [
+            cached_run(method, best["row_multiplier"], best["learning_rate"], seed, test=True)
+            for seed in args.seeds
+        ]
+    frequency = harness.cached(
+        args.out / f"{name}-most_frequent.json", common, lambda: most_frequent(task()(0))
+    )
+    return chosen, runs, frequency["test"]
+
+
+def beyond(rates, best):
+    """The next rate of a grid whose best one is at an end; or none."""
+    if len(rates) < 2 or best not in (rates[0], rates[-1]):
+        return []
+    outwards = rates if best == rates[-1] else rates[::-1]
+    # A step is as large as the last but one: halves of decades are 3 and 10 / 3 in turn.
+    inner, outer = outwards[-3:-1] if len(rates) > 2 else outwards
+    rate = float(f"{best * outer / inner:.2g}")
+    return [] if rate in rates else [rate]
+
+
+def ratios(runs, metric):
+    """Each method's figure over that of negative sampling with the same seed."""
+    baseline = np.array([result["test"][metric] for result in runs[BASELINE]])
+    return {
+        method: np.array([result["test"][metric] for result in results]) / baseline
+        for method, results in runs.items()
+    }
+
+
+def title(metric):
+    """P@1 for precision_at_1."""
+    return metric[0].upper() + "@" + metric[-1]
+
+
+def summary(name, rates, runs, frequency, args):
+    """The Markdown of a task."""
+    head = ["method", "rate of rows", "over dense", *map(title, METRICS)]
+    figures, quotients = [], []
+    of_metric = {metric: ratios(runs, metric) for metric in METRICS if BASELINE in runs}
+    for method, results in runs.items():
+        values = [[result["test"][metric] for result in results] for metric in METRICS]
+        chosen = [f"{number:g}" for number in rates[method]]
+        figures.append([method, *chosen, *map(tables.plus_minus, values)])
+        if method != BASELINE and of_metric:
+            row = [tables.plus_minus(of_metric[metric][method]) for metric in METRICS]
+            quotients.append([method, *row])
+    row = [f"{frequency[metric]:.3f}" for metric in METRICS]
+    figures.append(["the most frequent classes", "", "", *row])
+    lines = [f"### {name}", ""]
+    if of_metric:
+        lines += [
+            f"Ratios to {BASELINE} of the same seed, test part, mean ± standard deviation of seeds "
+            f"{args.seeds}:",
+            "",
+            *tables.table(["method", *head[3:]], quotients),
+            "",
+        ]
+    return [*lines, "The figures themselves:", "", *tables.table(head, figures), ""]
+
+
+def draw(results, path):
+    """The ratios of each task, with a bar for each seed's deviation."""
+    from matplotlib.figure import Figure
+
+    results = {name: result for name, result in results.items() if BASELINE in result[1]}
+    if not results:
+        return  # There is nothing to compare with.
+    figure = Figure(figsize=(4.5 * len(results), 3.5), layout="constrained")
+    for axes, (name, (_, runs, _)) in zip(
+        figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True
+    ):
+        mined = [method for method in runs if method != BASELINE]
+        for index, metric in enumerate(METRICS):
+            values = [ratios(runs, metric)[method] for method in mined]
+            axes.errorbar(
+                np.arange(len(mined)) + 0.1 * (index - 2.5),
+                [value.mean() for value in values],
+                [value.std(ddof=1) if len(value) > 1 else 0 for value in values],
+                fmt="o",
+                label=title(metric),
+            )
+        axes.axhline(1, color="gray", linewidth=1)
+        axes.set_xticks(range(len(mined)), mined, rotation=45, ha="right")
+        axes.set_ylabel(f"ratio to {BASELINE}")
+        axes.set_title(name)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+    harness.save_figure(figure, path)
+
+
+def parse_args(argv=None):
+    """The command line."""
+    parser = command_line.parser(__spec__, description=__doc__)
+    count, number = command_line.positive(int), command_line.positive(float)
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
+    parser.add_argument(
+        "--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict, for wordnet"
+    )
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/snm"))
+    parser.add_argument(
+        "--methods",
+        type=method_name,
+        nargs="+",
+        default=list(METHODS),
+        help="with options after colons, such as Top-16:logistic:10:pairwise",
+    )
+    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
+    parser.add_argument(
+        "--learning-rates",
+        nargs="+",
+        type=number,
+        default=[0.3, 1, 3, 10, 30, 100, 300],
+        help="of rows; wider by the grid's own steps where the best one is at an end",
+    )
+    parser.add_argument(
+        "--row-multipliers",
+        nargs="+",
+        type=number,
+        default=[300, 3000],
+        help="the rate of rows over that of dense weights",
+    )
+    parser.add_argument("--search-epochs", type=count, default=2, help="with each pair of rates")
+    parser.add_argument("--finalists", type=count, default=2, help="pairs of rates tried in full")
+    parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="sgd")
+    parser.add_argument(
+        "--momentum",
+        type=command_line.number_below(1),
+        default=0.9,
+        help="of dense weights, for sgd",
+    )
+    parser.add_argument(
+        "--accumulator", type=number, default=1e-8, help="its value at the start, for adagrad"
+    )
+    parser.add_argument(
+        "--num-sampled", nargs="+", type=count, default=[1024], help="classes sampled, B"
+    )
+    parser.add_argument("--width", type=count, default=64, help="of encodings and embeddings")
+    parser.add_argument("--batch-size", type=count, default=256)
+    parser.add_argument("--epochs", type=count, default=10)
+    parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
+    parser.add_argument(
+        "--patience", type=count, default=4, help="epochs without a better Recall@5"
+    )
+    parser.add_argument("--planted-points", type=count, default=40_000, help="to learn from")
+    parser.add_argument("--planted-classes", type=count, default=10_000, help="and features")
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Tunes, trains, tests and reports."""
+    args = parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    print(__doc__)
+    results = {
+        f"{name}, B = {num_sampled:,}": experiment(name, num_sampled, args)
+        for name in args.tasks
+        for num_sampled in args.num_sampled
+    }
+    lines = [line for name, result in results.items() for line in summary(name, *result, args)]
+    runs = {name: runs for name, (_, runs, _) in results.items()}
+    harness.write_report(
+        args.out, "\n".join(lines), runs, lambda path: draw(results, path), "ratios.png"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Hands damaged files and wrong labels to whatever reads them.
+
+    python -m scripts.robustness.fuzz --cases 10000 --out out/fuzz
+
+Each case is a file, or labels, with some random faults: cut, bits flipped, bytes put in or left
+out, lines doubled, dropped or swapped, numbers made huge, negative or no numbers; labels of other
+types, shapes and ranks. What may follow is the right result, by a reader that shares no code with
+the package (for files with checksums: the result of the file without faults), or an error whose
+message names the file or the argument. All else is a defect: another result, an error without a
+name, a crash of the process, or a case of more than `LIMIT` seconds.
+
+The cases follow from --seed. Each target runs in a process of its own, which is started again
+behind a case that ends it. The folder gets `<target>.json`: a script that is started again with the
+same --seed goes on behind the last case there, and the defects, with the numbers of their cases,
+are in it. table.md has all targets with such a file.
+"""
+
+import collections
+import faulthandler
+import json
+import math
+import mmap
+import os
+import pathlib
+import struct
+import sys
+import tempfile
+import zlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+from rank4class_tf import _files
+from scripts import command_line, tables
+from scripts.robustness.fuzzing import binaries, labels, texts
+from scripts.robustness.fuzzing.faults import Defect, Draws
+
+LIMIT = 60
+
+TARGETS = (
+    texts.extreme_classification,
+    texts.read_extreme_header,
+    texts.read_extreme_split,
+    texts.wordnet,
+    texts.mind,
+    texts.from_pairs,
+    binaries.elwc_files,
+    binaries.elwc_messages,
+    binaries.pretrained,
+    binaries.exported_classes,
+    labels.losses_eager,
+    labels.losses_graph,
+    labels.metrics_eager,
+    labels.metrics_graph,
+)
+
+
+def run(target, seed, start, stop, report):
+    """Runs cases of a target; `report` gets the number of each and what came of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        for case in range(start, stop):
+            rng = np.random.default_rng([seed, zlib.crc32(target.__name__.encode()), case])
+            draws = Draws(lambda n, rng=rng: int(rng.integers(n)))
+            faulthandler.dump_traceback_later(LIMIT, exit=True)
+            try:
+                found = target(draws, pathlib.Path(folder))
+            except Defect as defect:
+                found = f"DEFECT {defect}"
+            except Exception as error:
+                found = f"DEFECT {error!r}"
+            faulthandler.cancel_dump_traceback_later()
+            report(case, found)
+
+
+def cases_of(target, count):
+    """How many calls of a target make so many cases."""
+    return math.ceil(count / binaries.MESSAGES) if target is binaries.elwc_messages else count
+
+
+def kept(path, seed):
+    """What a file has of the cases of a seed."""
+    results = json.loads(path.read_text())
+    if (other := results.get("seed")) != seed:
+        raise SystemExit(f"{path} has cases of --seed {other}, not {seed}: name another --out")
+    return results
+
+
+def in_processes(target, seed, cases, path):
+    """Runs a target in processes of its own, and keeps what came of it in a file."""
+    results = {"seed": seed, "done": 0, "outcomes": {}, "defects": {}}
+    if path.exists():
+        results = kept(path, seed)
+    memory = mmap.mmap(-1, 8)
+    while results["done"] < cases:
+        memory[:] = struct.pack("<q", results["done"])
+        sys.stdout.flush()
+        if not (pid := os.fork()):
+            code = 1
+            try:
+                _run_all(target, seed, cases, results, memory, path)
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        if path.exists():
+            results = json.loads(path.read_text())
+        if status:
+            # The cases since the last that were written are not in the outcomes.
+            (case,) = struct.unpack("<q", memory[:])
+            code = os.waitstatus_to_exitcode(status)
+            results["defects"][str(case)] = f"DEFECT the process ended: {code}"
+            results["outcomes"]["defect"] = results["outcomes"].get("defect", 0) + 1
+            results["done"] = case + 1
+            _files.write_text(path, json.dumps(results, indent=1))
+    return results
+
+
+def _run_all(target, seed, cases, results, memory, path):
+    """Runs all cases that are left; writes what came of them at a defect and every thousandth."""
+    counts = collections.Counter(results["outcomes"])
+
+    def report(case, found):
+        if isinstance(found, str) and found.startswith("DEFECT"):
+            results["defects"][str(case)] = found[:600]
+            found = "defect"
+        counts.update([found] if isinstance(found, str) else found)
+        memory[:] = struct.pack("<q", case + 1)
+        if found == "defect" or (case + 1) % 1000 == 0 or case + 1 == cases:
+            results.update(done=case + 1, outcomes=dict(counts))
+            _files.write_text(path, json.dumps(results, indent=1))
+
+    run(target, seed, results["done"], cases, report)
+
+
+def table(results):
+    """The table, as Markdown."""
+    rows = []
+    for name, found in results.items():
+        outcomes = dict(found["outcomes"])
+        skipped = outcomes.pop("not made", 0)
+        right, defects = outcomes.pop("right", 0), outcomes.pop("defect", 0)
+        errors = ", ".join(f"{n} {kind}" for kind, n in sorted(outcomes.items()))
+        cases = f"{sum(found['outcomes'].values()) - skipped:,}"
+        rows.append([name, cases, f"{right:,}", errors, str(defects)])
+    return "\n".join(tables.table(["read by", "cases", "right", "errors", "defects"], rows))
+
+
+def main(argv=None):
+    """Runs all targets, or those that are named."""
+    parser = command_line.parser(__spec__, description=__doc__)
+    parser.add_argument("--cases", type=command_line.positive(int), default=10_000)
+    parser.add_argument("--only", default="", help="targets with this in their names")
+    parser.add_argument("--seed", type=command_line.seed, default=0)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    args = parser.parse_args(argv)
+    names = [target.__name__ for target in TARGETS]
+    if not any(args.only in name for name in names):
+        parser.error(f"--only must be in one of the names {', '.join(names)}, not {args.only!r}")
+    args.out.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for target in TARGETS:
+        path = args.out / f"{target.__name__}.json"
+        if args.only in target.__name__:
+            found = in_processes(target, args.seed, cases_of(target, args.cases), path)
+        elif path.exists():
+            found = kept(path, args.seed)
+        else:
+            continue
+        name = target.__doc__.splitlines()[0].removesuffix(".")
+        results[name] = found
+        print(f"{name}: {found['outcomes']}", flush=True)
+    text = table(results)
+    _files.write_text(args.out / "table.md", text + "\n")
+    print(text)
+    return results
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The benchmark of retrieval runs on little and prints its ratios; no figure is checked."""
+
+import pathlib
+
+import pytest
+
+from scripts.benchmarks import retrieval as script
+
+pytestmark = pytest.mark.once
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not pathlib.Path("/proc/self/status").exists(), reason="memory is read off Linux's /proc"
+)
+def test_prints_times_and_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "STEPS", {"16 highest": script.STEPS["16 highest"]})
+    out = tmp_path / "tables.md"
+    sizes = ["--batch", "32", "--width", "4", "--queries", "3", "--candidates", "500", "--k", "7"]
+    script.main([*sizes, "--seconds", "0.01", "--out", str(out)])
+    step, search = (part.splitlines() for part in out.read_text().split("###")[1:])
+    for lines, case in ((step, "16 highest, graph"), (search, "top-k, graph")):
+        head, row = (cells(line) for line in (lines[2], lines[4]))
+        figures = dict(zip(head, row, strict=True))
+        assert figures["case"] == case and float(figures["rank4class_tf, ms"]) > 0
+    assert float(figures["product alone, ms"]) > 0 and figures["time ÷ product alone"]
+
+
+def test_ratios_are_those_of_the_figures():
+    times = {script.OURS: 0.002, script.PRODUCT: 0.004}
+    memory = {script.OURS: 3.0, script.PRODUCT: 60.0}
+    *_, head, _, row = str(script.table([("top-k", times, memory)], "search")).splitlines()
+    figures = dict(zip(cells(head), cells(row), strict=True))
+    assert figures["time ÷ product alone"] == "0.500"
+    assert figures["memory ÷ product alone"] == "0.050"
+    row = str(script.table([("step", {"error": "out of memory"}, {})], "steps")).splitlines()[-1]
+    assert cells(row)[:2] == ["step", "out of memory"]
