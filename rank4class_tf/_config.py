@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 from typing import Any, Self
 
+import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras
@@ -16,7 +17,7 @@ def constructor_arguments(instance: object, base: type) -> dict[str, Any]:
 
     Args:
         instance: the object. It keeps each argument of its constructor, and of those of its
-            parents up to `base`, in an attribute of that name.
+            parents up to `base`, in an attribute of that name. A variable is the number it holds.
         base: the first class whose constructor counts.
     """
     config = {}
@@ -25,6 +26,8 @@ def constructor_arguments(instance: object, base: type) -> dict[str, Any]:
             for name, parameter in list(inspect.signature(cls.__init__).parameters.items())[1:]:
                 if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                     value = getattr(instance, name)
+                    if isinstance(value, tf.Variable):
+                        value = value.numpy().tolist()
                     plain = isinstance(value, _PLAIN)
                     config[name] = value if plain else keras.utils.serialize_keras_object(value)
     return config

@@ -4,6 +4,7 @@ from typing import Any
 
 from rank4class_tf import _registry
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._class_prior import class_prior
 from rank4class_tf.losses._gumbel_noise import GumbelNoise
 from rank4class_tf.losses._metric_loss import MetricLoss
 from rank4class_tf.losses._ordered import OrderedLoss
@@ -71,6 +72,7 @@ __all__ = [
     "UniformWeights",
     "UniqueSoftmaxLoss",
     "WARPLoss",
+    "class_prior",
     "get",
 ]
 

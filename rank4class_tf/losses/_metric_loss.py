@@ -5,8 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, ops
+from rank4class_tf import _keras, ops
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.losses._temperature import (
+    Temperature,
+    check_temperature,
+    present_temperature,
+)
 from rank4class_tf.losses._unsaved_layer import UnsavedLayer
 
 
@@ -27,13 +32,14 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     """
 
     def __init__(
-        self, temperature: float = 0.1, ranker: Callable | None = None, **kwargs: Any
+        self, temperature: Temperature = 0.1, ranker: Callable | None = None, **kwargs: Any
     ) -> None:
         """Args shared by the losses that are metrics of soft ranks.
 
         Args:
-            temperature: T > 0 of the sigmoid. The smaller, the closer to the metric, and the
-                smaller the gradient of items that are far apart.
+            temperature: T > 0 of the sigmoid: a number, a `TemperatureAnnealing` or a scalar
+                `tf.Variable`, which gets no gradient. The smaller, the closer to the metric, and
+                the smaller the gradient of items that are far apart.
             ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
                 `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
                 for the best. It replaces the sigmoid, and `temperature` then has no effect.
@@ -43,7 +49,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
             ValueError: if `temperature` is not > 0 or `ranker` is not callable.
         """
         super().__init__(**kwargs)
-        self.temperature = _checks.positive_float("temperature", temperature)
+        self.temperature = check_temperature(temperature)
         if ranker is not None and not callable(ranker):
             raise ValueError(
                 f"`ranker` must be None, a layer or a function. Received: ranker={ranker!r}."
@@ -67,13 +73,15 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     def ranks(self, lists: ops.Lists) -> tf.Tensor:
         """Soft ranks of the positives, `[batch, P]`."""
         if self.ranker is None:
-            return ops.sigmoid_ranks(lists, temperature=self.temperature)
+            temperature = present_temperature(self.temperature, lists.dtype)
+            return ops.sigmoid_ranks(lists, temperature=temperature)
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 
     def ranks_among_positives(self, lists: ops.Lists) -> tf.Tensor:
         """Soft ranks of the positives among themselves, `[batch, P]`."""
         if self.ranker is None:
-            return ops.sigmoid_ranks_among_positives(lists, temperature=self.temperature)
+            temperature = present_temperature(self.temperature, lists.dtype)
+            return ops.sigmoid_ranks_among_positives(lists, temperature=temperature)
         return self.ranker(lists.positive_scores, mask=lists.is_positive)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf.losses._metric_loss import MetricLoss
+from rank4class_tf.losses._temperature import Temperature
 
 
 @_registry.register("loss")
@@ -40,7 +41,7 @@ class ApproxNDCGLoss(MetricLoss):
 
     def __init__(
         self,
-        temperature: float = 0.1,
+        temperature: Temperature = 0.1,
         ranker: Callable | None = None,
         gain: str | Callable = "exponential",
         discount: str | Callable = "logarithmic",

@@ -8,6 +8,11 @@ import tensorflow as tf
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._pairwise import check_lambda_weights, sum_over_pairs
+from rank4class_tf.losses._temperature import (
+    Temperature,
+    check_temperature,
+    present_temperature,
+)
 
 
 @_registry.register("loss")
@@ -23,7 +28,8 @@ class PairwiseLogisticLoss(RankingLoss):
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
-        temperature: T > 0, one over the paper's $\sigma$.
+        temperature: T > 0, one over the paper's $\sigma$: a number, a `TemperatureAnnealing` or a
+            scalar `tf.Variable`, which gets no gradient.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
         label_smoothing: $\epsilon$, in [0, 0.5).
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
@@ -39,21 +45,22 @@ class PairwiseLogisticLoss(RankingLoss):
 
     def __init__(
         self,
-        temperature: float = 1.0,
+        temperature: Temperature = 1.0,
         lambda_weights: ops.NDCGLambdaWeights | None = None,
         label_smoothing: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.temperature = _checks.positive_float("temperature", temperature)
+        self.temperature = check_temperature(temperature)
         self.lambda_weights = check_lambda_weights(lambda_weights)
         self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
+        temperature = present_temperature(self.temperature, lists.dtype)
         return sum_over_pairs(
             lists,
-            lambda difference: _softplus(difference / self.temperature),
+            lambda difference: _softplus(difference / temperature),
             np.log(2.0),
             self.lambda_weights,
             self.label_smoothing,

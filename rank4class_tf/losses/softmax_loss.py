@@ -1,5 +1,6 @@
 """SoftmaxLoss."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -8,7 +9,12 @@ from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._lists.pairs import are_few
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
-from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
+from rank4class_tf.losses._class_prior import check_class_prior
+from rank4class_tf.losses._temperature import (
+    Temperature,
+    check_temperature,
+    present_temperature,
+)
 
 
 @_registry.register("loss")
@@ -22,16 +28,26 @@ class SoftmaxLoss(RankingLoss):
     Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another, and the
     loss is then that mixture of the two classes' losses.
 
+    Logit adjustment, for rare classes, adds $\log \pi_i$ to $s_i / T$, and only in the loss: the
+    scores of the model then rank the classes as if all were equally frequent.
+
     Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
-    for label smoothing.
+    for label smoothing; Menon et al. 2021, "Long-tail learning via logit adjustment", equation 10.
 
     Args:
-        temperature: T > 0, a number or a `TemperatureAnnealing`; 1 is plain softmax.
+        temperature: T > 0: a number, a `TemperatureAnnealing` or a scalar `tf.Variable`; 1 is plain
+            softmax.
         label_smoothing: $\epsilon$, in [0, 1).
+        class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
+            such as `losses.class_prior(labels, num_classes)`; None for no adjustment.
+        positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
+            $\sum_i y_i$, so that examples with many labels count as much as others.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
-        ValueError: if `temperature` is not > 0, or `label_smoothing` not in [0, 1).
+        ValueError: if `temperature` is not > 0, `label_smoothing` not in [0, 1), `class_prior` not
+            a distribution or `positive_reduction` unknown; in the call, if the prior has another
+            number of classes than the scores.
 
     Example:
         >>> loss = SoftmaxLoss()
@@ -41,31 +57,35 @@ class SoftmaxLoss(RankingLoss):
 
     def __init__(
         self,
-        temperature: float | TemperatureAnnealing = 1.0,
+        temperature: Temperature = 1.0,
         label_smoothing: float = 0.0,
+        class_prior: Sequence[float] | None = None,
+        positive_reduction: str = "sum",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         # The formula takes labels of all items; in long lists it is faster with the few positives.
         self._searches_positives = are_few(self.max_positives, None)
-        if not isinstance(temperature, TemperatureAnnealing):
-            temperature = _checks.positive_float("temperature", temperature)
-        self.temperature = temperature
+        self.temperature = check_temperature(temperature)
         self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 1)
+        self.class_prior = check_class_prior(class_prior)
+        self.positive_reduction = _checks.one_of(
+            "positive_reduction", positive_reduction, ("sum", "mean")
+        )
 
     @property
-    def probabilities(self) -> Probabilities:
-        """Softmax with the temperature, or with the present one if it is annealed."""
-        temperature = self.temperature
-        if isinstance(temperature, TemperatureAnnealing):
-            temperature = float(temperature.value)
-        return Probabilities(temperature)
+    def probabilities(self) -> Probabilities | None:
+        """Softmax with the temperature of now; None with a prior, which the scores leave out."""
+        if self.class_prior is not None:
+            return None
+        return Probabilities(float(present_temperature(self.temperature, tf.float32)))
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        temperature = self.temperature
-        if isinstance(temperature, TemperatureAnnealing):
-            temperature = tf.cast(temperature.value, lists.dtype)
+        temperature = present_temperature(self.temperature, lists.dtype, with_gradient=True)
+        if self.class_prior is not None:
+            log_prior = _log_prior(self.class_prior, lists.num_columns_of_items, lists.dtype)
+            lists = lists.shifted(temperature * log_prior)
         lists = lists.from_top()
         log_total = lists.log_sum_exp(temperature)[:, tf.newaxis]
         scores = lists.positive_scores
@@ -74,4 +94,17 @@ class SoftmaxLoss(RankingLoss):
             scores = (1 - self.label_smoothing) * scores
             scores += self.label_smoothing * mean[:, tf.newaxis]
         losses = log_total - scores / temperature
-        return lists.sum_of_positives(lists.relevance * losses)
+        total = lists.sum_of_positives(lists.relevance * losses)
+        if self.positive_reduction == "sum":
+            return total
+        return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
+
+
+def _log_prior(class_prior, n, dtype):
+    """`[1, n]`."""
+    if isinstance(n, int) and n != len(class_prior):
+        raise ValueError(
+            "`class_prior` must have a number for each class that `y_pred` scores. "
+            f"Received: {len(class_prior)} for {n} classes."
+        )
+    return tf.math.log(tf.constant([class_prior], dtype))

@@ -8,7 +8,7 @@ from rank4class_tf.losses._epoch_schedule import EpochSchedule
 
 @_keras.register
 class TemperatureAnnealing(EpochSchedule):
-    r"""A temperature for `SoftmaxLoss` that changes exponentially from epoch to epoch.
+    r"""A temperature of a loss that changes exponentially from epoch to epoch.
 
     $$T_e = T_0 (T_1 / T_0)^{\min(e / E, 1)}$$
 

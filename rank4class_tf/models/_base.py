@@ -144,11 +144,13 @@ class RetrievalModel(keras.Model):
                 f"scores {self._scored}, and another loss would take their places for classes. "
                 f"Received: {loss!r}."
             )
-        if loss.class_weight is not None:
-            raise ValueError(
-                f"`loss` must have no `class_weight`, since the model scores {self._scored}: "
-                f"give each example its `sample_weight`. Received: {loss.class_weight}."
-            )
+        for name in ("class_weight", "class_prior", "transition"):
+            if getattr(loss, name, None) is not None:
+                raise ValueError(
+                    f"`loss` must have no `{name}`, since the model scores {self._scored}, and "
+                    "their places are no class ids. Examples may have a `sample_weight`. "
+                    f"Received: {getattr(loss, name)}."
+                )
 
     def _check_metric(self, argument: str, metric: Any) -> None:
         """Raises unless a metric of `metrics` or `weighted_metrics` takes ranks."""

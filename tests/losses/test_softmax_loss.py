@@ -81,3 +81,50 @@ def test_smoothing_of_relevance_and_masks(rng):
     scores[relevance < 0] = np.nan
     np.testing.assert_allclose(loss(relevance, scores), expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(tf.function(loss)(relevance, scores), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_logit_adjustment_by_definition(jit_compile, rng):
+    scores, labels = rng.normal(size=(6, 5)), rng.integers(-1, 3, (6, 5)).astype(np.float64)
+    prior = np.array([0.5, 0.2, 0.2, 0.05, 0.05])
+    loss = losses.SoftmaxLoss(2.0, class_prior=prior, positive_reduction="mean")
+    tensor = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(tensor)
+        value = tf.function(loss.call, jit_compile=jit_compile)(labels, tensor)
+    gradient = tape.gradient(value, tensor).numpy()
+    for row, (y, s) in enumerate(zip(labels, scores, strict=True)):
+        there, total = y >= 0, np.maximum(y, 0).sum()
+        weights = prior[there] * np.exp(s[there] / 2)
+        expected = np.zeros(5)
+        if total:
+            share, p = y[there] / total, weights / weights.sum()
+            np.testing.assert_allclose(value[row], -(share * np.log(p)).sum(), rtol=1e-10)
+            expected[there] = (p - share) / 2
+        else:
+            assert value[row] == 0
+        np.testing.assert_allclose(gradient[row], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_class_prior_and_reduction_are_checked():
+    for prior in ([0.5, 0.6], [1.0, 0.0], [[0.5, 0.5]], [np.nan, 1.0], "uniform"):
+        with pytest.raises(ValueError, match="`class_prior` must hold a number > 0"):
+            losses.SoftmaxLoss(class_prior=prior)
+    with pytest.raises(ValueError, match="`class_prior` must have a number for each.* 2 for 3"):
+        losses.SoftmaxLoss(class_prior=[0.5, 0.5])([0], [[1.0, 2.0, 3.0]])
+    with pytest.raises(ValueError, match="`positive_reduction` must be one of"):
+        losses.SoftmaxLoss(positive_reduction="max")
+    assert losses.SoftmaxLoss(class_prior=[0.5, 0.5]).probabilities is None
+
+
+def test_class_prior_counts_labels():
+    padded, ragged = [[0, 2], [2, -1]], tf.ragged.constant([[0, 2], [2]])
+    dataset = tf.data.Dataset.from_tensor_slices((np.zeros(3), [0, 2, 2])).batch(2)
+    for labels in (padded, ragged, dataset):
+        prior = losses.class_prior(labels, num_classes=3)
+        np.testing.assert_allclose(prior, [2 / 6, 1 / 6, 3 / 6])
+    with pytest.raises(ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"):
+        losses.class_prior(padded, 3, pseudo_count=0.0)
+    for wrong in ([0, 3], [-2], [0.5]):
+        with pytest.raises(ValueError, match="`labels` must hold class ids"):
+            losses.class_prior(wrong, 3)

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
+from rank4class_tf import losses
 from rank4class_tf.losses import SoftmaxLoss, TemperatureAnnealing
 
 
@@ -52,6 +54,35 @@ def test_saved_with_the_model(rng, tmp_path):
     assert float(loaded.temperature.value) == 2.0
     scores, ids = rng.normal(size=(4, 5)), rng.integers(0, 5, 4)
     np.testing.assert_allclose(loaded(ids, scores), SoftmaxLoss(2.0)(ids, scores))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.SoftmaxLoss,
+        losses.PairwiseLogisticLoss,
+        losses.ApproxNDCGLoss,
+        losses.ApproxMRRLoss,
+        lambda **kw: losses.GumbelApproxNDCGLoss(seed=1, **kw),
+    ],
+)
+def test_every_temperature_may_change(loss, rng):
+    """A graph reads the variable in each step, with few and with many positives."""
+    scores = tf.constant(rng.normal(size=(3, 300)), tf.float32)
+    labels = (rng.uniform(size=(3, 300)) < 0.3).astype(np.float32)
+    variable = tf.Variable(2.0)
+    annealing = TemperatureAnnealing(initial=2.0, final=0.5, epochs=1)
+    for temperature in (variable, annealing):
+        changing = loss(temperature=temperature, max_positives=300)
+        function = tf.function(changing)
+        for number, epoch in ((2.0, 0), (0.5, 1)):
+            variable.assign(number)
+            annealing.set_epoch(epoch)
+            expected = loss(temperature=number)(labels, scores)
+            np.testing.assert_allclose(function(labels, scores), expected, rtol=1e-5)
+        assert type(changing).from_config(changing.get_config()).get_config()
+    with pytest.raises(ValueError, match="`temperature` must be a scalar where it is a variable"):
+        loss(temperature=tf.Variable([1.0]))
 
 
 @pytest.mark.parametrize("arguments", [(0, 1, 2), (1, -1.0, 2), (1, 1, 0)])
