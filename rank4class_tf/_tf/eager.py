@@ -1,4 +1,4 @@
-"""Functions that run as graphs where they are called eagerly."""
+"""Methods that run as graphs where they are called eagerly."""
 
 import weakref
 from collections.abc import Callable
@@ -6,44 +6,51 @@ from typing import Any
 
 import tensorflow as tf
 
-# So many graphs an owner keeps. Others, of arguments whose shapes change all the time, run eagerly.
+# Making a graph takes a second: it is made when arguments of the same types come for the third
+# time. An owner keeps so many of them.
+_CALLS_BEFORE = 2
 _MOST_GRAPHS = 16
 
-_GRAPHS: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
+# owner -> types of the arguments -> how many calls there were, or the graph.
+_KNOWN: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
 
 
 def as_graph(owner: Any, method: Callable, *args: Any) -> Any:
-    """`method(*args)`, in eager mode by a graph for the dtypes and shapes of the arguments.
+    """`method(*args)`, which in eager mode runs as a graph from the third call on.
 
-    The graph takes a tenth of the time of the operations one by one. It serves any batch size. An
-    error of values is raised once more in eager mode, where it is a `ValueError` that names the
-    value.
+    A graph takes a tenth of the time of its operations one by one. It serves any batch size. What
+    fails in it, or while it is made, runs eagerly, where errors name the values. Under
+    `tf.config.run_functions_eagerly(True)` everything runs eagerly.
 
     Args:
         owner: the object that keeps the graphs, until `forget`.
-        method: a method of the owner, which reads tensors only from its arguments and variables.
-        *args: tensors, or what TensorFlow converts; None stays None.
+        method: a method of the owner that reads tensors only from its arguments and variables.
+        *args: tensors, or what TensorFlow converts to them; None stays None.
     """
-    if not tf.executing_eagerly() or tf.config.functions_run_eagerly():
+    if (
+        not tf.executing_eagerly()
+        or tf.config.functions_run_eagerly()
+        or tf.distribute.has_strategy()
+    ):
         return method(*args)
     args = tuple(map(_as_tensor, args))
     specs = tuple(map(_spec, args))
-    graphs = _GRAPHS.setdefault(owner, {})
-    key = (method.__name__, *specs)
-    if key not in graphs:
-        if len(graphs) == _MOST_GRAPHS:
+    known = _KNOWN.setdefault(owner, {})
+    state = known.get(specs, 0)
+    if isinstance(state, int):
+        if state < _CALLS_BEFORE or len(known) > _MOST_GRAPHS:
+            known[specs] = state + 1
             return method(*args)
-        graphs[key] = _graph(weakref.WeakMethod(method), specs)
+        state = known[specs] = _graph(weakref.WeakMethod(method), specs)
     try:
-        return graphs[key](*(arg for arg in args if arg is not None))
-    except tf.errors.InvalidArgumentError:
-        method(*args)
-        raise
+        return state(*(arg for arg in args if arg is not None))
+    except Exception:
+        return method(*args)
 
 
 def forget(owner: Any) -> None:
-    """Drops the graphs of an object, whose configuration has changed."""
-    _GRAPHS.pop(owner, None)
+    """Drops the graphs of an object whose configuration changes."""
+    _KNOWN.pop(owner, None)
 
 
 def _as_tensor(value):
@@ -63,7 +70,7 @@ def _spec(tensor):
 
 
 def _graph(method, specs):
-    # The graph must not keep its owner alive, which it would outlive then.
+    # A graph that kept its owner alive would never be dropped.
     def function(*tensors):
         left = iter(tensors)
         return method()(*(None if spec is None else next(left) for spec in specs))

@@ -17,6 +17,7 @@ from rank4class_tf._lists.labels import (
     parse,
 )
 from rank4class_tf._lists.lists import Lists, fill_masked, of_columns
+from rank4class_tf._tf.eager import as_graph, forget
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._probabilities import function_behind
@@ -108,6 +109,20 @@ class RankingLoss(keras.losses.Loss):
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
+        if self._looks_at_scores:
+            self._look_at(y_pred)
+        # What is a user's own, a subclass or a ranker, runs as it is, so that it can be debugged.
+        is_ours = type(self).__module__.startswith("rank4class_tf.")
+        if is_ours and getattr(self, "ranker", None) is None:
+            return as_graph(self, self._reduced, y_true, y_pred, sample_weight)
+        return self._reduced(y_true, y_pred, sample_weight)
+
+    def __setattr__(self, name, value):
+        if not name.startswith("_"):  # It may be a part of the configuration.
+            forget(self)
+        super().__setattr__(name, value)
+
+    def _reduced(self, y_true, y_pred, sample_weight):
         y_true = _keras.given_labels(y_true)
         if sample_weight is not None:
             sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format)
@@ -116,8 +131,6 @@ class RankingLoss(keras.losses.Loss):
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
-        if self._looks_at_scores:
-            self._look_at(y_pred)
         counted = labels.has_positive & ~labels.invalid
         filled = fill_masked(labels.scores, labels.mask, counted)
         compute = _keras.with_autograph_of_caller(self.compute)

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _random
+from rank4class_tf._tf.eager import forget
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._base import RankingLoss
 
@@ -94,6 +95,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         return self._state
 
     def _set_state(self, value):
+        forget(self)  # Graphs hold the state that was.
         self._state = tf.Variable(
             value,
             trainable=False,

@@ -8,6 +8,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry, ops
 from rank4class_tf._lists.labels import check_label_format, example_weights, list_weights, parse
+from rank4class_tf._tf.eager import as_graph, forget
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._exact_sum import ExactSum
 from rank4class_tf.ops.ranking.of_labels import over_ranks
@@ -165,7 +166,16 @@ class RankingMetric(Metric):
         exclude: TensorLike | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        self._add_batch(y_true, y_pred, sample_weight, exclude)
+        is_ours = type(self).__module__.startswith("rank4class_tf.")
+        if is_ours and not isinstance(y_true, ops.Ranks):
+            as_graph(self, self._add_batch, y_true, y_pred, sample_weight, exclude)
+        else:
+            self._add_batch(y_true, y_pred, sample_weight, exclude)
+
+    def __setattr__(self, name, value):
+        if not name.startswith("_"):  # It may be a part of the configuration.
+            forget(self)
+        super().__setattr__(name, value)
 
     def _add_batch(self, *batch):
         self.sums.add(_weighted(*self._values_and_weights(self.sums.dtype, *batch)))
