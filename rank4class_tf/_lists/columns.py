@@ -10,10 +10,9 @@ import tensorflow as tf
 from rank4class_tf._lists.labels import Labels
 from rank4class_tf._lists.lists import of_columns
 from rank4class_tf._lists.pairs import FEW, are_few
-from rank4class_tf._tf import top
+from rank4class_tf._tf import raising, top
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradients
-from rank4class_tf._tf.raising import in_xla
 
 
 def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
@@ -109,7 +108,7 @@ def _compact(labels):
     # A column without a positive adds nothing, to the first place.
     column = tf.where(positive, tf.range(1, tf.shape(positive)[1] + 1), 0)
     column = scatter_add(tf.maximum(place, 0), column, tf.shape(positive))
-    width = labels.max_positives if in_xla() else tf.reduce_max(labels.num_positives)
+    width = labels.max_positives if raising.in_xla() else tf.reduce_max(labels.num_positives)
     column = column[:, :width] - 1
     padding = column < 0
     column = tf.maximum(column, 0)

@@ -110,7 +110,7 @@ def labels_of(form, rng):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
-def test_losses(case, form, rng):
+def test_losses(case, form, rng, as_for_xla):
     traced = tf.function(loss_step(case.make())).get_concrete_function(FORMS[form], SCORES)
     assert not unknown_of(traced)
     batch = labels_of(form, rng), tf.constant(rng.normal(size=(BATCH, N)), tf.float32)
@@ -120,7 +120,7 @@ def test_losses(case, form, rng):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
-def test_metrics(case, form, rng):
+def test_metrics(case, form, rng, as_for_xla):
     traced = tf.function(metric_step(case.make())).get_concrete_function(FORMS[form], SCORES)
     assert not unknown_of(traced)
     scores = np.round(rng.normal(size=(BATCH, N)), 1)

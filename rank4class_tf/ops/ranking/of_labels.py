@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from rank4class_tf._lists.columns import over_positives
 from rank4class_tf._lists.labels import Labels
-from rank4class_tf._tf import top
-from rank4class_tf._tf.raising import in_xla
+from rank4class_tf._tf import raising, top
 from rank4class_tf.ops.ranking.exact import (
     Ranks,
     count_among,
@@ -69,7 +68,7 @@ def _ranks_of_best(labels, dtype):
     lowest = tf.constant(-float("inf"), scores.dtype)
     best = tf.reduce_max(tf.where(there, positives, lowest), axis=1, keepdims=True)
     is_best = there & (positives == best)
-    if ids is None and not in_xla():  # Any other columns would do: these are the fewest.
+    if ids is None and not raising.in_xla():  # Any other columns would do: these are the fewest.
         number = tf.math.count_nonzero(is_best, axis=1, keepdims=True, dtype=tf.int32)
         is_best = tf.range(tf.maximum(tf.reduce_max(number), 1)) < number
     above, tied = count_one_by_one(scores, best)
