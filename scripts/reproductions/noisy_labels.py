@@ -1,8 +1,8 @@
-"""Labels that confuse classes: which loss learns from them what is right.
+r"""Labels that confuse classes: which loss learns from them what is right.
 
     python -m scripts.reproductions.noisy_labels --dataset digits --out out/noisy
-    python -m scripts.reproductions.noisy_labels --dataset goemotions --features FILE \
-        --out out/noisy
+    python -m scripts.reproductions.noisy_labels --dataset goemotions --features features.npz \
+        --preset FOLDER --data-dir data --out out/noisy
 
 A part of the labels for training and validation is exchanged for wrong ones: for any other class
 (symmetric), for the class whose examples are nearest on the average (nearest), for one of the three
@@ -11,7 +11,9 @@ nearest (three), for the next class (next), or, among the digits, for the one th
 weight decay and label smoothing, of which the one with the best accuracy on the wrong validation
 labels of two seeds is taken for all seeds. So are the epochs.
 
-A result is a file in the folder that --out names; a second call goes on from there.
+GoEmotions' comments are encoded once, by the pretrained transformer in FOLDER, and kept as the file
+that --features names. A result is a file in the folder that --out names; a second call goes on from
+there. `noisy_labels_report` makes the tables and pictures.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _files, calibrate, losses, metrics
+from rank4class_tf import _files, calibrate, data, encoders, losses, metrics
 from scripts.reproductions.stacked_training import Settings, Task, Trainer
 
 # Which digit each is taken for.
@@ -147,7 +149,7 @@ def digits() -> Dataset:
 
 
 def goemotions(path: pathlib.Path, num_train: int) -> Dataset:
-    """GoEmotions' comments with one label, as features of `--encode`; its own split."""
+    """GoEmotions' comments with one label, from the file of `encode`; the dataset's own split."""
     with np.load(path) as kept:
         parts = [kept[name] for name in ("train", "validation", "test")]
         class_ids = np.concatenate([kept[f"{p}_ids"] for p in ("train", "validation", "test")])
@@ -170,6 +172,25 @@ def goemotions(path: pathlib.Path, num_train: int) -> Dataset:
         decays=(0.0, 0.1, 0.3, 1.0, 3.0, 10.0),
         smoothings=(0.0, 0.3),
     )
+
+
+def encode(path: pathlib.Path, preset: str, data_dir: str) -> None:
+    """Keeps the mean of the last layer over the words of each comment, and the class ids."""
+    encoder = encoders.TextEncoder(preset, 64, frozen="all", pooling="mean")
+    splits = data.goemotions(data_dir, batch_size=50_000, text=True)
+    run = tf.function(encoder.lower, reduce_retracing=True)
+    kept: dict[str, Any] = {}
+    for name in ("train", "validation", "test"):
+        texts, class_ids = next(iter(getattr(splits, name)))
+        tokens = encoder.tokenize(texts.numpy())
+        # Comments of a length together need little padding.
+        order = np.argsort(tokens.row_lengths(), kind="stable")
+        batches = np.array_split(order, len(order) // 128 + 1)
+        features = [run(tf.gather(tokens, rows).to_tensor()).numpy() for rows in batches]
+        kept[name] = np.concatenate(features)[np.argsort(order)]
+        kept[f"{name}_ids"] = class_ids.numpy()
+    with _files.replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **kept)
 
 
 def transitions(dataset: Dataset, kind: str, level: int) -> np.ndarray:
@@ -241,8 +262,11 @@ def stack(dataset: Dataset, problems: list[Problem], of_each: Any) -> Task:
 class Study:
     """Trains and measures, with what is compiled kept for all kinds of noise."""
 
-    def __init__(self, dataset: Dataset, seeds: int, out: pathlib.Path) -> None:
+    def __init__(
+        self, dataset: Dataset, methods: dict[str, Method], seeds: int, out: pathlib.Path
+    ) -> None:
         self.dataset = dataset
+        self.methods = methods
         self.seeds = seeds
         self.out = out
         self._trainers: dict[str, Trainer] = {}
@@ -261,7 +285,7 @@ class Study:
         return made
 
     def _made(self, name, kind, level):
-        dataset, method = self.dataset, METHODS[name]
+        dataset, method = self.dataset, self.methods[name]
         matrix = transitions(dataset, KINDS[0] if kind == "none" else kind, level)
         problems = [problem(dataset, matrix, seed) for seed in range(self.seeds)]
         of_each = [None] * self.seeds
@@ -316,7 +340,7 @@ class Study:
                 measured[f"memorised_{when}"] = float(memorised.mean()) if flipped.any() else 0.0
             measured["epoch"] = int(trained.best_epoch[i])
             measured["validation"] = float(trained.accuracy[i])
-            if method is METHODS["softmax"]:
+            if method is self.methods["softmax"]:
                 shares = tf.nn.softmax(of_validation[i]).numpy()
                 measured["estimated"] = losses.estimate_transition(shares, labels[1]).tolist()
             results.append(measured)
@@ -358,6 +382,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", choices=["digits", "goemotions"], default="digits")
     parser.add_argument("--features", type=pathlib.Path)
+    parser.add_argument("--preset")
+    parser.add_argument("--data-dir")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--num-train", type=int, default=20_000)
@@ -365,17 +391,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--levels", nargs="+", type=int, default=LEVELS)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     args = parser.parse_args(arguments)
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     if args.dataset == "digits":
-        dataset, kinds = digits(), KINDS
+        dataset = digits()
     else:
-        dataset, kinds = goemotions(args.features, args.num_train), KINDS[:3]
-    study = Study(dataset, args.seeds, args.out)
-    for level, kind in itertools.product(args.levels, args.kinds or kinds):
+        if not args.features.exists():
+            encode(args.features, args.preset, args.data_dir)
+        dataset = goemotions(args.features, args.num_train)
+    kinds = args.kinds or (KINDS if args.dataset == "digits" else KINDS[:3])
+    study = Study(dataset, METHODS, args.seeds, args.out)
+    for level, kind in itertools.product(args.levels, kinds):
         for name in args.methods:
             study.result(name, kind, level)
 
 
 if __name__ == "__main__":
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     main(sys.argv[1:])
