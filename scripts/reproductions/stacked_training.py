@@ -100,16 +100,16 @@ class Trainer:
             task.num_classes,
         )
         weights = _first_weights(rngs, sizes)
-        momentum = [tf.zeros_like(w) for w in weights]
-        squares = [tf.zeros_like(w) for w in weights]
+        state = [(w, tf.zeros_like(w), tf.zeros_like(w)) for w in weights]
         features = tf.constant(task.features)
         number, length = task.train.shape
         steps = length // self._batch_size
-        smooth = bool((settings.smoothing > 0).any())
         hyper = [tf.constant(v, tf.float32) for v in dataclasses.astuple(settings)]
-        transitions = (
-            None if task.transitions is None else tf.constant(task.transitions, tf.float32)
-        )
+        transitions = task.transitions
+        if transitions is not None:
+            transitions = tf.constant(transitions, tf.float32)
+        # An argument, since XLA takes minutes to fold what is made of constants.
+        classes = tf.range(task.num_classes) if (settings.smoothing > 0).any() else None
         best, best_epoch, accuracy = weights, np.zeros(number, int), np.full(number, -1.0)
         for epoch in range(self._num_epochs):
             order = np.stack([rng.permutation(length)[: steps * self._batch_size] for rng in rngs])
@@ -120,17 +120,9 @@ class Trainer:
                 .astype(np.int32)
                 for of_all in (task.train, task.train_labels)
             ]
-            weights, momentum, squares = self._epoch(
-                weights,
-                momentum,
-                squares,
-                tf.constant(epoch * steps, tf.float32),
-                features,
-                *batches,
-                transitions,
-                *hyper,
-                smooth=smooth,
-            )
+            done = tf.constant(epoch * steps, tf.float32)
+            state = self._epoch(state, done, features, batches, transitions, classes, hyper)
+            weights = [w for w, *_ in state]
             predicted = np.argmax(self.scores(weights, features, task.validation), axis=-1)
             now = (predicted == task.validation_labels).mean(axis=1)
             better = now > accuracy
@@ -142,41 +134,32 @@ class Trainer:
             after_epoch(epoch + 1, weights)
         return Trained(best, weights, best_epoch, accuracy)
 
-    def _run_epoch(
-        self,
-        weights,
-        momentum,
-        squares,
-        done,
-        features,
-        rows,
-        labels,
-        transitions,
-        rate,
-        decay,
-        smoothing,
-        smooth,
-    ):
-        def body(i, *state):
-            weights, momentum, squares = (state[j::3] for j in range(3))
+    def _run_epoch(self, state, done, features, batches, transitions, classes, hyper):
+        """An epoch of Adam with decoupled weight decay, on weights and their two means."""
+        (rows, labels), (rate, decay, smoothing) = batches, hyper
+
+        def body(i, state):
             gradients = self._gradients(
-                weights, tf.gather(features, rows[i]), labels[i], transitions, smoothing, smooth
+                [w for w, *_ in state],
+                tf.gather(features, rows[i]),
+                labels[i],
+                transitions,
+                classes,
+                smoothing,
             )
             t = done + tf.cast(i, tf.float32) + 1
             result = []
-            for w, m, v, g in zip(weights, momentum, squares, gradients, strict=True):
+            for (w, m, v), g in zip(state, gradients, strict=True):
                 m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
                 step = (m / (1 - 0.9**t)) / (tf.sqrt(v / (1 - 0.999**t)) + 1e-7)
                 if w.shape[1] > 1:  # Biases don't decay.
                     step += decay[:, tf.newaxis, tf.newaxis] * w
-                result += [w - rate[:, tf.newaxis, tf.newaxis] * step, m, v]
-            return i + 1, *result
+                result.append((w - rate[:, tf.newaxis, tf.newaxis] * step, m, v))
+            return i + 1, result
 
-        state = [x for of_one in zip(weights, momentum, squares, strict=True) for x in of_one]
-        _, *state = tf.while_loop(lambda i, *_: i < len(rows), body, (tf.constant(0), *state))
-        return [list(state[j::3]) for j in range(3)]
+        return tf.while_loop(lambda i, _: i < len(rows), body, (tf.constant(0), state))[1]
 
-    def _gradients(self, weights, features, labels, transitions, smoothing, smooth):
+    def _gradients(self, weights, features, labels, transitions, classes, smoothing):
         with tf.GradientTape() as tape:
             tape.watch(weights)
             scores = _scores(weights, features)
@@ -185,15 +168,14 @@ class Trainer:
             if transitions is not None:
                 transitions = tf.repeat(transitions, batch, axis=0)
             losses = self._loss(ids, flat, transitions)
-            if smooth:
+            if classes is not None:
                 # The mean of the losses of all labels, the same for every loss.
-                every = tf.tile(tf.range(n), [models * batch])
+                every = tf.tile(classes, [models * batch])
                 repeated = None if transitions is None else tf.repeat(transitions, n, axis=0)
                 of_all = self._loss(every, tf.repeat(flat, n, axis=0), repeated)
+                mean = tf.reduce_mean(tf.reshape(of_all, [-1, n]), axis=1)
                 share = tf.repeat(smoothing, batch)
-                losses = (1 - share) * losses + share * tf.reduce_mean(
-                    tf.reshape(of_all, [-1, n]), axis=1
-                )
+                losses = (1 - share) * losses + share * mean
             total = tf.reduce_sum(losses) / batch
         return tape.gradient(total, weights)
 
