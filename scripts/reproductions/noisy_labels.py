@@ -172,7 +172,7 @@ def goemotions(path: pathlib.Path, num_train: int) -> Dataset:
         split,
         hidden=None,
         batch_size=256,
-        epochs=8,
+        epochs=10,
         rates=(1e-3, 3e-3),
         decays=(0.0, 0.1, 0.3, 1.0, 3.0, 10.0),
         smoothings=(0.0, 0.3),

@@ -88,6 +88,7 @@ def remade(direction: losses.RankingLoss, size: Callable, near: bool = False) ->
 
 
 _softmax, _rankmax = losses.SoftmaxLoss(), losses.RankmaxLoss()
+_all = losses.OrderedWeightedLoss("pairwise", lambda margins: -margins, losses.UniformWeights())
 _highest = losses.OrderedWeightedLoss("pairwise", lambda margins: -margins)
 _softmax_pull = pull(_softmax)
 
@@ -114,6 +115,8 @@ VARIANTS = {
     "softmax, until won": _method(_softmax, until_won(_softmax_pull)),
     "softmax, less where contradicted, until won": _method(_softmax, until_won(discounted)),
     "softmax, near classes only": _method(_softmax, _softmax_pull, near=True),
+    "softmax's pull on all classes alike": _method(_all, _softmax_pull),
+    "softmax's pull on all near classes alike": _method(_all, _softmax_pull, near=True),
     "softmax's pull on the highest class": _method(_highest, _softmax_pull),
     "softmax's pull on the highest class, until won": _method(_highest, until_won(_softmax_pull)),
     "ramp": Method(lambda: losses.OrderedWeightedLoss("pairwise", "ramp")),
