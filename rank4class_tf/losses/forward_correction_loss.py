@@ -75,7 +75,11 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
     An example with the label i is counted as one of class j if the model gives j at least the
     probability that it gives j on the average where j is the label; of several such classes, the
     most probable one counts. The counts of a label are scaled to the number of examples that have
-    it, and the counts of a class to the sum 1. A class without a count keeps its label.
+    it, and the counts of a class to the sum 1. A label or a class without a count is taken to be
+    right.
+
+    What the model mistakes counts as a wrong label. Where classes are hard to tell apart, the loss
+    with this matrix may be far worse than without a correction.
 
     Source: Northcutt et al. 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
     equations 1 to 3, the confident joint.
@@ -121,6 +125,7 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
     counts = np.zeros((n, n))
     np.add.at(counts, (confident.argmax(axis=1)[counted], labels[counted]), 1.0)
     totals = counts.sum(axis=0)
+    # Where a label has the same probability in all its examples, rounding may leave it no count.
     counts = np.where(totals > 0, counts, np.eye(n))
     counts *= sizes / np.maximum(totals, 1)
     totals = counts.sum(axis=1, keepdims=True)

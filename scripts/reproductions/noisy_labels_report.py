@@ -74,6 +74,8 @@ def with_means(results: Results) -> Results:
     found = dict(results)
     for kind in dict.fromkeys(kind for kind, level in results if level):
         levels = [runs for (of, _), runs in results.items() if of == kind]
+        if len(levels) == 1:
+            continue
         names = set(levels[0]).intersection(*levels)
         found[kind, MEAN] = {
             name: {
@@ -207,7 +209,7 @@ def draw_curves(folder: pathlib.Path, path: pathlib.Path) -> None:
     titles = {
         "accuracy": "Top-1 on right labels",
         "memorised": "wrong labels that are learned",
-        "pull_of_wrong": "share of the pull that wrong labels have",
+        "pull_of_wrong": "share of the pull from wrong labels",
     }
     curves = {
         name: json.loads(file.read_text())

@@ -144,6 +144,12 @@ def test_a_class_that_no_example_has_keeps_its_label():
     np.testing.assert_array_equal(estimate, np.eye(3))
 
 
+def test_a_label_whose_mean_is_rounded_up_is_taken_to_be_right():
+    assert (0.1 + 0.1 + 0.1) / 3 > 0.1
+    estimate = losses.estimate_transition([[0.9, 0.1]] * 3, [1, 1, 1])
+    np.testing.assert_array_equal(estimate, np.eye(2))
+
+
 @pytest.mark.parametrize(
     ("probabilities", "labels", "name"),
     [
