@@ -128,6 +128,18 @@ class Dataset:
         return [*itertools.product(self.rates, self.decays, [0.0])]
 
 
+def wide(dataset: Dataset) -> Dataset:
+    """The same with as many settings of which the rates, and more, go further."""
+    decays = (1.0, 2.0, 3.0, 6.0, 10.0, 30.0) if dataset.hidden is None else dataset.decays
+    return dataclasses.replace(
+        dataset,
+        name=f"{dataset.name}_wide",
+        rates=(3e-3, 1e-2),
+        decays=decays,
+        smoothings=(0.3, 0.6),
+    )
+
+
 def digits() -> Dataset:
     """scikit-learn's digits, 60 % for training, 20 % for validation, drawn anew for each seed."""
     from sklearn.datasets import load_digits
@@ -393,6 +405,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--num-train", type=int, default=10_000)
+    parser.add_argument("--wide", action="store_true", help="higher rates, more smoothing")
     parser.add_argument("--kinds", nargs="+", choices=KINDS)
     parser.add_argument("--levels", nargs="+", type=int, default=LEVELS)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
@@ -403,6 +416,8 @@ def main(arguments: list[str] | None = None) -> None:
         if not args.features.exists():
             encode(args.features, args.preset, args.data_dir)
         dataset = goemotions(args.features, args.num_train)
+    if args.wide:
+        dataset = wide(dataset)
     kinds = args.kinds or (KINDS if args.dataset == "digits" else KINDS[:3])
     study = Study(dataset, METHODS, args.seeds, args.out)
     for level, kind in itertools.product(args.levels, kinds):

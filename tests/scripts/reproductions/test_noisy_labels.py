@@ -19,6 +19,12 @@ def digits():
     return study.digits()
 
 
+def test_every_method_has_as_many_settings(digits):
+    for dataset in (digits, study.wide(digits)):
+        numbers = {len(dataset.settings(method.smoothing)) for method in study.METHODS.values()}
+        assert numbers == {12}
+
+
 @pytest.mark.parametrize("kind", study.KINDS)
 def test_transitions(digits, kind):
     matrix = study.transitions(digits, kind, 30)
