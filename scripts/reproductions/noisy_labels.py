@@ -65,6 +65,7 @@ METHODS = {
     "softmax, smoothing": Method(losses.SoftmaxLoss),
     "generalised cross-entropy": Method(losses.GeneralizedCrossEntropyLoss),
     "squared error": Method(losses.MeanSquaredLoss),
+    "Rankmax, no smoothing": Method(losses.RankmaxLoss, smoothing=False),
     "Rankmax": _rankmax(1, 1.0),
     "Rankmax, margin .5": _rankmax(1, 0.5),
     "Rankmax, margin 2": _rankmax(1, 2.0),
