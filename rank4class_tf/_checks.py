@@ -60,6 +60,11 @@ def fraction_below(name: str, value: Any, bound: float) -> float:
     return float(_number(name, value, numbers.Real, lambda v: 0 <= v < bound, rule))
 
 
+def positive_fraction(name: str, value: Any) -> float:
+    """Raises unless `value` is a number in (0, 1]; returns it as a float."""
+    return float(_number(name, value, numbers.Real, lambda v: 0 < v <= 1, "a number in (0, 1]"))
+
+
 def inner_fraction(name: str, value: Any) -> float:
     """Raises unless `value` is a number in (0, 1); returns it as a float."""
     return float(_number(name, value, numbers.Real, lambda v: 0 < v < 1, "a number in (0, 1)"))

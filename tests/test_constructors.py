@@ -29,6 +29,7 @@ NEEDED = {
     "initial": lambda: 1.0,
     "interaction": lambda: "dot_product",
     "k": lambda: 2,
+    "losses": lambda: [r4c.losses.RankmaxLoss()],
     "layer": encoder,
     "metric": lambda: r4c.metrics.NDCG(2),
     "num_buckets": lambda: 7,
@@ -41,9 +42,11 @@ NEEDED = {
     "stages": lambda: {0: (3, None)},
     "steps": lambda: [(1, 2.0)],
     "threshold": lambda: 0.5,
+    "transition": lambda: [[0.75, 0.25], [0.5, 0.5]],
     "units": lambda: 4,
     "values": lambda: [1.0],
     "weight": lambda: 0.1,
+    "weights": lambda: [1.0],
 }
 # What Keras checks, with errors of its own.
 OF_KERAS = ("autocast", "dtype", "learning_rate", "name", "trainable")

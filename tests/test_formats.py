@@ -15,9 +15,8 @@ def encoder():
 
 
 def weighted():
-    tfr = pytest.importorskip("rank4class_tf.tfr")
     of_keras = keras.losses.CategoricalCrossentropy(from_logits=True)
-    return tfr.WeightedLosses([losses.RankmaxLoss(), of_keras], [1.0, 2.0])
+    return losses.WeightedSumLoss([losses.RankmaxLoss(), of_keras], [1.0, 2.0])
 
 
 # What is compiled, or the last layer.
@@ -25,7 +24,7 @@ OBJECTS = {
     "weights of ranks": lambda: losses.WARPLoss(ops.TopKWeights(2)),
     "annealing": lambda: losses.SoftmaxLoss(losses.TemperatureAnnealing(2.0, 1.0, 3)),
     "sorter": lambda: losses.ApproxNDCGLoss(ranker=layers.LaplaceSorter()),
-    "weighted losses": weighted,
+    "weighted sum": weighted,
     "metric": lambda: metrics.MacroAverage(metrics.NDCG(3), CLASSES),
     "probabilities": lambda: metrics.ExpectedCalibrationError(probabilities=layers.Probabilities()),
     "encoded classes": lambda: layers.DotProductHead(
@@ -40,8 +39,6 @@ OBJECTS = {
 @pytest.mark.parametrize("suffix", [".keras", ".h5"] + [""] * (not _keras.KERAS_3))
 @pytest.mark.parametrize("name", OBJECTS)
 def test_saved_and_loaded(name, suffix, rng, tmp_path):
-    if name == "weighted losses" and _keras.KERAS_3:
-        pytest.skip("TF-Ranking needs Keras 2.")
     held = OBJECTS[name]()
     model = keras.Sequential([keras.layers.Input((FEATURES,))])
     if not isinstance(held, layers.Head):

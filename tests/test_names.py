@@ -29,9 +29,15 @@ def public_classes(module, base):
 
 
 def test_every_loss_has_a_name():
+    needed = {
+        "ForwardCorrectionLoss": {"transition": [[0.9, 0.1], [0.2, 0.8]]},
+        "StochasticNegativeMiningLoss": {"num_sampled": 2},
+    }
     for name in public_classes(r4c.losses, r4c.losses.RankingLoss):
-        arguments = {"num_sampled": 2} if name == "StochasticNegativeMiningLoss" else {}
-        assert type(r4c.losses.get(snake_case(name), **arguments)).__name__ == name
+        loss = r4c.losses.get(snake_case(name), **needed.get(name, {}))
+        assert type(loss).__name__ == name
+    both = r4c.losses.get("weighted_sum_loss", losses=[loss], weights=[1.0])
+    assert isinstance(both, r4c.losses.WeightedSumLoss)
 
 
 def test_every_metric_has_a_name():

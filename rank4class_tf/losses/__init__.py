@@ -14,6 +14,8 @@ from rank4class_tf.losses.alignment_schedule import AlignmentSchedule
 from rank4class_tf.losses.approx_mrr_loss import ApproxMRRLoss
 from rank4class_tf.losses.approx_ndcg_loss import ApproxNDCGLoss
 from rank4class_tf.losses.fenchel_young_loss import FenchelYoungLoss
+from rank4class_tf.losses.forward_correction_loss import ForwardCorrectionLoss, estimate_transition
+from rank4class_tf.losses.generalized_cross_entropy_loss import GeneralizedCrossEntropyLoss
 from rank4class_tf.losses.gumbel_approx_mrr_loss import GumbelApproxMRRLoss
 from rank4class_tf.losses.gumbel_approx_ndcg_loss import GumbelApproxNDCGLoss
 from rank4class_tf.losses.list_mle_loss import ListMLELoss
@@ -31,6 +33,7 @@ from rank4class_tf.losses.stochastic_negative_mining_loss import StochasticNegat
 from rank4class_tf.losses.temperature_annealing import TemperatureAnnealing
 from rank4class_tf.losses.unique_softmax_loss import UniqueSoftmaxLoss
 from rank4class_tf.losses.warp_loss import WARPLoss
+from rank4class_tf.losses.weighted_sum_loss import WeightedSumLoss
 from rank4class_tf.ops import (
     NDCGLambdaWeights,
     PowerLawWeights,
@@ -44,6 +47,8 @@ __all__ = [
     "ApproxMRRLoss",
     "ApproxNDCGLoss",
     "FenchelYoungLoss",
+    "ForwardCorrectionLoss",
+    "GeneralizedCrossEntropyLoss",
     "GumbelApproxMRRLoss",
     "GumbelApproxNDCGLoss",
     "GumbelNoise",
@@ -72,14 +77,16 @@ __all__ = [
     "UniformWeights",
     "UniqueSoftmaxLoss",
     "WARPLoss",
+    "WeightedSumLoss",
     "class_prior",
+    "estimate_transition",
     "get",
 ]
 
 
 def get(
-    identifier: str | dict | RankingLoss | SorterLoss, /, **kwargs: Any
-) -> RankingLoss | SorterLoss:
+    identifier: str | dict | RankingLoss | SorterLoss | WeightedSumLoss, /, **kwargs: Any
+) -> RankingLoss | SorterLoss | WeightedSumLoss:
     """Returns a loss by name, such as `"rankmax_loss"`.
 
     Args:
@@ -93,4 +100,4 @@ def get(
         >>> get("rankmax_loss", margin=2.0).margin
         2.0
     """
-    return _registry.get("loss", (RankingLoss, SorterLoss), identifier, **kwargs)
+    return _registry.get("loss", (RankingLoss, SorterLoss, WeightedSumLoss), identifier, **kwargs)

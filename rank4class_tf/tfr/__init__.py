@@ -16,7 +16,6 @@ _ON_FIRST_USE = {
     "RankingPipeline": "ranking_pipeline",
     "ServingMixin": "ranking_dataset_builder",
     "ServingSignatures": "serving_signatures",
-    "WeightedLosses": "weighted_losses",
 }
 
 __all__ = ["load", *_ON_FIRST_USE]

@@ -10,7 +10,6 @@ from rank4class_tf import _registry
 from rank4class_tf import losses as our_losses
 from rank4class_tf import metrics as our_metrics
 from rank4class_tf.tfr import _load
-from rank4class_tf.tfr.weighted_losses import WeightedLosses
 
 _tfr: Any = _load.load()
 _THEIRS = "tfr."
@@ -48,7 +47,7 @@ def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
         parts = [(spec, 1.0)]
     losses = [_build_one_loss(name, reduction) for name, _ in parts]
     weights = [weight for _, weight in parts]
-    return losses[0] if weights == [1.0] else WeightedLosses(losses, weights)
+    return losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
 
 
 def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
@@ -96,7 +95,7 @@ def _build_one_loss(spec, reduction):
         # Not by its config: what anneals in it stays the same object.
         spec = copy.copy(spec)
         spec.label_format = "relevance"
-    if isinstance(spec, WeightedLosses):
+    if isinstance(spec, our_losses.WeightedSumLoss):
         spec = copy.copy(spec)
         spec.losses = [_build_one_loss(loss, reduction) for loss in spec.losses]
     if isinstance(spec, keras.losses.Loss):

@@ -69,6 +69,11 @@ LOSSES = [
         lambda **kw: r4c.losses.FenchelYoungLoss(alpha="adaptive", **kw),
     ),
     LossCase("softmax", r4c.losses.SoftmaxLoss),
+    LossCase("generalized_cross_entropy", r4c.losses.GeneralizedCrossEntropyLoss),
+    LossCase(
+        "generalized_cross_entropy_1",
+        lambda **kw: r4c.losses.GeneralizedCrossEntropyLoss(q=1.0, **kw),
+    ),
     LossCase("softmax_temperature", lambda **kw: r4c.losses.SoftmaxLoss(temperature=2.0, **kw)),
     LossCase("pairwise_logistic", r4c.losses.PairwiseLogisticLoss),
     LossCase(

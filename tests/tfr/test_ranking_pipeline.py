@@ -107,7 +107,9 @@ def test_objects_with_lists_of_any_length(folder):
         folder,
         loss=[
             r4c.losses.ApproxNDCGLoss(),
-            tfr.WeightedLosses([r4c.losses.SoftmaxLoss(), r4c.losses.RankmaxLoss()], [0.5, 0.5]),
+            r4c.losses.WeightedSumLoss(
+                [r4c.losses.SoftmaxLoss(), r4c.losses.RankmaxLoss()], [0.5, 0.5]
+            ),
         ],
         metrics=[r4c.metrics.NDCG(3), r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy(1), 5)],
         num_epochs=1,

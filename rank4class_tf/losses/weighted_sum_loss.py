@@ -1,4 +1,4 @@
-"""WeightedLosses."""
+"""WeightedSumLoss."""
 
 import inspect
 from collections.abc import Sequence
@@ -7,19 +7,22 @@ from typing import Any, Self
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._types import TensorLike
 
 
-@_keras.register
-class WeightedLosses(keras.losses.Loss):
-    r"""Several losses of the same scores, added up.
+@_registry.register("loss")
+class WeightedSumLoss(keras.losses.Loss):
+    r"""Several losses of the same scores, added up as one loss.
 
     $$\ell(y, s) = \sum_j w_j \ell_j(y, s)$$
 
+    Keras takes `compile(loss=[a, b])` for the losses of two outputs, and a model with one output
+    then trains with `a` only, without a word.
+
     Args:
         losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
-            as it does alone; their reductions must be the same, and none of them `"none"`.
+            as it does by itself; their reductions must be the same, and not `"none"`.
         weights: a finite number >= 0 for each loss.
         name: name of the loss.
 
@@ -28,10 +31,8 @@ class WeightedLosses(keras.losses.Loss):
             of range, or the reductions are not as above.
 
     Example:
-        >>> import rank4class_tf
-        >>> softmax = rank4class_tf.losses.SoftmaxLoss()
-        >>> rankmax = rank4class_tf.losses.RankmaxLoss()
-        >>> loss = WeightedLosses([softmax, rankmax], [0.5, 2.0])
+        >>> from rank4class_tf.losses import RankmaxLoss, SoftmaxLoss
+        >>> loss = WeightedSumLoss([SoftmaxLoss(), RankmaxLoss()], [0.5, 2.0])
         >>> float(loss([0], [[0.0, 0.0]]))  # 0.5 log(2) + 2 log(2)
         1.732867...
     """
@@ -40,9 +41,12 @@ class WeightedLosses(keras.losses.Loss):
         self,
         losses: Sequence[keras.losses.Loss],
         weights: Sequence[float],
-        name: str = "weighted_losses",
+        name: str = "weighted_sum_loss",
     ) -> None:
-        losses, weights = list(losses), [_checks.non_negative_float("weights", w) for w in weights]
+        for key, value in (("losses", losses), ("weights", weights)):
+            if not isinstance(value, list | tuple):
+                raise TypeError(f"`{key}` must be a list. Received: {key}={value!r}.")
+        losses, weights = [*losses], [_checks.non_negative_float("weights", w) for w in weights]
         if not losses or len(losses) != len(weights):
             raise ValueError(
                 "`weights` must hold a number for each of `losses`, at least one. "

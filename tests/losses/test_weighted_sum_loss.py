@@ -1,0 +1,74 @@
+"""A weighted sum of losses."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import losses
+
+SOFTMAX, NDCG = losses.SoftmaxLoss, losses.ApproxNDCGLoss
+
+
+def value_and_gradient(loss, *arguments):
+    *labels, scores = arguments[:2]
+    scores = tf.convert_to_tensor(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = loss(*labels, scores, *arguments[2:])
+    return value.numpy(), tape.gradient(value, scores).numpy()
+
+
+@pytest.mark.parametrize("reduction", ["sum", "sum_over_batch_size"])
+def test_it_is_the_sum(rng, reduction):
+    scores = rng.normal(size=(4, 6)).astype(np.float32)
+    one, other = SOFTMAX(reduction=reduction), NDCG(reduction=reduction)
+    both = losses.WeightedSumLoss([one, other], [1.0, 0.5])
+    for weights in ((), (np.array([0.0, 1.0, 2.0, 1.0]),)):
+        arguments = ([0, 3, 2, 5], scores, *weights)
+        first, second = (value_and_gradient(loss, *arguments) for loss in (one, other))
+        actual = value_and_gradient(both, *arguments)
+        for a, b, c in zip(first, second, actual, strict=True):
+            np.testing.assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
+
+
+def test_trained_as_one_loss_where_a_list_trains_the_first_only(rng):
+    features, labels = rng.normal(size=(8, 3)).astype("float32"), rng.integers(0, 4, 8)
+
+    def trained(loss):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+        model.compile("sgd", loss)
+        model.fit(features, labels, verbose=0)
+        return model.get_weights()[0]
+
+    both = trained(losses.WeightedSumLoss([SOFTMAX(), NDCG()], [1.0, 0.5]))
+    assert not np.allclose(both, trained(SOFTMAX()))
+
+
+def test_the_draws_of_a_random_loss_go_on_from_a_file(rng, tmp_path):
+    features, labels = rng.normal(size=(8, 3)).astype("float32"), rng.integers(0, 4, 8)
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+    noisy = losses.GumbelApproxNDCGLoss(seed=1)
+    model.compile("sgd", losses.WeightedSumLoss([SOFTMAX(), noisy], [1.0, 0.5]))
+    model.fit(features, labels, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for of_each in (model, loaded):
+        of_each.fit(features, labels, verbose=0, shuffle=False)
+    np.testing.assert_allclose(loaded.get_weights()[0], model.get_weights()[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("of", "weights", "rule"),
+    [
+        ([], [], "at least one. Received: 0 losses"),
+        ([SOFTMAX()], [1.0, 2.0], "a number for each .* Received: 1 losses and 2 weights"),
+        ([SOFTMAX()], [-1.0], "`weights` must be a finite number >= 0"),
+        ([SOFTMAX(), NDCG(reduction="sum")], [1.0, 1.0], "share one reduction"),
+        ([SOFTMAX(reduction="none")], [1.0], "share one reduction"),
+    ],
+)
+def test_losses_and_weights_that_do_not_go_together(of, weights, rule):
+    with pytest.raises(ValueError, match=rule):
+        losses.WeightedSumLoss(of, weights)
