@@ -48,8 +48,10 @@ class MRR(CutoffMetric):
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
-        above, tied, positives = best_positive(ranks)
         size = num_counted(ranks, k)
+        if ranks.tied.shape[1] == 1:
+            return mean_over_ties(reciprocals(size), ranks.above, ranks.tied)[:, 0]
+        above, tied, positives = best_positive(ranks)
         last = tf.minimum(tied - positives + 1, tf.cast(size, above.dtype) - above)
 
         def add(total, place, probability):

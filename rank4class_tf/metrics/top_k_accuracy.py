@@ -8,6 +8,7 @@ import tensorflow as tf
 from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
 from rank4class_tf.metrics._best_positive import best_positive
+from rank4class_tf.metrics._hits import hits
 
 
 @_registry.register("metric")
@@ -48,6 +49,8 @@ class TopKAccuracy(CutoffMetric):
 
     def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
         """The formula."""
+        if ranks.tied.shape[1] == 1:
+            return hits(ranks, k)
         above, tied, positives = best_positive(ranks)
         places = tf.clip_by_value(k - above, 0, tied)
         before = tf.range(tf.shape(ranks.tied)[1])[tf.newaxis]
