@@ -299,7 +299,7 @@ def test_compare_knows_metrics_by_either_name():
     one = r4c.evaluate(lambda x: x, ([[2.0, 1.0]], [0]), ["hit_rate_at_1"])
     comparisons = r4c.compare(one, one)
     assert comparisons["hit_rate_at_1"] is comparisons["top_k_accuracy_at_1"]
-    with pytest.raises(KeyError, match="There is no metric 'mrr', but top_k_accuracy_at_1"):
+    with pytest.raises(KeyError, match="must be one of: top_k_accuracy_at_1. Received: 'mrr'"):
         comparisons["mrr"]
 
 
