@@ -104,8 +104,8 @@ def conformalize(
         dataset: batches `(features, labels)`, or one such tuple of all examples, with one positive
             each.
         coverage: in (0, 1).
-        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends less on
-            how hard an example is.
+        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends less
+            on how hard an example is.
         probabilities: a layer that maps scores to probabilities, such as that of `calibrate` on
             other examples; None means softmax. It changes the size of the sets, not the guarantee.
         label_format: as in the losses.

@@ -277,9 +277,7 @@ def test_estimates_by_the_names_of_metrics(scores, ids):
     assert result["hit_rate_at_2"] is result["top_k_accuracy_at_2"]
     assert result["precision_at_1"] is result.estimates["precision_at_1"]
     for wrong in ("ndcg_at_4", "mrr", "nonsense", None, "ndcg_at_0"):
-        with pytest.raises(
-            KeyError, match="no metric.*but ndcg_at_3, top_k_accuracy_at_2, mine, prec"
-        ):
+        with pytest.raises(KeyError, match="one of: ndcg_at_3, top_k_accuracy_at_2, mine, prec"):
             result[wrong]
 
 
