@@ -1,4 +1,4 @@
-"""What pytest leaves out where it cannot run."""
+"""Leaves out modules that pytest cannot import here."""
 
 import importlib.util
 
@@ -12,5 +12,5 @@ if importlib.util.find_spec("apache_beam") is None:
 try:
     tfr.load()
 except ImportError:
-    # Modules that import it; its tests skip with the reason.
+    # These modules import TF-Ranking; its tests skip and say why.
     collect_ignore_glob += ["rank4class_tf/tfr/*", "tests/tfr/pipelines.py"]

@@ -1,4 +1,4 @@
-"""What a model gives for a dataset, batch by batch."""
+"""The batches of a dataset, and the scores of a model for them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
         batch_size: examples per batch of a tuple.
     """
     if isinstance(dataset, tuple):
-        dataset = _with_structures(dataset)
+        dataset = _lists_as_tuples(dataset)
         try:
             dataset = tf.data.Dataset.from_tensor_slices(dataset).batch(batch_size)
         except ValueError as error:
@@ -34,11 +34,11 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
         yield batch
 
 
-def _with_structures(dataset):
-    """The parts with lists of arrays as tuples: TensorFlow would stack them.
+def _lists_as_tuples(dataset):
+    """The parts, with lists of arrays turned into tuples, since TensorFlow would stack lists.
 
-    Keras's models of several inputs take such lists. A list of the rows of one array stays as it
-    is: it is as long as another part, and its rows are not.
+    Keras's models of several inputs take such lists. A list of the rows of one array stays a list.
+    We tell it by its length, which is that of another part, while its rows have another length.
     """
     parts = list(dataset)
     for i, part in enumerate(dataset):
@@ -50,7 +50,7 @@ def _with_structures(dataset):
 
 
 def _num_rows(part):
-    """How many rows a part may have: for a list of arrays, its length or that of an array."""
+    """How many rows a part may have: a list of arrays has its own length, or that of an array."""
     if hasattr(part, "shape"):
         return {part.shape[0]} if len(part.shape) else set()
     if isinstance(part, dict):
@@ -73,5 +73,5 @@ def check_gives_scores(model: Any) -> None:
 
 
 def scores_of(model: Any, features: Any) -> Any:
-    """What a Keras model in inference, or a function, gives for the features of a batch."""
+    """The scores of a Keras model, in inference, or of a function for the features of a batch."""
     return model(features, training=False) if hasattr(model, "layers") else model(features)

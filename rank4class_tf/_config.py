@@ -1,4 +1,4 @@
-"""Configurations read off constructors."""
+"""Configurations, read from the arguments of constructors."""
 
 import dataclasses
 import inspect

@@ -28,10 +28,10 @@ def write_top_k(
 
     Args:
         path: a folder. A SavedModel that is there is replaced when the new one is whole.
-        model: what has the weights.
-        best: a function of features and k that returns the outputs, `class_ids` among them.
+        model: the model whose weights are saved.
+        best: takes features and k, and returns a dict of outputs, `class_ids` among them.
         features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features, or a structure;
-            their names become those that `served` gives.
+            `specs_of_arguments` gives them the names of the arguments.
         num_classes: K.
         k: in [1, K]; None means 10, or K if that is less.
         class_names: None, or the name of each class, for an output `class_names`.
@@ -43,7 +43,7 @@ def write_top_k(
     check_classes(default_k, class_names, num_classes)
     rule = f"`k` must be in [1, {num_classes}]."
     if class_names is not None:
-        # A constant of the graph may not be larger than 2 GB.
+        # A variable, since a constant of the graph may not be larger than 2 GB.
         names = tf.Variable(class_names, trainable=False, dtype=tf.string)
 
     def named(features, k):
@@ -60,15 +60,15 @@ def write_top_k(
         with tf.control_dependencies([in_range]):
             return named(features, tf.identity(k))
 
-    features_spec = served(features_spec)
+    features_spec = specs_of_arguments(features_spec)
     k_spec = tf.TensorSpec([], tf.int32, name="k")
     signatures = {
         "top_k": tf.function(top_k, [features_spec, k_spec]),
         "serving_default": tf.function(serving_default, [features_spec]),
     }
     module = tf.Module()
-    # What the graphs read. Saved as a part, the model itself would be traced for dense features, as
-    # in Keras 3's own archive.
+    # We list what the graphs read. TensorFlow would trace a model that is itself a part, and with
+    # dense features, as in Keras 3's own archive.
     module.read = [
         [v for f in signatures.values() for v in f.get_concrete_function().graph.variables],
         [table for root in (model, *also) for table in _tables(root)],
@@ -77,12 +77,12 @@ def write_top_k(
         tf.saved_model.save(module, temporary, signatures)
 
 
-def served(specs: Any) -> Any:
-    """`tf.TensorSpec`s whose names are different arguments of a signature that takes `k` as well.
+def specs_of_arguments(specs: Any) -> Any:
+    """The specs, renamed so that each can be an argument of a signature that also takes `k`.
 
-    A spec of a dictionary without a name of its own is named by its key. What is not an ASCII
-    letter, digit or underscore becomes an underscore. A name gets `arg_` before it if it is then a
-    keyword, `k` or `self`, or does not begin with a letter.
+    A spec in a dictionary takes its key if it has no name. Characters other than ASCII letters,
+    digits and underscores become underscores. A name that is then a keyword, `k` or `self`, or does
+    not begin with a letter, gets `arg_` before it. A repeated name gets `_1` behind it.
     """
     taken: set[str] = set()
 

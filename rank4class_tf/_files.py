@@ -1,8 +1,8 @@
 """Files that get their names when they are whole.
 
-A file is written in a folder beside its place, and moved there at the end: who finds the name finds
-the whole file. An error, such as that of a full disk, leaves what stood under the name before. A
-process that is killed leaves a folder `.unfinished-...`, which nothing reads.
+We write a file in a folder beside its place and move it there at the end, so that nobody finds half
+a file under its name. After an error, such as a full disk, the older file of that name is still
+there. A killed process leaves a folder `.unfinished-...`, which nothing reads.
 """
 
 import contextlib
@@ -21,25 +21,26 @@ PathLike = str | os.PathLike[str]
 _UNFINISHED = ".unfinished-"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
-# What a loader of a SavedModel looks for.
+# A loader finds a SavedModel by this file.
 _SAVED_MODEL = "saved_model.pb"
 
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[str]:
-    """Gives a temporary file the name `path` when the body has ended without an error.
+    """Gives a temporary file the name `path` if the body ends without an error.
 
     Args:
-        path: the file, on any file system that TensorFlow knows; one that is there is replaced.
+        path: the file, on any file system of TensorFlow; it replaces an older file.
 
     Yields:
-        The temporary path; the name in its folder is that of `path`.
+        The temporary path, which ends in the same name as `path`.
 
     Raises:
-        OSError: what the body raises, with `path` for the name of the file.
+        OSError: if the body raises one; it names `path`, not the temporary file.
     """
     target = _resolved(path)
-    if os.path.exists(target) and not os.path.isfile(target):  # A pipe or a device.
+    # We write to a pipe or a device directly.
+    if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
     try:
@@ -59,8 +60,8 @@ def replacing(path: PathLike) -> Iterator[str]:
 def replacing_saved_model(path: PathLike) -> Iterator[str]:
     """As `replacing`, for the folder of a SavedModel.
 
-    Folders above it are made. Other files of the folder stay. While files change, there is none
-    that a loader looks for.
+    Missing folders above it are made, and other files of the folder stay. While files change, the
+    folder lacks the file by which a loader finds the model.
     """
     target = _resolved(path)
     tf.io.gfile.makedirs(os.path.dirname(target))
@@ -90,12 +91,12 @@ def write_text(path: PathLike, text: str) -> None:
 def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) -> None:
     """Writes a float32 array to a NumPy file, for `np.load`, from blocks of its rows.
 
-    Nothing is mapped to memory: a full disk would kill the process with SIGBUS then.
+    The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
 
     Args:
         path: the file.
         shape: shape of the array.
-        blocks: arrays or tensors `[rows, ...]`, which follow each other in the array.
+        blocks: arrays or tensors `[rows, ...]`, in the order of the array.
 
     Raises:
         ValueError: if the blocks hold more or fewer numbers than the array.
@@ -117,7 +118,7 @@ def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) ->
 
 @contextlib.contextmanager
 def _aside(target: str) -> Iterator[str]:
-    """A path of the same name in a folder beside it, which goes at the end."""
+    """A path of the same name in a temporary folder beside it."""
     folder, name = os.path.split(target)
     aside = os.path.join(folder, f"{_UNFINISHED}{uuid.uuid4().hex[:12]}")
     if "://" in target:
@@ -131,13 +132,13 @@ def _aside(target: str) -> Iterator[str]:
 
 
 def _resolved(path: PathLike) -> str:
-    """The file that a path means, so that not the link to it is replaced."""
+    """The file that a path leads to, so that a link stays a link."""
     path = os.fspath(path)
     return path if "://" in path else os.path.realpath(path)
 
 
 def _flush(path: str) -> None:
-    """Waits until a file is on the disk: some file systems tell only then that they are full."""
+    """Waits until a file is on disk: some file systems only then report that they are full."""
     if "://" not in path:
         handle = os.open(path, os.O_RDONLY)
         try:

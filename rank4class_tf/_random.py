@@ -1,7 +1,7 @@
-"""What is random: a seed and a count of training steps, in one variable of the model's state.
+"""Random state: a seed and a count of training steps, in one variable of the model.
 
-A draw is a function of both. So training that resumes draws what it would have drawn, and
-evaluation, which does not count, changes nothing. `docs/architecture.md` says more.
+A draw is a function of both. So resumed training draws what it would have drawn without a break,
+and evaluation changes nothing, since it does not count. `docs/architecture.md` says more.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._types import TensorLike
 
-# What a step of training adds to a state.
+# A step of training adds this to a state.
 STEP = (0, 1)
 
 
@@ -39,7 +39,7 @@ def add_state(layer: keras.layers.Layer, seed: int) -> Any:
 
 
 def step_seed(state: Any, training: bool | None) -> tf.Tensor:
-    """The seed of this call of a layer; the next call gets another one if this one trains."""
+    """The seed for this call of a layer; the next call gets another one only if this one trains."""
     seed = seed_of(_keras.variable(state))
     if training:
         state.assign_add(tf.constant(STEP, tf.int64))
@@ -47,7 +47,7 @@ def step_seed(state: Any, training: bool | None) -> tf.Tensor:
 
 
 def on_this_device(seed: TensorLike, stream: int) -> tf.Tensor:
-    """A seed for what must differ between the devices of a strategy."""
+    """A seed for draws that must differ between the devices of a strategy."""
     replica = tf.distribute.get_replica_context()
     device = replica.replica_id_in_sync_group if replica else 0
     return ops.fold_in(ops.fold_in(seed, 1 + stream), device)

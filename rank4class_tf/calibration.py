@@ -16,7 +16,7 @@ from rank4class_tf._lists.lists import fill_masked, of_columns
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections.simplex import entropy_projection
 
-# How much lower a threshold is made: some hundred units in the last place of float32.
+# We lower a threshold by this share, some hundred units in the last place of float32.
 _ROUNDING = 1e-5
 
 
@@ -27,26 +27,26 @@ def calibrate(
 
     $$T = \arg\min_T -\sum_i w_i \log \mathrm{softmax}(s_i / T)_{y_i}$$
 
-    to all digits: the problem is convex in 1 / T. Several positives share an example equally. The
-    order of the classes stays, and so do all metrics of ranks.
+    The problem is convex in 1 / T, so the result is exact to all digits. Several positives share an
+    example equally. The order of the classes stays the same, and so do all metrics of ranks.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
     Args:
-        model: a Keras model, or a function in TensorFlow operations, which is compiled, that maps
-            features to scores `[batch, n]`.
+        model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
+            operations that does so, which is compiled.
         dataset: examples that the model was not trained on: batches `(features, labels)` or
             `(features, labels, sample_weight)`, or one such tuple of all examples.
         label_format: as in the losses.
-        batch_size: examples per batch where `dataset` is a tuple of all, >= 1.
+        batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
     Returns:
-        A layer, for the end of a model, `layers.TopClasses` or `conformalize`.
+        A layer, to put at the end of a model or to give to `layers.TopClasses` or `conformalize`.
 
     Raises:
-        ValueError: if `dataset` has no example, if a score is NaN, or if there is no best
-            temperature: where all positives have the highest scores, each lower one fits better,
-            and where the scores tell nothing of the labels, each higher one.
+        ValueError: if `dataset` has no example, if a score is NaN, or if no temperature is the best
+            one: if all positives have the highest scores, any lower temperature fits better, and if
+            the scores say nothing about the labels, any higher one does.
 
     Example:
         >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
@@ -69,7 +69,7 @@ def calibrate(
     if not 0 < temperature < float("inf"):
         reasons = {
             0.0: "an example whose best class is a wrong one",
-            float("inf"): "higher scores for the right classes than for the others, on the average",
+            float("inf"): "on average, higher scores for the right classes than for the others",
         }
         raise ValueError(
             f"`dataset` must have {reasons.get(temperature, 'scores that are numbers')}, or no "
@@ -89,34 +89,35 @@ def conformalize(
 ) -> PredictionSets:
     r"""Finds sets of classes that hold the right one with a given probability.
 
-    This is split conformal prediction. If the N examples of `dataset` and a new one are
-    exchangeable, as when all are drawn alike, its right class is in its set with a probability of
-    at least `coverage`, whatever the model. That is so on the average over examples and datasets:
-    among the hard examples, or those of one class, it may be less. The model, and `probabilities`,
-    must not have been fitted to `dataset`.
+    This is split conformal prediction. If the N examples of `dataset` and a new example are
+    exchangeable, for instance drawn from one distribution, then the new example's set holds its
+    right class with a probability of at least `coverage`, whatever the model. This holds on average
+    over examples and datasets; for hard examples, or for one class, the probability may be lower.
+    Fit neither the model nor `probabilities` to `dataset`.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos & Bates 2021,
     "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
 
     Args:
-        model: a Keras model, or a function in TensorFlow operations, which is compiled, that maps
-            features to scores `[batch, n]`.
+        model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
+            operations that does so, which is compiled.
         dataset: batches `(features, labels)`, or one such tuple of all examples, with one positive
             each.
         coverage: in (0, 1).
-        method: `"lac"` for the smallest sets on the average, `"aps"` for a coverage that depends
-            less on how hard an example is.
+        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends less
+            on how hard an example is.
         probabilities: a layer that maps scores to probabilities, such as that of `calibrate` on
-            other examples; None for softmax. It changes how large the sets are, not the guarantee.
+            other examples; None means softmax. It changes the size of the sets, not the guarantee.
         label_format: as in the losses.
-        batch_size: examples per batch where `dataset` is a tuple of all, >= 1.
+        batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
     Returns:
-        A layer, for the end of a model or `layers.TopClasses`.
+        A layer, to put at the end of a model or to give to `layers.TopClasses`.
 
     Raises:
         ValueError: if an argument is out of range, if there are fewer than c / (1 - c) examples for
-            the coverage c, if an example has weights or not one positive, or if a score is NaN.
+            the coverage c, if an example has a weight or more or fewer than one positive, or if a
+            score is NaN.
 
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])
@@ -144,12 +145,12 @@ def conformalize(
     values = np.concatenate(reached)
     if np.isnan(values).any():
         raise ValueError("`model` must give scores that are numbers. Received: NaN.")
-    # What XLA, or a batch of another size, rounds otherwise stays in its set.
+    # The lower threshold keeps classes that XLA, or another size of batch, rounds otherwise.
     threshold = _conformal_threshold(values, coverage)
     return PredictionSets(threshold * (1 - _ROUNDING), method, probabilities)
 
 
-# The inverse temperature is sought between 2**-100 and 2**100, to 2**-46 of its logarithm's base 2.
+# We search the inverse temperature between 2**-100 and 2**100, and find log2 of it to 2**-46.
 _RANGE = 100.0
 _HALVINGS = 54
 
@@ -158,14 +159,14 @@ _HALVINGS = 54
 def _best_temperature(scores, relevance, weights):
     r"""The temperature of `calibrate`.
 
-    What it minimises is convex in 1 / T, with the slope
+    `calibrate` minimises a function that is convex in 1 / T and has the slope
     $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
-    equally. The slope grows with 1 / T: its zero is found by halving.
+    equally. The slope grows with 1 / T, so we find its zero by halving an interval.
 
     Returns:
-        A scalar: 0 where all positives have the highest scores, so that a lower temperature fits
-        better and better; infinite where no positive has more than the mean score, on the average;
-        NaN where a score is.
+        A scalar: 0 if all positives have the highest scores, so that lower temperatures fit better
+        and better; infinite if positives do not, on average, score above the mean; NaN if a score
+        is NaN.
     """
     lists = of_columns(fill_masked(scores), None, relevance)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
@@ -190,7 +191,8 @@ def _best_temperature(scores, relevance, weights):
     ends = tf.constant(-_RANGE, lists.dtype), tf.constant(_RANGE, lists.dtype)
     low, high = tf.while_loop(lambda *_: True, halve, ends, maximum_iterations=_HALVINGS)
     temperature = tf.pow(two, -(low + high) / 2)
-    # What the slope tends to at both ends: the highest score has all, or each has the same.
+    # The limits of the slope: the highest score has all shares at T = 0, and each item has the
+    # same share at infinity.
     coldest = mean(tf.zeros_like(of_positives))
     hottest = mean(tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1))
     temperature = tf.where(coldest <= 0, tf.zeros_like(two), temperature)
@@ -201,11 +203,11 @@ def _best_temperature(scores, relevance, weights):
 def _conformal_threshold(conformity, coverage):
     r"""The value that the right class of a new example reaches with a given probability.
 
-    It is the $\lceil (N + 1) c \rceil$-th highest of N values: where these and that of the new
-    example are exchangeable, it is reached with a probability of at least c, and of at most
-    $c + 1 / (N + 1)$ if no two are the same.
+    This is the $\lceil (N + 1) c \rceil$-th highest of N values. If they and that of the new
+    example are exchangeable, the latter reaches it with a probability of at least c, and of at most
+    $c + 1 / (N + 1)$ if no two values are equal.
     """
-    # The coverage as a decimal number, since 100 * 0.07 is above 7.
+    # Exact decimal arithmetic, since 100 * 0.07 is above 7 in floating point.
     share = Fraction(str(coverage))
     place = math.ceil((len(conformity) + 1) * share)
     if place > len(conformity):

@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, plots
 from rank4class_tf._batches import check_gives_scores
-from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluation, evaluate, means
+from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluation, evaluate, mean_metrics
 
 __all__ = ["RankingTensorBoard"]
 
@@ -28,8 +28,8 @@ class RankingTensorBoard(keras.callbacks.Callback):
         dataset: what to evaluate on, as for `evaluate`.
         metrics: as for `evaluate`.
         class_names: a name for each class, for the pictures; None for the ids.
-        k: of the confusion, in [1, 10]; all classes if there are fewer.
-        every: epochs between evaluations, >= 1; those of which it divides the number, from 0 on.
+        k: cutoff of the confusion, in [1, 10]; lowered to the number of classes if these are fewer.
+        every: evaluate after epochs 0, `every`, 2 `every`, and so on; >= 1.
 
     Raises:
         ImportError: without tensorboard or matplotlib.
@@ -62,17 +62,21 @@ class RankingTensorBoard(keras.callbacks.Callback):
             ) from error
         if isinstance(dataset, Iterator):
             raise ValueError(
-                "`dataset` must be one that can be read again each epoch. "
+                "`dataset` must be readable again in each epoch. "
                 f"Received: {type(dataset).__name__}."
             )
-        self._dataset, self._metrics, self._class_names = dataset, means(metrics), class_names
+        self._dataset, self._metrics, self._class_names = (
+            dataset,
+            mean_metrics(metrics),
+            class_names,
+        )
         self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
         if k > NUM_TOP_CLASSES:
             raise ValueError(f"`k` must be at most {NUM_TOP_CLASSES}. Received: k={k}.")
         self._log_dir = os.fspath(log_dir)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Keras calls this."""
+        """Checks the model and opens the file; Keras calls this."""
         check_gives_scores(self.model)
         shape = getattr(self.model, "output_shape", None)
         classes = shape[-1] if isinstance(shape, tuple) else None
@@ -84,7 +88,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
         self._writer = tf.summary.create_file_writer(self._log_dir)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Keras calls this."""
+        """Evaluates and writes; Keras calls this."""
         if epoch % self._every:
             return
         evaluation = evaluate(self.model, self._dataset, self._metrics)
@@ -110,5 +114,5 @@ class RankingTensorBoard(keras.callbacks.Callback):
         }
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Keras calls this."""
+        """Closes the file; Keras calls this."""
         self._writer.close()

@@ -18,7 +18,7 @@ from rank4class_tf._batches import batches, check_gives_scores, scores_of
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
 
-# How many of the highest items of each list an evaluation keeps.
+# An evaluation keeps so many of the highest items of each list.
 NUM_TOP_CLASSES = 10
 
 
@@ -42,10 +42,10 @@ class Comparison:
     """The difference of two models on the same lists.
 
     Attributes:
-        difference: mean of the first less that of the second.
+        difference: mean of the first minus mean of the second.
         low: lower end of its confidence interval.
         high: upper end of the interval.
-        p_value: how likely a difference at least as large is if the models are alike.
+        p_value: the probability of a difference at least as large if the models are alike.
     """
 
     difference: float
@@ -61,7 +61,7 @@ class _ByMetric(dict):
         with contextlib.suppress(TypeError, ValueError):
             if (own := _metrics.get(name).name) in self:
                 return self[own]
-        raise KeyError(f"There is no metric {name!r}, but {', '.join(self)}.")
+        raise KeyError(f"The metric must be one of: {', '.join(self)}. Received: {name!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +74,10 @@ class Evaluation:
         weights: name of a metric -> `[lists]` float64; 0 for a list without positives, unless the
             metric has `count_empty`.
         ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one.
-        class_ids: `[lists]` int64, the most relevant item of each list, of equal ones that of the
-            highest id, -1 without one; None where it was not kept.
-        top_classes: `[lists, m]` int64, the m = 10 highest items of each list in falling order, or
-            all, and -1 where a list has fewer; None where they were not kept, as by `average`.
+        class_ids: `[lists]` int64, the most relevant item of each list, the highest id of equally
+            relevant ones, and -1 for a list without a positive. None if they were not kept.
+        top_classes: `[lists, m]` int64, the m highest items of each list, best first, with -1 at
+            the end of shorter lists; m is at most 10. None if they were not kept, as by `average`.
     """
 
     estimates: dict
@@ -108,8 +108,8 @@ class Evaluation:
 
         Raises:
             ImportError: for `.parquet` without pyarrow.
-            ValueError: if the name ends otherwise.
-            OSError: if it cannot be written, as on a full disk; a file of that name stays then.
+            ValueError: if the name has another ending.
+            OSError: if it cannot be written, as on a full disk; an older file of that name stays.
         """
         columns = {"rank": self.ranks}
         for name in self.values:
@@ -154,26 +154,26 @@ def evaluate(
     lists drawn with replacement.
 
     Args:
-        model: a Keras model, or a function in TensorFlow operations, which is compiled, that maps
-            features to scores `[batch, n]`. An
-            `ExtremeClassifier` maps them to encodings; it has an `evaluate` of its own.
+        model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
+            operations that does so, which is compiled. An `ExtremeClassifier` gives encodings; use
+            its own `evaluate`.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics or their names, such as `"ndcg_at_5"`; each is a mean over lists.
         confidence: the probability that an interval covers the mean, in (0, 1).
         method: `"normal"` or `"bootstrap"`.
-        exclude: None, or a function that maps the features of a batch to the items to leave out,
-            ids `[batch, E]` padded with -1 or booleans `[batch, n]`.
+        exclude: None, or a function from the features of a batch to the items to leave out: ids
+            `[batch, E]` padded with -1, or booleans `[batch, n]`.
         samples: how many times the bootstrap draws.
         seed: of the bootstrap, in [0, 2**32).
-        batch_size: examples per batch where `dataset` is a tuple of all, >= 1.
+        batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
     Returns:
         `Evaluation`.
 
     Raises:
-        ValueError: if an argument is out of range, if two metrics share a name, if a metric is no
-            mean over lists, or if the model is an `ExtremeClassifier`.
+        ValueError: if an argument is out of range, if two metrics share a name, if a metric is not
+            a mean over lists, or if the model is an `ExtremeClassifier`.
 
     Example:
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
@@ -193,7 +193,7 @@ def evaluate(
     seed = _checks.seed(seed)
     batch_size = _checks.positive_int("batch_size", batch_size)
     check_gives_scores(model)
-    metrics = means(metrics)
+    metrics = mean_metrics(metrics)
     if exclude is not None and not callable(exclude):
         raise ValueError(f"`exclude` must be a function of features. Received: {exclude!r}.")
 
@@ -205,7 +205,7 @@ def evaluate(
         measured = [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
         return _best_and_top(parse(labels, scores, ranked.label_format, exclude=left_out)), measured
 
-    # TensorFlow warns of one function that it traces often. A partial is another one in each call.
+    # TensorFlow warns if it often traces the same function. A new partial is another function.
     step = tf.function(functools.partial(measure))
     results = [
         tf.nest.map_structure(lambda x: x.numpy(), step(*batch))
@@ -237,8 +237,8 @@ def evaluate(
     return Evaluation(estimates, values, weights, ranks, class_ids, top_classes)
 
 
-def means(metrics: Sequence[Any]) -> list[_metrics.RankingMetric]:
-    """The metrics that were given by themselves or by name, if all are means over lists."""
+def mean_metrics(metrics: Sequence[Any]) -> list[_metrics.RankingMetric]:
+    """The metrics, given as objects or names; raises unless all are means over lists."""
     if not isinstance(metrics, (list, tuple)):
         raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
     found = [_metrics.get(metric) for metric in metrics]
@@ -259,11 +259,11 @@ def evaluate_retrieval(
 ) -> dict[str, dict[str, float]]:
     """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
 
-    Each row ranks the columns, and each column the rows. R@k of the literature is the hit rate at
-    k: the share of queries with a match among the k best. MedR is the median rank of the best
-    match. Ties count in expectation; a query without a match is left out.
+    Each row ranks the columns, and each column ranks the rows. The hit rate at k, R@k in the
+    literature, is the share of queries with a match among the k best. The median rank of the best
+    match is MedR. Ties count in expectation; a query without a match is left out.
 
-    Source: SoDeep (Engilberge et al. 2019), section 5.3, has the figures.
+    Source: SoDeep (Engilberge et al. 2019), section 5.3.
 
     Args:
         similarity: `[rows, columns]`.
@@ -273,12 +273,11 @@ def evaluate_retrieval(
         batch_size: how many queries are ranked at once.
 
     Returns:
-        `"rows"` and `"columns"`, the side that the queries are of -> `"hit_rate_at_<k>"` and
-        `"median_rank"` -> value.
+        A dict with `"rows"` and `"columns"`, which say what the queries are. Each has a dict of
+        `"hit_rate_at_<k>"` and `"median_rank"`.
 
     Raises:
-        ValueError: if a shape is another, if nothing matches, or if a number is no positive
-            integer.
+        ValueError: if shapes differ, if nothing matches, or if a number is not a positive integer.
 
     Example:
         >>> figures = evaluate_retrieval([[0.9, 0.5], [0.8, 0.6]], k=[1])
@@ -319,8 +318,8 @@ def evaluate_retrieval(
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
     """The mean evaluation of several models on the same lists, such as those of several seeds.
 
-    Each list has the mean of its values. The intervals, those of `evaluate` for the method
-    `"normal"`, are for other lists and the same models.
+    Each list gets the mean of its values. The intervals, those of `evaluate` for the method
+    `"normal"`, say how the mean would differ with other lists, not with other models.
 
     Args:
         evaluations: at least one, of the same metrics and lists in the same order.
@@ -361,21 +360,21 @@ def compare(
 ) -> dict[str, Comparison]:
     """Compares two models on the same lists, by the paired randomisation test.
 
-    If the models are alike, each list might as well have had the two values the other way round:
-    the p-value is the share of random swaps that give a difference at least as large. The interval
-    is that of `evaluate` for the method `"normal"`, of the differences.
+    If the models are alike, swapping the two values of a list changes nothing. So we swap them at
+    random: the p-value is the share of draws with a difference at least as large. The interval is
+    that of `evaluate` for the method `"normal"`, applied to the differences.
 
     Source: Smucker, Allan & Carterette 2007.
 
     Args:
         first: an `Evaluation`.
         second: another one, of the same metrics and lists in the same order.
-        samples: how many random swaps are drawn.
+        samples: how many times swaps are drawn.
         seed: of the draws, in [0, 2**32).
         confidence: the probability that an interval covers the difference, in (0, 1).
 
     Returns:
-        Name of a metric, its own or one for `metrics.get`, -> `Comparison`.
+        A dict from the name of a metric, its own or one for `metrics.get`, to its `Comparison`.
 
     Raises:
         ValueError: if metrics or lists differ, or if an argument is out of range.
@@ -398,7 +397,7 @@ def compare(
         interval = _normal(values - second.values[name], weights, confidence)
         differences = weights * (values - second.values[name])
         total = differences.sum()
-        # Lists where the models agree change no sum.
+        # A swap changes nothing where the models agree.
         differences = differences[differences != 0]
         swapped = np.array(
             [(rng.integers(0, 2, len(differences)) * 2 - 1) @ differences for _ in range(samples)]
@@ -425,13 +424,13 @@ def _check_same_lists(first, second):
 
 
 def _best_and_top(labels):
-    """The most relevant item of each list, -1 without one, and the highest ones."""
+    """The most relevant item of each list, -1 if there is none, and the items ranked highest."""
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
     best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)
     scores, found = labels.scores, ~tf.math.is_nan(labels.scores)
     if labels.mask is not None:
         found &= labels.mask
-    # A score of -inf is one; what is masked is below it.
+    # -inf is a score, and ranks above masked items.
     lowest = tf.constant(-float("inf"), scores.dtype)
     scores = tf.where(found, tf.maximum(scores, scores.dtype.min), lowest)
     top = tf.math.top_k(scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])).indices
@@ -445,7 +444,7 @@ def _mean(values, weights):
 
 
 def _normal(values, weights, confidence):
-    from statistics import NormalDist  # A tenth of the time that the package takes to import.
+    from statistics import NormalDist  # Importing it takes a tenth of our import time.
 
     mean = _mean(values, weights)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -455,7 +454,7 @@ def _normal(values, weights, confidence):
 
 
 def _bootstrap(values, weights, confidence, samples, rng):
-    counted = weights != 0  # Draws of the others alone would have no mean.
+    counted = weights != 0  # A draw of only weights 0 would have no mean.
     values, weights = values[counted], weights[counted]
     if not len(values):
         return Estimate(0.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""What an `Evaluation` shows, as matplotlib figures."""
+"""Pictures of an `Evaluation`, as matplotlib figures."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def accuracy_by_k(
 
     $$A(k) = \frac{1}{N} |\{i : \mathrm{rank}_i \le k\}|$$
 
-    Lists without positives are left out. A positive that ties has its mean rank here, unlike in
-    `TopKAccuracy`. In biometrics it is the cumulative match curve.
+    Lists without positives are left out. A tied positive has its mean rank here, unlike in
+    `TopKAccuracy`. Biometrics calls this the cumulative match curve.
 
     Args:
-        evaluations: one, or several by name, whose curves stand in one picture.
-        max_k: the last k; None for the worst rank, at most 50.
+        evaluations: one, or several by name, whose curves share a picture.
+        max_k: the last k; None means the worst rank, at most 50.
 
     Returns:
         A figure; `figure.savefig(path)` writes it.
 
     Raises:
         ImportError: without matplotlib.
-        ValueError: if `max_k` is no positive integer.
+        ValueError: if `max_k` is not a positive integer.
 
     Example:
         >>> import rank4class_tf as r4c
@@ -67,14 +67,14 @@ def rank_histogram(
 
     Args:
         evaluations: one, or several by name, whose bars stand side by side.
-        max_rank: the last rank; what is below it counts there.
+        max_rank: the last rank; lower places count there.
 
     Returns:
         A figure.
 
     Raises:
         ImportError: without matplotlib.
-        ValueError: if `max_rank` is no positive integer.
+        ValueError: if `max_rank` is not a positive integer.
     """
     named = _named(evaluations)
     max_rank = _checks.positive_int("max_rank", max_rank)
@@ -83,7 +83,7 @@ def rank_histogram(
     places = np.arange(1, max_rank + 1)
     for index, (name, evaluation) in enumerate(named.items()):
         ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
-        # A rank that is shared by ties lies between two places.
+        # The mean rank of tied items may lie between two places.
         counts = np.bincount(
             np.clip(np.ceil(ranks), 0, max_rank).astype(int), minlength=max_rank + 1
         )
@@ -96,9 +96,10 @@ def rank_histogram(
 def hardest_classes(
     evaluation: Evaluation, class_names: Sequence[str] | None = None, count: int = 10
 ) -> Figure:
-    """The classes whose labels stand lowest on average, with the number of their lists.
+    """The classes whose labels rank lowest on average, and how many lists each has.
 
-    A list of several positives counts for its class in `class_ids`, with the rank of its best one.
+    A list of several positives counts for its class in `class_ids`, with the rank of its best
+    positive.
 
     Args:
         evaluation: from `evaluate`.
@@ -110,7 +111,7 @@ def hardest_classes(
 
     Raises:
         ImportError: without matplotlib.
-        ValueError: if `count` is no positive integer, if a class has no name, or if `evaluation`
+        ValueError: if `count` is not a positive integer, if a class has no name, or if `evaluation`
             has no `class_ids`.
     """
     count = _checks.positive_int("count", count)
@@ -140,7 +141,7 @@ def confusion_at_k(
         evaluation: from `evaluate`.
         k: in [1, 10].
         class_names: a name for each class; None for the ids.
-        count: how many classes, those with most lists.
+        count: how many classes to show; those with most lists are.
 
     Returns:
         A figure.
@@ -179,7 +180,7 @@ def _named(evaluations) -> Mapping[str, Evaluation]:
         return {"": evaluations}
     if not isinstance(evaluations, Mapping) or not evaluations:
         raise ValueError(
-            "`evaluations` must be one, or a dict of at least one by name. "
+            "`evaluations` must be an `Evaluation`, or a dict of names and at least one. "
             f"Received: {evaluations!r}."
         )
     for name, evaluation in evaluations.items():
@@ -199,7 +200,9 @@ def _legend(axes, evaluations):
 def _kept(evaluation, name) -> np.ndarray:
     array = getattr(evaluation, name)
     if array is None:
-        raise ValueError(f"`evaluation` must have `{name}`, as one of `evaluate` has.")
+        raise ValueError(
+            f"`evaluation` must have `{name}`, as `evaluate` gives it. Received: None."
+        )
     return array
 
 

@@ -1,4 +1,4 @@
-"""Export of models of scores."""
+"""Export of models that give scores."""
 
 import os
 from collections.abc import Sequence
@@ -23,30 +23,33 @@ def export_top_k(
 ) -> None:
     """Writes a SavedModel that finds the k classes with the highest scores.
 
-    It runs without this package, as in TensorFlow Serving, and has the signatures
+    It runs without this package, for example in TensorFlow Serving, and has the signatures
 
-    - `top_k(features, k) -> scores, class_ids` and more, which fails unless k is in [1, n],
+    - `top_k(features, k)`, which fails unless k is in [1, n],
     - `serving_default(features)`, the same for the `k` given here.
 
-    The outputs are those of `layers.TopClasses`. A model that takes several features, by name,
-    has their names in place of `features`; where one is no name of an argument, underscores take
-    the place of other characters than letters and digits, and `arg_` goes before a name that is
-    `k`, `self`, a keyword, or begins with no letter: `"doc-length"` is `doc_length`, `"1"` is
-    `arg_1`. A sparse input is served as three, its indices, values and shape: `features`,
-    `features_1` and `features_2`. For millions of classes see `ExtremeClassifier.export_top_k`.
+    They return the outputs of `layers.TopClasses`: scores, class ids and, if asked for, more. If a
+    model takes several features by name, the signatures take arguments of these names in place of
+    `features`. Underscores replace characters other than letters and digits, and `arg_` goes before
+    a name that is `k`, `self` or a keyword, or does not begin with a letter: `"doc-length"` becomes
+    `doc_length`, `"1"` becomes `arg_1`. A sparse input becomes three arguments for its indices,
+    values and shape: `features`, `features_1` and `features_2`. For millions of classes see
+    `ExtremeClassifier.export_top_k`.
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`.
-        path: a folder. A SavedModel that is there is replaced when the new one is whole.
+        path: a folder. The SavedModel replaces an older one there when it is whole.
         k: in [1, n]; None means 10, or n if that is less.
         class_names: None, or the name of each class.
-        probabilities: None, or a layer that maps scores to probabilities, as of `calibrate`.
+        probabilities: None, or a layer that maps scores to probabilities, such as that of
+            `calibrate`.
         prediction_sets: None, or the layer of `conformalize`.
         features_spec: `tf.TensorSpec`s of the features; None means the inputs of the model.
 
     Raises:
         ValueError: if `k` is out of range, if there are more or fewer names than classes, if the
-            model gives no scores `[batch, n]`, or if it has no inputs to tell the features by.
+            model does not give scores `[batch, n]`, or if `features_spec` is None and the model has
+            no symbolic inputs.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
@@ -77,7 +80,7 @@ def export_top_k(
 
 
 def _features_spec(model):
-    """Specs of a model's inputs; a single one is called features."""
+    """Specs of a model's inputs; a single input is called `features`."""
     inputs = _keras.symbolic_inputs(model)
     if inputs is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What the command lines of all scripts share."""
+"""Functions that the command lines of all scripts share."""
 
 import argparse
 from collections.abc import Callable

@@ -4,7 +4,8 @@ import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# What XLA compiles runs once or twice here. scripts/test_matrix.sh lets it optimize.
+# Tests run compiled code only once or twice, so XLA need not optimise it; scripts/test_matrix.sh
+# lets it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np
@@ -14,11 +15,11 @@ from tensorflow import keras
 
 from rank4class_tf._tf import raising
 
-# Graphs are many objects. To look through all of them for garbage, as often as Python does, takes a
-# seventh of the time of the tests.
+# Graphs are many objects. To search all of them for garbage as often as Python does by default
+# takes a seventh of the time of the tests.
 gc.set_threshold(200_000, 50, 1000)
 
-# The tests run in two processes; a second thread of one would take the core of the other.
+# The tests run in two processes, each with one core.
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 # Two devices on one machine, for the tests of distribution strategies.
@@ -26,33 +27,33 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-# Left to the run under Keras 3: what has nothing of Keras that other tests have not, and what
-# starts processes of its own.
+# Only the run under Keras 3 has these tests: they cover no part of Keras that other tests leave
+# out, or start processes of their own.
 SECOND_RUN = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 if SECOND_RUN:
     collect_ignore = [
         "data/test_extreme.py",
         "data/test_user_items.py",
         "data/test_wordnet.py",
-        "encoders/presets.py",  # keras-hub has Keras 3 alone.
+        "encoders/presets.py",  # keras-hub works only with Keras 3.
         "encoders/test_encoders.py",
         "layers/test_sampled_scores.py",
         "ops",
         "scripts",
     ]
-    # Of the examples, that of TF-Ranking needs Keras 2.
+    # Only the example of TF-Ranking needs Keras 2.
     collect_ignore_glob = ["examples/test_[!t]*.py", "examples/test_tpu.py"]
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what needs no run: see the markers `once` and `base`."""
+    """Deselects tests by the markers `once` and `base`."""
     left_out = [item for item in items if not _runs(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if _runs(item)]
 
 
 def pytest_collection_finish():
-    """What there is before the first test stays."""
+    """Tells the garbage collector to ignore all objects that exist before the first test."""
     gc.freeze()
 
 
@@ -65,7 +66,7 @@ def _runs(item):
 
 @pytest.fixture(autouse=True, scope="module")
 def _seeds_of_module():
-    """What a module's own fixtures draw does not depend on the tests before it."""
+    """Sets seeds, so that a module's fixtures draw the same whatever ran before."""
     keras.utils.set_random_seed(0)
 
 

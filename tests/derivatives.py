@@ -1,4 +1,4 @@
-"""Derivatives of derivatives against differences of gradients."""
+"""Compares second derivatives with differences of gradients."""
 
 import numpy as np
 import tensorflow as tf

@@ -277,9 +277,7 @@ def test_estimates_by_the_names_of_metrics(scores, ids):
     assert result["hit_rate_at_2"] is result["top_k_accuracy_at_2"]
     assert result["precision_at_1"] is result.estimates["precision_at_1"]
     for wrong in ("ndcg_at_4", "mrr", "nonsense", None, "ndcg_at_0"):
-        with pytest.raises(
-            KeyError, match="no metric.*but ndcg_at_3, top_k_accuracy_at_2, mine, prec"
-        ):
+        with pytest.raises(KeyError, match="one of: ndcg_at_3, top_k_accuracy_at_2, mine, prec"):
             result[wrong]
 
 
@@ -299,7 +297,7 @@ def test_compare_knows_metrics_by_either_name():
     one = r4c.evaluate(lambda x: x, ([[2.0, 1.0]], [0]), ["hit_rate_at_1"])
     comparisons = r4c.compare(one, one)
     assert comparisons["hit_rate_at_1"] is comparisons["top_k_accuracy_at_1"]
-    with pytest.raises(KeyError, match="There is no metric 'mrr', but top_k_accuracy_at_1"):
+    with pytest.raises(KeyError, match="must be one of: top_k_accuracy_at_1. Received: 'mrr'"):
         comparisons["mrr"]
 
 

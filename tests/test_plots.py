@@ -98,7 +98,7 @@ def test_confusion(evaluation):
     "make, message",
     [
         (lambda e: plots.accuracy_by_k(e, max_k=0), "`max_k` must be a positive integer"),
-        (lambda e: plots.accuracy_by_k({}), "`evaluations` must be one, or a dict of at least one"),
+        (lambda e: plots.accuracy_by_k({}), "`evaluations` must be an `Evaluation`, or a dict"),
         (lambda e: plots.confusion_at_k(e, k=4), "`k` must be at most 3. Received: k=4"),
         (lambda e: plots.confusion_at_k(r4c.average([e])), "must have `top_classes`"),
         (lambda e: plots.hardest_classes(e, ["a"]), "Received: 1 names, none for class"),
@@ -149,7 +149,7 @@ def test_callback_refuses_what_an_evaluation_does_not_keep(tmp_path):
 
 
 def test_callback_refuses_what_is_read_once(tmp_path):
-    with pytest.raises(ValueError, match="`dataset` must be one that can be read again"):
+    with pytest.raises(ValueError, match="`dataset` must be readable again"):
         r4c.callbacks.RankingTensorBoard(tmp_path, iter([(SCORES, CLASS_IDS)]))
 
 

@@ -15,15 +15,15 @@ def digits(
 
     The images come with scikit-learn, so nothing is downloaded. Features are float32 `[batch, 64]`
     in [0, 1], class ids int64 `[batch]`. 60 % of the images of each class are for training (1,077)
-    and 20 % each for validation and testing (360 each). The test images are always the same.
+    and 20 % each for validation and testing (360 each). Every seed gives the same test images.
 
     Source: the test part of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits",
     UCI Machine Learning Repository, 1998, as `sklearn.datasets.load_digits` has it.
 
     Args:
         batch_size: examples per batch, >= 1.
-        seed: of what is for training and for validation, and of the training order, in [0, 2**32).
-        examples_per_class: how many images of each class are for training, at most 104; None for
+        seed: of the split into training and validation, and of the training order, in [0, 2**32).
+        examples_per_class: how many training images of each class to keep, at most 104; None keeps
             all.
 
     Returns:

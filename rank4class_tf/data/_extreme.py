@@ -31,14 +31,16 @@ def extreme_classification(
     Source: K. Bhatia et al., "The Extreme Classification Repository", 2016.
 
     Args:
-        path: the file; one that ends in `.gz` is unpacked on the way.
+        path: the file; if its name ends in `.gz`, it is unpacked while it is read.
         batch_size: points per batch, >= 1.
-        one_label: whether a point has one of its labels, drawn uniformly each time it is read, as
-            in "Stochastic Negative Mining"; points without labels are left out. A model cannot
-            tell the other labels from negatives then: `ExtremeClassifier` draws one itself.
-        rows: None for all points, or the numbers of those to keep, from 1, as one column of the
-            repository's split files; see `read_extreme_split`.
-        seed: of the labels drawn, in [0, 2**32), other ones each time; None for fresh ones.
+        one_label: whether to give each point only one of its labels, drawn uniformly each time it
+            is read, as in "Stochastic Negative Mining", and to leave out points without labels. A
+            model then takes the other labels for negatives. `ExtremeClassifier` avoids this, since
+            it draws a label itself.
+        rows: None for all points, or the numbers of the points to keep. Numbers start at 1, as in
+            the repository's split files; see `read_extreme_split`.
+        seed: of the draws of labels, in [0, 2**32); each epoch draws anew. None takes a random
+            seed.
 
     Returns:
         A `tf.data.Dataset` of `(features, class_ids)`: a float32 `tf.SparseTensor`
@@ -46,12 +48,12 @@ def extreme_classification(
         The file is read anew each epoch.
 
     Raises:
-        ValueError: if an argument is out of range; on a line of another form or a number out of
-            range, a value that is no finite float32, or a damaged file; the error, which TensorFlow
-            passes on as it reads, names file and line.
+        ValueError: if an argument is out of range. While TensorFlow reads the file, an error that
+            names file and line: if a line has another form, a number is out of range, a value is
+            not a finite float32, or the file is damaged.
 
     Warns:
-        UserWarning: if the last line has no end, so that the file may be cut there.
+        UserWarning: if no line break ends the last line, so that the file may be cut there.
 
     Example:
         >>> import tempfile
@@ -77,7 +79,7 @@ def extreme_classification(
             yield [rng.choice(labels)] if one_label else labels, *features
 
     count = num_points if keep is None else len(keep)
-    if one_label:  # How many points have a label is known only at the end.
+    if one_label:  # Only the end of the file tells how many points have a label.
         return _sparse.batches(points, num_features, batch_size, one_label=True)
     return _sparse.batches(points, num_features, batch_size, count)
 
@@ -107,13 +109,13 @@ def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
 
     Args:
         path: a file of the repository with a split in each column, such as `trSplit.txt`.
-        column: which one, from 0.
+        column: the number of the column, from 0.
 
     Raises:
-        ValueError: on a line that has no number >= 1 in such a column, or if the file is damaged.
+        ValueError: if a line has no number >= 1 in that column, or the file is damaged.
 
     Warns:
-        UserWarning: if the last line has no end, so that the file may be cut there.
+        UserWarning: if no line break ends the last line, so that the file may be cut there.
 
     Example:
         >>> import pathlib, tempfile
@@ -148,14 +150,14 @@ def write_extreme_classification(
     """Writes points in the format of the Extreme Classification Repository.
 
     Args:
-        path: the file; one that ends in `.gz` is packed. It gets its name when it is whole.
+        path: the file; if its name ends in `.gz`, it is packed. It gets its name when it is whole.
         points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
         num_features: number of features.
         num_labels: number of labels.
 
     Raises:
         ValueError: if there is no point, or a number is out of range.
-        OSError: if the file cannot be written, as on a full disk; one of that name stays then.
+        OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
     """
     num_features = _checks.positive_int("num_features", num_features)
     num_labels = _checks.positive_int("num_labels", num_labels)
@@ -181,7 +183,7 @@ def _open(path, mode="rt"):
 
 
 def _warn_if_cut(path):
-    if not str(path).endswith(".gz"):  # Which tells its size.
+    if not str(path).endswith(".gz"):  # A packed file tells its own size.
         _text.warn_if_cut(path)
 
 
@@ -194,7 +196,7 @@ def _points(path):
         for number, line in enumerate(lines, start=2):
             labels, *features = line.rstrip("\n").split(" ")
             try:
-                if "_" in line or not line.isascii():  # What Python takes in a number.
+                if "_" in line or not line.isascii():  # Python would accept both in a number.
                     raise ValueError
                 labels = [int(label) for label in labels.split(",")] if labels else []
                 pairs = [feature.split(":") for feature in features if feature]
@@ -210,7 +212,7 @@ def _points(path):
             yield labels, ids, values
     if number - 1 != count:
         raise ValueError(
-            f"{path}, line 1: must have the number of points. Received: {count}, but there are "
+            f"{path}, line 1: must have the number of points. Received: {count}, but the file has "
             f"{number - 1}."
         )
 

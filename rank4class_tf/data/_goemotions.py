@@ -16,7 +16,7 @@ _SOURCE = (
     "train.tsv, dev.tsv and test.tsv of "
     "https://github.com/google-research/google-research/tree/master/goemotions/data"
 )
-# Examples are read in batches: one by one, TFDS takes several times longer.
+# TFDS takes several times longer to read examples one by one than in batches.
 READ_BATCH = 1024
 _UNKNOWN = 1
 
@@ -38,8 +38,8 @@ def goemotions(
     vocabulary, longer comments are cut, and a comment without a word, such as "!!", counts as one
     unknown word. Class ids are int64 `[batch]`.
 
-    The vocabulary is that of the training comments alone; `vocabulary` of the result turns new text
-    into features with `keras.layers.TextVectorization(vocabulary=...)`.
+    The vocabulary has only words of the training comments. To turn new text into features, use
+    `keras.layers.TextVectorization(vocabulary=splits.vocabulary)`.
 
     Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, by
     TensorFlow Datasets, which downloads it on first use.
@@ -50,17 +50,17 @@ def goemotions(
         max_tokens: size of the vocabulary, with the two special numbers, >= 3.
         sequence_length: words per comment, >= 1.
         seed: of the training order, in [0, 2**32).
-        text: whether features are the comments themselves, strings `[batch]`; there is no
-            vocabulary then.
-        multi_label: whether comments with several labels are among them; class ids are then
-            `[batch, P]`, filled up with -1.
+        text: whether features are the comments themselves, strings `[batch]`; the result then has
+            an empty vocabulary.
+        multi_label: whether to keep all comments, whatever their number of labels; class ids are
+            then `[batch, P]`, filled up with -1.
 
     Returns:
         `Splits`, with `vocabulary`.
 
     Raises:
         ImportError: without tensorflow-datasets.
-        FileNotFoundError: if the comments are not there and cannot be downloaded.
+        FileNotFoundError: if the comments are missing and cannot be downloaded.
         ValueError: if a number is out of range.
 
     Example:
@@ -107,7 +107,7 @@ def read(data_dir: str | os.PathLike | None) -> tuple[list[tuple[np.ndarray, np.
 
 
 def _features(vectorize, texts):
-    """Returns the words of each text, at least one: a masked mean over none would be NaN."""
+    """Returns the words of each text, at least one, since a masked mean over none would be NaN."""
     tokens = vectorize(texts)
     first = tf.maximum(tokens[:, :1], _UNKNOWN)
     return tf.concat([first, tokens[:, 1:]], axis=-1)
@@ -121,7 +121,7 @@ def _single_label(texts, label_matrix):
 
 def _all_labels(texts, label_matrix):
     """Returns the texts and the class ids of all comments, filled up with -1."""
-    # A stable sort of "has it not" brings the labels that are there to the front, in their order.
+    # A stable sort of the negated labels puts those that a comment has first, in their order.
     order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]
     class_ids = np.where(np.take_along_axis(label_matrix, order, axis=-1), order, -1)
     return tf.constant(texts), class_ids

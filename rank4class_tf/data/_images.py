@@ -12,8 +12,10 @@ _IMAGENET = (
     "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org (which asks for "
     "a registration)"
 )
-_PADDING = 4  # of CIFAR-10's images, on each side, before they are cropped
-_CENTRE = 224, 256  # how much of the shorter side of ImageNet's images is used, and of what
+# CIFAR-10's images get so many pixels on each side before they are cropped.
+_PADDING = 4
+# The side of the central square of ImageNet's images is 224/256 of their shorter side.
+_CENTRE = 224, 256
 
 
 def cifar10(
@@ -25,8 +27,8 @@ def cifar10(
     """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
 
     Features are float32 `[batch, 32, 32, 3]` in [0, 255], class ids int64 `[batch]`. CIFAR-10 has
-    no validation part, so the last tenth of its training images is it: 45,000 images for training,
-    5,000 for validation and 10,000 for testing.
+    no validation part, so the last tenth of its training images serves as one: 45,000 images are
+    for training, 5,000 for validation and 10,000 for testing.
 
     Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, by
     TensorFlow Datasets, which downloads it on first use.
@@ -34,8 +36,8 @@ def cifar10(
     Args:
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         batch_size: images per batch, >= 1.
-        augment: whether a training image is, anew each epoch, padded by 4 pixels on each side, cut
-            to its size at random and mirrored in half of the cases.
+        augment: whether to change training images anew in each epoch: pad them by 4 pixels on each
+            side, cut them to their size at a random place, and mirror half of them.
         seed: of the training order and of the augmentation, in [0, 2**32).
 
     Returns:
@@ -43,7 +45,7 @@ def cifar10(
 
     Raises:
         ImportError: without tensorflow-datasets.
-        FileNotFoundError: if the images are not there and cannot be downloaded.
+        FileNotFoundError: if the images are missing and cannot be downloaded.
         ValueError: if `batch_size` or `seed` is out of range.
 
     Example:
@@ -84,7 +86,7 @@ def imagenet2012(
     `[batch]`. The labels of ImageNet's own test part are not public, so its 50,000 validation
     images are `test`, as is usual, and the last hundredth of its training images is `validation`.
 
-    Of validation and test images the centre is cut out, a square of 224/256 of the shorter side.
+    Validation and test images are cut to their centre, a square of 224/256 of the shorter side.
 
     Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015,
     by TensorFlow Datasets. The files must be fetched from image-net.org by hand.
@@ -93,8 +95,8 @@ def imagenet2012(
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         batch_size: images per batch, >= 1.
         image_size: height and width in pixels, >= 1.
-        augment: whether a training image is, anew each epoch, cut to a random part (8 to 100 % of
-            its area, 3:4 to 4:3) and mirrored in half of the cases; else it is cut as the
+        augment: whether to change training images anew in each epoch: cut a random part (8 to
+            100 % of the area, 3:4 to 4:3), and mirror half of them. Otherwise they are cut as the
             validation images are.
         seed: of the training order and of the augmentation, in [0, 2**32).
 
@@ -121,7 +123,8 @@ def imagenet2012(
         split=["train[:99%]", "train[99%:]", "validation"],
         with_info=True,
         as_supervised=True,
-        # Decoded after the shuffle, whose buffer then holds small files, and only where it is cut.
+        # We decode after the shuffle, so that its buffer holds small files, and only the part that
+        # we keep.
         decoders={"image": tfds.decode.SkipDecoding()},
     )
 
@@ -146,12 +149,12 @@ def imagenet2012(
 def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):
     """Builds `Splits` from three datasets of `(image, class_id)`.
 
-    `train` and `evaluate` are functions of an image and of two random numbers; `shuffled` is how
-    many images the shuffle holds.
+    `train` and `evaluate` take an image and two random numbers; `shuffled` is the size of the
+    buffer that shuffles training images.
     """
 
     def batches(dataset, function):
-        # The numbers are other ones each time the dataset is read.
+        # Each reading of the dataset gets other numbers.
         numbers = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
         pairs = tf.data.Dataset.zip((dataset, numbers))
         return (
@@ -177,14 +180,14 @@ def _as_it_is(image, seed):
 
 
 def _crop_and_mirror(image, seed):
-    """An image of the same size from the padded one, mirrored in half of the cases."""
+    """Cuts an image of the same size out of the padded one, and mirrors half of them."""
     padded = tf.pad(image, [[_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
     cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
     return tf.cast(tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32)
 
 
 def _random_part(encoded, seed, size):
-    """A part of a JPEG, mirrored in half of the cases; only that part is decoded."""
+    """Decodes a random part of a JPEG, and mirrors half of them."""
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.io.extract_jpeg_shape(encoded),
         bounding_boxes=tf.zeros((1, 0, 4)),
@@ -201,7 +204,7 @@ def _random_part(encoded, seed, size):
 
 
 def _centre(encoded, size):
-    """The central square of a JPEG; the same pixels as if it were resized first and then cut."""
+    """Decodes the central square of a JPEG, which gives the pixels of resizing first."""
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
     side = tf.maximum(tf.minimum(height, width) * _CENTRE[0] // _CENTRE[1], 1)
     window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])

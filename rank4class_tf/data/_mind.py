@@ -16,16 +16,16 @@ _SOURCE = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarg
 def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> _splits.Splits:
     """Returns the news articles of MIND as text, with their categories as classes.
 
-    Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or the
-    title alone where there is no abstract; class ids are int64 `[batch]`. MIND splits its readers
-    and not its articles, so these are split at random: 60 % for training and 20 % each for
-    validation and testing. An article of several files counts once.
+    Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or
+    only the title if the article has no abstract; class ids are int64 `[batch]`. MIND splits its
+    readers and not its articles, so we split these at random: 60 % for training and 20 % each for
+    validation and testing. An article that is in several files counts once.
 
     Source: F. Wu et al., "MIND: A Large-scale Dataset for News Recommendation", ACL 2020. The files
     must be fetched by hand, from https://msnews.github.io.
 
     Args:
-        path: a `news.tsv`, or a folder; then all files of this name in it and below.
+        path: a `news.tsv`, or a folder, in which all files of this name are read, at any depth.
         batch_size: articles per batch, >= 1.
         seed: of the split and of the training order, in [0, 2**32).
 
@@ -33,7 +33,7 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> _split
         `Splits`; `class_names` are the categories in alphabetical order.
 
     Raises:
-        FileNotFoundError: if there is no `news.tsv`.
+        FileNotFoundError: if `path` has no `news.tsv`.
         ValueError: if a line of a file is not one of MIND's or a number is out of range.
 
     Example:
@@ -55,7 +55,7 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> _split
         raise ValueError(f"`path` must hold articles. Received: {os.fspath(path)!r} without any.")
     categories = sorted({category for category, _ in articles.values()})
     index = {category: number for number, category in enumerate(categories)}
-    # In the order of their ids: the split depends on nothing else.
+    # We sort by id, so that the split depends on nothing else.
     rows = [articles[news_id] for news_id in sorted(articles)]
     texts = np.array([text.encode() for _, text in rows], dtype=object)
     class_ids = np.array([index[category] for category, _ in rows])

@@ -6,7 +6,7 @@ from rank4class_tf import _checks
 from rank4class_tf.data import _splits, _user_items
 
 _VERSIONS = ("latest-small", "100k", "1m", "20m", "25m")
-# Ratings are read in batches: one by one, TFDS takes several times longer.
+# TFDS takes several times longer to read ratings one by one than in batches.
 _READ_BATCH = 65_536
 
 
@@ -15,9 +15,9 @@ def movielens(
 ) -> _user_items.UserItems:
     """Returns the MovieLens users with the films that they rated, whatever the rating.
 
-    The pairs of a user and a film are split at random: 80 % for training, 10 % for validation and
-    10 % for testing. They are streamed, and only the two numbers of each pair are kept, so that 20
-    million pairs need less than 4 GB.
+    Pairs of a user and a film are split at random: 80 % for training, 10 % for validation and 10 %
+    for testing. We stream them and keep only the two numbers of each pair, so that 20 million pairs
+    need less than 4 GB.
 
     Source: F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS, 2015, by TensorFlow
     Datasets, which downloads it on first use. The licence is for research. `"latest-small"` (610

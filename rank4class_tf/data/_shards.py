@@ -1,10 +1,10 @@
 """Sets of TFRecord files `<path>-00000-of-0000N` that tell whether they are whole.
 
-The records are messages of protocol buffers. The first one of a file begins with a field that no
-reader knows and all skip: it says that the last record ends with another one, which tells the size
-of the file, its number, and the number of records of the set and their checksum. So a file that was
-cut between two records, an empty one, one of another set and one under the name of another are
-found without reading what is between.
+The records are messages of protocol buffers, whose readers skip fields that they do not know. The
+first record of a file begins with such a field. It promises that the last record ends with another
+one, which holds the size of the file, its number in the set, and the number of records of the set
+and their checksum. So we need to read only both ends of a file to see that it was cut between two
+records, is empty, belongs to another set, or has the name of another file.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ import tensorflow as tf
 
 from rank4class_tf import _files
 
-# The tags of the highest field number there is, of a number and of bytes, as varints.
+# The tags of the highest possible field number, for a number and for bytes, as varints.
 _NUMBER, _BYTES = b"\xf8\xff\xff\xff\x0f", b"\xfa\xff\xff\xff\x0f"
 _END = struct.Struct("<QQII")
 _HEAD, _TAIL = _NUMBER + b"\x01", _BYTES + bytes([_END.size])
 
-# In a TFRecord file, the length of a record and its checksum stand before it, and one behind it.
+# A TFRecord file has the length of a record and a checksum before it, and a checksum behind it.
 _BEFORE, _BEHIND = 12, 4
 
 
 class _End(NamedTuple):
-    """What the end of a file tells."""
+    """What the last field of a file holds."""
 
     size: int
     num_records: int
@@ -41,7 +41,7 @@ class _End(NamedTuple):
 
 
 def write(records: Iterable[bytes], path: str | os.PathLike[str], num_shards: int) -> int:
-    """Writes records to the files of a set, in turns; all get their names at the end.
+    """Writes records to the files of a set, in turns; at the end all files get their names.
 
     Args:
         records: the records, read once.
@@ -82,11 +82,11 @@ def find(pattern: str | os.PathLike[str]) -> list[str]:
         pattern: with `*`, `?` and `[...]`.
 
     Raises:
-        ValueError: if there is none, if there is not each file of a set that the pattern would
-            match, or if files are not whole or not of one set, as far as they tell.
+        ValueError: if no file matches, if a file is missing of a set that the pattern would match,
+            or if files say that they are not whole or belong to different sets.
 
     Warns:
-        UserWarning: if a file is empty, and none tells whether it should be.
+        UserWarning: if a file is empty, and no file of its set says whether it should be.
     """
     pattern = os.fspath(pattern)
     files = sorted(glob.glob(pattern))
@@ -145,9 +145,9 @@ def _check_set(path, pattern, shards, ends):
 
 
 def _end(path):
-    """What the end of a file tells, None if it is of another writer; raises if it is not whole."""
+    """The `_End` of a file, None if another program wrote it; raises if it is not whole."""
     size = os.path.getsize(path)
-    if 0 < size < _BEFORE + _BEHIND:  # TensorFlow takes these bytes for the end.
+    if 0 < size < _BEFORE + _BEHIND:  # TensorFlow would take so few bytes for the end of the file.
         raise ValueError(
             f"`pattern` must match whole files. Received: {path!r}, {size} bytes of a record."
         )

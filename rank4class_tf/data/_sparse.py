@@ -14,11 +14,11 @@ def batches(
     num_points: int | None = None,
     one_label: bool = False,
 ) -> tf.data.Dataset:
-    """A `tf.data.Dataset` of the points that the function `points` yields, anew each epoch.
+    """A `tf.data.Dataset` of the points that `points()` yields, which is called for each epoch.
 
     A point is `(labels, feature_ids, feature_values)`. A batch is a float32 `tf.SparseTensor`
     `[batch, num_features]` and class ids, int64: `[batch, P]` padded with -1 or, with `one_label`,
-    `[batch]`. The dataset knows its length where `num_points` is given.
+    `[batch]`. The dataset knows its length if `num_points` is given.
     """
 
     def arrays():
@@ -42,10 +42,10 @@ def batches(
 def batches_in_memory(
     points: Sequence, num_features: int, batch_size: int, seed: int | None = None
 ) -> tf.data.Dataset:
-    """The batches of `batches` from a list of points, which TensorFlow holds and hands out.
+    """The batches of `batches` for a list of points, which TensorFlow keeps in memory.
 
-    It is several times as fast as the batches of a function. With a seed, the order of the points
-    is a new one each epoch.
+    This is several times as fast as reading points from a function. With a seed, each epoch has a
+    new order.
     """
     class_ids, ids, values = (
         tf.RaggedTensor.from_row_lengths(
@@ -77,7 +77,7 @@ def _arrays(batch, num_features, one_label):
     class_ids = np.full([len(batch), width], -1, np.int64)
     for row, (labels, ids, of_ids) in enumerate(batch):
         class_ids[row, : len(labels)] = labels
-        order = np.argsort(ids, kind="stable")  # A sparse tensor has its columns in order.
+        order = np.argsort(ids, kind="stable")  # A sparse tensor needs its columns in order.
         rows += [row] * len(ids)
         columns += np.asarray(ids, np.int64)[order].tolist()
         values += np.asarray(of_ids, np.float32)[order].tolist()

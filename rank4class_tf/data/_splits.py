@@ -1,4 +1,4 @@
-"""What all datasets share: the form in which they are handed out."""
+"""What all datasets share: `Splits`, the form that they return."""
 
 import dataclasses
 import importlib
@@ -15,8 +15,8 @@ class Splits:
     """A dataset in three parts, each of batches `(features [batch, ...], class_ids [batch])`.
 
     Attributes:
-        train: the examples to learn from, in a new order each epoch; the orders follow from the
-            seed and from how often this very object was read.
+        train: the examples to learn from, in a new order each epoch; the order depends on the seed
+            and on how often this object was read.
         validation: the examples to choose a model by, always in the same order.
         test: the examples to report, always in the same order.
         class_names: the name of each class; a class id is an index into it.

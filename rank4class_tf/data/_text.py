@@ -7,16 +7,16 @@ import warnings
 import zlib
 from collections.abc import Iterator
 
-# Bytes that are no text, and what gzip raises on a file that was cut or changed.
+# What bytes that are not text raise, and what gzip raises for a file that was cut or changed.
 _DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike) -> Iterator[None]:
-    """Names the file in errors that do not.
+    """Names the file in errors of reading it.
 
     Raises:
-        ValueError: if the file is no text in UTF-8 or, if it is packed, damaged.
+        ValueError: if the file is not text in UTF-8, or is packed and damaged.
     """
     try:
         yield
@@ -25,20 +25,22 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
 
 
 def warn_if_cut(path: str | os.PathLike) -> None:
-    """Warns if the last line has no end: a number there may lack its last digits."""
+    """Warns if no line break ends the last line: a number there may lack its last digits."""
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 1, 0))
         if size and file.read() not in (b"\n", b"\r"):
-            warnings.warn(f"{path}: the last line has no end; the file may be cut.", stacklevel=3)
+            warnings.warn(
+                f"{path}: no line break ends the last line; the file may be cut.", stacklevel=3
+            )
 
 
 def natural(text: str) -> int:
-    """The integer >= 0 that a text has in digits; `int` takes more, such as 1_0.
+    """The integer >= 0 that a text spells in digits; `int` accepts other texts too, such as 1_0.
 
     Raises:
-        ValueError: if it has no such number.
+        ValueError: if the text has anything but digits.
     """
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} is no number.")
+        raise ValueError(f"{text!r} must have only digits.")
     return int(text)

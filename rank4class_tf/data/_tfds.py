@@ -12,17 +12,17 @@ def load(name: str, *, data_dir: str | os.PathLike | None, source: str, **kwargs
     Args:
         name: a dataset of TensorFlow Datasets.
         data_dir: where it keeps its data; None for its default.
-        source: what to get, and where, if the dataset is neither there nor can be downloaded.
+        source: what to fetch by hand, and from where, if the dataset cannot be downloaded.
         **kwargs: other arguments of `tfds.load`.
 
     Raises:
         ImportError: without tensorflow-datasets.
-        FileNotFoundError: if the dataset is not there and cannot be downloaded.
+        FileNotFoundError: if the dataset is missing and cannot be downloaded.
     """
     tfds = _splits.import_extra("tensorflow_datasets")
     try:
         return tfds.load(name, data_dir=data_dir, **kwargs)
-    # AssertionError: files that one must bring oneself are missing. OSError: no connection.
+    # TFDS raises AssertionError if files to fetch by hand are missing, OSError if it is offline.
     except (AssertionError, OSError, tfds.download.DownloadError) as error:
         raise FileNotFoundError(
             f"`{name}` is not in data_dir={data_dir!r}, and TensorFlow Datasets cannot make it: "

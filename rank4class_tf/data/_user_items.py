@@ -18,10 +18,10 @@ class UserItems:
 
     Attributes:
         train: ragged int32 `[num_users, None]`, the item numbers of each user to learn from.
-        validation: those to choose a model by.
-        test: those to report.
-        item_ids: `[num_items]`, the id that each item number stands for in the source.
-        user_ids: `[num_users]`, likewise.
+        validation: the items to choose a model by, in the same form.
+        test: the items to report results on, in the same form.
+        item_ids: `[num_items]`, the source's id of each item number.
+        user_ids: `[num_users]`, the source's id of each row.
     """
 
     train: tf.RaggedTensor
@@ -44,8 +44,8 @@ class UserItems:
     def from_pairs(cls, batches: Iterable, seed: int = 0) -> Self:
         """Splits pairs of a user and an item at random into 80, 10 and 10 %.
 
-        A pair that is there several times counts once. Only ids are kept, as int32, so that 20
-        million pairs need some 1.5 GB at most.
+        A repeated pair counts once. Only the ids are kept, as int32, so that 20 million pairs need
+        at most some 1.5 GB.
 
         Args:
             batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of one length,
@@ -53,11 +53,11 @@ class UserItems:
             seed: of the split, in [0, 2**32).
 
         Returns:
-            `UserItems`. Users and items are numbered in the order of their ids; those without a
-            pair are not there.
+            `UserItems`. Users and items are numbered in the order of their ids; only those that
+            occur in a pair get a number.
 
         Raises:
-            ValueError: if there is no batch, or one has other arrays.
+            ValueError: if there is no batch, or a batch breaks these rules.
 
         Example:
             >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
@@ -78,12 +78,12 @@ class UserItems:
 
         pairs = users.astype(np.int64) * len(item_ids) + items
         _, first = np.unique(pairs, return_index=True)
-        if len(first) < len(pairs):  # One in two parts would be in training and in the test.
+        if len(first) < len(pairs):  # A repeated pair could be in training and in the test.
             first.sort()
             users, items = users[first], items[first]
         del pairs, first
 
-        # One in ten of a random order each; what is left is for training.
+        # Validation and test get a tenth of a random order each, training the rest.
         count = len(users)
         order = rng.permutation(count)
         part = np.zeros(count, np.int8)
@@ -107,16 +107,16 @@ class UserItems:
         """Returns batches `(features, class_ids)` of the users that have an item in `part`.
 
         Features are a dictionary: `items`, the user's training items, and `exclude`, the items that
-        an evaluation must leave out because an earlier part holds them: none for `"train"`, the
-        training items for `"validation"`, these and the validation items for `"test"`. Class ids
+        an evaluation must leave out because an earlier part holds them: no items for `"train"`, the
+        training items for `"validation"`, training and validation items for `"test"`. Class ids
         are the user's items in `part`.
 
         Args:
             part: `"train"`, `"validation"` or `"test"`.
             batch_size: users per batch, >= 1.
-            ragged: lists as ragged tensors, or padded with -1 to the longest of the batch.
-            seed: of a new order in each epoch; None for the users with the shortest lists first,
-                so that they need little padding.
+            ragged: whether lists are ragged tensors; else -1 pads them to the longest of a batch.
+            seed: of a new order of users in each epoch; None sorts users by the length of their
+                lists, shortest first, so that batches need little padding.
 
         Raises:
             ValueError: if an argument is out of range.
@@ -144,14 +144,14 @@ class UserItems:
             return features, lists(labels, rows)
 
         batched = users.batch(batch_size).map(features_and_labels)
-        # With nothing to tune, the thread that would tune it only delays the end of each epoch.
+        # There is nothing to tune here, and the tuning thread only delays the end of each epoch.
         options = tf.data.Options()
         options.autotune.enabled = False
         return batched.prefetch(1).with_options(options)
 
 
 def _check_pair(pair):
-    """Raises unless a pair has two arrays of ids, of one length, that int32 holds."""
+    """Raises unless a pair has two arrays of ids, equally long, that fit int32."""
     of_ids = [ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size) for ids in pair]
     if len(pair) != 2 or not all(of_ids) or len(pair[0]) != len(pair[1]):
         raise ValueError(

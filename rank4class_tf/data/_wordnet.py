@@ -14,10 +14,10 @@ from rank4class_tf.data import _sparse, _splits, _text
 
 _HYPERNYM = ("@", "@i")  # of a class, and of an instance
 
-# A synset's number, lexicographer's file, part of speech and number of words, in hexadecimals.
+# A synset's number, lexicographer's file, part of speech and number of words (hexadecimal).
 _START = re.compile(r"\d{8} \d\d [a-z] (?!00)[0-9a-f]{2}$", re.ASCII)
 
-# So many levels of nouns, from `entity` down, are above so much that they say little.
+# The top levels of nouns, from `entity` down, are above most synsets and so say little.
 _TOP_LEVELS = 3
 
 _MIN_GLOSSES = 2
@@ -31,18 +31,18 @@ class _Synset:
 
 
 def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _splits.Splits:
-    r"""Returns WordNet's glosses: tell all concepts above a concept from the words that explain it.
+    r"""Returns WordNet's glosses: find all concepts above a concept from its explanation.
 
     A point is a noun or verb synset. Its features are the words of its gloss, definition and
     examples, in lower case, with weights that are scaled to length 1:
 
     $$x_f \propto (1 + \log n_f) \log \frac{N}{N_f}$$
 
-    of a word that stands n_f times in the gloss and in N_f of the N glosses of the training part;
-    words that stand in fewer than two of these, or in all, are left out. Its classes are all
-    synsets above it, by the relations "is a" and "is an instance of", at any distance; of nouns the
-    three top levels are left out. So are points without classes or without features. The split is
-    random, 80/10/10, and always the same.
+    for a word that occurs n_f times in the gloss and in N_f of the N glosses of the training part.
+    Words that occur in fewer than two of these, or in all, are left out. The classes of a point are
+    all synsets above it, by the relations "is a" and "is an instance of", at any distance, except
+    the three top levels of nouns. Points without classes or without features are left out. The
+    split is random, 80/10/10, and always the same.
 
     WordNet 3.0 gives 75,904 / 9,476 / 9,468 points of 5.4 classes, 25,775 features and 20,456
     classes, half of which have at most two training points and 1,507 none. The frequencies of
@@ -63,8 +63,8 @@ def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _s
 
     Raises:
         OSError: if a file is missing.
-        ValueError: if a line is of another form or has no end, a synset is there twice or not at
-            all, too few glosses are left, or a number is out of range.
+        ValueError: if a line has another form or no line break, a synset occurs twice or is
+            missing, too few glosses are left, or a number is out of range.
 
     Example:
         >>> splits = wordnet("/usr/share/wordnet")  # doctest: +SKIP
@@ -125,7 +125,7 @@ def _read(folder):
                     raise ValueError
             except (ValueError, IndexError) as error:
                 raise ValueError(
-                    f"{path}, line {number}: must be a synset of WordNet, there once and whole. "
+                    f"{path}, line {number}: must be a synset of WordNet, whole, on only one line. "
                     f"Received: {line[:80]!r}."
                 ) from error
             synsets[key] = parsed
@@ -135,7 +135,7 @@ def _read(folder):
         for parent in synset.parents:
             if parent not in synsets:
                 raise ValueError(
-                    f"{folder}: {synset.name!r} has a hypernym that is not there. "
+                    f"{folder}: {synset.name!r} must have hypernyms that exist. "
                     f"Received: {parent!r}."
                 )
     return synsets
@@ -182,7 +182,7 @@ def _labelled(synsets):
 
 
 def _above(key, synsets):
-    """All synsets above one, without itself; WordNet has had circles."""
+    """All synsets above a synset, without itself, since versions of WordNet had circles."""
     found: set[str]
     found, ahead = set(), [key]
     while ahead:

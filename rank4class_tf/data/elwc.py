@@ -1,8 +1,8 @@
 """Files of `ExampleListWithContext`, TF-Ranking's format: a context and a list of examples.
 
 A classification example is such a list: the features are the context, the classes the examples,
-with a label of 1 for the right one. Written with `write(lists(...), path)`, it is data for any
-TF-Ranking pipeline; `read` and `read_classes` bring it back. None of this needs TF-Ranking.
+with a label of 1 for the right one. `write(lists(...), path)` writes them for any TF-Ranking
+pipeline; `read` and `read_classes` read them back. None of this needs TF-Ranking.
 """
 
 import os
@@ -35,7 +35,7 @@ def lists(
             with -1.
         num_classes: number of classes.
         num_negatives: how many of the other classes go into a list, drawn uniformly without
-            replacement; None for all, which puts all classes in their order into each list.
+            replacement; None puts all classes into each list, in the order of their ids.
         seed: of the draws, in [0, 2**32).
 
     Yields:
@@ -44,7 +44,7 @@ def lists(
 
     Raises:
         ValueError: if a number is out of range, a class id is not in [0, num_classes), class ids
-            are not integers, one row for each example, or a batch has weights or is not dense.
+            are not integers with a row for each example, or a batch has weights or is not dense.
 
     Example:
         >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
@@ -93,16 +93,16 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
     r"""Serializes a list to bytes.
 
     Args:
-        context: name -> number, string, bytes, or an array of one kind, which is flattened. One
-            without entries reads as a feature that is missing.
-        examples: for each example, the same.
+        context: name -> number, string, bytes, or an array of one of these, which is flattened.
+            Readers take an empty array for a missing feature.
+        examples: a dict of the same form for each example.
 
     Returns:
         A serialized `ExampleListWithContext`.
 
     Raises:
         TypeError: if a value is of another type.
-        ValueError: if an integer is not in [-2**63, 2**63), or a number not below 2**128.
+        ValueError: if an integer is not in [-2**63, 2**63), or a float does not fit float32.
 
     Example:
         >>> serialize({}, [{"label": 1.0}])[:1]
@@ -115,11 +115,11 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 def write(lists: Iterable, path: str | os.PathLike, num_shards: int = 1) -> int:
     """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns.
 
-    The files get their names when all are whole. The last list of each carries, in a field that
-    other readers skip, how many lists there are, by which `read` knows an incomplete set.
+    The files get their names when all are whole. The last list of each file holds the number of
+    lists of the set, in a field that other readers skip, so that `read` detects an incomplete set.
 
     Args:
-        lists: pairs of context and examples, see `serialize`; read once, never all in memory.
+        lists: pairs of context and examples, see `serialize`; they are read once, one by one.
         path: the beginning of the files' names.
         num_shards: number of files N, >= 1.
 
@@ -144,24 +144,24 @@ def read(
     """Reads lists as batches of features.
 
     Args:
-        pattern: the files, with `*`, `?` and `[...]`. Of a set `-of-0000N`, each file that it would
-            match must be there, and be whole as far as it tells; files of other writers need not
-            tell.
+        pattern: the files, with `*`, `?` and `[...]`. If it matches one file of a set
+            `-of-0000N`, it must find every file of the set that it would match, and each must be
+            whole. Files of other programs do not say whether they are.
         context_spec: name -> `tf.io.FixedLenFeature` of the context.
-        example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value`, which
-            stands where a list is filled up: -1 for the label, as losses and metrics expect.
+        example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value` that
+            fills up short lists: -1 for the label, as losses and metrics expect.
         batch_size: lists per batch, >= 1.
         list_size: longer lists are cut and shorter ones filled up to it; None fills up to the
             longest of each batch.
 
     Returns:
         A `tf.data.Dataset`, in the order of the files, of dicts: context features `[batch, ...]`,
-        features of the examples `[batch, n, ...]`, and `"mask"`, `[batch, n]` booleans, False where
-        filled up.
+        features of the examples `[batch, n, ...]`, and `"mask"`, `[batch, n]` booleans, False for
+        what was filled up.
 
     Raises:
         ValueError: if no file matches, the set is incomplete, a number is out of range, a
-            default value is missing, or a name is there twice.
+            default value is missing, or both specs have the same name.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     if list_size is not None:
@@ -170,7 +170,7 @@ def read(
         raise ValueError(f"`context_spec` and `example_spec` must not name {MASK!r}, an output.")
     for name in context_spec.keys() & example_spec.keys():
         raise ValueError(
-            f"`context_spec` and `example_spec` must have other names. Received: {name!r} in both."
+            f"`context_spec` and `example_spec` must not share a name. Received: {name!r} in both."
         )
     for name, spec in example_spec.items():
         if not isinstance(spec, tf.io.FixedLenFeature) or spec.default_value is None:
@@ -242,14 +242,14 @@ def read_classes(
 
 
 def _checked_ids(class_ids, features):
-    """Raises unless the ids are integers `[batch]` or `[batch, P]` for as many examples."""
+    """Raises unless the ids are integers `[batch]` or `[batch, P]`, with a row an example."""
     rule = "Class ids must be integers [batch] or [batch, P]"
     if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
         raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
     if class_ids.ndim == 2 and class_ids.shape[1] > 2:
         for row in class_ids[np.isin(class_ids, (0, 1)).all(axis=1)][:1]:
             raise ValueError(
-                f"{rule}; a list of zeros and ones is rather one-hot. Received: {row}."
+                f"{rule}; a row of zeros and ones looks like one-hot labels. Received: {row}."
             )
     for name, value in features.items():
         if len(value) != len(class_ids):
@@ -265,7 +265,7 @@ def _items(positives, num_classes, num_negatives, rng):
     available = num_classes - positives.size
     if num_negatives is None or num_negatives >= available:
         return np.arange(num_classes)
-    # The j-th class that is no positive, without a list of all of them.
+    # This finds the j-th negative class without a list of all classes.
     drawn = rng.choice(available, num_negatives, replace=False)
     negatives = drawn + np.searchsorted(positives - np.arange(positives.size), drawn, side="right")
     return rng.permutation(np.concatenate([positives, negatives]))
@@ -280,7 +280,7 @@ def _example(features):
 def _feature(name, value):
     flat = _array(value).reshape(-1)
     if not flat.size:
-        return tf.train.Feature()  # Of no kind: a list in Python has none.
+        return tf.train.Feature()  # An empty list does not say which kind it holds.
     if flat.dtype.kind == "f":
         if (np.isfinite(flat) & ~np.isfinite(_as_float32(flat))).any():
             raise ValueError(f"Features must be numbers of float32. Received: {name}={value!r}.")
@@ -303,12 +303,12 @@ def _as_float32(values):
 
 
 def _array(value):
-    """An array; text keeps its own length."""
+    """An array; texts keep their lengths."""
     return np.asarray(value, object if _holds_text(value) else None)
 
 
 def _holds_text(value):
-    """Whether NumPy would bring text to one width, in which zeros at the end are lost."""
+    """Whether a value holds text: NumPy would pad texts to one width and lose zeros at the end."""
     if isinstance(value, list | tuple):
         return any(map(_holds_text, value))
     return isinstance(value, str | bytes)
@@ -325,7 +325,7 @@ def _field(number, payload):
 
 
 def _descriptor_set():
-    """A serialized description of the message, its parts kept serialized."""
+    """A serialized description of the message, whose parts stay serialized when it is read."""
     field = descriptor_pb2.FieldDescriptorProto
     files = descriptor_pb2.FileDescriptorSet()
     file = files.file.add(name="elwc.proto", package=_PACKAGE, syntax="proto3")

@@ -1,4 +1,4 @@
-"""WriteELWC, for more lists than one process should convert; it needs the `beam` extra."""
+"""WriteELWC, for more lists than one process can convert; it needs the `beam` extra."""
 
 import os
 from typing import Any
@@ -11,8 +11,8 @@ from rank4class_tf.data import elwc
 class WriteELWC(beam.PTransform):
     """Writes a collection of lists to TFRecord files of `ExampleListWithContext`.
 
-    The files are `<path>-00000-of-0000N`, as those of `elwc.write`; Beam chooses the order. They do
-    not tell how many lists there are, so that `elwc.read` cannot find that one was cut.
+    The files are `<path>-00000-of-0000N`, like those of `elwc.write`; Beam chooses the order. They
+    do not hold the number of lists, so `elwc.read` cannot see whether a file was cut.
 
     Args:
         path: the beginning of the files' names.

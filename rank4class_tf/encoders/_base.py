@@ -1,4 +1,4 @@
-"""What encoders share: a pretrained backbone, cut above the blocks that stay as they are."""
+"""What encoders share: a pretrained backbone, cut into a frozen part and one that trains."""
 
 import importlib
 import os
@@ -9,8 +9,8 @@ from tensorflow import keras
 
 from rank4class_tf import _keras
 
-# The layers of keras-hub's backbones whose output is all that the layers above them see: a
-# transformer layer, a block of a ResNet, a block of a VGG.
+# Layers of keras-hub's backbones at which we can cut, since the layers above read only their
+# output: a transformer layer, a block of a ResNet, a block of a VGG.
 _BLOCK = re.compile(r"transformer_layer_\d+|stack\d+_block\d+_out|block\d+_pool")
 
 
@@ -18,7 +18,7 @@ def import_hub() -> Any:
     """Imports keras-hub."""
     if not _keras.KERAS_3:
         raise ImportError(
-            "Pretrained encoders need keras-hub, which works with Keras 3 alone: TensorFlow >= "
+            "Pretrained encoders need keras-hub, which works only with Keras 3: TensorFlow >= "
             "2.16 without TF_USE_LEGACY_KERAS. Received: Keras 2."
         )
     try:
@@ -31,14 +31,14 @@ def import_hub() -> Any:
 
 
 class PretrainedEncoder:
-    """A backbone of keras-hub and its pooling, in two models: what is frozen and what is trained.
+    """A backbone of keras-hub and its pooling as two models, one frozen and one that trains.
 
     Attributes:
         frozen: the number of blocks that are frozen.
-        lower: the model from the inputs to the features that `upper` takes, in inference; None
-            without frozen blocks.
-        upper: the model from these features, or from the inputs, to encodings `[batch, d]`. Its
-            weights are the ones that are trained.
+        lower: the frozen model, from the inputs to the features that `upper` takes; None if nothing
+            is frozen.
+        upper: the model that trains, from these features, or from the inputs, to encodings
+            `[batch, d]`.
     """
 
     frozen: int

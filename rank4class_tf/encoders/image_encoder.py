@@ -9,18 +9,17 @@ from rank4class_tf.encoders._base import PretrainedEncoder, import_hub, load_bac
 
 
 class ImageEncoder(PretrainedEncoder):
-    """A pretrained convolutional network of keras-hub: a ResNet or a VGG, and a mean over places.
+    """A pretrained ResNet or VGG of keras-hub, and the mean over its output's places.
 
-    With frozen blocks, images become features by `lower`, once; `upper` is what stands below the
-    head and is trained.
+    If blocks are frozen, `lower` needs to turn images into features only once; `upper` goes below
+    the head and trains.
 
     Args:
         preset: a preset of keras-hub, such as `"resnet_50_imagenet"` and `"vgg_16_imagenet"`,
             which is downloaded on first use; or a folder with one, as `save_to_preset` writes it.
-        image_shape: height, width and channels of the images, whose values are in [0, 255]. They
-            are scaled as the preset says, and by 1/255 if it says nothing.
-        frozen: how many blocks stay as they are, from the first on and with all below them; 0 for
-            none, `"all"` for all.
+        image_shape: height, width and channels of the images, whose values are in [0, 255]. The
+            encoder scales them as the preset says, and by 1/255 if it says nothing.
+        frozen: how many blocks do not train, counted from the inputs; `"all"` freezes all.
 
     Raises:
         ImportError: without keras-hub or under Keras 2.
@@ -55,7 +54,7 @@ class ImageEncoder(PretrainedEncoder):
         return model(keras.layers.Rescaling(*self._scaling)(images))
 
     def _run_above(self, backbone, cut, output, hidden):
-        """Runs the upper part of the backbone on what the lower part gave."""
+        """Runs the upper part of the backbone on the output of the lower part."""
         return keras.Model(cut, output)(hidden)
 
     def _pool(self, hidden, below, kept=False):

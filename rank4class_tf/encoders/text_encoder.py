@@ -16,11 +16,11 @@ from rank4class_tf.encoders._base import PretrainedEncoder, import_hub, load_bac
 class TextEncoder(PretrainedEncoder):
     r"""A pretrained transformer of keras-hub: BERT, ELECTRA and others of their kind.
 
-    Texts become tokens by `tokenize`, outside of the model, so that each text is cut and looked up
-    once. With frozen blocks, tokens become features by `lower`, once as well; `upper` is what
-    stands below the head and is trained.
+    `tokenize` turns texts into tokens outside the model, so that it handles each text once. If
+    layers are frozen, `lower` needs to turn tokens into features only once, too; `upper` goes below
+    the head and trains.
 
-    Features are `[batch, length, d]` and padded with zeros; if all blocks are frozen, `[batch, d]`.
+    Features are `[batch, length, d]`, padded with zeros, or `[batch, d]` if all layers are frozen.
 
     Args:
         preset: a preset of keras-hub, such as `"bert_base_en_uncased"` and
@@ -28,9 +28,9 @@ class TextEncoder(PretrainedEncoder):
             with one, as `save_to_preset` writes it, or with a model of Hugging Face that keras-hub
             converts, such as BERT (config.json, model.safetensors, and vocab.txt or
             tokenizer.json).
-        sequence_length: tokens per text at most, with the two special ones, >= 3.
-        frozen: how many transformer layers stay as they are, from the first on and with the
-            embeddings below them; 0 for none, `"all"` for all.
+        sequence_length: the most tokens per text, the two special ones included, >= 3.
+        frozen: how many transformer layers do not train, counted from the inputs. If any is
+            frozen, so are the embeddings. `"all"` freezes all.
         pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`, the mean
             over the tokens.
 
@@ -81,14 +81,14 @@ class TextEncoder(PretrainedEncoder):
 
         Returns:
             int32 `[n, (length)]`, with the special tokens at both ends. `to_tensor()` pads them
-            with 0, which `lower` and `upper` leave out.
+            with 0, which `lower` and `upper` mask.
         """
         if isinstance(texts, str | bytes):
             raise ValueError(f"`texts` must be several texts, in a list. Received: {texts!r}.")
         tokenizer, longest = self._tokenizer, self._sequence_length - 2
         texts = [text.decode() if isinstance(text, bytes) else text for text in texts]
         rows = [
-            # Numbers from 1 on, so that 0 is free for what `to_tensor` fills up, in any vocabulary.
+            # Numbers start at 1, whatever the vocabulary, since `to_tensor` pads with 0.
             [1 + token for token in (tokenizer.start_token_id, *row, tokenizer.end_token_id)]
             for row in (row[:longest] for row in tokenizer(texts))
         ]
@@ -98,7 +98,7 @@ class TextEncoder(PretrainedEncoder):
         return keras.Input((None,), dtype="int32", name="tokens")
 
     def _output(self, backbone):
-        """What is pooled, or is so already."""
+        """The output to pool, or the one that the backbone has pooled."""
         outputs = backbone.output
         if not isinstance(outputs, dict):
             return outputs[:, 0] if self._pooling == "first" else outputs
@@ -116,11 +116,11 @@ class TextEncoder(PretrainedEncoder):
         hidden = model({name: known[name] for name in model.input})
         if above:
             return hidden
-        # What is padded is zero, as it is after the features were kept without padding.
+        # Padding becomes zero, so that it is the same if a user stores features without padding.
         return hidden * ops.cast(mask, hidden.dtype)[..., None]
 
     def _run_above(self, backbone, cut, output, hidden):
-        """Runs the upper part of the backbone on what the lower part gave."""
+        """Runs the upper part of the backbone on the output of the lower part."""
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
         return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
 
@@ -136,7 +136,7 @@ class TextEncoder(PretrainedEncoder):
 
 
 def _is_token(hidden):
-    """Which rows are no padding. A transformer layer ends in a normalisation: no row of it is 0."""
+    """Which rows hold a token: the normalisation at a layer's end leaves no other row at 0."""
     return keras.ops.any(keras.ops.not_equal(hidden, 0), axis=-1)
 
 
@@ -146,8 +146,8 @@ def _tokenizer(preset, backbone_class):
     options = {"special_tokens_in_strings": True}
     folder = pathlib.Path(preset)
     described: dict[str, Any] = {}
-    # keras-hub has a tokenizer.json of its own. Of Hugging Face's folders it reads vocab.txt alone,
-    # which newer ones do not have.
+    # keras-hub has a tokenizer.json of its own form. From Hugging Face's folders it reads only
+    # vocab.txt, which newer folders lack.
     if (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
         described = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     model = described.get("model", {})

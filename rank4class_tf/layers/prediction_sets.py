@@ -51,7 +51,7 @@ class PredictionSets(keras.layers.Layer):
 
     Args:
         threshold: t in [0, 1]; 0 means all classes.
-        method: `"lac"` for the smallest sets on the average, `"aps"` for a coverage that depends
+        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends
             less on how hard an example is.
         probabilities: a layer that maps scores to probabilities; None for softmax.
         **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.

@@ -1,11 +1,29 @@
-"""What the losses share in which a positive competes with less relevant items only."""
+"""What losses share in which a positive competes only with less relevant items."""
+
+from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._tf import scan
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.search import searchsorted
+from rank4class_tf.layers import Probabilities
+from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.ops import Lists
+
+
+class SoftmaxOfRivalsLoss(RankingLoss):
+    """Base of losses of a softmax with a temperature."""
+
+    def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.temperature = _checks.positive_float("temperature", temperature)
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Softmax with the temperature; for orders, the probabilities of the first place."""
+        return Probabilities(self.temperature)
 
 
 def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:

@@ -1,17 +1,13 @@
 """ListMLELoss."""
 
-from typing import Any
-
 import tensorflow as tf
 
-from rank4class_tf import _checks, _registry, ops
-from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses._base import RankingLoss
-from rank4class_tf.losses._log_total import log_total
+from rank4class_tf import _registry, ops
+from rank4class_tf.losses._log_total import SoftmaxOfRivalsLoss, log_total
 
 
 @_registry.register("loss")
-class ListMLELoss(RankingLoss):
+class ListMLELoss(SoftmaxOfRivalsLoss):
     r"""Negative log-likelihood of the positives' order, the most relevant first.
 
     $$\ell(s, y) = -\sum_{i : y_i > 0} \log
@@ -37,15 +33,6 @@ class ListMLELoss(RankingLoss):
         >>> float(loss([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]))  # log(3) + log(2)
         1.7917594...
     """
-
-    def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.temperature = _checks.positive_float("temperature", temperature)
-
-    @property
-    def probabilities(self) -> Probabilities:
-        """Softmax with the temperature, as for the first place."""
-        return Probabilities(self.temperature)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

@@ -1,18 +1,14 @@
 """UniqueSoftmaxLoss."""
 
-from typing import Any
-
 import tensorflow as tf
 
-from rank4class_tf import _checks, _registry, ops
+from rank4class_tf import _registry, ops
 from rank4class_tf._tf.raising import check
-from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses._base import RankingLoss
-from rank4class_tf.losses._log_total import log_total
+from rank4class_tf.losses._log_total import SoftmaxOfRivalsLoss, log_total
 
 
 @_registry.register("loss")
-class UniqueSoftmaxLoss(RankingLoss):
+class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
     r"""Softmax in which each positive competes with the less relevant items only.
 
     $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
@@ -34,15 +30,6 @@ class UniqueSoftmaxLoss(RankingLoss):
         >>> float(loss([[1.0, 1.0, 0.0]], [[0.0, 0.0, 0.0]]))  # 2 log(2)
         1.3862943...
     """
-
-    def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.temperature = _checks.positive_float("temperature", temperature)
-
-    @property
-    def probabilities(self) -> Probabilities:
-        """Softmax with the temperature."""
-        return Probabilities(self.temperature)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""

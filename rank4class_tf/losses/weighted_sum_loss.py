@@ -22,7 +22,7 @@ class WeightedSumLoss(keras.losses.Loss):
 
     Args:
         losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
-            as it does by itself; their reductions must be the same, and not `"none"`.
+            as it would by itself. They must share a reduction, and not `"none"`.
         weights: a finite number >= 0 for each loss.
         name: name of the loss.
 
@@ -52,7 +52,7 @@ class WeightedSumLoss(keras.losses.Loss):
                 "`weights` must hold a number for each of `losses`, at least one. "
                 f"Received: {len(losses)} losses and {len(weights)} weights."
             )
-        same = {"auto": "sum_over_batch_size"}  # Two names of one reduction.
+        same = {"auto": "sum_over_batch_size"}  # Both names mean the same reduction.
         reductions = {same.get(loss.reduction, loss.reduction) for loss in losses}
         if len(reductions) > 1 or "none" in reductions:
             raise ValueError(
@@ -75,7 +75,7 @@ class WeightedSumLoss(keras.losses.Loss):
         )
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        """Computes the same without weights of the examples."""
+        """Computes the weighted sum of the losses, without weights of examples."""
         return self(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class WeightedSumLoss(keras.losses.Loss):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds the loss that `get_config` describes."""
-        # A folder of Keras 2 has the bare names of Keras's own.
+        # A folder that Keras 2 saved names Keras's own losses without their module.
         known = {
             name: found for name, found in vars(keras.losses).items() if inspect.isclass(found)
         }

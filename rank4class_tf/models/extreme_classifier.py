@@ -15,7 +15,7 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores
 from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.models._base import RetrievalModel
-from rank4class_tf.ops.ranking.exact import ranks_of_known
+from rank4class_tf.ops.ranking.exact import ranks_of_checked
 from rank4class_tf.optimizers import Rowwise
 
 # A shortlist has so many classes more than the cutoff, to see ties there.
@@ -288,7 +288,7 @@ class ExtremeClassifier(RetrievalModel):
         columns = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
         wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
         dtype = tf.float64 if wide else tf.float32
-        ranks = ranks_of_known(scores, columns, None, None, None, dtype)
+        ranks = ranks_of_checked(scores, columns, None, None, None, dtype)
         # Where XLA compiles, an id that does not exist cannot raise, and makes the metrics NaN.
         invalid = invalid[:, tf.newaxis]
         return ranks._replace(

@@ -1,4 +1,4 @@
-"""What formulas are built from: pure functions on tensors, without Keras.
+"""The parts of formulas: pure functions on tensors, without Keras.
 
 Conventions: a function of scored lists takes scores `[batch, n]`, class ids `[batch]` or
 `[batch, P]`, padded with -1, the relevance `[batch, P]` of each positive, and a mask `[batch, n]`,
@@ -6,8 +6,8 @@ or `Lists`, which hold all of these. Metrics read the positives' `Ranks`, in whi
 last and -inf is a score. Their soft forms, such as `soft_ndcg`, take any ranks `[batch, P]`: those
 of `sigmoid_ranks` or of a learned sorter.
 
-A number outside the range that an argument has by its description raises a ValueError. Tensors in
-its place, such as a temperature that falls, are taken as they are.
+A number outside the documented range of an argument raises a ValueError. A tensor, such as a
+temperature that falls, is not checked.
 """
 
 from rank4class_tf._lists.lists import Lists, as_lists

@@ -1,4 +1,4 @@
-"""Gains of labels, discounts of ranks, and the best sum that these allow."""
+"""Gains of labels, discounts of ranks, and the best discounted sum."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def exponential_gain(relevance: TensorLike) -> tf.Tensor:
         array([0., 1., 3.], dtype=float32)
     """
     relevance = tf.convert_to_tensor(relevance)
-    # The whole part and the rest are taken separately, so that whole labels have exact gains.
+    # We treat the whole part and the rest separately, so that whole labels have exact gains.
     limit = math.frexp(relevance.dtype.max)[1]
     whole = tf.where(relevance > 0, tf.floor(tf.minimum(relevance, limit)), 0)
     powers = tf.constant(np.append(2.0 ** np.arange(limit), np.inf), relevance.dtype)
@@ -90,7 +90,7 @@ def _get(argument, known, value):
 
 
 def gain_cancels(gain: str | Callable, relevance: tf.Tensor) -> bool:
-    """Whether a gain has no part in a ratio of sums: there is one positive, and its gain is > 0."""
+    """Whether the gain cancels in a ratio of sums: the only positive has a gain > 0."""
     return relevance.shape[1] == 1 and gain in [*GAINS]
 
 
@@ -102,13 +102,13 @@ def gains_up_to_a_factor(gain: str | Callable, relevance: tf.Tensor) -> tf.Tenso
 def relative_gain(relevance: tf.Tensor) -> tf.Tensor:
     """`2**y - 1` of labels `[batch, P]`, up to a factor of each list that keeps it finite.
 
-    For what gains cancel in. A list whose labels are at most 64 has the factor 1.
+    Use it where the factor cancels. A list whose labels are at most 64 has the factor 1.
     """
     excess = tf.nn.relu(tf.reduce_max(relevance, axis=-1, keepdims=True) - 64)
     scaled = relevance - excess
     far = tf.exp(scaled * np.log(2.0)) - tf.exp(-excess * np.log(2.0))
     gains = tf.where(excess > 0, far, exponential_gain(scaled))
-    return tf.where(relevance <= 0, tf.zeros_like(gains), gains)  # A NaN stays one.
+    return tf.where(relevance <= 0, tf.zeros_like(gains), gains)  # A NaN stays NaN.
 
 
 def ideal_dcg(
@@ -121,7 +121,7 @@ def ideal_dcg(
 
 def discounted_sum(best_gains: tf.Tensor, table: Any) -> tf.Tensor:
     """Sums gains `[batch, P]` in the order of their ranks, times the discounts of these ranks."""
-    # No product of matrices, which some devices round to bfloat16.
+    # Not a product of matrices, which some devices round to bfloat16.
     if isinstance(table, np.ndarray):
         table = table.astype(best_gains.dtype.as_numpy_dtype)
     table = tf.cast(table, best_gains.dtype)[: tf.shape(best_gains)[1]]

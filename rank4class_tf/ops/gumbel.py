@@ -22,6 +22,6 @@ def gumbel_noise(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float
         0.6
     """
     dtype = tf.as_dtype(dtype)
-    # Half precision rounds draws to 0 and 1.
+    # In half precision draws would round to 0 and 1.
     draws = random.uniform(shape, seed, dtype if dtype.size > 2 else tf.float32)
     return tf.cast(-tf.math.log(-tf.math.log(draws)), dtype)

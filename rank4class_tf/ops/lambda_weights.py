@@ -40,8 +40,8 @@ class NDCGLambdaWeights(_config.Configured):
 
     with the gain $g = 2^y - 1$, the discount $d(r) = 1 / \log_2(1 + r)$, the exact ranks $r$ and
     the n items of the list. Pairs with no item among the first k weigh 0, and in the second term d
-    is 0 beyond rank k. No gradient flows through the weights. Ties count against the model: of the
-    items tied with it, the more relevant item of a pair ranks last, the less relevant one first.
+    is 0 beyond rank k. No gradient flows through the weights. Ties count against the model: the
+    more relevant item of a pair ranks last among its ties, the less relevant one first.
 
     Source: Wang et al. 2018, "The LambdaLoss framework"; Burges 2010 (LambdaMART) for f = 1.
 
@@ -103,6 +103,6 @@ def _ndcg_pair_weights(lists, top_k, smooth_fraction):
 
 
 def _discount_difference(rank):
-    """`d(r) - d(r + 1)`, without subtracting what is almost equal."""
+    """`d(r) - d(r + 1)`, without subtracting nearly equal numbers."""
     logs = tf.math.log1p(rank) * tf.math.log1p(rank + 1)
     return np.log(2.0) * tf.math.log1p(1 / (1 + rank)) / logs

@@ -1,4 +1,4 @@
-r"""Margin functions $\varphi$: convex (but for the ramp), non-increasing, at least 1(u <= 0)."""
+r"""Margin functions $\varphi$: non-increasing, at least 1(u <= 0), and, except the ramp, convex."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _config
 from rank4class_tf._tf.exact import violation
 
-# Beyond it exp(-u) goes on as its tangent, so that it stays finite in float32.
+# Beyond this limit the tangent continues exp(-u), so that it stays finite in float32.
 _EXPONENTIAL_LIMIT = 80.0
 
 
@@ -44,7 +44,7 @@ def logistic(margins: tf.Tensor) -> tf.Tensor:
 
 
 def exponential(margins: tf.Tensor) -> tf.Tensor:
-    r"""Exponential, $e^{-u}$; below u = -80 its tangent there.
+    r"""Exponential, $e^{-u}$; below u = -80 its tangent continues it.
 
     Example:
         >>> exponential(tf.constant([0.0, 1.0])).numpy()
@@ -148,7 +148,7 @@ def get_phi(phi: str | Callable) -> Callable:
 
 
 def _without_masked(phi):
-    """The function, made 0 at a huge margin, where it need not be 0 by itself."""
+    """The function, set to 0 at the huge margins of masked items."""
 
     def masked_phi(margins):
         near = margins < margins.dtype.max / 32

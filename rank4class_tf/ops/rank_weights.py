@@ -1,4 +1,4 @@
-r"""Weights $\theta$ of the ordered negatives: the first goes with the highest score."""
+r"""Weights $\theta$ of the ordered negatives; the first weight is that of the highest score."""
 
 import dataclasses
 import numbers
@@ -15,7 +15,7 @@ from rank4class_tf._types import TensorLike
 class RankWeights(_config.Configured):
     """Base: leading weights, then one constant weight for all the others.
 
-    The leading ones cost a search for the highest scores, the constant costs only a sum.
+    Leading weights cost a search for the highest scores, the constant one costs only a sum.
 
     Attributes:
         tail: the weight of all the others, >= 0.
@@ -25,7 +25,7 @@ class RankWeights(_config.Configured):
 
     @property
     def num_leading(self) -> int | None:
-        """How many weights lead; None means all."""
+        """The number of leading weights; None means all."""
         raise NotImplementedError
 
     def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -33,7 +33,7 @@ class RankWeights(_config.Configured):
         raise NotImplementedError
 
     def first(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The first `n` weights, `[n]`, the constant ones with them."""
+        """The first `n` weights, `[n]`, leading and constant ones."""
         if self.num_leading is None:
             return self.leading(n, dtype)
         count = tf.minimum(n, self.num_leading)
@@ -171,7 +171,7 @@ class StaircaseWeights(RankWeights):
 
 @dataclasses.dataclass(frozen=True)
 class ListedWeights(RankWeights):
-    r"""Weights one by one, 0 after the last.
+    r"""Weights from a list, 0 after the last.
 
     Args:
         values: finite numbers >= 0, at least one.

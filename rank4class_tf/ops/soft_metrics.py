@@ -52,13 +52,13 @@ def soft_ndcg(
     """
     ranks, relevance = _ranks_and_relevance(ranks, relevance)
     discount = get_discount(discount)
-    # The rank in a column without a positive may have no finite discount.
+    # A column without a positive may have a rank whose discount is not finite.
     ranks = where(relevance > 0, ranks, 1.0)
     if gain_cancels(gain, relevance):
-        # The discount at rank 1 is rounded as the other one is, so that the best value is 1.
+        # Both discounts are rounded alike, so that the best value is exactly 1.
         share, best = tf.unstack(_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
         share /= best
-        return tf.squeeze(share * tf.sign(relevance), axis=1)  # A NaN stays one.
+        return tf.squeeze(share * tf.sign(relevance), axis=1)  # A NaN stays NaN.
     gains = gains_up_to_a_factor(gain, relevance)
     total = tf.reduce_sum(gains * _tensor(discount(ranks)), axis=-1)
     return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
@@ -159,9 +159,9 @@ def _ranks_and_relevance(ranks, relevance):
 
 
 def _weighted_mean(values, weights):
-    """Mean of values `[batch, P]`, `[batch]`; 0 where the weights, >= 0, are."""
+    """Weighted mean of values `[batch, P]`, `[batch]`; 0 if all weights are 0."""
     if values.shape[1] == 1:
-        return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays one.
+        return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays NaN.
     weights = tf.cast(weights, values.dtype)
     total = tf.reduce_sum(weights * values, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
@@ -169,7 +169,7 @@ def _weighted_mean(values, weights):
 
 @tf.custom_gradient
 def _reciprocal(x):
-    """`tf.math.reciprocal`, but rounded right: that of 1 is 1 on any processor."""
+    """`tf.math.reciprocal`, correctly rounded, so that 1 gives 1 on any processor."""
     y = 1 / x
     return y, lambda upstream: tf.raw_ops.ReciprocalGrad(y=y, dy=upstream)
 
@@ -177,7 +177,7 @@ def _reciprocal(x):
 def _tensor(discounts):
     if not tf.is_tensor(discounts):
         raise ValueError(
-            "`discount` must return a tensor: what NumPy returns has no gradient. "
+            "`discount` must return a tensor, since a NumPy array has no gradient. "
             f"Received: {type(discounts).__name__}."
         )
     return discounts

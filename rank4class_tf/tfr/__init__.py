@@ -1,6 +1,6 @@
 """The bridge to TF-Ranking; the only part of this package that imports it.
 
-TF-Ranking is imported by `load`, or at the first use of any other name here.
+`load` imports TF-Ranking, and so does the first use of any other name here.
 """
 
 import importlib
@@ -22,7 +22,7 @@ __all__ = ["load", *_ON_FIRST_USE]
 
 
 def __dir__():
-    """What is public, for completion; where TF-Ranking cannot run, that is `load` alone."""
+    """The public names, for completion; only `load` where TF-Ranking cannot run."""
     usable = not _keras.KERAS_3 and importlib.util.find_spec("tensorflow_ranking")
     return sorted(["load", *(_ON_FIRST_USE if usable else ())])
 

@@ -21,7 +21,7 @@ class ServingInputReceiver(NamedTuple):
 
 
 class _Dropped:
-    """Base of the classes that stand for what is gone: they can be named, but not called."""
+    """Base of the stand-ins for dropped classes: code may name them, but not call them."""
 
     def __new__(cls, *args, **kwargs):
         raise NotImplementedError(
@@ -38,7 +38,7 @@ class _StandIn(types.ModuleType):
         if name.startswith("_"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         dropped = type(name, (_Dropped,), {})
-        setattr(self, name, dropped)  # The same class each time, for isinstance.
+        setattr(self, name, dropped)  # `isinstance` needs the same class each time.
         return dropped
 
 

@@ -18,20 +18,20 @@ _STAND_IN = _estimator.stand_in()
 def load() -> Any:
     """Imports TF-Ranking on any supported TensorFlow.
 
-    TF-Ranking needs Keras 2 and imports `tf.estimator`. On TensorFlow 2.15 both are there. On a
-    newer TensorFlow the environment variable `TF_USE_LEGACY_KERAS=1`, set before TensorFlow is
+    TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a newer
+    TensorFlow the environment variable `TF_USE_LEGACY_KERAS=1`, set before TensorFlow is
     first imported, makes tf_keras (Keras 2) the Keras of the process, and `load` sets
     `tf.estimator` and `tf.compat.v1.estimator` to a stand-in. Nothing else is patched. All of
-    TF-Ranking works but estimators, which raise NotImplementedError when they are called.
+    TF-Ranking works except estimators, which raise NotImplementedError when they are called.
 
     Returns:
         The `tensorflow_ranking` module.
 
     Warns:
-        UserWarning: if tf_keras stands beside TensorFlow 2.15, whose saved models it breaks.
+        UserWarning: if tf_keras is installed beside TensorFlow 2.15, whose saved models it breaks.
 
     Raises:
-        ImportError: if Keras 3 is active, or TF-Ranking is missing or of an unsupported version;
+        ImportError: if Keras 3 is active, or TF-Ranking is missing or has an unsupported version;
             the error says what to do.
 
     Example:

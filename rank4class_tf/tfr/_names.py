@@ -17,10 +17,10 @@ _KEYS = {
     "loss": _tfr.keras.losses.RankingLossKey,
     "metrics": _tfr.keras.metrics.RankingMetricKey,
 }
-# Metrics of TF-Ranking over whole lists.
+# Metrics of TF-Ranking that read whole lists and take no cutoff.
 _WITHOUT_CUTOFF = {"arp", "ordered_pair_accuracy"}
 
-# Only those of lists of scores, not those of a regression's outputs or of a whole dataset.
+# A pipeline gives lists of scores, so losses on regressions and metrics of a dataset don't fit.
 _LOSSES = _registry.known("loss", our_losses.RankingLoss)
 _METRICS = _registry.known("metric", our_metrics.RankingMetric)
 
@@ -55,7 +55,7 @@ def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
 
     Args:
         spec: a name with an optional cutoff (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or a Keras metric,
-            of which a fresh copy is made, since metrics must be created under the strategy in use.
+            which is copied, since metrics must be created under the strategy in use.
         prefix: the beginning of the name.
     """
     if isinstance(spec, keras.metrics.Metric):
@@ -69,7 +69,7 @@ def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
 
 
 def _of_relevance(config):
-    """A configuration of a metric, and of one within it, whose labels are relevance by default."""
+    """A metric's configuration whose labels, and those of a metric in it, are relevance."""
     if not isinstance(config, dict):
         return config
     config = {key: _of_relevance(value) for key, value in config.items()}
@@ -92,7 +92,7 @@ def _split_weight(text):
 
 def _build_one_loss(spec, reduction):
     if isinstance(spec, our_losses.RankingLoss) and spec.label_format is None:
-        # Not by its config: what anneals in it stays the same object.
+        # A copy by its config would not share what changes in training, such as annealing.
         spec = copy.copy(spec)
         spec.label_format = "relevance"
     if isinstance(spec, our_losses.WeightedSumLoss):
@@ -123,9 +123,9 @@ def _metric_by_name(spec):
 
 
 def _source(name, argument, ours):
-    """Tells whose `name` is: `(name, None)` for ours, `(None, name)` for TF-Ranking's."""
+    """Tells who has a name: `(name, None)` if we do, `(None, name)` if TF-Ranking does."""
     theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
-    theirs -= {"precision_ia", "alpha_dcg"}  # Keys without a metric.
+    theirs -= {"precision_ia", "alpha_dcg"}  # TF-Ranking has these keys, but no metrics for them.
     if name in ours:
         return name, None
     bare = name.removeprefix(_THEIRS)

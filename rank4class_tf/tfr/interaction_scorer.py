@@ -22,16 +22,16 @@ class InteractionScorer(_tfr.keras.model.Scorer):
 
     Source: Rank4Class, sections 3.2 and 4.2, where the examples are the classes.
 
-    A masked example changes nothing: its features are replaced by zeros before they
-    are encoded, and its score is the lowest finite number of the scores' type.
+    A masked example changes nothing: zeros replace its features before they are encoded, and its
+    score is the lowest finite number of the scores' type.
 
     Args:
         encoder: a layer or function from the context to h, `[batch, d]`. It gets the feature if
-            there is one, otherwise a dict of them. Under a strategy it should be a function that
-            makes its layers when it is called.
+            there is only one, otherwise a dict of them. Under a strategy it should be a function
+            that makes its layers when it is called.
         class_encoder: the same from the examples to their embeddings, `[batch, n, d]`. An integer
-            feature `[batch, n, 1]`, such as class ids, comes as `[batch, n]`, so that
-            `keras.layers.Embedding(num_classes, d)` will do.
+            feature `[batch, n, 1]`, such as class ids, arrives as `[batch, n]`, so that
+            you can pass `keras.layers.Embedding(num_classes, d)`.
         interaction: the name of an interaction of `rank4class_tf.layers`, such as `"dot_product"`,
             `"latent_cross"` or `"concat"`, or a user's own, a subclass of `layers.Interaction`.
         tasks: names of several outputs, each with an interaction of its own, or None for one.
@@ -65,7 +65,7 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         if isinstance(interaction, type) and issubclass(interaction, layers.Interaction):
             self._make = lambda: interaction(**kwargs)
         else:
-            layers.get_interaction(interaction, **kwargs)  # It raises now where it would later.
+            layers.get_interaction(interaction, **kwargs)  # Mistakes raise here, not in training.
             self._make = lambda: layers.get_interaction(interaction, **kwargs)
         self._encoder = encoder
         self._class_encoder = class_encoder
@@ -98,7 +98,7 @@ def _one_or_all(features):
 
 
 def _without_padding(value, mask):
-    """Zeros where there is no example; integers of one value without their last axis."""
+    """A feature with zeros for masked examples; integers `[batch, n, 1]` lose their last axis."""
     if value.dtype.is_integer and value.shape.rank == 3 and value.shape[2] == 1:
         value = tf.squeeze(value, axis=2)
     shape = tf.concat([tf.shape(mask), tf.ones([value.shape.rank - 2], tf.int32)], axis=0)

@@ -17,8 +17,8 @@ _DEFAULT_METRICS = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg")
 class PipelineMixin:
     """Losses, metrics and optimisers by name or object, for your own `ModelFitPipeline`.
 
-    It goes before the pipeline: `class MyPipeline(PipelineMixin, ModelFitPipeline)`. Constructor
-    and behaviour are those of `RankingPipeline`.
+    Put it before the pipeline: `class MyPipeline(PipelineMixin, ModelFitPipeline)`. Constructor and
+    behaviour are then those of `RankingPipeline`.
     """
 
     _strategy: Any
@@ -37,7 +37,7 @@ class PipelineMixin:
             raise ImportError("`tensorboard=True` needs TensorBoard: pip install tensorboard")
         if hparams.automatic_reduce_lr:
             _check_is_number(hparams.optimizer, hparams.learning_rate)
-        # TF-Ranking builds optimisers from a name and a number only; this one is replaced.
+        # TF-Ranking can build optimisers only from a name and a number; we replace this one below.
         plain = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
         super().__init__(model_builder, dataset_builder, plain)  # type: ignore[call-arg]
         self._hparams = hparams
@@ -45,7 +45,7 @@ class PipelineMixin:
         self._weighted_metrics = metrics if weighted_metrics is None else weighted_metrics
         self._tensorboard = has_tensorboard if tensorboard is None else tensorboard
         with _tfr.keras.strategy_utils.strategy_scope(self._strategy):
-            # What is wrong with them shows here, and not after hours.
+            # Building them now shows mistakes here, and not after hours of training.
             self.build_loss()
             self._monitored = self._find_monitored(self.build_metrics())
             self.build_weighted_metrics()
@@ -60,7 +60,7 @@ class PipelineMixin:
         return self._for_tasks(_metrics_builder(_PREFIX, "metrics"), self._metrics)
 
     def build_weighted_metrics(self) -> Any:
-        """Builds the metrics that take the weights; their names begin with `weighted_metric/`."""
+        """Builds the metrics that use weights; their names begin with `weighted_metric/`."""
         return self._for_tasks(
             _metrics_builder("weighted_metric/", "weighted_metrics"), self._weighted_metrics
         )
@@ -96,14 +96,14 @@ class PipelineMixin:
         wanted = self._hparams.best_exporter_metric
         if wanted == "loss":
             return "val_loss"
-        asked = self._for_tasks(_asked, self._metrics)
+        given = self._for_tasks(_given_names, self._metrics)
         if not isinstance(metrics, dict):
-            keys = {name: f"val_{logged}" for name, logged in _logged(metrics) + asked}
+            keys = {name: f"val_{logged}" for name, logged in _logged(metrics) + given}
         else:
             keys = {
                 f"{task}/{name}": f"val_{task}_{logged}"
                 for task, of_task in metrics.items()
-                for name, logged in _logged(of_task) + asked[task]
+                for name, logged in _logged(of_task) + given[task]
             }
         if wanted not in keys:
             raise ValueError(
@@ -140,14 +140,14 @@ def _logged(metrics):
     return [(name.partition("/")[2], name) for name in _result_names(metrics)]
 
 
-def _asked(specs):
-    """The names that metrics were asked by, and what Keras logs of the first value of each."""
+def _given_names(specs):
+    """The names that a user gave for metrics, and what Keras logs for the first value of each."""
     names = [spec for spec in specs if isinstance(spec, str)]
     return [(name, _logged([_names.build_metric(name, _PREFIX)])[0][1]) for name in names]
 
 
 def _check_is_number(optimizer, learning_rate):
-    """Raises unless the learning rate, an optimiser's own if it is an object, can be reduced."""
+    """Raises unless the learning rate, that of an optimiser object if given, is a number."""
     if not isinstance(optimizer, str):
         learning_rate = optimizer.get_config()["learning_rate"]
     if not isinstance(learning_rate, numbers.Real):
@@ -158,7 +158,7 @@ def _check_is_number(optimizer, learning_rate):
 
 
 def _build_optimizer(optimizer, learning_rate):
-    """A new optimiser, by name or like the one given; to be called in the strategy's scope."""
+    """A new optimiser, by name or as a copy of an object; call it in the strategy's scope."""
     if isinstance(optimizer, str):
         config = {"class_name": optimizer, "config": {"learning_rate": learning_rate}}
         return keras.optimizers.get(config)

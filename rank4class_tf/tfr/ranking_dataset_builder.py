@@ -13,7 +13,7 @@ _tfr: Any = _load.load()
 class ServingMixin:
     """Exports `ServingSignatures`, for your own dataset builder.
 
-    It goes before the builder: `class MyBuilder(ServingMixin, MultiLabelDatasetBuilder)`.
+    Put it before the builder: `class MyBuilder(ServingMixin, MultiLabelDatasetBuilder)`.
     """
 
     _context_feature_spec: Any

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf._export import served
+from rank4class_tf._export import specs_of_arguments
 from rank4class_tf.tfr import _load
 
 _tfr: Any = _load.load()
@@ -21,11 +21,10 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
     | `predict_tensors` | the model's inputs as tensors, the mask among them | scores `[batch, n]` |
     | `top_k_tensors` | the same and `k` | as `top_k` |
 
-    The names of the tensors are those of the inputs, but for names that no argument can have: see
-    `rank4class_tf.export_top_k`. Where a list has fewer than k items, `indices` end with -1 and
+    The tensors have the names of the inputs, changed where an argument cannot have that name: see
+    `rank4class_tf.export_top_k`. If a list has fewer than k items, `indices` end with -1 and
     `scores` with -inf. For several tasks the outputs are `<task>_indices` and `<task>_scores`. A
-    model with ragged or sparse inputs, which a signature cannot take, has no signatures for
-    tensors.
+    model with ragged or sparse inputs gets no signatures for tensors, since they cannot take these.
 
     Args:
         model: a Keras model that takes a dict of features.
@@ -42,13 +41,13 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         """Returns the signatures by name.
 
         Args:
-            serving_default: the one under the default key, `"regress"` or `"predict"`.
+            serving_default: which signature is the default one, `"regress"` or `"predict"`.
         """
         signatures = super().__call__(serving_default)
         signatures["top_k"] = self.top_k_tf_function()
         inputs = self._model.input
         if all(isinstance(value.type_spec, tf.TensorSpec) for value in inputs.values()):
-            specs = served(
+            specs = specs_of_arguments(
                 {
                     name: tf.TensorSpec(value.shape, value.dtype, name)
                     for name, value in inputs.items()
@@ -90,7 +89,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         return self._best(features, k)
 
     def _best(self, features, k):
-        """The k best of each list that are there."""
+        """The k best unmasked items of each list."""
         outputs = self._model(features, training=False)
         mask = features[self._mask_feature_name]
         if not isinstance(outputs, dict):

@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes of their own, the best time of turns, memory, and tables.
+"""What the benchmarks share: processes for cases, best times of turns, memory, and tables.
 
 A benchmark starts itself again for each case, by `in_process`, and that process prints its figures
 by `answer`. The process that starts them does not import TensorFlow.
@@ -36,7 +36,7 @@ OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "alloca
 
 
 def in_process(module, arguments, environment=None, time_limit=None):
-    """What a module prints in its last line, as JSON; or a dict with the reason as `error`."""
+    """Runs a module and returns its last line, read as JSON, or a dict with an `error`."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | (environment or {})
     try:
@@ -153,12 +153,12 @@ def by_mode(make, args, names):
 
 
 def number(value, factor=1.0, digits=1):
-    """A figure as text, or what stands in its place."""
+    """A figure as text, or a mark if there is none."""
     return f"{factor * value:.{digits}f}" if isinstance(value, float) else value or ""
 
 
 def quotient(above, below, digits=2):
-    """How many times as large a figure is as another, as text; "" where one is not a number."""
+    """The ratio of two figures as text; "" if one is not a number."""
     both = isinstance(above, float) and isinstance(below, float)
     return f"{above / below:.{digits}f}" if both else ""
 
@@ -212,7 +212,7 @@ class Table:
 
 
 def show(all_tables, args):
-    """Prints each table when it is measured; files have all there are so far.
+    """Prints each table when it is measured, and writes all tables so far to the files.
 
     Args:
         all_tables: an iterable of `Table`.

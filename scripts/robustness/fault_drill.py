@@ -1,4 +1,4 @@
-"""Kills training, fills the disk and damages checkpoints; compares with a run left in peace.
+"""Kills training, fills the disk and damages checkpoints; compares with an undisturbed run.
 
     python -m scripts.robustness.fault_drill --kills 100 --damages 6 --out out/faults
     export TF_USE_LEGACY_KERAS=1
@@ -396,7 +396,7 @@ class Tally(collections.Counter):
 
 
 def _general(message):
-    """An error without what differs from run to run."""
+    """An error's text without the parts that differ from run to run."""
     words = message[:300].replace("`", "'").replace("|", "/").split()
     words = ["..." if tempfile.gettempdir() in word else word for word in words]
     return re.sub(r"\d[\d:]*", "#", " ".join(words))[:120]
@@ -563,7 +563,7 @@ def main(argv=None):
     parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--damages", type=int, default=10)
-    parser.add_argument("--only", default="", help="cases with this in their names")
+    parser.add_argument("--only", default="", help="only cases whose names contain this")
     parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args(argv)

@@ -1,18 +1,18 @@
-"""Hands damaged files and wrong labels to whatever reads them.
+"""Gives damaged files and wrong labels to every function that reads them.
 
     python -m scripts.robustness.fuzz --cases 10000 --out out/fuzz
 
-Each case is a file, or labels, with some random faults: cut, bits flipped, bytes put in or left
-out, lines doubled, dropped or swapped, numbers made huge, negative or no numbers; labels of other
-types, shapes and ranks. What may follow is the right result, by a reader that shares no code with
-the package (for files with checksums: the result of the file without faults), or an error whose
-message names the file or the argument. All else is a defect: another result, an error without a
-name, a crash of the process, or a case of more than `LIMIT` seconds.
+A case is a file, or labels, with random faults. A file is cut, has bits flipped, bytes added or
+removed, lines doubled, dropped or swapped, or numbers that are huge, negative or text. Labels have
+other types, shapes and ranks. The reader must give the right result, that of a reader which shares
+no code with the package (for files with checksums: that of the undamaged file), or an error whose
+message names the file or the argument. Anything else is a defect: another result, an error without
+a name, a crash of the process, or a case of more than `LIMIT` seconds.
 
-The cases follow from --seed. Each target runs in a process of its own, which is started again
-behind a case that ends it. The folder gets `<target>.json`: a script that is started again with the
-same --seed goes on behind the last case there, and the defects, with the numbers of their cases,
-are in it. table.md has all targets with such a file.
+--seed decides the cases. Each target runs in a process of its own; if a case ends it, a new one
+goes on with the next case. The folder gets `<target>.json`, with the defects and the numbers of
+their cases. With the same --seed the script goes on behind the last case in that file. table.md has
+all targets with such a file.
 """
 
 import collections
@@ -57,7 +57,7 @@ TARGETS = (
 
 
 def run(target, seed, start, stop, report):
-    """Runs cases of a target; `report` gets the number of each and what came of it."""
+    """Runs cases of a target; `report` gets the number and the outcome of each."""
     with tempfile.TemporaryDirectory() as folder:
         for case in range(start, stop):
             rng = np.random.default_rng([seed, zlib.crc32(target.__name__.encode()), case])
@@ -79,7 +79,7 @@ def cases_of(target, count):
 
 
 def kept(path, seed):
-    """What a file has of the cases of a seed."""
+    """The outcomes in a file for the cases of a seed."""
     results = json.loads(path.read_text())
     if (other := results.get("seed")) != seed:
         raise SystemExit(f"{path} has cases of --seed {other}, not {seed}: name another --out")
@@ -87,7 +87,7 @@ def kept(path, seed):
 
 
 def in_processes(target, seed, cases, path):
-    """Runs a target in processes of its own, and keeps what came of it in a file."""
+    """Runs a target in processes of its own, and keeps the outcomes in a file."""
     results = {"seed": seed, "done": 0, "outcomes": {}, "defects": {}}
     if path.exists():
         results = kept(path, seed)
@@ -117,7 +117,7 @@ def in_processes(target, seed, cases, path):
 
 
 def _run_all(target, seed, cases, results, memory, path):
-    """Runs all cases that are left; writes what came of them at a defect and every thousandth."""
+    """Runs the remaining cases; writes outcomes after each defect and each thousandth case."""
     counts = collections.Counter(results["outcomes"])
 
     def report(case, found):
@@ -150,7 +150,7 @@ def main(argv=None):
     """Runs all targets, or those that are named."""
     parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--cases", type=command_line.positive(int), default=10_000)
-    parser.add_argument("--only", default="", help="targets with this in their names")
+    parser.add_argument("--only", default="", help="only targets whose names contain this")
     parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args(argv)

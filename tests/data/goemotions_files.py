@@ -1,4 +1,4 @@
-"""The raw files of GoEmotions, where they are at hand."""
+"""The raw files of GoEmotions, on machines that have them."""
 
 import csv
 import pathlib
@@ -6,7 +6,7 @@ import re
 
 RAW = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "raw"
 FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
-# What TextVectorization strips by default, and bytes: it knows ASCII letters and spaces alone.
+# TextVectorization strips these by default, and knows only ASCII letters and spaces, hence bytes.
 PUNCTUATION = re.compile(rb"""[!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']""")
 
 

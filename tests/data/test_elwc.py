@@ -164,7 +164,10 @@ SCALAR = tf.io.FixedLenFeature([], tf.float32, default_value=0.0)
         (lambda: next(elwc.lists([([[1.0]], [3])], 3)), r"Class ids must be in \[0, 3\)"),
         (lambda: next(elwc.lists([([[1.0]], [-2])], 3)), r"Class ids must be in \[0, 3\)"),
         (lambda: next(elwc.lists([(np.ones((1, 2)), [[0.0, 1.0]])], 3)), "must be integers"),
-        (lambda: next(elwc.lists([(np.ones((1, 2)), [[0, 0, 1]])], 3)), "is rather one-hot"),
+        (
+            lambda: next(elwc.lists([(np.ones((1, 2)), [[0, 0, 1]])], 3)),
+            "looks like one-hot",
+        ),
         (lambda: next(elwc.lists([(np.ones((5, 2)), [1])], 3)), "Received: 1 for 5 of 'features'"),
         (lambda: elwc.serialize({"x": np.uint64(2**63)}, []), r"must be in .-2\*\*63, 2\*\*63"),
         (lambda: elwc.read("x", {"mask": SCALAR}, {}, 1), "must not name 'mask'"),

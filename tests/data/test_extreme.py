@@ -127,10 +127,12 @@ def test_a_last_line_without_an_end_warns(tmp_path):
     """0.53 that was cut to 0.5 is a number as well."""
     path = tmp_path / "cut.txt"
     path.write_text("1 3 2\n0 1:0.5")
-    with pytest.warns(UserWarning, match="cut.txt: the last line has no end; the file may be cut"):
+    with pytest.warns(
+        UserWarning, match="cut.txt: no line break ends the last line; the file may be cut"
+    ):
         list(data.extreme_classification(path))
     path.write_text("12\n3")
-    with pytest.warns(UserWarning, match="cut.txt: the last line has no end"):
+    with pytest.warns(UserWarning, match="cut.txt: no line break ends the last line"):
         assert data.read_extreme_split(path).tolist() == [12, 3]
     path.write_text("")
     assert data.read_extreme_split(path).size == 0

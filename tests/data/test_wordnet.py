@@ -194,8 +194,8 @@ def test_the_real_one(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda x: x[:-1], "must be a synset of WordNet, there once and whole"),
-        (lambda x: x + x.splitlines(keepends=True)[-1], "there once and whole"),
+        (lambda x: x[:-1], "must be a synset of WordNet, whole, on only one line"),
+        (lambda x: x + x.splitlines(keepends=True)[-1], "whole, on only one line"),
         (lambda x: LICENCE, "data.verb: must hold synsets. Received: none"),
         (lambda x: "", "data.verb: must hold synsets. Received: none"),
         (lambda x: x.replace(" 03 v 01 ", " 03 n 01 ", 1), "line 2: must be a synset"),

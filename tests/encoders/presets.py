@@ -43,7 +43,7 @@ def save_hugging_face(folder, described_by="tokenizer.json"):
     if described_by == "tokenizer.json":
         vocabulary = {word: number for number, word in enumerate(VOCABULARY)}
         described = {
-            # Out of order: what counts are the numbers.
+            # The order must not matter, only the numbers.
             "model": {"type": "WordPiece", "vocab": dict(sorted(vocabulary.items()))},
             "normalizer": {"type": "BertNormalizer", "lowercase": True},
         }

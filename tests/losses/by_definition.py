@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from . import oracles
 
-# Lists of n items, with so many grades.
+# Numbers of items and of grades.
 every_size = pytest.mark.parametrize(("n", "grades"), [(9, 2), (9, 5), (100, 3)])
 
 
 def random_lists(rng, n, grades):
-    """Lists with grades, ties of grades and items that are not there; the last has one positive."""
+    """Lists with grades, equal grades and masked items; the last list has one positive."""
     labels = rng.integers(0, grades, (4, n)).astype(np.float64)
     labels[3] = 0
     labels[:, n // 2] = 1
@@ -29,11 +29,11 @@ def loss_and_gradient(loss, labels, scores):
 
 
 def assert_by_definition(loss, oracle, rng, n, grades):
-    """Of random lists.
+    """Compares value and gradient with a definition, for random lists.
 
     Args:
-        loss: a loss, which reduces nothing.
-        oracle: takes scores and labels of a list, and returns the loss as a function of scores.
+        loss: a loss with `reduction="none"`.
+        oracle: takes a list's scores and labels, and returns the loss as a function of scores.
         rng: a random generator.
         n: number of items.
         grades: number of grades.
@@ -52,7 +52,7 @@ def assert_by_definition(loss, oracle, rng, n, grades):
 
 
 def assert_by_definition_with_tied_scores(loss, oracle):
-    """The same of one list."""
+    """Compares value and gradient with a definition, for a list with tied scores."""
     scores = np.array([[0.5, 0.5, 0.5, -0.25, -0.25]])
     labels = np.array([[0.0, 1.0, 2.0, 1.0, 0.0]])
     value, gradient = loss_and_gradient(loss, labels, scores)

@@ -1,4 +1,4 @@
-"""The formula of a loss by itself, without what the base does before and after it."""
+"""Calls the formula of a loss directly, without the work of the base class around it."""
 
 from rank4class_tf import ops
 

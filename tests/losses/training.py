@@ -1,10 +1,10 @@
-"""A step of training with a loss alone."""
+"""A training step of a loss without a model."""
 
 import tensorflow as tf
 
 
 def step(loss, ids, scores):
-    """The value of a loss whose gradient is taken, as in training."""
+    """Returns the value of a loss, and takes its gradient as training does."""
     scores = tf.convert_to_tensor(scores)
     with tf.GradientTape() as tape:
         tape.watch(scores)

@@ -1,4 +1,4 @@
-"""Lists, and columns of a dataset, for the metrics."""
+"""Lists for metrics, and labels and scores of a dataset."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What tests of several metrics share."""
+"""Functions that tests of several metrics share."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ def result(metric, y_true, y_pred):
 
 
 def filled(make, labels, scores, weights=None, parts=3, **kwargs):
-    """A metric of columns, updated with the examples in parts."""
+    """Makes a metric of a dataset and updates it with the examples in several parts."""
     metric = make(dtype="float64", **kwargs)
     for rows in np.array_split(np.arange(len(labels)), parts):
         metric.update_state(labels[rows], scores[rows], None if weights is None else weights[rows])

@@ -1,1 +1,1 @@
-"""Scores of classes: what they are made of, and many of them in bounded memory."""
+"""Scores of classes: interactions, and scores of many classes in bounded memory."""

@@ -1,10 +1,10 @@
-"""What scores of encodings and candidates are made of."""
+"""Parts of the interactions of encodings and candidates."""
 
 import tensorflow as tf
 
-# From so many numbers of all classes on, a product for each example takes less time than one of
-# all pairs: .94 of it in a graph and .80 under XLA at 64 x 1,000, d = 2,048, u = 256, where the
-# memory falls from 1.6 GB to .3 GB; at 1,000 classes of 128 numbers the times are equal.
+# If all classes together have at least so many numbers, a product for each example takes less time
+# than one of all pairs: .94 of it in a graph and .80 under XLA at 64 x 1,000, d = 2,048, u = 256,
+# where memory falls from 1.6 GB to .3 GB. For 1,000 classes of 128 numbers the times are equal.
 _MANY_NUMBERS = 100_000
 
 # As in `tf.math.l2_normalize`: shorter rows keep a length below 1.
@@ -16,9 +16,9 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
 
     $$z_i = \left(h \odot (1 + c_i)\right) W$$
 
-    Where candidates are many and W is narrow, each example has a kernel of its own,
-    $(1 + c_i)\,\mathrm{diag}(h)\,W$, so that the pairs `[batch, n, d]` are never formed, neither
-    here nor in the gradient.
+    If candidates are many and W is narrow, each example has a kernel of its own,
+    $(1 + c_i)\,\mathrm{diag}(h)\,W$, so that neither this nor the gradient forms the pairs
+    `[batch, n, d]`.
 
     Source: Beutel et al. 2018, "Latent Cross"; Rank4Class, section 4.2.
 
@@ -36,7 +36,7 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
     """
     n, units = candidates.shape[-2], kernel.shape[-1]
     narrow = n is not None and units is not None and units <= n
-    # XLA compiles no loop over nothing.
+    # XLA cannot compile a loop over an empty batch.
     loops = narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if loops and n * (kernel.shape[0] or 0) >= _MANY_NUMBERS:
         return _by_example(encodings, candidates, kernel)
@@ -71,7 +71,7 @@ def _by_example(encodings, candidates, kernel):
         )
         return tf.reshape(rows.stack(), tf.shape(encodings)), of_candidates, of_kernel
 
-    # One example after the other: each takes all cores, and the memory of one.
+    # One example after the other, since each uses all cores, and memory then holds only one.
     products = tf.map_fn(
         of_example,
         encodings,
@@ -100,8 +100,8 @@ def unit_rows(rows: tf.Tensor) -> tf.Tensor:
 
     def gradient(upstream):
         along = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
-        # A row near zero has no direction. Its gradient, times the cap, would outweigh those of
-        # all others: one example without features would turn all encodings one way.
+        # A row near zero has no direction. Divided by the least norm, its gradient would outweigh
+        # all others: one example without features would turn all encodings to one side.
         factors = tf.where(lengths > _LEAST_NORM, 1 / lengths, 0.0)
         return (upstream - along * unit) * factors
 
@@ -111,8 +111,8 @@ def unit_rows(rows: tf.Tensor) -> tf.Tensor:
 def norms(rows: tf.Tensor) -> tf.Tensor:
     """The length of each row of `[..., d]`, at least a millionth: `[..., 1]`.
 
-    To divide by it rounds alike wherever a row stands, so that equal rows stay equal; TensorFlow's
-    `rsqrt` and reciprocal do not.
+    Dividing by it gives equal results for equal rows, wherever they stand. TensorFlow's `rsqrt` and
+    reciprocal do not.
     """
     squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
     return tf.maximum(tf.sqrt(squares), _LEAST_NORM)

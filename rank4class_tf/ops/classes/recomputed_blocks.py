@@ -5,23 +5,22 @@ from typing import Any
 
 import tensorflow as tf
 
-# What pairs of examples and classes take within a block has room in memory next to a model; more
-# classes at once are no faster.
+# The pairs of a block of so many classes fit in memory beside a model. Larger blocks are no faster.
 _BLOCK = 1024
 
 
 def score_by_recomputed_blocks(
     score: Callable, candidates: tf.Tensor, shared: Any, block_size: int = _BLOCK
 ) -> tf.Tensor:
-    """Scores candidates in blocks, so that what each pair needs on the way is held for one block.
+    """Scores candidates in blocks, so that memory holds intermediate results of only one block.
 
     The backward pass computes the blocks again, which adds a third to the time. Up to twice
-    `block_size` candidates are scored at once and as usual.
+    `block_size` candidates are scored at once, without recomputing.
 
     Args:
         score: a function of candidates `[m, d]`, the number of their block and `shared` that
-            returns scores `[batch, m]`. It reads no variables and draws no random numbers but from
-            seeds, so that it gives the same again.
+            returns scores `[batch, m]`. It must read no variables and draw only from fixed seeds,
+            so that it returns the same again.
         candidates: `[n, d]`.
         shared: floating tensors in any structure that `score` depends on: encodings and weights.
         block_size: the most candidates per block, a positive int.

@@ -23,7 +23,7 @@ def cap(top: tf.Tensor, tail: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.T
         k: how many to select, at most K: an integer, or of the shape of `tail`.
 
     Returns:
-        $D - P_t$ and t, both of the shape of `tail`; t as an integer, the number of those cut.
+        $D - P_t$ and the integer t, the number of $d_i$ that are cut, both of the shape of `tail`.
     """
     rest = tail[..., tf.newaxis] + tf.cumsum(top, axis=-1, reverse=True)
     left = tf.cast(k, top.dtype)[..., tf.newaxis] - tf.range(top.shape[-1], dtype=top.dtype)

@@ -26,7 +26,7 @@ def rankmax(
     Source: Rankmax, Definition 4, with margin $\eta$.
 
     Args:
-        scores: `[batch, n]`, or `Lists`, which need no labels; -inf masks an item.
+        scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
         class_ids: `[batch]` or `[batch, P]` integers, the labels; -1 gives zeros.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         k: number of items to select, in [1, n]; a list of fewer items selects all of them.
@@ -59,7 +59,7 @@ def rankmax(
 
 
 def lowest_in_support(lists: Lists, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    r"""For each positive the score a margin below which the support ends, $\min(z_y, z_{[k]})$.
+    r"""For each positive $\min(z_y, z_{[k]})$: the support ends a margin below this score.
 
     Args:
         lists: `Lists`.
@@ -67,7 +67,7 @@ def lowest_in_support(lists: Lists, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Te
 
     Returns:
         The level `[batch, P]`; the k highest scores `[batch, k]`, their columns, and how many of
-        them are to be selected, `[batch]`.
+        them to select, `[batch]`.
     """
     top, columns, selected = lists.top_k(k)
     kth = gather(top, selected[:, tf.newaxis] - 1)

@@ -10,19 +10,19 @@ import tensorflow as tf
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf.ops.projections.cap import cap
 
-# How many of the largest scores are tried, beyond k, before all are looked at: of 15, 31 and 63 the
-# fastest where few items are in the support, as in a trained model.
+# We try so many of the largest scores, beyond k, before we read all. If few items are in the
+# support, as in a trained model, 15 is faster than 31 and 63.
 _TRIED = 15
-# More steps than bisection needs in float64; Newton's takes about five.
+# More steps than bisection needs in float64; Newton's method takes about five.
 _MAX_STEPS = 64
 
 
 class Regularizer:
-    r"""A separable regulariser; a subclass, or two functions, make one of your own.
+    r"""A separable regulariser; make your own from two functions, or as a subclass.
 
     Args:
         inverse_derivative: $(h')^{-1}$, an increasing, differentiable function of tensors of any
-            real numbers, onto an interval that holds (0, 1).
+            real numbers, whose values cover (0, 1).
         value: h, a function of tensors in [0, 1]; only losses need it.
 
     Example:
@@ -53,7 +53,7 @@ class Regularizer:
         """An item's share of the projection at a threshold, in [0, 1]."""
         raw = scores - threshold
         x = self.inverse_derivative(raw)
-        # Where x is cut it may have overflowed, and its slope must not count.
+        # A cut x may have overflowed, so its slope must not count.
         is_free = (x > 0) & (x < 1)
         free = self.inverse_derivative(tf.where(is_free, raw, tf.zeros_like(raw)))
         return tf.where(is_free, free, tf.clip_by_value(tf.stop_gradient(x), 0, 1))
@@ -70,7 +70,7 @@ class Regularizer:
         return of_margin(scores - threshold)
 
     def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
-        """The threshold at which the shares of the items sum to what is to be selected.
+        """The threshold at which the items' shares sum to the number of items to select.
 
         Args:
             lists: `Lists`, relative to their k-th score.
@@ -86,7 +86,7 @@ class Regularizer:
         def enough(threshold):
             return lists.sum(self.project, threshold)[:, tf.newaxis] >= total
 
-        # The threshold is bracketed by steps that double, then by halves.
+        # Steps that double bracket the threshold, then halving narrows the bracket.
         def widen(low, high, step):
             low = tf.where(enough(low), low, low - step)
             return low, tf.where(enough(high), high + step, high), step * 2
@@ -129,8 +129,8 @@ class _Euclidean(Regularizer):
         lowest = -tf.ones_like(total)
         if not isinstance(n, int) or n <= 2 * tried:
             return _newton(lists, total, lowest)
-        # Those beyond the threshold are usually few. What they alone give is a lower bound, and
-        # the threshold itself if nothing else is beyond it.
+        # Few items are usually above the threshold. The threshold of only the highest items is a
+        # lower bound, and the right one if no other item is above it.
         values, columns, _ = lists.top_k(tried)
         bound = _newton(lists.only(columns), total, lowest)
         return _newton(lists, total, bound, found=values[:, -1:] <= bound)
@@ -153,7 +153,7 @@ class _Entropy(Regularizer):
 
     def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
         n = tf.cast(lists.num_columns_of_items, lists.dtype)
-        # Any item above n + 1 times the k-th is cut; how far above does not matter.
+        # Any item whose power is above n + 1 times the k-th is cut; how far above does not matter.
         ceiling = tf.math.log(2 * n + 2)
         powers = lists.sum(lambda s: tf.minimum(tf.exp(s), 1), tends_to_zero=True)
         top_powers = tf.exp(tf.minimum(top, ceiling))
@@ -166,8 +166,8 @@ class _Entropy(Regularizer):
 def _newton(lists, total, low, found=None):
     r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total.
 
-    Newton's method, kept inside a bracket that bisection narrows: for k = 1 that is Michelot's
-    iteration and ends after finitely many steps.
+    This is Newton's method inside a bracket that bisection narrows. For k = 1 it is Michelot's
+    iteration, which ends after finitely many steps.
     """
     resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
     found = tf.zeros_like(low, tf.bool) if found is None else found
@@ -183,7 +183,7 @@ def _newton(lists, total, low, found=None):
         slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
         low = tf.where(surplus >= 0, threshold, low)
         high = tf.where(surplus <= 0, threshold, high)
-        # Without a slope the surplus is a whole number, and the step leaves the bracket.
+        # If the slope is 0, the surplus is a whole number, so the step leaves the bracket.
         newton = threshold + surplus / tf.maximum(slope, 1)
         outside = (newton <= low) | (newton >= high)
         following = tf.where(outside, (low + high) / 2, newton)

@@ -147,7 +147,7 @@ def scaled_by(lists: Lists, alpha: TensorLike) -> Lists:
 def from_kth(
     lists: Lists, k: int, limit: tf.Tensor | None = None
 ) -> tuple[Lists, tf.Tensor, tf.Tensor]:
-    """The lists relative to their k-th highest score, which costs no digits of what is near.
+    """The lists relative to their k-th highest score, which keeps the digits of scores near it.
 
     Args:
         lists: `Lists`.
@@ -155,8 +155,8 @@ def from_kth(
         limit: `[batch]` int32, the most items to select; None for no limit.
 
     Returns:
-        The lists with that score subtracted, as a constant; the k highest of these `[batch, k]`;
-        and how many are to be selected, `[batch]` int32: a list of fewer items selects all of them.
+        The lists minus that score, which is taken as a constant; their k highest `[batch, k]`; and
+        how many items to select, `[batch]` int32: a list of fewer items selects all of them.
     """
     top, _, selected = lists.top_k(k)
     if limit is not None:

@@ -1,4 +1,4 @@
-"""Lists sorted by their scores, and back."""
+"""Sorts lists by their scores, and puts values back in their old order."""
 
 from typing import NamedTuple
 
@@ -32,9 +32,9 @@ def best_first(scores: tf.Tensor, mask: tf.Tensor | None) -> BestFirst:
 
     Args:
         scores: `[batch, d]`, finite, and far from the largest number of their dtype.
-        mask: booleans `[batch, d]`, False for an item that comes last; None means none.
+        mask: booleans `[batch, d]`, False for an item that comes last; None if no item is masked.
     """
     if mask is not None:
-        # Finite, so that differences of masked items are 0 and no NaN.
+        # A finite number makes differences of masked items 0, not NaN.
         scores = tf.where(mask, scores, tf.constant(scores.dtype.min / 4, scores.dtype))
     return BestFirst(*tf.math.top_k(scores, scores.shape[1] or tf.shape(scores)[1]))

@@ -1,4 +1,4 @@
-"""Loops over powers of two, of a width that is known or not."""
+"""A loop over powers of two, with a limit that may be known only while running."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ def over_powers_of_two(
     """Applies `state = step(power, *state)` for 1, 2, 4, ... below a limit.
 
     Args:
-        step: takes the power, an int or a scalar tensor as the limit is, and the state, which
-            keeps its shapes.
-        limit: an int, for which the loop is unrolled, or a scalar tensor.
+        step: takes the power, of the limit's type, and the state, and returns a state of the same
+            shapes.
+        limit: a scalar tensor, or an int, which unrolls the loop.
         state: tensors.
 
     Returns:

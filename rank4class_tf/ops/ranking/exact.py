@@ -1,4 +1,4 @@
-"""Exact ranks of the positives, ties in expectation or left open."""
+"""Exact ranks of the positives: expected over ties, or with the order of ties left open."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
 
     $$E[\pi(p)] = a + \frac{m + 1}{2}$$
 
-    with $a$ items above and $m$ tied, the positive itself counted.
+    with $a$ items above it and $m$ tied with it, itself included.
 
     Args:
         scores: `[batch, n]`; a NaN masks the item, or ranks it last.
@@ -53,8 +53,10 @@ class Ranks(NamedTuple):
             positive whose score is NaN, which is never a hit, and for padding.
         relevance: `[batch, P]`, the label of each positive, 0 where padded.
         num_items: `[batch]`, how many items a list has.
-        max_items: the width of the scores, an int or, where only running tells, a scalar int32.
-        counted: `[batch]`, how many positives a list has, where some of them have no column.
+        max_items: the width of the scores, an int, or a scalar int32 if it is known only while
+            running.
+        counted: `[batch]`, how many positives a list has, if some of them have no column; None
+            otherwise.
     """
 
     above: tf.Tensor
@@ -87,9 +89,9 @@ def ranks_of_positives(
         class_ids: `[batch, P]` different integers in [0, n), padded with -1.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        depth: None, or the number of ranks that matter: a positive that is not tied with an item
-            on these may come out as never a hit, which takes less time.
-        dtype: float32 or float64, that of the result and of metrics of it.
+        depth: None, or the number of ranks that matter. A positive beyond these ranks, and not tied
+            with an item on them, may then be reported as never a hit, which saves time.
+        dtype: float32 or float64, for the result and for metrics that read it.
 
     Returns:
         `Ranks`.
@@ -109,11 +111,11 @@ def ranks_of_positives(
         rule = "`relevance` must have the shape of `class_ids`."
         relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, axes=2)
     mask = _checks.mask(mask, scores)
-    ranks = ranks_of_known(scores, ids, relevance, mask, depth, dtype)
+    ranks = ranks_of_checked(scores, ids, relevance, mask, depth, dtype)
     return ranks._replace(above=_nan_if(invalid, ranks.above))
 
 
-def ranks_of_known(
+def ranks_of_checked(
     scores: tf.Tensor,
     class_ids: tf.Tensor,
     relevance: TensorLike | None,
@@ -121,7 +123,7 @@ def ranks_of_known(
     depth: int | None,
     dtype: tf.DType,
 ) -> Ranks:
-    """`ranks_of_positives` of what is known to be right."""
+    """`ranks_of_positives` for arguments that were checked."""
     if relevance is None:
         relevance = tf.ones_like(class_ids)
     relevance = tf.where(class_ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
@@ -181,23 +183,23 @@ def count_above_and_tied(
 
 
 def count_of_all(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`count_above_and_tied` of every item, int32 `[batch, n]` each: there are no ids to check."""
+    """`count_above_and_tied` of every item, int32 `[batch, n]` each; it needs no ids."""
     columns = tf.broadcast_to(tf.range(tf.shape(values)[1]), tf.shape(values))
     return _count_above_and_tied(values, columns, None)
 
 
 def expected_ranks_of_all(values: tf.Tensor) -> tf.Tensor:
-    """`expected_ranks` of every item, `[batch, n]`: there are no ids to check."""
+    """`expected_ranks` of every item, `[batch, n]`; it needs no ids."""
     above, tied = _in_dtype_of(values, count_of_all(values))
     return above + (tied + 1) / 2
 
 
 def _count_above_and_tied(scores, class_ids, depth):
-    """`count_above_and_tied` of what is known to be right, as int32.
+    """`count_above_and_tied` for arguments that were checked, as int32.
 
-    In short lists all positives are compared with all items at once. In others, few positives are
-    taken one by one, a pass over the items each; for many the items are sorted, or only the highest
-    of them if the others do not matter.
+    Short lists compare all positives with all items at once. Longer ones make a pass over the items
+    for each positive if positives are few; for many they sort the items, or only the highest of
+    them if the others do not matter.
     """
     there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
@@ -214,7 +216,7 @@ def _count_above_and_tied(scores, class_ids, depth):
 
 
 def _in_dtype_of(values, counts):
-    """Counts in the dtype of the values, in float32 where that cannot count them."""
+    """Counts in the dtype of the values, or float32 for half precision, which holds too few."""
     return [tf.cast(c, values.dtype if values.dtype.size > 2 else tf.float32) for c in counts]
 
 
@@ -229,13 +231,13 @@ def _scores_and_ids(scores, class_ids):
         )
     num_items = scores.shape[1] or tf.shape(scores)[1]
     ids, invalid = padded_ids(class_ids, num_items, scores, "class_ids")
-    if not class_ids.shape[1]:  # Where there may be no columns, these got one.
+    if not class_ids.shape[1]:  # `padded_ids` adds a column if there is none.
         ids = ids[:, : tf.shape(class_ids)[1]]
     return scores, ids, invalid
 
 
 def _nan_if(invalid, counts):
-    """Where XLA compiles, which cannot raise."""
+    """Counts, NaN for invalid lists where XLA compiles, since it cannot raise."""
     if not raising.in_xla():
         return counts
     return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), counts.dtype), counts)
@@ -244,7 +246,7 @@ def _nan_if(invalid, counts):
 def _count_at_once(values, thresholds):
     """As `count_one_by_one`, with all comparisons `[batch, P, n]` in memory.
 
-    For 1,024 lists of 28 items, all of them positive, this takes an eighth of the time.
+    It takes an eighth of the time for 1,024 lists of 28 items that are all positive.
     """
     values, thresholds = values[:, tf.newaxis], thresholds[..., tf.newaxis]
     greater = tf.math.count_nonzero(values > thresholds, axis=-1, dtype=tf.int32)
@@ -254,7 +256,7 @@ def _count_at_once(values, thresholds):
 def count_one_by_one(values: tf.Tensor, thresholds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both."""
     columns = tf.transpose(thresholds)
-    # XLA fuses comparison and sum to one pass over the values.
+    # XLA fuses comparison and sum into one pass over the values.
     count = _count if values.shape[1] is None else _count_xla
     if thresholds.shape[1] == 1:
         counts = count(values, columns[0])[tf.newaxis]
@@ -272,8 +274,8 @@ def count_one_by_one(values: tf.Tensor, thresholds: tf.Tensor) -> tuple[tf.Tenso
 
 
 def _count(values, thresholds):
-    """Counts `[batch, 2]` of the values greater than, and equal to, one threshold each."""
-    # One float32 holds both counts of a block of fewer than this.
+    """Counts `[batch, 2]` of the values greater than, and equal to, one threshold a list."""
+    # One float32 holds both counts of a block that is shorter than this.
     limit = 2**12
     size = values.shape[1] or tf.shape(values)[1]
     blocks = size // limit + 1
@@ -285,7 +287,7 @@ def _count(values, thresholds):
 
     greater, equal = compare(tf.reshape(values[:, : blocks * width], [-1, blocks, width]))
     packed = tf.cast(greater, tf.float32) + limit * tf.cast(equal, tf.float32)
-    # On a CPU this product takes a third of the time of a sum. It is as exact.
+    # On a CPU this product takes a third of the time of a sum, and is as exact.
     packed = tf.cast(tf.linalg.matvec(packed, tf.ones([width])), tf.int32)
     counts = tf.reduce_sum(tf.stack([packed % limit, packed // limit], axis=-1), axis=1)
     rest = tf.stack(compare(values[:, blocks * width :]), axis=-1)
@@ -297,14 +299,14 @@ _count_xla = tf.function(_count, jit_compile=True, autograph=False)
 
 
 def _count_of_items(values):
-    """Counts of the values greater than, and equal to, each of them that is no NaN."""
+    """For each value that is not NaN, counts of the values greater than and equal to it."""
     rising, known = _rising(values)
     first, last = first_and_last_ranks(rising)
     return first - 1, tf.minimum(last, known) - first + 1
 
 
 def _rising(values):
-    """Values that rise where the given ones fall, and how many are no NaN, `[batch, 1]`.
+    """Values that rise where the given ones fall, and how many are not NaN, `[batch, 1]`.
 
     A NaN is among the infinite ones, which come last.
     """
@@ -333,14 +335,14 @@ def count_among(
     lowest = highest[:, -1:]
     before = searchsorted(-highest, -thresholds, side="left")
     equal = searchsorted(-highest, -thresholds, side="right") - before
-    # Values that equal the lowest of the highest need not be among these.
+    # `highest` need not hold all values that equal its lowest one.
     as_lowest = tf.math.count_nonzero(values == lowest, axis=1, keepdims=True, dtype=tf.int32)
     equal = tf.where(thresholds == lowest, as_lowest, equal)
     return _zeros_unless(thresholds >= lowest, (before, equal))
 
 
 def _zeros_unless(compared, counts):
-    """Each of the counts where its threshold was compared, else 0."""
+    """The counts, 0 where the threshold was not compared."""
     return tuple(tf.where(compared, c, 0) for c in counts)
 
 
@@ -349,7 +351,7 @@ def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor
 
     $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
 
-    with $a$ items above and $m$ tied, the item itself counted. 0 where $m = 0$.
+    with $a$ items above and $m$ tied, the item itself included. It is 0 where $m = 0$.
 
     Args:
         table: `[R]` float64, `f(1), ..., f(R)`; f is 0 beyond.
@@ -376,7 +378,7 @@ def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor
 def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
     """`[size]` float64, the values of a function of float64 ranks from 1 on.
 
-    NumPy's where the size is an int, so that a graph holds no float64 of it.
+    A NumPy array if the size is an int, so that a graph needs no float64 operations.
     """
     if isinstance(size, int):
         with tf.init_scope():
@@ -386,7 +388,7 @@ def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
 
 
 def num_counted(ranks: Ranks, k: int | None) -> int | tf.Tensor:
-    """How many ranks count: the first k, of lists that may be shorter; all for None."""
+    """How many ranks count: the first k, or fewer if lists are shorter; all if k is None."""
     if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
         return ranks.max_items
     return k
@@ -405,8 +407,8 @@ def reciprocals(size: int | tf.Tensor) -> Any:
 def _prefix_sums(table, dtype):
     """Sums of the first 0, 1, ... numbers, in parts of a dtype: one of float64 or two of float32.
 
-    In float32 a part holds what the first leaves out, without which differences would have no
-    digits left.
+    In float32 the second part holds what the first rounds away, since differences of rounded sums
+    would have no digits left.
     """
     if isinstance(table, np.ndarray):
         sums = np.append(0, np.cumsum(table))

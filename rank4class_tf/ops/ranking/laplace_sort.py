@@ -13,8 +13,8 @@ def laplace_ranks(
 ) -> tf.Tensor:
     """The ranks of `layers.LaplaceSorter`, which has the formula.
 
-    Along the sorted scores both kinds of terms are decaying sums, so that a list takes O(d log d).
-    The ranks are as exact as their dtype holds them. The gradient takes two more such sums.
+    Along the sorted scores the terms from above and from below are decaying sums, so that a list
+    takes O(d log d). The ranks are as exact as their dtype. The gradient takes two more such sums.
 
     The arguments and the result are those of `all_sigmoid_ranks`.
     """
@@ -28,7 +28,7 @@ def laplace_ranks(
 
         def gradient(upstream):
             values = items.sort(upstream)
-            # Only differences count. What is near a constant should lose no digits.
+            # Only differences count, so subtracting the mean keeps their digits.
             values -= tf.reduce_mean(values, axis=1, keepdims=True)
             from_above, from_below = _decaying_sums(items.scores, temperature, values)
             pulls = from_above + from_below - values * (above + below)
@@ -43,9 +43,9 @@ def laplace_ranks(
 def _decaying_sums(scores, temperature, values):
     r"""Sums $\sum_j e^{-|s_j - s_k| / T} v_j$ over $j \le k$ and over $j \ge k$.
 
-    They double the number of summed neighbours with each power of two. Each factor is made from
-    a difference of two scores: neither can it overflow, nor do rounding errors add up along the
-    list, as they do where factors of neighbours are multiplied or offsets are common to all.
+    Each power of two doubles the number of neighbours in a sum. Each factor comes from a difference
+    of two scores, so it cannot overflow, and rounding errors do not add up along the list, as they
+    would if we multiplied factors of neighbours or subtracted one offset from all.
 
     Args:
         scores: `[batch, d]`, falling.
@@ -57,7 +57,7 @@ def _decaying_sums(scores, temperature, values):
     """
 
     def step(power, above, below):
-        # Of each item and the one so many places above it; 0 where there is none.
+        # The decay from the item so many places above; 0 where the list has no such item.
         decay = tf.exp((scores - _moved(scores, power, scores.dtype.max)) / temperature)
         return above + decay * _moved(above, power), below + _moved(decay * below, power, left=True)
 
@@ -69,7 +69,7 @@ def _moved(rows, by, fill=0, left=False):
     if isinstance(by, int) or not in_xla():
         kept, pad = (rows[:, by:], [0, by]) if left else (rows[:, :-by], [by, 0])
         return tf.pad(kept, [[0, 0], pad], constant_values=fill)
-    # XLA knows no slices of a size that a loop computes.
+    # XLA cannot take slices whose size a loop computes.
     by = -by if left else by
     places = tf.range(tf.shape(rows)[1]) - by
     inside = (places >= 0) & (places < tf.shape(rows)[1])

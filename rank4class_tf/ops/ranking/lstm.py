@@ -1,4 +1,4 @@
-"""A bidirectional LSTM that passes over masked items."""
+"""A bidirectional LSTM that skips masked items."""
 
 from typing import NamedTuple
 
@@ -21,16 +21,16 @@ def bidirectional_lstm(
     $$c_t = \sigma(f_t + 1) c_{t-1} + \sigma(i_t) \tanh(g_t), \qquad
     h_t = \sigma(o_t) \tanh(c_t), \qquad [i, f, o, g]_t = W x_t + U h_{t-1} + b$$
 
-    A masked item leaves the state as it was, so that the others get what they get without it.
-    Keras's layer asks for masked items at the end, and for other kernels on a GPU.
+    A masked item leaves the state unchanged, so that the others get the same as without it. Keras's
+    layer requires masked items at the end, and on a GPU other kernels.
 
     Source: Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias
     starts at 1 (Jozefowicz et al. 2015).
 
     Args:
-        inputs: `[batch, d, features]`, finite also where masked.
-        forward: the weights of the direction from the front.
-        backward: those of the other one.
+        inputs: `[batch, d, features]`, finite also at masked items.
+        forward: the weights of the LSTM that reads from the front.
+        backward: the weights of the LSTM that reads from the end.
         mask: booleans `[batch, d]`; None means that all items count.
 
     Returns:
@@ -38,7 +38,7 @@ def bidirectional_lstm(
     """
     length = inputs.shape[1] or tf.shape(inputs)[1]
     units = forward.recurrent_kernel.shape[0]
-    # One product for all items; only that with the state needs its turn.
+    # One product serves all items; only the product with the state must go step by step.
     from_front = tf.transpose(inputs @ forward.kernel + forward.bias, [1, 0, 2])
     from_end = tf.transpose(inputs @ backward.kernel + backward.bias, [1, 0, 2])[::-1]
     present = None if mask is None else tf.transpose(mask)[:, :, None]

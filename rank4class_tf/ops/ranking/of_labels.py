@@ -14,11 +14,11 @@ from rank4class_tf.ops.ranking.exact import (
     count_one_by_one,
     highest_of,
     of_counts,
-    ranks_of_known,
+    ranks_of_checked,
     without_masked,
 )
 
-# In lists of more than this many times `depth` items it pays to look for the highest ones.
+# Searching the highest items pays in lists of more than so many times `depth` items.
 _LONG = 4
 
 
@@ -32,20 +32,20 @@ def over_ranks(
     """Applies a function without gradients to the ranks of the positives.
 
     Args:
-        function: of `Ranks`; the shape of its result does not depend on their number of columns.
+        function: takes `Ranks`; the shape of its result must not depend on their number of columns.
         labels: `Labels`.
         dtype: float32 or float64, that of the ranks.
         depth: None, or the number of ranks that matter.
         reads: what the function reads: `"all"` positives; `"best"`, only the positives with the
             highest score; or `"leading"`, only the positives among the first `depth` ranks, the
-            `depth` most relevant ones, and how many there are.
+            `depth` most relevant positives, and the number of positives.
     """
     if reads == "best" and labels.max_positives != 1:
         return function(_ranks_of_best(labels, dtype))
 
     def of_positives(class_ids, relevance):
         return function(
-            ranks_of_known(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
+            ranks_of_checked(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
         )
 
     n = labels.scores.shape[1]
@@ -61,14 +61,15 @@ def over_ranks(
 
 
 def _ranks_of_best(labels, dtype):
-    """Ranks of the positives with the highest score: a maximum and a single count."""
+    """Ranks of the positives with the highest score, which take a maximum and one count."""
     scores, ids = without_masked(labels.scores, labels.mask), labels.class_ids
     positives = scores if ids is None else tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
     there = (labels.relevance > 0) & ~tf.math.is_nan(positives)
     lowest = tf.constant(-float("inf"), scores.dtype)
     best = tf.reduce_max(tf.where(there, positives, lowest), axis=1, keepdims=True)
     is_best = there & (positives == best)
-    if ids is None and not raising.in_xla():  # Any other columns would do: these are the fewest.
+    # Any columns would do; these are the fewest.
+    if ids is None and not raising.in_xla():
         number = tf.math.count_nonzero(is_best, axis=1, keepdims=True, dtype=tf.int32)
         is_best = tf.range(tf.maximum(tf.reduce_max(number), 1)) < number
     above, tied = count_one_by_one(scores, best)
@@ -77,11 +78,11 @@ def _ranks_of_best(labels, dtype):
 
 
 def _leading_ranks(labels, dtype, depth):
-    """Ranks of the positives among the highest items, beside the most relevant ones.
+    """Ranks of the positives among the highest items, and of the most relevant positives.
 
     Returns:
         `Ranks`, in which only positives among the highest items may be hits; and a scalar boolean,
-        False where a positive ties with the last of the highest items without being one of them.
+        False if a positive outside the highest items ties with the last of them.
     """
     scores, relevance = without_masked(labels.scores, labels.mask), labels.relevance
     highest, places = highest_of(scores, depth)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf._types import TensorLike
 
-# Differences of so many pairs of a list are in memory at once, or those of one item with all.
+# Memory holds differences of so many pairs of a list at once, at least those of one item.
 _PAIRS = 2**14
 
 
@@ -13,13 +13,12 @@ def all_sigmoid_ranks(
 ) -> tf.Tensor:
     """The ranks of `layers.SigmoidSorter`, which has the formula.
 
-    Time is O(d²). Memory is O(d), in the gradient too, since items are taken block by block.
+    Time is O(d²). Memory is O(d), also for the gradient, since both go block by block.
 
     Args:
         scores: `[batch, d]`, finite, within +-1e30.
         temperature: > 0.
-        mask: booleans `[batch, d]`, False for an item that changes nothing; None means that all
-            count.
+        mask: booleans `[batch, d]`, False for a masked item; None if no item is masked.
 
     Returns:
         `[batch, d]`, each in [1, d]; meaningless where masked.
@@ -40,7 +39,7 @@ def all_sigmoid_ranks(
         def sigmoids(scores_of_block):
             return tf.sigmoid((scores_of_block - scores[:, :, tf.newaxis]) / temperature)
 
-        # Infinitely low, an item adds 0 to the ranks of the others and to their gradients.
+        # A score of -inf adds 0 to the ranks of the others and to their gradients.
         lowest = tf.constant(-float("inf"), scores.dtype)
         others = scores if mask is None else tf.where(mask, scores, lowest)
         sums = _sum_over_blocks(lambda s: tf.reduce_sum(sigmoids(s), axis=2), [others], scores)
@@ -53,7 +52,7 @@ def all_sigmoid_ranks(
 def _sum_over_blocks(function, values, scores):
     """The sum of `function` of blocks `[batch, 1, block]` of the values, `[batch, d]`.
 
-    The last block is filled up with scores of -inf and other values of 0.
+    Scores of -inf, and 0 for other values, fill up the last block.
     """
     size = scores.shape[1] or tf.shape(scores)[1]
     if isinstance(size, int) and size**2 <= _PAIRS:
@@ -68,7 +67,7 @@ def _sum_over_blocks(function, values, scores):
         blocks.append(tf.transpose(x, [1, 0, 2, 3]))
 
     def step(index, total):
-        # Of one list, the number of lists is lost.
+        # A batch of one list loses its static size.
         of_block = tf.ensure_shape(function(*(x[index] for x in blocks)), scores.shape)
         return index + 1, total + of_block
 

@@ -21,7 +21,7 @@ def sigmoid_ranks(
     Source: Qin et al. 2010; Rank4Class, equation 3, with $\alpha = 1 / T$.
 
     Args:
-        scores: `[batch, n]`, or `Lists`, which need no labels; -inf masks an item.
+        scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
         class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         temperature: > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
@@ -36,8 +36,8 @@ def sigmoid_ranks(
     """
     _checks.positive_or_tensor("temperature", temperature)
     lists = as_lists(scores, class_ids, mask=mask)
-    # The item itself adds sigmoid(0) = 1/2 to the sum over all items. No quotient: that of a masked
-    # item has an infinite slope in the temperature, of which forward mode in the scores makes NaN.
+    # The item itself adds sigmoid(0) = 1/2 to the sum over all items. We multiply by 1 / T, since
+    # dividing a masked item by T has an infinite slope in T, which forward mode turns into NaN.
     return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d * (1 / temperature)))
 
 
@@ -53,7 +53,7 @@ def sigmoid_ranks_among_positives(
     $$\pi_Y(p) = 1 + \sum_{q \in Y, q \ne p} \sigma\left(\frac{s_q - s_p}{T}\right)$$
 
     Args:
-        scores: `[batch, n]`, or `Lists`, which need no labels; -inf masks an item.
+        scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
         class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         temperature: > 0.

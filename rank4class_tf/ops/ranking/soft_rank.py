@@ -17,8 +17,8 @@ def projected_ranks(
 ) -> tf.Tensor:
     """The ranks of `layers.SoftRankSorter`, which has the formula.
 
-    The blocks of the projection are those of an isotonic regression, in float64. Where XLA compiles
-    lists of unknown length, time and memory are those of `[batch, d, d]`.
+    An isotonic regression in float64 finds the blocks of the projection. Where XLA compiles lists
+    of unknown length, time and memory are those of `[batch, d, d]`.
 
     The arguments and the result are those of `all_sigmoid_ranks`.
     """
@@ -28,8 +28,8 @@ def projected_ranks(
     def ranks(scores):
         items = best_first(scores, mask)
         size = scores.shape[1] or tf.shape(scores)[1]
-        # Items further apart than half a list are never in one block, so that a limit there
-        # changes nothing but the digits that the sums lose.
+        # Items further apart than half a list never share a block, so this limit changes no block
+        # and saves digits of the sums.
         gaps = (items.scores[:, :-1] - items.scores[:, 1:]) / regularization
         gaps = tf.minimum(tf.cast(gaps, tf.float64), tf.cast(size, tf.float64))
         points = tf.pad(tf.cumsum(gaps - 1, axis=1), [[0, 0], [1, 0]])[:, :size]
@@ -56,8 +56,8 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
 
     $$\arg\min_{v_1 \le \dots \le v_d} \sum_i (v_i - y_i)^2$$
 
-    Fits of neighbouring parts are joined, parts twice as long each time. Joining pools the end of
-    the left part with the start of the right one; a binary search finds how much of the left.
+    Fits of neighbouring parts are joined, and parts double in length each time. Joining pools the
+    end of the left part with the start of the right one; a binary search finds where to begin.
 
     Args:
         values: `[batch, d]`, float64. A step between neighbours should not be much above d.
@@ -72,13 +72,13 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
     size = values.shape[1]
     if size is not None:
         padded = 2 ** (max(size, 1) - 1).bit_length()
-    elif in_xla():  # It needs to know the sizes of the parts.
+    elif in_xla():  # XLA would need the sizes of the parts.
         return _isotonic_of_all_blocks(values)
     else:
         size = tf.shape(values)[1]
         exponent = tf.math.ceil(tf.math.log(tf.cast(size, tf.float64)) / math.log(2))
         padded = 2 ** tf.cast(tf.maximum(exponent, 0), tf.int32)
-    # What is added lies above all others, and so is pooled with none.
+    # The added values lie above all others, so no pool takes them in.
     added = tf.zeros([tf.shape(values)[0], padded - size], values.dtype)
     added += tf.reduce_max(values, axis=1, keepdims=True)
     fit, _ = over_powers_of_two(_join, padded, 2 * (tf.concat([values, added], axis=1),))
@@ -86,10 +86,10 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
 
 
 def _isotonic_of_all_blocks(values):
-    """`isotonic_regression` by the means of all blocks that there may be, `[batch, d, d]`.
+    """`isotonic_regression` from the means of all possible blocks, `[batch, d, d]`.
 
-    An item has the highest, over all starts up to it, of the lowest mean of a block that ends with
-    it or later.
+    For each start up to an item, take the lowest mean of a block that ends at the item or later.
+    The item's value is the highest of these.
     """
     batch, size = tf.unstack(tf.shape(values))
     sums = tf.cumsum(values, axis=1)
@@ -132,7 +132,7 @@ def _join(half, fit, sums):
         below = highest * tf.cast(number, highest.dtype) - sum_of_first(number, right_sums)
         return step // 2, tf.where(above >= below, more, kept)
 
-    # Not unrolled: XLA would take minutes to compile it.
+    # A loop, since XLA would take minutes to compile it unrolled.
     _, kept = tf.while_loop(
         lambda step, _: step > 0, keep_more, (half, tf.zeros_like(left_total, tf.int32))
     )

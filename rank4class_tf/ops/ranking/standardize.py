@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-# Differences this small count as none: their inverse would overflow.
+# Smaller differences count as 0, since their inverse would overflow.
 _TINY = 1e-30
 
 
@@ -15,7 +15,7 @@ def standardize(scores: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
 
     Args:
         scores: `[batch, d]`, float32 or float64, finite, within +-1e30.
-        mask: booleans `[batch, d]`, False for an item that changes nothing; None means all count.
+        mask: booleans `[batch, d]`, False for a masked item; None if no item is masked.
 
     Returns:
         `[batch, d]`, of the dtype of the scores; 0 where masked.
@@ -34,8 +34,8 @@ def standardize(scores: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
     highest = tf.reduce_max(highest, axis=1, keepdims=True)
     half = highest / 2 - lowest / 2
     equal = half < _TINY
-    # First to [-1, 1], whose squares neither overflow nor vanish. The result does not depend on
-    # this step, so neither does its gradient.
+    # We first scale to [-1, 1], where squares neither overflow nor become 0. Neither the result nor
+    # its gradient depends on this step.
     half = tf.stop_gradient(tf.where(equal, tf.ones_like(half), half))
     middle = tf.stop_gradient(highest / 2 + lowest / 2)
     near = present * (scores - middle) / half

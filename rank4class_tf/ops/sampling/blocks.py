@@ -1,4 +1,4 @@
-"""The best classes and the ranks of given ones, without scores of all classes at once."""
+"""The best classes, and the ranks of given classes, without scores of all classes at once."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,11 @@ import tensorflow as tf
 from rank4class_tf._tf import raising
 from rank4class_tf._types import TensorLike
 
-# Scores of a batch of 256 for one block take 16 MB.
+# For a batch of 256, the scores of such a block take 16 MB.
 _BLOCK = 16_384
 
-# Later blocks have few scores above the k-th so far. They are sought by the maxima of groups of so
-# many: at a million classes, k = 100 and a batch of 256 that takes a third of the time.
+# Later blocks have few scores above the k-th best so far. The maxima of groups of so many scores
+# find them, which takes a third of the time at a million classes, k = 100 and a batch of 256.
 _GROUP = 64
 
 
@@ -28,7 +28,7 @@ def top_k_by_blocks(
             Memory is O(batch block_size).
 
     Returns:
-        Scores and class ids, both `[batch, k]`, the best first; of equals the lower id.
+        Scores and class ids, both `[batch, k]`, best first; of equal scores the lower id first.
 
     Example:
         >>> scores = tf.constant([[0.1, 0.3, 0.2]])
@@ -36,14 +36,14 @@ def top_k_by_blocks(
         >>> ids.numpy()
         array([[1, 2]], dtype=int32)
     """
-    # Python numbers where they can be: XLA needs static shapes.
+    # Python numbers where possible, since XLA needs static shapes.
     largest = max if isinstance(k, int) else tf.maximum
     size = -(-largest(block_size, k) // _GROUP) * _GROUP
 
     def join(best, ids, new, places):
         values = tf.concat([best[0], new], axis=1)
         ids_of_values = tf.concat([best[1], tf.gather(ids, places)], axis=1)
-        # To sort all takes half the time of finding the k highest of few more.
+        # Sorting all takes half the time of finding the k highest of slightly more than k.
         values, index = tf.math.top_k(values, tf.shape(values)[1])
         values, index = (tf.ensure_shape(x[:, :k], best[0].shape) for x in (values, index))
         return values, tf.gather(ids_of_values, index, batch_dims=1)
@@ -52,7 +52,7 @@ def top_k_by_blocks(
         def from_all():
             return join(best, ids, *tf.math.top_k(scores, k))
 
-        if raising.in_xla():  # It needs static shapes.
+        if raising.in_xla():  # XLA needs static shapes.
             return from_all()
         groups = tf.reshape(scores, [-1, size // _GROUP, _GROUP])
         least = best[0][:, -1:]
@@ -111,7 +111,7 @@ def count_above_and_tied_by_blocks(
 
     Returns:
         Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same, the
-        class itself counted. Both are 0 where padded or where the score is NaN.
+        class itself included. Both are 0 for padding and for a NaN score.
 
     Example:
         >>> scores = tf.constant([[0.1, 0.3, 0.1]])
@@ -126,7 +126,7 @@ def count_above_and_tied_by_blocks(
     ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
 
     def count(ids, scores):
-        # In its own block a class would meet its score again, with another rounding error.
+        # In its own block we don't compare a class with itself: its score may be rounded otherwise.
         position = class_ids - ids[0]
         here = (position >= 0) & (position < tf.size(ids))
         position = tf.where(here, position, 0)
@@ -155,9 +155,9 @@ def count_above_and_tied_by_blocks(
 def scores_as_in_blocks(
     score: Callable, num_classes: int, class_ids: tf.Tensor, block_size: int = _BLOCK
 ) -> tf.Tensor:
-    """Scores of given classes, to the last bit as the blocks have those of equal classes.
+    """Scores of given classes, rounded as the blocks round them.
 
-    Products of other shapes would round otherwise, and ties with other classes be lost.
+    Products of other shapes would round otherwise, and lose ties with other classes.
 
     Args:
         score: a function of class ids `[m]`, in any order, that returns their scores `[batch, m]`.
@@ -194,7 +194,7 @@ def _over_blocks(score, num_classes, block_size, start, merge):
         return state
 
     def step(block, *state):
-        # The last block is as wide as the others; what it has in common with them counts once.
+        # The last block is as wide as the others and overlaps the one before; we mask that part.
         first = tf.minimum(block * size, num_classes - size)
         ids = first + tf.range(size)
         scores = score(ids)

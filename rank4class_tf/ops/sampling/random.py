@@ -1,14 +1,14 @@
 """Random numbers from integer hashes: the same in eager mode, in graphs and under XLA, and fast.
 
-XLA draws other numbers than TensorFlow from the seed of a stateless operation, and on the CPU takes
-a hundred times longer for it.
+With the same seed, XLA's stateless operations draw other numbers than TensorFlow's, and on a CPU
+they take a hundred times longer.
 """
 
 import tensorflow as tf
 
 from rank4class_tf._types import TensorLike
 
-# For each half of a seed, what sets the six half words apart that it is made from.
+# Each half of a seed is a sum of hashes of six half words; these numbers make the six differ.
 _SALT = [[(0x9E3779B9 * (6 * half + i + 1)) % 2**32 for i in range(6)] for half in range(2)]
 
 
@@ -24,7 +24,7 @@ def fold_in(seed: TensorLike, data: TensorLike) -> tf.Tensor:
     """
     words = tf.concat([tf.cast(seed, tf.int64), tf.reshape(tf.cast(data, tf.int64), [1])], axis=0)
     halves = tf.concat([words, tf.bitwise.right_shift(words, tf.constant(32, tf.int64))], axis=0)
-    # To change one half word changes its hash, and so the sum of all.
+    # Changing one half word changes its hash, and so the sum.
     hashes = _mix(tf.cast(halves, tf.uint32) + tf.constant(_SALT, tf.uint32))
     return tf.cast(_mix(tf.reduce_sum(hashes, axis=1)), tf.int64)
 
@@ -38,7 +38,7 @@ def uniform(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -
         dtype: floating type of at least 32 bits.
     """
     fractions = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
-    # The sign and exponent of [1, 2), from which half a step below 1 is subtracted, exactly.
+    # With the bits of 1 these are numbers in [1, 2). Subtracting 1 less half a step is exact.
     one = tf.constant(0x3F800000, tf.uint32)
     above_one = tf.bitcast(tf.bitwise.bitwise_or(fractions, one), tf.float32)
     return tf.cast(above_one - (1 - 2.0**-24), dtype)
@@ -59,7 +59,7 @@ def uniform_integers(shape: TensorLike, seed: TensorLike, limit: int) -> tf.Tens
         >>> int(tf.reduce_max(uniform_integers([1000], seed=[1, 2], limit=3)))
         2
     """
-    # The product with a fraction of 64 bits, so that no limit favours some integers.
+    # The limit times a fraction of 64 bits, so that no integer is measurably more likely.
     words = bits(tf.concat([[2], tf.cast(shape, tf.int32)], axis=0), seed)
     high, low = tf.unstack(tf.cast(words, tf.int64), num=2)
     shift = tf.constant(32, tf.int64)
@@ -80,7 +80,7 @@ def bits(shape: TensorLike, seed: TensorLike) -> tf.Tensor:
 
 
 def _mix(x):
-    """Wellons's hash of two rounds: each bit of x changes each of the result, one to one."""
+    """Wellons's hash of two rounds, a bijection in which each bit affects all bits."""
     for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
         x = _xor_shift(x, shift) * tf.constant(factor, tf.uint32)
     return _xor_shift(x, 15)

@@ -18,10 +18,10 @@ def sample_distinct(
 ) -> tf.Tensor:
     r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
 
-    The first `size` different ones of a sequence of independent draws; they are in random order.
-    The sequence ends before there are so many with a probability below 2**-64, that is with less
-    than one of all seeds; then class 0 stands in for the rest. Time and memory are O(batch size),
-    whatever K is. All shapes are static, for XLA.
+    A subset is the first `size` different numbers of a sequence of independent draws, in random
+    order. The sequence is too short with a probability below 2**-64, so for less than one of all
+    seeds; then class 0 fills up the subset. Time and memory are O(batch size), whatever K is. All
+    shapes are static, for XLA.
 
     Args:
         num_classes: K, an int in [1, 2**31).
@@ -44,7 +44,7 @@ def sample_distinct(
     if _checks.positive_int("size", size) > num_classes:
         raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
     if 2 * size >= num_classes:
-        # In the order of the words as they are, without a sign, which fewer devices sort.
+        # We flip the sign bit, since more devices sort signed integers; the order stays the same.
         sign = tf.constant(2**31, tf.uint32)
         keys = tf.bitwise.bitwise_xor(random.bits([batch, num_classes], seed), sign)
         return tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)[:, :size]
@@ -54,7 +54,7 @@ def sample_distinct(
     ids = tf.cast(random.uniform_integers([total], seed, num_classes), tf.int32)
     ids = tf.reshape(ids, [batch, draws])
     first = repeats.firsts(ids)
-    # Each first one moves to the left by as many places as others before it are not.
+    # We move each first occurrence to the left, over the repeats before it.
     column = tf.cumsum(tf.cast(first, tf.int32), axis=-1) - 1
     return scatter_add(column, tf.where(first, ids, 0), tf.shape(ids))[:, :size]
 
@@ -70,8 +70,8 @@ def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf
         num_sampled: B, positive integer.
 
     Returns:
-        `[batch, B]` int32 ids of items in random order; -1 at the end of a list with fewer than B
-        eligible items, which are then all there.
+        `[batch, B]` int32 ids of items in random order. A list with fewer than B eligible items
+        gives all of them, then -1.
 
     Example:
         >>> sorted(sample_items([1, 2], [[True, False, True]], num_sampled=3).numpy()[0].tolist())
@@ -79,7 +79,7 @@ def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf
     """
     _checks.positive_int("num_sampled", num_sampled)
     eligible = tf.convert_to_tensor(eligible)
-    # Equal keys, in 2**23, would favour the lower id; the bias is beyond measure.
+    # Equal keys would favour the lower id; among 2**23 keys this bias cannot be measured.
     keys = tf.where(eligible, random.uniform(tf.shape(eligible), seed), -1.0)
     missing = tf.maximum(num_sampled - tf.shape(keys)[1], 0)
     keys = tf.pad(keys, [[0, 0], [0, missing]], constant_values=-1.0)
@@ -89,10 +89,10 @@ def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf
 
 @functools.lru_cache
 def _most_repeats(num_classes, size):
-    """How many draws are not new, until `size` are; exceeded with a probability below 2**-64.
+    """A number of repeats, until `size` draws are new, that is exceeded with less than 2**-64.
 
-    With i different ones there, a draw repeats one with probability i / K, so the repeats before
-    the next new one are geometric. This is Chernoff's bound on their sum.
+    After i different draws, the next repeats one with probability i / K, so the number of repeats
+    before the next new one is geometric. This is Chernoff's bound on the sum of these numbers.
     """
     repeated = np.arange(size) / num_classes
     bounds = []

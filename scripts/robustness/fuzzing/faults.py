@@ -1,4 +1,4 @@
-"""Random faults, and what may come of reading what has them."""
+"""Random faults, and the judgement of what a reader does with them."""
 
 import re
 import warnings
@@ -28,7 +28,7 @@ NUMBERS += ("nan", "inf", "-inf", "1e39", "1e999", "0.5", "1_0", "٣", "", " ", 
 
 
 class Defect(Exception):
-    """What must not happen."""
+    """A result or an error that breaks the rules."""
 
 
 class Draws:
@@ -102,13 +102,13 @@ MUTATIONS = (cut, _flip, _flip, _insert, _drop, _lines, _number)
 
 
 def outcome(read, expected, names, refused_is_wrong=True):
-    """What reading gives: "right", or the type of the error.
+    """The outcome of reading: "right", or the type of the error.
 
     Args:
         read: a function that returns what was read.
-        expected: a function of that which says whether it is right; None if it cannot be.
+        expected: a function that says whether a result is right; None if no result is.
         names: an error names one of these.
-        refused_is_wrong: whether there is no error where the result can be right.
+        refused_is_wrong: whether an error is a defect if a result could be right.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
