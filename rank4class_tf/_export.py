@@ -27,7 +27,7 @@ def write_top_k(
     """Writes a SavedModel with the signatures `top_k` and `serving_default`.
 
     Args:
-        path: a folder. A SavedModel that is there is replaced when the new one is whole.
+        path: a folder. The SavedModel replaces an older one there when it is whole.
         model: the model whose weights are saved.
         best: takes features and k, and returns a dict of outputs, `class_ids` among them.
         features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features, or a structure;

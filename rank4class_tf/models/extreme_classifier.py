@@ -180,7 +180,7 @@ class ExtremeClassifier(RetrievalModel):
         - `serving_default(features)`, the same for the `k` given here.
 
         Args:
-            path: a folder. A SavedModel that is there is replaced when the new one is whole.
+            path: a folder. The SavedModel replaces an older one there when it is whole.
             features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
             k: in [1, K]; None means 10, or K if that is less.
             class_names: None, or the name of each class: both signatures give `class_names` then.

@@ -220,7 +220,7 @@ class TwoTower(RetrievalModel):
         - `serving_default(queries)`, the same for the `k` given here.
 
         Args:
-            path: a folder. A SavedModel that is there is replaced when the new one is whole.
+            path: a folder. The SavedModel replaces an older one there when it is whole.
             queries_spec: `tf.TensorSpec`s of the features of queries, in their structure.
             k: in [1, N]; None means 10, or N if that is less.
 

@@ -12,7 +12,7 @@ The rate with the best balanced accuracy on the validation part of the first dra
 Held-out classes: trained on the comments of 21 classes, 500 of each at most, and tested on those of
 the other seven, whose definitions are added after training; each class is held out once. The rate
 is that of the largest number of examples, which was chosen on validation comments of all classes,
-the held-out ones among them. A table has no rows for them: it guesses.
+the held-out ones among them. A table lacks rows for them, so it guesses.
 
 Every finished run is a file in the folder that --out names; a second call goes on from there.
 results.md holds the tables, mean and standard deviation over the draws.

@@ -241,7 +241,7 @@ def run(trainer, args, settings, output):
         sums += trainer.train(batch, rate)
         count += 1
         shape = (batch["scores"].shape, batch["padding"])
-        if shape not in compiled:  # The first of a shape compiles; that is no training time.
+        if shape not in compiled:  # The first step compiles, outside of training time.
             compiled.add(shape)
             started = time.monotonic() - trainer.elapsed
         trainer.elapsed = time.monotonic() - started

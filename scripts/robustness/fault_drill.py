@@ -426,7 +426,7 @@ def kill_and_resume(case, expected, kills, rng):
                 left -= 1
                 tally["kills"] += 1
                 tally["while saving"] += killed
-                for name in folder.glob("error*"):  # Of the worker that lost the other.
+                for name in folder.glob("error*"):  # The worker that lost the other wrote it.
                     tally.errors["the other worker: " + _general(name.read_text())] += 1
                     name.unlink()
     return tally.as_json()
@@ -444,7 +444,7 @@ def _at_moment(run, seconds):
 
 def _while_saving(run, count, seconds):
     """Kills in the middle of a save, if so many come."""
-    worker = 0  # Of several workers, the first writes.
+    worker = 0  # Only the first of several workers writes.
     while not run.poll():
         saving, number, _ = run.progress[worker].get()
         if saving and number >= count:

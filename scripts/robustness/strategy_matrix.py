@@ -60,7 +60,7 @@ trained by Keras's `fit`, two replicas or processes on one machine, against one 
 in float32. An entry says how many objects are equal to it, and how far the farthest of these is:
 of weights, by what training changed of them; of losses and metrics, by their size. The tolerances
 are 1e-4 in float32, 0.02 in float16, 0.1 in bfloat16. Columns after the first have a few objects
-of each kind. "Keras" means that a loss of Keras alone, which reads no labels, fails there too;
+of each kind. "Keras" means that a loss of Keras by itself, which reads no labels, fails there too;
 "trains", that there is nothing to compare with. A blank has not been run.
 
 The last batch has three examples, 2 + 1 on two replicas. Keras takes the mean of the replicas'
@@ -376,7 +376,7 @@ def run_cell(cell, strategy):
     def attempt(group):
         try:
             results.update(train(cell, group, strategy))
-        except Exception as error:  # Of any kind: it is what the table shows.
+        except Exception as error:  # The table shows errors of any kind.
             failure = {"error": f"{type(error).__name__}: {error}"[:500]}
             if len(group) == 1 or group[0] in results:
                 results.update({name: failure for name in group})
@@ -514,7 +514,7 @@ def start(keras, strategy, folder, names):
 
 
 def run(keras, strategy, folder, time_limit, listed):
-    """Runs those of the cells that have no results yet."""
+    """Runs the cells that do not have results yet."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def missing():
@@ -534,7 +534,7 @@ def run(keras, strategy, folder, time_limit, listed):
             process.wait()
         if missing() and missing()[0] in names:  # The one that it was at.
             reason = f"no result in {time_limit} s" if late else "the process died"
-            # Without a result it is not known whether Keras alone would have come through.
+            # Without a result we cannot know whether Keras by itself would have worked.
             results = {"all objects": {"error": reason}}
             write_text(folder / f"{missing()[0]}.json", json.dumps(results))
 

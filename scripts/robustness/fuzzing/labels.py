@@ -209,7 +209,7 @@ def _check_labels(draws, measure, formula):
     if judgement is not None and None not in judgement:
         expected = _values(judgement, scores, formula)
         right = functools.partial(_close, expected)
-    some = len(scores) > 0  # Of an empty batch it is not clear what its labels are.
+    some = len(scores) > 0  # An empty batch does not show what its labels are.
     try:
         return outcome(lambda: measure(labels, scores, label_format), right, _NAMES, some)
     except Defect as defect:
