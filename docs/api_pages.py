@@ -125,6 +125,8 @@ def _entry(module_name, module, name):
         return []
     if inspect.isclass(value):
         lines = [f".. autoclass:: {full}", ""]
+        if value.__name__ != name:  # Another name of a class that has its own entry.
+            return lines
         for member in public.members(value):
             is_property = isinstance(inspect.getattr_static(value, member), property)
             kind = "autoproperty" if is_property else "automethod"
