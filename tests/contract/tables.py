@@ -1,6 +1,7 @@
-"""The table of all losses, sorters and metrics that the contract tests run over.
+"""The tables of losses, sorters, metrics and optimizers that the contract tests run over.
 
-A new object gets a row here and with it every test of its kind.
+A new object gets a row here and with it every test of its kind; heads have theirs in
+`head_table.py`. `test_completeness.py` names public objects without a row.
 """
 
 import dataclasses
@@ -8,6 +9,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from tensorflow import keras
 
 import rank4class_tf as r4c
 
@@ -91,6 +93,11 @@ LOSSES = [
         lambda **kw: r4c.losses.GumbelApproxNDCGLoss(num_samples=3, seed=1, **kw),
         random=True,
     ),
+    LossCase(
+        "gumbel_approx_mrr",
+        lambda **kw: r4c.losses.GumbelApproxMRRLoss(num_samples=3, seed=1, **kw),
+        random=True,
+    ),
     LossCase("list_mle", r4c.losses.ListMLELoss),
     LossCase("unique_softmax", r4c.losses.UniqueSoftmaxLoss),
     LossCase("mean_squared", r4c.losses.MeanSquaredLoss, shift_invariant=False),
@@ -152,6 +159,41 @@ REPRESENTATIVES = {
 
 
 @dataclasses.dataclass(frozen=True)
+class SorterLossCase:
+    """A loss on ranks of outputs, whose labels have a form of their own.
+
+    Attributes:
+        name: id of the test.
+        make: builds the loss; takes the keyword arguments that all losses share.
+        labels: makes the labels of eight examples from a generator.
+        width: how many outputs an example has.
+    """
+
+    name: str
+    make: Callable
+    labels: Callable
+    width: int = 8
+
+
+SORTER_LOSSES = [
+    SorterLossCase(
+        "spearman", r4c.losses.SpearmanLoss, lambda rng: rng.normal(size=(8, 1)), width=1
+    ),
+    SorterLossCase(
+        "spearman_items",
+        lambda **kw: r4c.losses.SpearmanLoss(axis="items", **kw),
+        lambda rng: rng.normal(size=(8, 8)),
+    ),
+    SorterLossCase(
+        "mean_average_precision",
+        r4c.losses.MeanAveragePrecisionLoss,
+        lambda rng: rng.integers(0, 2, size=(8, 8)),
+    ),
+    SorterLossCase("rank_triplet", r4c.losses.RankTripletLoss, lambda rng: np.arange(8)),
+]
+
+
+@dataclasses.dataclass(frozen=True)
 class SorterCase:
     """A sorter and what it promises.
 
@@ -197,12 +239,15 @@ class MetricCase:
         value: the metric of one list without ties: takes the labels of the items in the order of
             their ranks, and the positive labels of all items, also of those that are never a hit.
         combine: the metric of several lists without ties: takes their values and weights.
+        ties: whether ties count in expectation over their orders; where not, the docstring of the
+            metric says how they count.
     """
 
     name: str
     make: Callable
     value: Callable
     combine: Callable = np.average
+    ties: bool = True
 
 
 def _hits(ranked, k):
@@ -278,4 +323,46 @@ METRICS = [
     ),
     MetricCase("mean_rank", r4c.metrics.MeanRank, lambda r, p: _first_rank(r)),
     MetricCase("median_rank", r4c.metrics.MedianRank, lambda r, p: _first_rank(r), _median),
+]
+
+# Metrics of the four columns of a dataset; they take the keyword arguments that both share.
+DATASET_METRICS = {
+    "mean_average_precision": lambda **kw: r4c.metrics.MeanAveragePrecision(4, **kw),
+    "spearman_correlation": lambda **kw: r4c.metrics.SpearmanCorrelation(4, **kw),
+}
+
+OPTIMIZERS = {
+    "sgd": lambda: r4c.optimizers.RowwiseSGD(0.1),
+    "momentum": lambda: r4c.optimizers.RowwiseSGD(0.1, momentum=0.9, nesterov=True),
+    "adagrad": r4c.optimizers.RowwiseAdagrad,
+    "adam": r4c.optimizers.RowwiseAdam,
+}
+
+
+def _encoder():
+    return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+
+
+# What other public constructors are given where they need arguments.
+OTHERS = [
+    lambda: r4c.layers.CandidateFrequencies(7),
+    lambda: r4c.layers.ClassAttention(5),
+    lambda: r4c.layers.ClassTable(5),
+    lambda: r4c.layers.Companion(_encoder()),
+    lambda: r4c.layers.CrossBatchMemory(4),
+    lambda: r4c.layers.EncodedClasses(np.eye(5, 3, dtype=np.float32), _encoder()),
+    lambda: r4c.layers.HardNegativeMining(2),
+    lambda: r4c.layers.PredictionSets(0.5),
+    lambda: r4c.layers.SampledScores(2000),
+    lambda: r4c.layers.SparseDense(4),
+    lambda: r4c.layers.TopClasses(2),
+    lambda: r4c.layers.UniformNegatives(3),
+    lambda: r4c.losses.AlignmentSchedule(0.1, 2),
+    lambda: r4c.losses.StaircaseWeights([(1, 2.0)]),
+    lambda: r4c.losses.TemperatureAnnealing(1.0, 0.5, 2),
+    lambda: r4c.losses.TopKWeights(2),
+    lambda: r4c.metrics.MacroAverage(r4c.metrics.NDCG(2), 5),
+    lambda: r4c.models.ExtremeClassifier(_encoder(), 2000, 4),
+    lambda: r4c.models.SamplingSchedule({0: (3, None)}),
+    lambda: r4c.models.TwoTower(_encoder(), _encoder()),
 ]
