@@ -41,7 +41,6 @@ def wrong_values(parameter):
     return [Unknown(), *([] if both or not known else known[0])]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("cls", rows.public_classes(), ids=lambda cls: cls.__name__)
 def test_an_argument_that_is_wrong_is_named(cls):
     cls(**rows.needed(cls))

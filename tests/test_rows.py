@@ -11,8 +11,6 @@ import tensorflow as tf
 import rank4class_tf as r4c
 from rank4class_tf import layers, metrics, ops
 
-pytestmark = pytest.mark.once
-
 BATCH = 3
 SCORES = tf.constant([[3.0, 1.0, 2.0, 0.0], [0.0, 2.0, 1.0, 3.0], [1.0, 3.0, 0.0, 2.0]])
 IDS = tf.constant([[0, 1], [2, -1], [3, 2]])

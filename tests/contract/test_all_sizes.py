@@ -16,7 +16,6 @@ SIZES = [(1, 1), (2, 1), (17, 16), (40, 40), (70, 15), (100, 11), (200, 16), (30
 SIZES += [(129, 129)]
 
 pytestmark = [
-    pytest.mark.once,
     pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name),
 ]
 

@@ -9,6 +9,8 @@ from rank4class_tf import _keras
 
 from .tables import METRICS, REPRESENTATIVES
 
+pytestmark = pytest.mark.keras2
+
 N = 6
 
 FEW = [case for case in METRICS if case.name in REPRESENTATIVES]

@@ -10,6 +10,7 @@ from scripts.robustness import strategy_matrix
 from scripts.robustness.strategy_matrix import CONTROL, Cell
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize(
     ("cell", "names"),
     [
@@ -17,12 +18,9 @@ from scripts.robustness.strategy_matrix import CONTROL, Cell
             Cell("losses", "padded", data="one_left"),
             ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"],
         ),
-        pytest.param(Cell("metrics", "padded"), ["ndcg", "median_rank"], marks=pytest.mark.once),
-        pytest.param(
-            Cell("heads", "ids"),
-            ["options", "encoded_strings"],
-            marks=pytest.mark.once,
-        ),
+        Cell("metrics", "padded"),
+        ["ndcg", "median_rank"],
+        pytest.param(Cell("heads", "ids"), ["options", "encoded_strings"]),
     ],
     ids=["losses", "metrics", "heads"],
 )

@@ -19,7 +19,7 @@ import rank4class_tf as r4c
 from .head_table import HEADS
 from .tables import LOSSES, METRICS, OPTIMIZERS, SORTERS
 
-pytestmark = [pytest.mark.once, pytest.mark.usefixtures("as_for_xla")]
+pytestmark = pytest.mark.usefixtures("as_for_xla")
 
 BATCH, N = 4, 100  # So many items that many positives take the ways of their own.
 

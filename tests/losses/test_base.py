@@ -218,6 +218,7 @@ def _step_of(function):
     return step
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize(
     "make",
     [
@@ -303,6 +304,7 @@ class DoubledDotProduct(r4c.layers.DotProductInteraction):
         return _doubled_if_high(super().score_candidates(encodings, candidates, training))
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize(
     "make",
     [

@@ -1,7 +1,5 @@
 """The squared error of all scores against its definition."""
 
-import pytest
-
 from rank4class_tf import losses
 
 from . import oracles
@@ -10,8 +8,6 @@ from .by_definition import (
     assert_by_definition_with_tied_scores,
     every_size,
 )
-
-pytestmark = pytest.mark.once
 
 LOSS = losses.MeanSquaredLoss(positive_weight=3.0, positive_target=2.0, reduction="none")
 

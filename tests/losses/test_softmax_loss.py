@@ -1,7 +1,6 @@
 """Softmax cross-entropy against its definition and Keras's own."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from tensorflow import keras
 
@@ -14,8 +13,6 @@ from .by_definition import (
     every_size,
 )
 from .formula import value_of
-
-pytestmark = pytest.mark.once
 
 LOSS = losses.SoftmaxLoss(temperature=0.7, reduction="none")
 

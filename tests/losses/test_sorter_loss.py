@@ -10,7 +10,6 @@ from rank4class_tf import layers, losses
 from ..contract.tables import SORTER_LOSSES
 
 
-@pytest.mark.once
 def test_alignment(rng):
     labels, outputs = rng.normal(size=(2, 10, 1)).astype(np.float32)
     plain = losses.SpearmanLoss()(labels, outputs)
@@ -35,7 +34,6 @@ def labels_and_outputs(case, rng):
     return case.labels(rng).astype(np.float32), rng.normal(size=(8, case.width))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("case", SORTER_LOSSES, ids=lambda case: case.name)
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_in_graphs_saved_and_differentiated(case, jit_compile, rng):
@@ -105,7 +103,6 @@ def test_labels_that_are_not_finite_are_nan_for_xla(make, as_for_xla):
     assert np.isnan(tf.function(make())(labels, outputs))
 
 
-@pytest.mark.once
 def test_shapes_that_only_running_tells():
     signature = [tf.TensorSpec([None]), tf.TensorSpec([None, None])]
     for make in (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss, losses.RankTripletLoss):
@@ -117,7 +114,6 @@ def test_shapes_that_only_running_tells():
             compiled(np.arange(size, dtype=np.float32), np.eye(3, dtype=np.float32))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("case", SORTER_LOSSES, ids=lambda case: case.name)
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_batches_whose_size_only_running_tells(case, jit_compile, rng):

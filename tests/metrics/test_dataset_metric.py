@@ -89,7 +89,8 @@ def test_shapes_and_strategies(make, columns, two_devices):
         make()
 
 
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.once)])
+@pytest.mark.keras2
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_in_keras(columns, jit_compile):
     labels, scores = columns
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(4)])

@@ -9,8 +9,6 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.once
-
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "test.sh"
 
 

@@ -15,6 +15,8 @@ _tfr = tf_ranking.load_or_skip()
 from rank4class_tf import tfr  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 
 def model_builder(scorer, example_spec=pipelines.EXAMPLE_SPEC):
     return _tfr.keras.model.ModelBuilder(

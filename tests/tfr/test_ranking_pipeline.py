@@ -342,6 +342,8 @@ from rank4class_tf import tfr
 tfr.load()
 from tests.tfr import pipelines
 
+pytestmark = pytest.mark.keras2
+
 folder, kill_after = sys.argv[1], int(sys.argv[2])
 epochs = []
 

@@ -21,6 +21,8 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+pytestmark = pytest.mark.keras2
+
 model = tf.saved_model.load(sys.argv[1])
 given = np.load(sys.argv[2], allow_pickle=True)
 serialized = tf.constant(list(given["serialized"]))

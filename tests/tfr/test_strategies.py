@@ -74,6 +74,8 @@ def test_two_devices_train_as_one(tmp_path, monkeypatch):
 _WORKER = """
 import json, sys
 from tests.tfr import test_strategies
+
+pytestmark = pytest.mark.keras2
 print(json.dumps(test_strategies.run(sys.argv[1], strategy="MultiWorkerMirroredStrategy")))
 """
 
