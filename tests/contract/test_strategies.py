@@ -18,9 +18,8 @@ from scripts.robustness.strategy_matrix import CONTROL, Cell
             Cell("losses", "padded", data="one_left"),
             ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"],
         ),
-        Cell("metrics", "padded"),
-        ["ndcg", "median_rank"],
-        pytest.param(Cell("heads", "ids"), ["options", "encoded_strings"]),
+        (Cell("metrics", "padded"), ["ndcg", "median_rank"]),
+        (Cell("heads", "ids"), ["options", "encoded_strings"]),
     ],
     ids=["losses", "metrics", "heads"],
 )

@@ -254,9 +254,7 @@ def test_learns(optimizer, jit_compile, rng):
     [
         ("RowwiseAdagrad", 3, {}),
         # A larger epsilon, for Adam makes whole steps of the rounding of gradients that cancel.
-        "RowwiseAdam",
-        1,
-        {"epsilon": 1e-2},
+        ("RowwiseAdam", 1, {"epsilon": 1e-2}),
     ],
 )
 def test_two_devices_train_as_one(optimizer, k, kwargs, data, two_devices):
