@@ -4,8 +4,10 @@ import functools
 import inspect
 import sys
 
+from tensorflow import keras
+
 import rank4class_tf as r4c
-from rank4class_tf._registry import _SUFFIXES, snake_case
+from rank4class_tf import _registry
 
 from . import tables
 from .head_table import HEADS
@@ -22,11 +24,33 @@ MAKERS = {
     "optimizer": [*tables.OPTIMIZERS.values()],
 }
 
+# What all objects of a kind are.
+BASES = {
+    "loss": (r4c.losses.RankingLoss, r4c.losses.SorterLoss),
+    "metric": keras.metrics.Metric,
+    "head": r4c.layers.Head,
+    "interaction": r4c.layers.Interaction,
+    "sorter": r4c.layers.Sorter,
+    "optimizer": keras.optimizers.Optimizer,
+}
+
 
 def public_classes(base=object):
     """The public classes of all rooms that are subclasses of `base`."""
     public = (getattr(room, name) for room in ROOMS for name in room.__all__)
     return list(dict.fromkeys(c for c in public if inspect.isclass(c) and issubclass(c, base)))
+
+
+def concrete(kind):
+    """The public classes of a kind, without bases: what others derive from and has no name."""
+    public = public_classes(BASES[kind])
+    named = _registry._NAMED.get(kind, {})
+    return [
+        cls
+        for cls in public
+        if name_of(cls, kind) in named
+        or not any(issubclass(other, cls) and other is not cls for other in public)
+    ]
 
 
 def required(cls):
@@ -65,4 +89,4 @@ def needed(cls):
 
 def name_of(cls, kind):
     """The name by which `get` finds a class of a kind."""
-    return snake_case(cls.__name__.removesuffix(_SUFFIXES.get(kind, "")))
+    return _registry.snake_case(cls.__name__.removesuffix(_registry._SUFFIXES.get(kind, "")))

@@ -355,6 +355,7 @@ def test_long_lists(case, rng):
     assert abs(values[0] - values[1]) > 1e-6
 
 
+@pytest.mark.base(REPRESENTATIVES)
 def test_lists_of_any_length(case, rng):
     n = 40
     loss = case.make(reduction="none", label_format="relevance")
