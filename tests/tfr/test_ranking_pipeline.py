@@ -20,6 +20,8 @@ from rank4class_tf import tfr  # noqa: E402
 from rank4class_tf.data import elwc  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -341,8 +343,6 @@ from tensorflow import keras
 from rank4class_tf import tfr
 tfr.load()
 from tests.tfr import pipelines
-
-pytestmark = pytest.mark.keras2
 
 folder, kill_after = sys.argv[1], int(sys.argv[2])
 epochs = []

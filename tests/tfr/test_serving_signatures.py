@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow import keras
 
@@ -16,12 +17,12 @@ from rank4class_tf import tfr  # noqa: E402
 from rank4class_tf.data import elwc  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 _PROGRAM = """
 import sys
 import numpy as np
 import tensorflow as tf
-
-pytestmark = pytest.mark.keras2
 
 model = tf.saved_model.load(sys.argv[1])
 given = np.load(sys.argv[2], allow_pickle=True)

@@ -19,6 +19,8 @@ tf_ranking.load_or_skip()
 from rank4class_tf import tfr  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -74,8 +76,6 @@ def test_two_devices_train_as_one(tmp_path, monkeypatch):
 _WORKER = """
 import json, sys
 from tests.tfr import test_strategies
-
-pytestmark = pytest.mark.keras2
 print(json.dumps(test_strategies.run(sys.argv[1], strategy="MultiWorkerMirroredStrategy")))
 """
 
