@@ -13,6 +13,8 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
+from ..losses import oracles
+
 
 @dataclasses.dataclass(frozen=True)
 class LossCase:
@@ -25,6 +27,8 @@ class LossCase:
         extreme: the largest score for which value and gradient stay finite.
         random: whether the loss draws random numbers; `make` then gives it a seed.
         far: how far above the others a score may be without costing them digits.
+        definition: the loss of one list in NumPy: takes the scores and the labels of its items.
+            None where a test of `tests/losses` has it.
     """
 
     name: str
@@ -33,6 +37,7 @@ class LossCase:
     extreme: float = 1e15
     random: bool = False
     far: float = 2.0**26
+    definition: Callable | None = None
 
 
 def ordered_weighted(phi, weights, kind="pairwise", **of_case):
@@ -103,8 +108,9 @@ LOSSES = [
     LossCase("mean_squared", r4c.losses.MeanSquaredLoss, shift_invariant=False),
     LossCase(
         "mean_squared_rescaled",
-        lambda **kw: r4c.losses.MeanSquaredLoss(15.0, 30.0, **kw),
+        lambda **kw: r4c.losses.MeanSquaredLoss(3.0, 2.0, **kw),
         shift_invariant=False,
+        definition=lambda scores, labels: oracles.mean_squared(scores, labels, 3.0, 2.0),
     ),
     ordered_weighted("hinge", r4c.losses.TopKWeights(3, tail=0.01)),
     ordered_weighted("logistic", r4c.losses.PowerLawWeights(0.5)),
