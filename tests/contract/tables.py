@@ -247,6 +247,7 @@ class MetricCase:
         combine: the metric of several lists without ties: takes their values and weights.
         ties: whether ties count in expectation over their orders; where not, the docstring of the
             metric says how they count.
+        highest: the highest label for which float32 holds the metric.
     """
 
     name: str
@@ -254,6 +255,7 @@ class MetricCase:
     value: Callable
     combine: Callable = np.average
     ties: bool = True
+    highest: int = 200
 
 
 def _hits(ranked, k):
@@ -321,7 +323,7 @@ METRICS = [
     ),
     MetricCase("mrr", r4c.metrics.MRR, lambda r, p: _reciprocal_rank(r)),
     MetricCase("mrr_3", _at(r4c.metrics.MRR, 3), lambda r, p: _reciprocal_rank(r, 3)),
-    MetricCase("dcg_3", _at(r4c.metrics.DCG, 3), lambda r, p: _dcg(r, 3)),
+    MetricCase("dcg_3", _at(r4c.metrics.DCG, 3), lambda r, p: _dcg(r, 3), highest=127),
     MetricCase(
         "linear_ndcg",
         lambda **kw: r4c.metrics.NDCG(gain="linear", discount="reciprocal", **kw),
