@@ -1,5 +1,7 @@
 """Every public object has a row in the tables of the contract, and a name."""
 
+from collections.abc import Callable
+
 import pytest
 
 import rank4class_tf as r4c
@@ -8,7 +10,7 @@ from rank4class_tf import _registry
 from . import rows
 
 # What finds an object by its name.
-GET = {
+GET: dict[str, Callable] = {
     "loss": r4c.losses.get,
     "metric": r4c.metrics.get,
     "head": r4c.layers.get_head,
