@@ -94,7 +94,7 @@ def test_says_which_way_is_better(case):
     assert (good > bad) == case.make().higher_is_better
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_ties_count_in_expectation_over_their_orders(case, seed):
     skip_unless_ties_count_so(case)
     rng = np.random.default_rng(seed)
@@ -155,12 +155,11 @@ def test_only_the_order_of_scores_counts(case, scores, relevance):
         np.testing.assert_allclose(per_list(case, relevance, same_order), expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize("masked_score", [0.5, 1e10, np.inf, -np.inf, np.nan])
-def test_masked_is_removed(case, scores, relevance, masked_score):
+def test_masked_is_removed(case, scores, relevance):
     keep, left_out = [0, 1, 3, 4], [2, 5]
     relevance[0, 1] = 1
     expected = per_list(case, relevance[:, keep], scores[:, keep])
-    scores[:, left_out] = masked_score
+    scores[:, left_out] = [[0.5, 1e10], [np.inf, 0.5], [-np.inf, 1e10], [np.nan, np.inf]]
     labels = relevance.copy()
     labels[:, left_out] = -1
     np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-14)

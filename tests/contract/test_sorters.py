@@ -80,15 +80,14 @@ def test_closed_forms_keep_order_sum_and_shifts(case, scores, weights, size):
     np.testing.assert_allclose(sorter(scores + 16), ranks, rtol=1e-4)
 
 
-@pytest.mark.parametrize("masked_score", [0.5, -1e15, np.inf, -np.inf, np.nan])
-def test_masked_is_removed(case, scores, weights, masked_score, size):
+def test_masked_is_removed(case, scores, weights, size):
     if case.length:
         pytest.skip("It takes one length.")
     mask = np.ones((BATCH, size), bool)
     mask[:, [0, 3]] = False
     sorter, keep = case.make(), np.nonzero(mask[0])[0]
     expected = value_and_gradient(sorter, scores[:, keep], weights[:, keep])
-    scores[:, [0, 3]] = masked_score
+    scores[:, [0, 3]] = [[0.5, -1e15], [np.inf, 0.5], [-np.inf, np.inf], [np.nan, 0.5]]
     actual = value_and_gradient(sorter, scores, weights, mask)
     for ours, shorter in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(ours[:, [0, 3]], 0)
@@ -162,7 +161,7 @@ def test_mixed_precision_changes_nothing(case, scores, mixed_precision):
     np.testing.assert_array_equal(sorter(scores), case.make(dtype="float32")(scores))
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla", "unknown shape", "unknown xla"])
+@pytest.mark.parametrize("mode", ["xla", "unknown shape", "unknown xla"])
 def test_graph_and_xla_equal_eager(case, scores, weights, size, mode):
     if case.length and mode == "xla":
         pytest.skip("A sorter of one length compiles alike for unknown batch sizes.")

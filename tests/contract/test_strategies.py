@@ -10,13 +10,13 @@ from scripts.robustness import strategy_matrix
 from scripts.robustness.strategy_matrix import CONTROL, Cell
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize(
     ("cell", "names"),
     [
-        (
+        pytest.param(
             Cell("losses", "padded", data="one_left"),
             ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"],
+            marks=pytest.mark.keras2,
         ),
         (Cell("heads", "ids"), ["options", "encoded_strings"]),
     ],

@@ -122,6 +122,7 @@ def test_mixed_precision_ends_in_float32(mixed_precision, rng):
     assert scores.dtype == tf.float32 and np.isfinite(scores).all()
 
 
+@pytest.mark.slow
 def test_trains_and_exports_in_a_pipeline(tmp_path):
     """Of several tasks; `examples/tfr_pipeline.py` has one."""
     folder, tasks = str(tmp_path), ["click", "buy"]

@@ -104,6 +104,7 @@ def test_objects_and_schedules(folder):
     assert int(optimizer.iterations) == 0  # A copy was used.
 
 
+@pytest.mark.slow
 def test_objects_with_lists_of_any_length(folder):
     pipeline = make_pipeline(
         folder,
@@ -371,6 +372,7 @@ def run_program(folder, kill_after):
     )
 
 
+@pytest.mark.slow
 def test_resumes_after_a_kill(folder):
     assert run_program(folder, kill_after=1).returncode == -9
     done = run_program(folder, kill_after=-1)

@@ -53,6 +53,7 @@ def run(folder, **changes):
     return logs
 
 
+@pytest.mark.slow
 def test_two_devices_train_as_one(tmp_path, monkeypatch):
     pipelines.write_files(str(tmp_path))
     one = run(str(tmp_path))
