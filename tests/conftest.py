@@ -27,41 +27,39 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-# Only the run under Keras 3 has these tests: they cover no part of Keras that other tests leave
-# out, or start processes of their own.
-SECOND_RUN = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-if SECOND_RUN:
-    collect_ignore = [
-        "data/test_extreme.py",
-        "data/test_user_items.py",
-        "data/test_wordnet.py",
-        "encoders/presets.py",  # keras-hub works only with Keras 3.
-        "encoders/test_encoders.py",
-        "layers/test_sampled_scores.py",
-        "ops",
-        "scripts",
-    ]
-    # Only the example of TF-Ranking needs Keras 2.
-    collect_ignore_glob = ["examples/test_[!t]*.py", "examples/test_tpu.py"]
+# keras-hub has only Keras 3.
+if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
+    collect_ignore = ["encoders/presets.py", "encoders/test_encoders.py"]
+
+# The rows of the contract that --quick runs.
+QUICK = {"softmax", "spearman", "ndcg", "mean_average_precision", "sigmoid", "dot_product"}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="run a row of each table of the contract")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests by the markers `once` and `base`."""
-    left_out = [item for item in items if not _runs(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if _runs(item)]
+    """Leaves out what the marker `base` and the option `--quick` do."""
+    quick = config.getoption("quick")
+    chosen = [item for item in items if _runs(item) and (not quick or _is_quick(item))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
 
 
 def pytest_collection_finish():
-    """Tells the garbage collector to ignore all objects that exist before the first test."""
+    """Garbage collection never looks at what was imported before the first test."""
     gc.freeze()
 
 
 def _runs(item):
-    if SECOND_RUN and item.get_closest_marker("once"):
-        return False
     base = item.get_closest_marker("base")
     return base is None or item.callspec.params["case"].name in base.args[0]
+
+
+def _is_quick(item):
+    in_contract = item.path.parent.name == "contract" and hasattr(item, "callspec")
+    return not in_contract or not QUICK.isdisjoint(item.callspec.id.split("-"))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -33,7 +33,6 @@ def digits():
     return model, validation, test
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("temperature", [0.2, 5.0])
 def test_the_temperature_of_the_labels_is_found(temperature, rng):
     scores, ids = drawn(rng, 4000, temperature=temperature)
@@ -42,7 +41,6 @@ def test_the_temperature_of_the_labels_is_found(temperature, rng):
     )
 
 
-@pytest.mark.once
 def test_forms_of_labels_weights_and_batches(rng):
     scores, ids = drawn(rng, 300)
     expected = r4c.calibrate(tf.identity, (scores, ids)).temperature
@@ -91,7 +89,6 @@ def test_other_models_and_datasets_raise():
             function(tf.identity, [])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("method", "coverage"), [("lac", 0.9), ("aps", 0.8)])
 def test_coverage_by_simulation(method, coverage, rng):
     """The mean coverage over datasets of N examples is ceil((N + 1) c) / (N + 1)."""
@@ -109,7 +106,6 @@ def test_coverage_by_simulation(method, coverage, rng):
     assert abs(np.mean(shares) - coverage) < 4 * deviation
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("method", ["lac", "aps"])
 def test_coverage_of_repeated_scores_under_xla(method):
     """Many of the right classes have the conformity of the threshold, which XLA may round down."""
@@ -126,7 +122,6 @@ def test_coverage_of_repeated_scores_under_xla(method):
             assert found.numpy()[np.arange(500), ids].mean() >= 0.8
 
 
-@pytest.mark.once
 def test_sets_are_small_where_the_model_is_sure(rng):
     """Of all rules with a coverage, thresholds on the true probabilities have the least size."""
     scores, ids = drawn(rng, 5000)

@@ -30,7 +30,6 @@ RUN = [
 ]
 
 
-@pytest.mark.once
 # Keras 3.15 warns at every `fit` on a dataset that is not told `shuffle=False`.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
 @pytest.mark.parametrize("page", RUN)
@@ -43,14 +42,12 @@ def test_every_public_name_has_a_docstring():
     assert public.undocumented() == []
 
 
-@pytest.mark.once
 def test_an_undocumented_name_is_found(monkeypatch):
     losses = public.modules()["rank4class_tf.losses"]
     monkeypatch.setattr(losses.RankmaxLoss, "__doc__", None)
     assert public.undocumented() == ["rank4class_tf.losses.RankmaxLoss"]
 
 
-@pytest.mark.once
 def test_what_a_class_shows():
     losses = public.modules()["rank4class_tf.losses"]
     assert "compute" in public.members(losses.RankingLoss)
@@ -58,7 +55,6 @@ def test_what_a_class_shows():
     assert "crammer_singer" in public.members(losses.OrderedWeightedLoss)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "text, rst",
     [
@@ -79,19 +75,16 @@ def test_docstrings_become_rst(text, rst):
     assert docstrings.to_rst(text) == rst
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "tests/README.md"])
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (pages.ROOT / page).read_text())
     assert not [link for link in links if not ((pages.ROOT / page).parent / link).exists()]
 
 
-@pytest.mark.once
 def test_readme_is_short():
     assert len((pages.ROOT / "README.md").read_text().splitlines()) < 150
 
 
-@pytest.mark.once
 def test_the_figures_of_benchmarks_are_those_of_their_files():
     texts = [page.read_text() for page in figures_page.PAGES]
     assert [figures_page.filled(text) for text in texts] == texts
@@ -99,7 +92,6 @@ def test_the_figures_of_benchmarks_are_those_of_their_files():
     assert named == {path.stem for path in figures_page.FIGURES.glob("*.json")}
 
 
-@pytest.mark.once
 @pytest.mark.slow
 def test_notebook_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,8 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
+pytestmark = pytest.mark.keras2
+
 
 def test_learns_saves_and_loads(rng, tmp_path):
     features = rng.normal(size=(400, 8)).astype(np.float32)

@@ -31,7 +31,6 @@ def ids(rng):
     return rng.integers(0, 6, 100)
 
 
-@pytest.mark.once
 def test_values_equal_the_metrics(scores, ids):
     metrics = [r4c.metrics.NDCG([1, 3]), r4c.metrics.MRR(name="mine"), "top_k_accuracy_at_2"]
     result = r4c.evaluate(identity, dataset(ids, scores), metrics)
@@ -49,7 +48,6 @@ def test_values_equal_the_metrics(scores, ids):
     np.testing.assert_array_equal(result.ranks, ranks)
 
 
-@pytest.mark.once
 def test_weights_and_excluded_items(scores, ids, rng):
     weights = rng.random(100).astype(np.float32)
     seen = np.stack([(ids + 1) % 6, np.full(100, -1)], axis=1).astype(np.float32)
@@ -80,7 +78,6 @@ def test_normal_interval_of_equal_weights(scores, ids):
     np.testing.assert_allclose([result["mrr"].low, result["mrr"].high], expected, rtol=1e-9)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("method", ["normal", "bootstrap"])
 def test_intervals_cover_the_mean(method):
     """Of 200 samples of 60 lists, about 80% of the 80% intervals cover the true mean."""
@@ -113,7 +110,6 @@ def test_intervals_of_few_lists_with_positives(method, counted):
     assert (estimate.value, estimate.low, estimate.high) == (expected, expected, expected)
 
 
-@pytest.mark.once
 def test_lists_without_positives_do_not_count(scores, ids):
     some = np.where(np.arange(100) % 2, ids, -1)
     result = r4c.evaluate(identity, dataset(some, scores), ["mrr"])
@@ -123,7 +119,6 @@ def test_lists_without_positives_do_not_count(scores, ids):
     )
 
 
-@pytest.mark.once
 def test_randomisation_test_equals_all_swaps():
     """Against the p-value over all 2**8 swaps."""
     rng = np.random.default_rng(1)
@@ -148,7 +143,6 @@ def test_randomisation_test_equals_all_swaps():
     )
 
 
-@pytest.mark.once
 def test_average_is_that_of_each_list(scores, ids):
     metrics = ["mrr", "top_k_accuracy_at_1"]
     one, other = (r4c.evaluate(identity, dataset(ids, s), metrics) for s in (scores, -scores))
@@ -168,7 +162,6 @@ def test_average_is_that_of_each_list(scores, ids):
         r4c.average([one], confidence=1)
 
 
-@pytest.mark.once
 def test_comparison_tells_models_apart_or_not(scores, ids):
     one = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
     assert r4c.compare(one, one)["mrr"] == evaluation.Comparison(0.0, 0.0, 0.0, 1.0)
@@ -181,7 +174,6 @@ def test_comparison_tells_models_apart_or_not(scores, ids):
         r4c.compare(one, r4c.evaluate(identity, dataset(np.full(100, -1), scores), ["mrr"]))
 
 
-@pytest.mark.once
 def test_only_the_same_lists_compare(scores, ids):
     one = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
     other = r4c.evaluate(identity, dataset(ids[::-1], scores[::-1]), ["mrr"])
@@ -190,7 +182,6 @@ def test_only_the_same_lists_compare(scores, ids):
             join(one, other)
 
 
-@pytest.mark.once
 def test_comparison_of_nan_is_nan(scores, ids):
     one, other = (r4c.evaluate(identity, dataset(ids, s), ["mrr"]) for s in (scores, -scores))
     one.values["mrr"][3] = np.nan
@@ -198,7 +189,6 @@ def test_comparison_of_nan_is_nan(scores, ids):
     assert np.isnan([comparison.difference, comparison.p_value]).all()
 
 
-@pytest.mark.once
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     result = r4c.evaluate(identity, dataset(ids, scores), ["mrr", "ndcg_at_3"])
     result.save(tmp_path / "ranks.csv")
@@ -248,7 +238,6 @@ def test_an_empty_dataset_is_an_error(scores, ids):
         r4c.evaluate(identity, dataset(ids, scores).take(0), ["mrr"])
 
 
-@pytest.mark.once
 def test_arrays_are_a_dataset(scores, ids, rng):
     weights = rng.random(100)
     result = r4c.evaluate(identity, (scores, ids, weights), ["mrr"], batch_size=40)
@@ -301,7 +290,6 @@ def test_compare_knows_metrics_by_either_name():
         comparisons["mrr"]
 
 
-@pytest.mark.once
 def test_many_evaluations_do_not_make_tensorflow_warn(caplog):
     for scale in range(1, 6):
         r4c.evaluate(lambda x, scale=scale: scale * x, ([[2.0, 1.0]], [0]), ["mrr"])
@@ -318,7 +306,6 @@ def test_models_of_several_inputs(structure, scores, ids):
     assert result["mrr"].value == pytest.approx(expected["mrr"].value)
 
 
-@pytest.mark.once
 def test_lists_of_rows_and_of_numbers_are_arrays(scores, ids):
     expected = r4c.evaluate(identity, (scores, ids), ["mrr"])["mrr"].value
     for dataset in ((list(scores), ids), (scores, list(ids)), (scores, ids, list(np.ones(100)))):
@@ -329,7 +316,6 @@ def test_lists_of_rows_and_of_numbers_are_arrays(scores, ids):
             r4c.evaluate(identity, dataset, ["mrr"])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_few_examples_of_several_inputs(size, scores, ids):
     expected = r4c.evaluate(identity, (scores[:size], ids[:size]), ["mrr"])["mrr"].value

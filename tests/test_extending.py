@@ -8,8 +8,6 @@ from tensorflow import keras
 from rank4class_tf import layers, losses
 from tests import pages
 
-pytestmark = pytest.mark.once
-
 
 @pytest.fixture(scope="module")
 def page():

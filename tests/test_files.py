@@ -80,7 +80,6 @@ WRITERS = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("little_space", [full_disk, limit_of_a_files_size])
 def test_a_full_disk_is_an_error_and_leaves_what_was_there(name, little_space, tmp_path):

@@ -7,6 +7,8 @@ from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, ops
 
+pytestmark = pytest.mark.keras2
+
 CLASSES, FEATURES = 5, 4
 
 

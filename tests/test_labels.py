@@ -6,8 +6,6 @@ import tensorflow as tf
 
 import rank4class_tf as r4c
 
-pytestmark = pytest.mark.once
-
 DTYPES: list[type] = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64]
 DTYPES += [np.uint64, np.float16, np.float32, np.float64]
 

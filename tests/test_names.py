@@ -4,58 +4,10 @@ import pytest
 import tensorflow as tf
 
 import rank4class_tf as r4c
-from rank4class_tf._registry import snake_case
-
-BASES = {
-    "GumbelNoise",
-    "Head",
-    "MetricLoss",
-    "OrderedLoss",
-    "RandomRankingLoss",
-    "RankingLoss",
-    "RankingMetric",
-    "Sorter",
-    "SorterLoss",
-}
-
-
-def public_classes(module, base):
-    public = {name: getattr(module, name) for name in module.__all__}
-    return [
-        name
-        for name, value in public.items()
-        if isinstance(value, type) and issubclass(value, base) and name not in BASES
-    ]
-
-
-def test_every_loss_has_a_name():
-    needed = {
-        "ForwardCorrectionLoss": {"transition": [[0.9, 0.1], [0.2, 0.8]]},
-        "StochasticNegativeMiningLoss": {"num_sampled": 2},
-    }
-    for name in public_classes(r4c.losses, r4c.losses.RankingLoss):
-        loss = r4c.losses.get(snake_case(name), **needed.get(name, {}))
-        assert type(loss).__name__ == name
-    both = r4c.losses.get("weighted_sum_loss", losses=[loss], weights=[1.0])
-    assert isinstance(both, r4c.losses.WeightedSumLoss)
-
-
-def test_every_metric_has_a_name():
-    of_a_metric = "MacroAverage"
-    for name in set(public_classes(r4c.metrics, r4c.metrics.RankingMetric)) - {of_a_metric}:
-        cutoff = "_at_5" if name.endswith("AtK") or name == "HitRate" else ""
-        identifier = snake_case(name.removesuffix("AtK")) + cutoff
-        assert type(r4c.metrics.get(identifier)) is getattr(r4c.metrics, name)
 
 
 def test_arguments_may_have_any_name():
     assert r4c.losses.get("ordered_weighted_loss", kind="binary").kind == "binary"
-
-
-def test_every_head_has_a_name():
-    for name in public_classes(r4c.layers, r4c.layers.Head):
-        head = r4c.layers.get_head(snake_case(name.removesuffix("Head")), classes=3)
-        assert type(head).__name__ == name and head.num_classes == 3
 
 
 def test_metrics_by_the_names_of_their_results():
@@ -67,12 +19,6 @@ def test_metrics_by_the_names_of_their_results():
         r4c.metrics.get("top_k_accuracy_at_0")
     with pytest.raises(ValueError, match="Received: 'nonsense_at_3'|Received: 'nonsense'"):
         r4c.metrics.get("nonsense_at_3")
-
-
-def test_every_sorter_has_a_name():
-    for name in public_classes(r4c.layers, r4c.layers.Sorter):
-        sorter = r4c.layers.get_sorter(snake_case(name.removesuffix("Sorter")))
-        assert type(sorter).__name__ == name
 
 
 def test_cutoff_of_a_metric():

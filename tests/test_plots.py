@@ -8,7 +8,6 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import plots
 
-pytestmark = pytest.mark.once
 pytest.importorskip("matplotlib")
 
 # Ranks of the labels: 1, 2, 3, 1, and a list without a label.

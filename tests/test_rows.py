@@ -3,48 +3,31 @@
 In eager mode, in a graph whose sizes only running tells, and in such a graph that XLA compiles.
 """
 
-import inspect
+import functools
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import rank4class_tf as r4c
-from rank4class_tf import layers, metrics, ops
+from rank4class_tf import layers, metrics
 
-pytestmark = pytest.mark.once
+from .contract import rows, tables
+from .ops.arguments import FUNCTIONS, OF_ROWS, needed, parameters_of
 
 BATCH = 3
-SCORES = tf.constant([[3.0, 1.0, 2.0, 0.0], [0.0, 2.0, 1.0, 3.0], [1.0, 3.0, 0.0, 2.0]])
-IDS = tf.constant([[0, 1], [2, -1], [3, 2]])
+SCORES, IDS = OF_ROWS["scores"], OF_ROWS["class_ids"]
 ENCODINGS = tf.constant([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-
-OF_ROWS = {
-    "scores": SCORES,
-    "class_ids": IDS,
-    "relevance": tf.constant([[1.0, 2.0], [1.0, 0.0], [3.0, 1.0]]),
-    "mask": tf.constant([[True, True, True, False], [True] * 4, [False, True, True, True]]),
-    "weights": tf.ones_like(SCORES),
-    "ranks": tf.constant([[1.0, 2.0], [1.0, 4.0], [3.0, 1.0]]),
-    "ranks_among_positives": tf.constant([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]]),
-    "alpha": tf.constant([1.0, 2.0, 3.0]),
-}
 ERRORS = (ValueError, tf.errors.InvalidArgumentError)
-OPTIONS = {
-    "regularizer": "entropy",
-}
 
 
 def _of_ops():
     """All functions of `ops` that take several things of lists."""
-    for name in ops.__all__:
-        function = getattr(ops, name)
-        parameters = inspect.signature(function).parameters if inspect.isfunction(function) else {}
-        of_rows = {key: OF_ROWS[key] for key in parameters if key in OF_ROWS}
-        needed = {key: OPTIONS[key] for key in parameters if key in OPTIONS}
-        if name == "soft_recall":
-            needed["k"] = 2
+    for name, function in FUNCTIONS.items():
+        of_rows = {key: OF_ROWS[key] for key in parameters_of(name) if key in OF_ROWS}
+        others = {key: value for key, value in needed(name).items() if key not in of_rows}
         if name != "as_lists" and len(of_rows) > 1:
-            yield name, (lambda f=function, kw=needed, **given: f(**given, **kw)), of_rows
+            yield name, functools.partial(function, **others), of_rows
 
 
 def _of_layer(layer, **of_rows):
@@ -105,22 +88,17 @@ def _others():
     memory = layers.CrossBatchMemory(4)
     memory.build((None, 2))
     yield "CrossBatchMemory", *_of_layer(memory, encodings=ENCODINGS, ids=labels)
-    for interaction in (
-        layers.DotProductInteraction,
-        layers.CosineInteraction,
-        layers.BilinearInteraction,
-        layers.ConcatInteraction,
-        layers.LatentCrossInteraction,
-    ):
-        layer = interaction()
+    for cls in rows.concrete("interaction"):
+        layer = cls()
         layer.build([(None, 2), (None, 4, 2)])
         yield (
-            interaction.__name__,
+            cls.__name__,
             lambda encodings, candidates, layer=layer: layer([encodings, candidates]),
             {"encodings": ENCODINGS, "candidates": tf.ones([BATCH, 4, 2])},
         )
-    for sorter in (layers.SigmoidSorter, layers.LaplaceSorter, layers.SoftRankSorter):
-        yield sorter.__name__, *_of_layer(sorter(), scores=SCORES, mask=OF_ROWS["mask"])
+    for case in tables.SORTERS:
+        if case.exact:  # The learned ones share the checks.
+            yield case.name, *_of_layer(case.make(), scores=SCORES, mask=OF_ROWS["mask"])
     batch = {"y_true": IDS, "y_pred": SCORES, "exclude": tf.constant([[3], [0], [1]])}
     relevant = {**batch, "y_true": OF_ROWS["weights"], "exclude": SCORES > 2}
     of_lists, of_items = tf.constant([1.0, 2.0, 3.0]), SCORES + 1
@@ -141,17 +119,14 @@ def _others():
         of_loss = {**given, "sample_weight": weights}
         del of_loss["exclude"]
         yield f"SoftmaxLoss of {name}", (lambda loss=loss, **given: loss(**given)), of_loss
-    sides = tf.constant([[1.0, 0.5, 0.25], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
-    for make, y_pred, y_true in (
-        (r4c.losses.SpearmanLoss, SCORES, SCORES[::-1]),
-        (r4c.losses.MeanAveragePrecisionLoss, SCORES, tf.cast(SCORES > 1, tf.float32)),
-        (r4c.losses.RankTripletLoss, sides, tf.constant([0, 1, 0])),
-    ):
-        loss = make(reduction="none")
+    for case in tables.SORTER_LOSSES:
+        loss, labels = case.make(reduction="none"), case.labels(np.random.default_rng(0))
+        outputs = np.random.default_rng(1).normal(size=(8, case.width))
+        of_rows = {"y_true": labels, "y_pred": outputs, "sample_weight": np.arange(8)}
         yield (
-            make.__name__,
+            case.name,
             lambda loss=loss, **given: loss(**given),
-            {"y_true": y_true, "y_pred": y_pred, "sample_weight": of_lists},
+            {key: tf.constant(value, tf.float32) for key, value in of_rows.items()},
         )
 
 
@@ -167,8 +142,8 @@ def _of_states():
     )
     yield "ExpectedCalibrationError", error, batch
     yield "MedianRank", metrics.MedianRank(label_format="ids"), batch
-    yield "MeanAveragePrecision", metrics.MeanAveragePrecision(4), of_columns
-    yield "SpearmanCorrelation", metrics.SpearmanCorrelation(4), of_columns
+    for name, make in tables.DATASET_METRICS.items():
+        yield name, make(), of_columns
 
 
 CASES = {name: (function, of_rows) for name, function, of_rows in (*_of_ops(), *_others())}
@@ -195,7 +170,7 @@ def test_other_numbers_of_rows_raise(case, mode):
     if mode != "xla":  # It compiles each, and right ones in other tests.
         step(*of_rows.values())
     for name in of_rows:
-        for rows in (1,) if mode == "xla" else range(BATCH):
-            values = [x[:rows] if key == name else x for key, x in of_rows.items()]
+        for size in (1,) if mode == "xla" else range(BATCH):
+            values = [x[:size] if key == name else x for key, x in of_rows.items()]
             with pytest.raises(ERRORS, match=r"`\w+` must (have|hold|be)|\w+_must_(have|hold|be)_"):
                 step(*values)

@@ -68,7 +68,6 @@ def assert_same(actual, wanted):
             np.testing.assert_allclose(actual[name], value, rtol=1e-5)
 
 
-@pytest.mark.once
 def test_served_in_a_new_process_without_the_package(features, tmp_path):
     model = make()
     r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
@@ -91,6 +90,7 @@ def signatures_of(path):
     return tf.saved_model.load(str(path)).signatures
 
 
+@pytest.mark.keras2
 def test_defaults_and_bad_requests(features, tmp_path):
     model = make()
     for _ in range(2):  # The second one replaces the first.
@@ -210,6 +210,7 @@ def test_a_model_without_symbolic_inputs(features, tmp_path):
     assert_same(served(features=tf.constant(features)), expected(model, features, 2, names=False))
 
 
+@pytest.mark.keras2
 def test_keras_exports_a_model_that_ends_in_the_layer(features, tmp_path):
     model = make()
     inputs = keras.Input((5,))

@@ -34,6 +34,7 @@ def ragged(ids):
     return tf.RaggedTensor.from_row_lengths(ids, np.ones(len(ids), int))
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize("form", [np.asarray, padded, ragged])
 def test_ids_outside_raise_in_fit(features, ids, form):
     model = small_model(loss=r4c.losses.RankmaxLoss())
@@ -73,7 +74,6 @@ def test_ids_outside_are_nan_where_nothing_can_raise(features, ids):
     assert np.isnan(model.fit(features, ids, verbose=0).history["loss"]).all()
 
 
-@pytest.mark.once
 def test_ids_outside_raise_in_loops_and_branches(ids, rng):
     scores, loss = rng.normal(size=(8, 10)).astype(np.float32), r4c.losses.SoftmaxLoss()
 
@@ -94,7 +94,6 @@ def test_ids_outside_raise_in_loops_and_branches(ids, rng):
         assert function(tf.constant(ids), tf.constant(other)) == 0
 
 
-@pytest.mark.once
 def test_graphs_within_a_compiled_one_do_not_raise(ids, rng):
     scores = rng.normal(size=(8, 10)).astype(np.float32)
     inner = tf.function(r4c.losses.SoftmaxLoss())
@@ -157,6 +156,7 @@ def with_softmax(how):
     return keras.Sequential([keras.layers.Input((4,)), *last[how]])
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize(
     ("how", "use", "run_eagerly"),
     [
@@ -186,7 +186,6 @@ def test_a_softmax_warns_under_a_strategy(features, ids, two_devices):
         model.fit(features, ids % NUM_CLASSES, verbose=0)
 
 
-@pytest.mark.once
 def test_what_is_no_softmax_does_not_warn(rng):
     """A warning is an error in these tests."""
     scores = rng.normal(size=(4, NUM_CLASSES)).astype(np.float32)
@@ -206,6 +205,7 @@ def test_what_is_no_softmax_does_not_warn(rng):
     loss(ids, probabilities)  # Not twice.
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize("form", ["ids", "column", "padded", "ragged", "relevance"])
 def test_class_weight_weighs_classes(form, features):
     """Not positions, as Keras's does for padded ids."""
@@ -235,6 +235,7 @@ def test_class_weight_weighs_classes(form, features):
     )
 
 
+@pytest.mark.keras2
 def test_class_weight_is_that_of_keras_for_ids(features, rng):
     ids, weights = rng.integers(0, NUM_CLASSES, 8), {0: 3.0, 1: 0.5, 4: 2.0, 7: 0.0}
     every = {c: weights.get(c, 1.0) for c in range(NUM_CLASSES)}
@@ -283,7 +284,6 @@ def test_class_weight_is_checked_and_saved(tmp_path, features):
         assert keras.models.load_model(tmp_path / "m.keras").loss.class_weight == given
 
 
-@pytest.mark.once
 def test_mixed_up_labels_are_relevance(rng):
     """The loss of a mixture of labels is the mixture of the losses."""
     scores = rng.normal(size=(6, 5)).astype(np.float32)

@@ -1,6 +1,7 @@
-"""The table of all losses, sorters and metrics that the contract tests run over.
+"""The tables of losses, sorters, metrics and optimizers that the contract tests run over.
 
-A new object gets a row here and with it every test of its kind.
+A new object gets a row here and with it every test of its kind; heads have theirs in
+`head_table.py`. `test_completeness.py` names public objects without a row.
 """
 
 import dataclasses
@@ -8,8 +9,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from tensorflow import keras
 
 import rank4class_tf as r4c
+
+from ..losses import oracles
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +27,8 @@ class LossCase:
         extreme: the largest score for which value and gradient stay finite.
         random: whether the loss draws random numbers; `make` then gives it a seed.
         far: how far above the others a score may be without costing them digits.
+        definition: the loss of one list in NumPy: takes the scores and the labels of its items.
+            None where a test of `tests/losses` has it.
     """
 
     name: str
@@ -31,6 +37,7 @@ class LossCase:
     extreme: float = 1e15
     random: bool = False
     far: float = 2.0**26
+    definition: Callable | None = None
 
 
 def ordered_weighted(phi, weights, kind="pairwise", **of_case):
@@ -74,6 +81,7 @@ LOSSES = [
         "generalized_cross_entropy_1",
         lambda **kw: r4c.losses.GeneralizedCrossEntropyLoss(q=1.0, **kw),
     ),
+    LossCase("softmax_mean", lambda **kw: r4c.losses.SoftmaxLoss(positive_reduction="mean", **kw)),
     LossCase("softmax_temperature", lambda **kw: r4c.losses.SoftmaxLoss(temperature=2.0, **kw)),
     LossCase("pairwise_logistic", r4c.losses.PairwiseLogisticLoss),
     LossCase(
@@ -96,13 +104,19 @@ LOSSES = [
         lambda **kw: r4c.losses.GumbelApproxNDCGLoss(num_samples=3, seed=1, **kw),
         random=True,
     ),
+    LossCase(
+        "gumbel_approx_mrr",
+        lambda **kw: r4c.losses.GumbelApproxMRRLoss(num_samples=3, seed=1, **kw),
+        random=True,
+    ),
     LossCase("list_mle", r4c.losses.ListMLELoss),
     LossCase("unique_softmax", r4c.losses.UniqueSoftmaxLoss),
     LossCase("mean_squared", r4c.losses.MeanSquaredLoss, shift_invariant=False),
     LossCase(
         "mean_squared_rescaled",
-        lambda **kw: r4c.losses.MeanSquaredLoss(15.0, 30.0, **kw),
+        lambda **kw: r4c.losses.MeanSquaredLoss(3.0, 2.0, **kw),
         shift_invariant=False,
+        definition=lambda scores, labels: oracles.mean_squared(scores, labels, 3.0, 2.0),
     ),
     ordered_weighted("hinge", r4c.losses.TopKWeights(3, tail=0.01)),
     ordered_weighted("logistic", r4c.losses.PowerLawWeights(0.5)),
@@ -157,6 +171,41 @@ REPRESENTATIVES = {
 
 
 @dataclasses.dataclass(frozen=True)
+class SorterLossCase:
+    """A loss on ranks of outputs, whose labels have a form of their own.
+
+    Attributes:
+        name: id of the test.
+        make: builds the loss; takes the keyword arguments that all losses share.
+        labels: makes the labels of eight examples from a generator.
+        width: how many outputs an example has.
+    """
+
+    name: str
+    make: Callable
+    labels: Callable
+    width: int = 8
+
+
+SORTER_LOSSES = [
+    SorterLossCase(
+        "spearman", r4c.losses.SpearmanLoss, lambda rng: rng.normal(size=(8, 1)), width=1
+    ),
+    SorterLossCase(
+        "spearman_items",
+        lambda **kw: r4c.losses.SpearmanLoss(axis="items", **kw),
+        lambda rng: rng.normal(size=(8, 8)),
+    ),
+    SorterLossCase(
+        "mean_average_precision",
+        r4c.losses.MeanAveragePrecisionLoss,
+        lambda rng: rng.integers(0, 2, size=(8, 8)),
+    ),
+    SorterLossCase("rank_triplet", r4c.losses.RankTripletLoss, lambda rng: np.arange(8)),
+]
+
+
+@dataclasses.dataclass(frozen=True)
 class SorterCase:
     """A sorter and what it promises.
 
@@ -202,12 +251,17 @@ class MetricCase:
         value: the metric of one list without ties: takes the labels of the items in the order of
             their ranks, and the positive labels of all items, also of those that are never a hit.
         combine: the metric of several lists without ties: takes their values and weights.
+        ties: whether ties count in expectation over their orders; where not, the docstring of the
+            metric says how they count.
+        highest: the highest label for which float32 holds the metric.
     """
 
     name: str
     make: Callable
     value: Callable
     combine: Callable = np.average
+    ties: bool = True
+    highest: int = 200
 
 
 def _hits(ranked, k):
@@ -275,7 +329,7 @@ METRICS = [
     ),
     MetricCase("mrr", r4c.metrics.MRR, lambda r, p: _reciprocal_rank(r)),
     MetricCase("mrr_3", _at(r4c.metrics.MRR, 3), lambda r, p: _reciprocal_rank(r, 3)),
-    MetricCase("dcg_3", _at(r4c.metrics.DCG, 3), lambda r, p: _dcg(r, 3)),
+    MetricCase("dcg_3", _at(r4c.metrics.DCG, 3), lambda r, p: _dcg(r, 3), highest=127),
     MetricCase(
         "linear_ndcg",
         lambda **kw: r4c.metrics.NDCG(gain="linear", discount="reciprocal", **kw),
@@ -283,4 +337,48 @@ METRICS = [
     ),
     MetricCase("mean_rank", r4c.metrics.MeanRank, lambda r, p: _first_rank(r)),
     MetricCase("median_rank", r4c.metrics.MedianRank, lambda r, p: _first_rank(r), _median),
+]
+
+# Metrics of the four columns of a dataset; they take the keyword arguments that both share.
+DATASET_METRICS = {
+    "mean_average_precision": lambda **kw: r4c.metrics.MeanAveragePrecision(4, **kw),
+    "spearman_correlation": lambda **kw: r4c.metrics.SpearmanCorrelation(4, **kw),
+}
+
+OPTIMIZERS = {
+    "sgd": lambda: r4c.optimizers.RowwiseSGD(0.1),
+    "momentum": lambda: r4c.optimizers.RowwiseSGD(0.1, momentum=0.9, nesterov=True),
+    "adagrad": r4c.optimizers.RowwiseAdagrad,
+    "adam": r4c.optimizers.RowwiseAdam,
+}
+
+
+def _encoder():
+    return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+
+
+# What other public constructors are given where they need arguments.
+OTHERS = [
+    lambda: r4c.layers.CandidateFrequencies(7),
+    lambda: r4c.layers.ClassAttention(5),
+    lambda: r4c.layers.ClassTable(5),
+    lambda: r4c.layers.Companion(_encoder()),
+    lambda: r4c.layers.CrossBatchMemory(4),
+    lambda: r4c.layers.EncodedClasses(np.eye(5, 3, dtype=np.float32), _encoder()),
+    lambda: r4c.layers.HardNegativeMining(2),
+    lambda: r4c.layers.PredictionSets(0.5),
+    lambda: r4c.layers.SampledScores(2000),
+    lambda: r4c.layers.SparseDense(4),
+    lambda: r4c.layers.TopClasses(2),
+    lambda: r4c.layers.UniformNegatives(3),
+    lambda: r4c.losses.AlignmentSchedule(0.1, 2),
+    lambda: r4c.losses.ForwardCorrectionLoss([[0.75, 0.25], [0.5, 0.5]]),
+    lambda: r4c.losses.StaircaseWeights([(1, 2.0)]),
+    lambda: r4c.losses.TemperatureAnnealing(1.0, 0.5, 2),
+    lambda: r4c.losses.TopKWeights(2),
+    lambda: r4c.losses.WeightedSumLoss([r4c.losses.RankmaxLoss()], [1.0]),
+    lambda: r4c.metrics.MacroAverage(r4c.metrics.NDCG(2), 5),
+    lambda: r4c.models.ExtremeClassifier(_encoder(), 2000, 4),
+    lambda: r4c.models.SamplingSchedule({0: (3, None)}),
+    lambda: r4c.models.TwoTower(_encoder(), _encoder()),
 ]

@@ -16,21 +16,13 @@ SIZES = [(1, 1), (2, 1), (17, 16), (40, 40), (70, 15), (100, 11), (200, 16), (30
 SIZES += [(129, 129)]
 
 pytestmark = [
-    pytest.mark.once,
     pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name),
 ]
 
 
-def sizes(case):
-    """All sizes for the losses of pairs, whose paths differ; a random few more for each loss."""
-    rng = np.random.default_rng(len(case.name))
-    drawn = [(n, int(rng.integers(1, min(n, 40) + 1))) for n in rng.integers(2, 300, size=3)]
-    return SIZES + drawn
-
-
 @pytest.mark.parametrize("form", ["ids", "relevance"])
 def test_gradients_are_finite_and_right(case, form):
-    for n, num_positives in sizes(case):
+    for n, num_positives in SIZES:
         if n < 5 and ("rankmax" in case.name or "fenchel" in case.name or case.random):
             continue  # k items are to be selected, or sampled, of n.
         rng = np.random.default_rng(100 * n + num_positives)

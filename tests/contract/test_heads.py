@@ -48,7 +48,6 @@ def test_classes_differ_and_all_weights_learn(make, encodings):
         assert np.abs(new - old).max() > 0
 
 
-@pytest.mark.once
 def test_xla_equals_eager(make, encodings, request):
     if "strings" in request.node.callspec.id:
         pytest.skip("XLA has no strings.")
@@ -64,6 +63,7 @@ def test_mixed_precision(make, encodings, mixed_precision):
     assert all(w.dtype == "float32" for w in head.trainable_variables)
 
 
+@pytest.mark.keras2
 def test_round_trip_of_config(make):
     head = make(name="mine")
     config = head.get_config()
@@ -87,6 +87,7 @@ def _told(config):
     return json.dumps(json.loads(json.dumps(config), object_hook=without_shapes))
 
 
+@pytest.mark.keras2
 def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
     model = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
     expected = model.predict(encodings, verbose=0)
@@ -104,7 +105,6 @@ def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
     np.testing.assert_array_equal(other.predict(encodings, verbose=0), expected)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("shape", [(3,), (3, 2, WIDTH)])
 def test_input_must_be_encodings(make, shape):
     with pytest.raises(ValueError, match=r"`inputs` must have the shape \[batch, d\]"):

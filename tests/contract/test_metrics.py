@@ -50,6 +50,11 @@ def per_list(case, y_true, y_pred, **kwargs):
     return case.make(**kwargs).per_list(y_true, y_pred)[0].numpy()[:, 0]
 
 
+def skip_unless_ties_count_so(case):
+    if not case.ties:
+        pytest.skip("its docstring says how ties count")
+
+
 def graph(update, **kwargs):
     """A tf.function that returns nothing; Keras 2 returns an operation from an update."""
 
@@ -73,11 +78,10 @@ def test_equals_the_definition(case, scores, relevance):
     np.testing.assert_allclose(actual, case.combine(expected), rtol=1e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("highest", [64, 127, 128, 200])
 def test_labels_of_any_size(case, scores, relevance, highest):
-    if case.name.startswith("dcg") and highest >= 128:
-        pytest.skip("the gain is beyond float32")
+    if highest > case.highest:
+        pytest.skip("float32 does not hold the metric")
     labels = np.where(relevance == relevance.max(axis=1, keepdims=True), highest, relevance)
     expected = [brute_force(case, *lists) for lists in zip(labels, scores, strict=True)]
     np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12)
@@ -85,15 +89,14 @@ def test_labels_of_any_size(case, scores, relevance, highest):
     np.testing.assert_allclose(actual, case.combine(expected), rtol=1e-6)
 
 
-@pytest.mark.once
 def test_says_which_way_is_better(case):
     good, bad = (result(case.make(), ([0] * 4, [row] * 4)) for row in (range(N, 0, -1), range(N)))
     assert (good > bad) == case.make().higher_is_better
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_ties_count_in_expectation_over_their_orders(case, seed):
+    skip_unless_ties_count_so(case)
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 3, (BATCH, N)).astype(np.float32)
     scores[rng.random((BATCH, N)) < 0.1] = np.nan
@@ -105,6 +108,7 @@ def test_ties_count_in_expectation_over_their_orders(case, seed):
 
 
 def test_equal_scores_give_chance_level(case, relevance):
+    skip_unless_ties_count_so(case)
     orders = np.array(list(itertools.permutations(range(N))), np.float32)
     for labels in relevance:
         chance = per_list(case, np.tile(labels, (len(orders), 1)), orders).mean()
@@ -139,27 +143,23 @@ def test_label_forms_agree(case, scores):
     np.testing.assert_allclose(actual, expected, rtol=1e-14)
 
 
-@pytest.mark.once
 def test_permutation_invariant(case, scores, relevance, rng):
     order = rng.permutation(N)
     actual = per_list(case, relevance[:, order], scores[:, order])
     np.testing.assert_allclose(actual, per_list(case, relevance, scores), rtol=1e-14)
 
 
-@pytest.mark.once
 def test_only_the_order_of_scores_counts(case, scores, relevance):
     expected = per_list(case, relevance, scores)
     for same_order in (scores + 8, np.exp(scores), scores * 1e30, scores.astype(np.float64)):
         np.testing.assert_allclose(per_list(case, relevance, same_order), expected, rtol=1e-14)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("masked_score", [0.5, 1e10, np.inf, -np.inf, np.nan])
-def test_masked_is_removed(case, scores, relevance, masked_score):
+def test_masked_is_removed(case, scores, relevance):
     keep, left_out = [0, 1, 3, 4], [2, 5]
     relevance[0, 1] = 1
     expected = per_list(case, relevance[:, keep], scores[:, keep])
-    scores[:, left_out] = masked_score
+    scores[:, left_out] = [[0.5, 1e10], [np.inf, 0.5], [-np.inf, 1e10], [np.nan, np.inf]]
     labels = relevance.copy()
     labels[:, left_out] = -1
     np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-14)
@@ -251,6 +251,7 @@ def test_weights(case, scores, relevance):
             case.make().update_state(relevance, scores, bad)
 
 
+@pytest.mark.keras2
 @pytest.mark.base(REPRESENTATIVES)
 def test_batches_reset_and_merge(case, scores, relevance):
     whole = result(case.make(), (relevance, scores))
@@ -289,6 +290,7 @@ def test_bad_labels_raise_or_are_nan(case, scores, relevance, as_for_xla):
         case.make(label_format="onehot")
 
 
+@pytest.mark.keras2
 def test_round_trip_of_config(case, scores, relevance):
     metric = case.make(name="mine", label_format="relevance", dtype="float64")
     config = metric.get_config()
@@ -305,7 +307,6 @@ def test_round_trip_of_config(case, scores, relevance):
         assert copy_result == result(case.make(dtype="float64"), (relevance, scores))
 
 
-@pytest.mark.once
 def test_xla_equals_eager(case, scores, relevance):
     """Graphs without XLA equal it in `test_tpu`."""
     scores[:2] = np.round(scores[:2])
@@ -329,12 +330,10 @@ def test_unknown_static_shapes(case, scores, relevance):
         np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
 
 
-@pytest.mark.once
 def test_many_items(case, rng):
     check_many_items(case, rng, jit_compile=False)
 
 
-@pytest.mark.once
 @pytest.mark.base(REPRESENTATIVES)
 def test_many_items_under_xla(case, rng):
     check_many_items(case, rng, jit_compile=True)
@@ -360,7 +359,6 @@ def check_many_items(case, rng, jit_compile):
     np.testing.assert_allclose(by_ids[:, 0], per_list(case, *short), rtol=1e-10)
 
 
-@pytest.mark.once
 def test_many_positives(case, rng):
     """So many that a cutoff leaves the lower ones out."""
     n = 60
@@ -383,7 +381,6 @@ def test_half_precision_scores(case, scores, relevance, dtype):
     np.testing.assert_array_equal(per_list(case, relevance, half), expected)
 
 
-@pytest.mark.once
 @pytest.mark.base(REPRESENTATIVES)
 def test_two_devices_equal_one(case, scores, relevance, two_devices):
     expected = result(case.make(), (relevance, scores))

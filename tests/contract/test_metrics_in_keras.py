@@ -9,6 +9,8 @@ from rank4class_tf import _keras
 
 from .tables import METRICS, REPRESENTATIVES
 
+pytestmark = pytest.mark.keras2
+
 N = 6
 
 FEW = [case for case in METRICS if case.name in REPRESENTATIVES]
@@ -62,9 +64,9 @@ def test_fit_and_evaluate(features, labels, mode):
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 takes less for better.")
 def test_callbacks_know_what_is_better(features, labels):
     model = compiled_model(FEW)
-    for case in FEW:
-        stop = keras.callbacks.EarlyStopping(f"val_{case.name}")
-        model.fit(features, labels, verbose=0, validation_data=(features, labels), callbacks=[stop])
+    stops = [keras.callbacks.EarlyStopping(f"val_{case.name}") for case in FEW]
+    model.fit(features, labels, verbose=0, validation_data=(features, labels), callbacks=stops)
+    for case, stop in zip(FEW, stops, strict=True):
         falls = isinstance(case.make(), (r4c.metrics.MeanRank, r4c.metrics.MedianRank))
         assert stop.monitor_op(0, 1) == falls, case.name
 

@@ -13,21 +13,17 @@ from scripts.robustness.strategy_matrix import CONTROL, Cell
 @pytest.mark.parametrize(
     ("cell", "names"),
     [
-        (
+        pytest.param(
             Cell("losses", "padded", data="one_left"),
             ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"],
+            marks=pytest.mark.keras2,
         ),
-        pytest.param(Cell("metrics", "padded"), ["ndcg", "median_rank"], marks=pytest.mark.once),
-        pytest.param(
-            Cell("heads", "ids"),
-            ["options", "encoded_strings"],
-            marks=pytest.mark.once,
-        ),
+        (Cell("heads", "ids"), ["options", "encoded_strings"]),
     ],
-    ids=["losses", "metrics", "heads"],
+    ids=["losses", "heads"],
 )
 def test_two_devices_equal_one(cell, names, two_devices):
-    """Of models, `tests/models` trains one each."""
+    """Metrics have a test in `test_metrics.py`; `tests/models` trains one of each model."""
     one = tf.distribute.get_strategy()
     expected = strategy_matrix.train(cell.reference("mirrored"), names, one)
     results = strategy_matrix.train(cell, names, two_devices)

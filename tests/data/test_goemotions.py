@@ -114,7 +114,6 @@ def raw_pairs(split, multi_label):
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_text_and_several_labels(data_dir, multi_label):
     splits = data.goemotions(data_dir, batch_size=1000, text=True, multi_label=multi_label)

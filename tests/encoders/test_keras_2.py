@@ -4,6 +4,8 @@ import pytest
 
 from rank4class_tf import _keras, encoders
 
+pytestmark = pytest.mark.keras2
+
 
 @pytest.mark.skipif(_keras.KERAS_3, reason="Keras 3 has pretrained encoders")
 @pytest.mark.parametrize("encoder", [encoders.TextEncoder, encoders.ImageEncoder])

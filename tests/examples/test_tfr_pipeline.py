@@ -8,6 +8,8 @@ tf_ranking.load_or_skip()
 
 from examples import tfr_pipeline  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 
 def test_trains_exports_and_reports(tmp_path, capsys):
     losses = ["rankmax_loss", "tfr.approx_ndcg_loss"]

@@ -50,6 +50,7 @@ def test_rows_of_some_are_among_those_of_all(classes):
         np.testing.assert_allclose(of_ids, rows[np.array(ids)], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.keras2
 def test_added_classes_are_scored_at_once(kind, classes, rng, tmp_path):
     encodings = rng.normal(size=(3, 4)).astype(np.float32)
     model = keras.Sequential([keras.layers.Input((4,)), layers.DotProductHead(classes)])
@@ -140,6 +141,7 @@ def test_attention_is_a_block_of_a_transformer(rng):
     np.testing.assert_allclose(classes.rows([3, 1]), expected[[3, 1]], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.keras2
 def test_an_encoder_that_examples_and_classes_share(rng, tmp_path):
     encoder = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
     head = layers.DotProductHead(layers.EncodedClasses(ARRAY, encoder))

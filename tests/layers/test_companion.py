@@ -7,6 +7,8 @@ from tensorflow import keras
 
 from rank4class_tf import layers, losses
 
+pytestmark = pytest.mark.keras2
+
 
 @keras.utils.register_keras_serializable()
 class ScaledSorter(layers.Sorter):

@@ -187,7 +187,6 @@ def test_dropout_is_in_training_alone_and_fresh(head_class, rng):
     np.testing.assert_array_equal(np.array(head.interaction.random_state), [2, 4])
 
 
-@pytest.mark.once
 def test_dropout_keeps_the_mean_of_a_layer(rng):
     """With one hidden layer the scores are linear in what is dropped."""
     inputs = rng.normal(size=(3, 4)).astype(np.float32)
@@ -198,7 +197,6 @@ def test_dropout_keeps_the_mean_of_a_layer(rng):
     assert (np.abs(draws.mean(axis=0) - plain) < 5 * error).all()
 
 
-@pytest.mark.once
 def test_dropout_draws_anew_for_each_layer_and_block(rng):
     """A unit that is 1 survives two layers with the chance (1 - p)^2; each class has its own."""
     num_classes = 2050  # They are scored in blocks above 2,048.

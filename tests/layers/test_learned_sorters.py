@@ -78,7 +78,6 @@ def test_location_and_scale_change_nothing(cls, rng):
     np.testing.assert_allclose(8 * of_others, gradient, atol=1e-3)
 
 
-@pytest.mark.once
 def test_lstm_compiled_without_the_batch_size(rng):
     """As Keras's `fit` with `jit_compile=True` traces a loss."""
     sorter = small(layers.RecurrentSorter)
@@ -160,8 +159,8 @@ def test_file_of_weights(cls, tmp_path, rng):
     "cls",
     [
         layers.SetSorter,
-        pytest.param(layers.ConvolutionalSorter, marks=pytest.mark.once),
-        pytest.param(layers.RecurrentSorter, marks=pytest.mark.once),
+        layers.ConvolutionalSorter,
+        layers.RecurrentSorter,
     ],
 )
 def test_fine_tuning_in_a_saved_model(cls, tmp_path, rng):
@@ -214,7 +213,6 @@ def test_wrong_arguments(cls, name):
         cls(**{name: 0})
 
 
-@pytest.mark.once
 @every_sorter
 def test_shipped_weights(cls):
     """Errors and slopes are those promised, on a part of the test lists."""
@@ -228,7 +226,6 @@ def test_shipped_weights(cls):
     assert shares["vanishing_slopes"] < 0.04 and shares["wrong_slopes"] < 0.02
 
 
-@pytest.mark.once
 @every_sorter
 def test_shipped_weights_on_masks_and_nothing_else_than_numbers(cls):
     """A masked list of the promised length is ranked as well as a full one."""
@@ -240,7 +237,6 @@ def test_shipped_weights_on_masks_and_nothing_else_than_numbers(cls):
     assert error < 2.5 * ERRORS[cls][100] and (ranks[:, 50:] == 0).all()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("damage", ["cut", "flipped", "no archive", "card", "shapes"])
 def test_a_damaged_file_is_named(damage, tmp_path):
     path = tmp_path / "weights.npz"

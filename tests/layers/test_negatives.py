@@ -331,6 +331,7 @@ ALL = {
 }
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize("name", ALL)
 def test_config(name):
     layer = ALL[name]()
@@ -366,6 +367,7 @@ class PlainTowers(keras.Model):
         return self.mining(scores, labels)[0]
 
 
+@pytest.mark.keras2
 def test_parts_in_a_model_of_plain_keras(rng):
     model = PlainTowers()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -31,6 +31,7 @@ def mixed_float16():
     keras.mixed_precision.set_global_policy("float32")
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize("name", LAYERS)
 def test_mixed_precision_rounds_no_scores(name, mixed_float16):
     result = LAYERS[name](SCORES)
@@ -134,6 +135,7 @@ def test_classes_stay_where_others_cannot_be_added(add):
     np.testing.assert_array_equal(table.biases(), np.ones(2))
 
 
+@pytest.mark.keras2
 def test_a_table_that_grows_is_regularised_once():
     table = layers.ClassTable(1, 1, regularizer=keras.regularizers.L2(1.0), initializer="ones")
     table.build((None, 1))

@@ -392,6 +392,7 @@ def test_arrays_and_lists_are_ranked(form, rng):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize(("num_mined", "width"), [(None, 5), (2, 3)])
 def test_in_a_functional_model(num_mined, width):
     inputs = [keras.Input((3,)), keras.Input((), dtype="int32")]

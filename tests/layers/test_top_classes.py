@@ -67,7 +67,6 @@ def test_sets(method, threshold, scores):
     assert expected.all() == (threshold == 0)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("method", ["lac", "aps"])
 def test_sets_under_xla(method, scores):
     layer = layers.PredictionSets(0.2, method)
@@ -117,9 +116,7 @@ class Squared(ops.Regularizer):
         return cls(**config)
 
 
-@pytest.mark.parametrize(
-    "regularizer", [pytest.param("euclidean", marks=pytest.mark.once), Squared()]
-)
+@pytest.mark.parametrize("regularizer", ["euclidean", Squared()])
 def test_a_model_is_saved_with_all_of_them(regularizer, scores, tmp_path):
     probabilities = layers.Probabilities(0.5, regularizer)
     sets = layers.PredictionSets(0.25, "aps", layers.Probabilities(3.0))

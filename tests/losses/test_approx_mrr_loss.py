@@ -13,8 +13,6 @@ from .by_definition import (
     every_size,
 )
 
-pytestmark = pytest.mark.once
-
 LOSS = losses.ApproxMRRLoss(temperature=0.3, reduction="none")
 
 

@@ -13,8 +13,6 @@ from ..derivatives import gradient_of
 from ..ops import projections
 from .formula import value_of
 
-pytestmark = pytest.mark.once
-
 
 @pytest.mark.parametrize("regularizer", ["euclidean", "entropy"])
 @pytest.mark.parametrize("seed", range(10))

@@ -1,7 +1,6 @@
 """GumbelApproxMRRLoss against its definition."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from rank4class_tf import ops
@@ -9,8 +8,6 @@ from rank4class_tf.losses import GumbelApproxMRRLoss
 
 from . import oracles
 from .formula import value_of
-
-pytestmark = pytest.mark.once
 
 
 def test_value_and_gradient_by_definition(rng):

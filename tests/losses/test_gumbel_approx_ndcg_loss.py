@@ -56,7 +56,6 @@ def test_one_low_gumbel_temperature_is_sampling_from_softmax():
     assert abs(first - 0.6) < 5 * np.sqrt(0.6 * 0.4 / 20_000)
 
 
-@pytest.mark.once
 def test_fresh_noise_at_each_step_and_the_same_in_each_run(rng):
     scores, ids = rng.normal(size=(3, 7)).astype(np.float32), [1, 2, 3]
 
@@ -108,7 +107,6 @@ def test_replicas_draw_noise_of_their_own_in_and_outside_of_the_scope(two_device
     assert values(True) == values(True) == values(False)
 
 
-@pytest.mark.once
 def test_training_is_the_same_in_each_run(rng):
     features = rng.normal(size=(8, 3)).astype(np.float32)
 

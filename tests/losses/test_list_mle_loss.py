@@ -4,7 +4,6 @@ import functools
 import itertools
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from rank4class_tf import losses
@@ -16,8 +15,6 @@ from .by_definition import (
     every_size,
 )
 from .formula import value_of
-
-pytestmark = pytest.mark.once
 
 LOSS = losses.ListMLELoss(temperature=0.7, reduction="none")
 

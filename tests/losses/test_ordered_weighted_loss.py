@@ -86,7 +86,6 @@ def batch_of_lists(rng):
     return scores, class_ids, relevance
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("phi", PHIS)
 @pytest.mark.parametrize("name", WEIGHTS)
@@ -103,7 +102,6 @@ def test_equals_the_definition(rng, kind, phi, name):
     np.testing.assert_allclose(gradient, [e[1] for e in expected], rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_positives_take_the_blocked_path(rng, kind):
     scores = rng.normal(size=(1, 1500))
@@ -120,7 +118,6 @@ def test_many_positives_take_the_blocked_path(rng, kind):
         np.testing.assert_allclose(tape.gradient(loss, x)[0], expected[1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weights", [ops.TopKWeights(2), ops.UniformWeights()])
 def test_any_function_is_a_phi(rng, kind, weights):
@@ -140,7 +137,6 @@ def test_any_function_is_a_phi(rng, kind, weights):
     np.testing.assert_allclose(results[1][1], results[0][1], rtol=1e-12)
 
 
-@pytest.mark.once
 def test_float32_is_computed_in_float32(rng):
     scores = rng.normal(size=(2, 6)).astype(np.float32)
     for weights, _ in WEIGHTS.values():
@@ -150,7 +146,6 @@ def test_float32_is_computed_in_float32(rng):
         np.testing.assert_allclose(values, wide, rtol=1e-5)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("phi", CONVEX)
 @pytest.mark.parametrize("name", ["top 1", "top 3", "top 2 and tail", "uniform", "power law"])
@@ -168,7 +163,6 @@ def test_convex_on_random_segments(rng, kind, phi, name):
     assert (loss((1 - t) * a + t * b) <= chord * (1 + 1e-12) + 1e-12).all()
 
 
-@pytest.mark.once
 def test_rising_weights_are_not_convex():
     """The condition of theorem 2 is needed, and the test above can fail."""
     ends = [value([0.0, x, -x], [0], rank_weights=[0.0, 1.0]) for x in (0.9, -0.9)]
@@ -176,7 +170,6 @@ def test_rising_weights_are_not_convex():
     assert middle > max(ends) + 0.8
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("phi", PHIS)
 @pytest.mark.parametrize("k", [1, 3])
 def test_bounds_the_retrieval_loss(rng, phi, k):
@@ -194,7 +187,6 @@ def test_bounds_the_retrieval_loss(rng, phi, k):
             assert (binary.numpy() >= 2 * miss - 1e-12).all()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("phi", LIPSCHITZ)
 @pytest.mark.parametrize("name", ["top 1", "top 3", "power law"])
 def test_lipschitz(rng, phi, name):
@@ -222,7 +214,6 @@ def test_lipschitz(rng, phi, name):
             assert (change <= slope * limit + 1e-12).all()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", WEIGHTS)
 @pytest.mark.parametrize("num_sampled", [1, 2, 4, 6])
 def test_mean_over_all_samples_has_the_expected_weights(rng, name, num_sampled):
@@ -239,7 +230,6 @@ def test_mean_over_all_samples_has_the_expected_weights(rng, name, num_sampled):
         np.testing.assert_allclose(np.mean(values), expected, rtol=1e-12)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_unknown_shapes_in_graphs(rng, name, jit_compile):

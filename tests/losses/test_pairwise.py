@@ -9,8 +9,6 @@ from rank4class_tf import losses
 from . import oracles
 from .by_definition import assert_by_definition, every_size, loss_and_gradient
 
-pytestmark = pytest.mark.once
-
 BATCH, N = 5, 8
 PAIRWISE = {
     "logistic": (losses.PairwiseLogisticLoss, lambda d: np.logaddexp(0, -d / 0.5)),

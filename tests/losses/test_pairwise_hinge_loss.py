@@ -15,8 +15,6 @@ from .by_definition import (
     loss_and_gradient,
 )
 
-pytestmark = pytest.mark.once
-
 LOSS = losses.PairwiseHingeLoss(margin=1.5, reduction="none")
 
 

@@ -1,7 +1,6 @@
 """The pairwise logistic loss against its definition."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from rank4class_tf import losses
@@ -13,8 +12,6 @@ from .by_definition import (
     assert_by_definition_with_tied_scores,
     every_size,
 )
-
-pytestmark = pytest.mark.once
 
 LOSS = losses.PairwiseLogisticLoss(temperature=0.7, reduction="none")
 

@@ -11,11 +11,13 @@ from rank4class_tf import _keras, losses
 
 from ..contract.tables import LOSSES
 
+pytestmark = pytest.mark.keras2
+
 RANDOM = {case.name: case.make for case in LOSSES if case.random}
 
 
 # Of all items, and in rounds.
-@pytest.fixture(params=["gumbel_approx_ndcg", pytest.param("warp_sampled", marks=pytest.mark.once)])
+@pytest.fixture(params=["gumbel_approx_ndcg", "warp_sampled"])
 def make(request):
     return RANDOM[request.param]
 

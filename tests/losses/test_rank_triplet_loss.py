@@ -24,7 +24,6 @@ def test_rank_triplet_loss(margin, rng):
     np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [None, False, True], ids=["eager", "graph", "xla"])
 def test_triplets_of_no_examples(jit_compile):
     loss = losses.RankTripletLoss(reduction="none")

@@ -14,8 +14,6 @@ from rank4class_tf.losses import RankmaxLoss
 from ..ops import projections
 from .formula import value_of
 
-pytestmark = pytest.mark.once
-
 
 def value_and_gradient(scores, ids, **kwargs):
     scores = tf.convert_to_tensor(scores)

@@ -15,8 +15,6 @@ from .by_definition import (
 )
 from .formula import value_of
 
-pytestmark = pytest.mark.once
-
 LOSS = losses.SoftmaxLoss(temperature=0.7, reduction="none")
 
 

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-import rank4class_tf as r4c
 from rank4class_tf import layers, losses
 
+from ..contract.tables import SORTER_LOSSES
 
-@pytest.mark.once
+
 def test_alignment(rng):
     labels, outputs = rng.normal(size=(2, 10, 1)).astype(np.float32)
     plain = losses.SpearmanLoss()(labels, outputs)
@@ -30,28 +30,15 @@ def test_alignment(rng):
     np.testing.assert_allclose(pairs, losses.RankTripletLoss()(np.arange(3), np.eye(3)))
 
 
-CASES = {
-    "spearman": (losses.SpearmanLoss, lambda rng: rng.normal(size=(8, 1))),
-    "spearman_items": (
-        lambda **kw: losses.SpearmanLoss(axis="items", **kw),
-        lambda rng: rng.normal(size=(8, 8)),
-    ),
-    "map": (losses.MeanAveragePrecisionLoss, lambda rng: rng.integers(0, 2, size=(8, 8))),
-    "triplet": (losses.RankTripletLoss, lambda rng: np.arange(8)),
-}
+def labels_and_outputs(case, rng):
+    return case.labels(rng).astype(np.float32), rng.normal(size=(8, case.width))
 
 
-def labels_and_outputs(name, rng):
-    width = 1 if name == "spearman" else 8
-    return CASES[name][1](rng).astype(np.float32), rng.normal(size=(8, width))
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("case", SORTER_LOSSES, ids=lambda case: case.name)
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-def test_in_graphs_saved_and_differentiated(name, jit_compile, rng):
-    loss = CASES[name][0](sorter=layers.LaplaceSorter(0.3), reduction="none")
-    labels, outputs = labels_and_outputs(name, rng)
+def test_in_graphs_saved_and_differentiated(case, jit_compile, rng):
+    loss = case.make(sorter=layers.LaplaceSorter(0.3), reduction="none")
+    labels, outputs = labels_and_outputs(case, rng)
     direction = rng.normal(size=outputs.shape)
 
     def value_and_gradient(outputs):
@@ -70,7 +57,6 @@ def test_in_graphs_saved_and_differentiated(name, jit_compile, rng):
     again = losses.get(keras.utils.serialize_keras_object(loss))
     assert again.sorter.temperature == 0.3
     np.testing.assert_allclose(again.call(labels, outputs), loss.call(labels, outputs))
-    assert losses.get(r4c._registry.snake_case(type(loss).__name__)).name == loss.name
 
 
 def test_a_loaded_model_has_the_loss_of_its_learned_sorter(tmp_path, rng):
@@ -117,7 +103,6 @@ def test_labels_that_are_not_finite_are_nan_for_xla(make, as_for_xla):
     assert np.isnan(tf.function(make())(labels, outputs))
 
 
-@pytest.mark.once
 def test_shapes_that_only_running_tells():
     signature = [tf.TensorSpec([None]), tf.TensorSpec([None, None])]
     for make in (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss, losses.RankTripletLoss):
@@ -129,14 +114,13 @@ def test_shapes_that_only_running_tells():
             compiled(np.arange(size, dtype=np.float32), np.eye(3, dtype=np.float32))
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("case", SORTER_LOSSES, ids=lambda case: case.name)
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-def test_batches_whose_size_only_running_tells(name, jit_compile, rng):
+def test_batches_whose_size_only_running_tells(case, jit_compile, rng):
     """As in `fit` where the last batch is smaller. Weights of one are not those of all."""
-    loss, batch = CASES[name][0](reduction="none"), labels_and_outputs(name, rng)
+    loss, batch = case.make(reduction="none"), labels_and_outputs(case, rng)
     batch = [tf.constant(x, tf.float64) for x in batch]
-    square = name == "triplet"
+    square = case.name == "rank_triplet"
     shapes = [[None] * x.shape.rank if square else [None, *x.shape[1:]] for x in batch]
     specs = [tf.TensorSpec(shape, tf.float64) for shape in [*shapes, [None]]]
 
@@ -158,16 +142,16 @@ def test_batches_whose_size_only_running_tells(name, jit_compile, rng):
         compiled(*batch, tf.ones(1, tf.float64))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("case", SORTER_LOSSES, ids=lambda case: case.name)
 @pytest.mark.parametrize("shape", [(8, 8), (1, 8), (3,), (3, 1), (8, 1, 1)])
-def test_weights_of_another_shape_raise(name, shape, rng):
+def test_weights_of_another_shape_raise(case, shape, rng):
     with pytest.raises(ValueError, match="`sample_weight` must"):
-        CASES[name][0]()(*labels_and_outputs(name, rng), sample_weight=np.ones(shape))
+        case.make()(*labels_and_outputs(case, rng), sample_weight=np.ones(shape))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_weights_of_examples(name, rng):
-    loss, batch = CASES[name][0](reduction="none"), labels_and_outputs(name, rng)
+@pytest.mark.parametrize("case", SORTER_LOSSES, ids=lambda case: case.name)
+def test_weights_of_examples(case, rng):
+    loss, batch = case.make(reduction="none"), labels_and_outputs(case, rng)
     weights = np.arange(8.0)
     for form in (weights, weights[:, np.newaxis]):
         np.testing.assert_allclose(loss(*batch, sample_weight=form), loss(*batch) * weights)

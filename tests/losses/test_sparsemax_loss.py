@@ -8,8 +8,6 @@ from rank4class_tf.losses import SparsemaxLoss
 
 from .formula import value_of
 
-pytestmark = pytest.mark.once
-
 
 def test_against_entmax(rng):
     torch = pytest.importorskip("torch", reason="the extra `oracles` is not installed")

@@ -35,7 +35,6 @@ def test_equal_labels_share_their_mean_rank(rng):
     )
 
 
-@pytest.mark.once
 def test_training_orders_what_mse_does_not(rng):
     """Labels in which few are huge: their order is a matter of ranks."""
     features = rng.normal(size=(256, 5)).astype(np.float32)
@@ -61,7 +60,6 @@ def test_large_labels_keep_their_order(dtype):
     np.testing.assert_allclose(loss(labels, np.float32([1, 0])), 0.25, rtol=1e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("sorter", [layers.SigmoidSorter, layers.LaplaceSorter])
 def test_batches_of_any_size_of_one_output(sorter, rng):
     loss = losses.SpearmanLoss(sorter())

@@ -41,7 +41,6 @@ def subset_losses(scores, y, num_sampled, factor, weights, **kwargs):
     )
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rescale", [True, False])
 def test_each_loss_is_that_of_a_subset_and_all_occur(rng, kind, rescale):
@@ -56,7 +55,6 @@ def test_each_loss_is_that_of_a_subset_and_all_occur(rng, kind, rescale):
     assert len(set(nearest)) == len(set(possible.round(12)))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weights", [ops.TopKWeights(2), ops.UniformWeights()])
 def test_unbiased(rng, kind, weights):
@@ -83,7 +81,6 @@ def test_unbiased(rng, kind, weights):
     assert (difference < 4 * error + 1e-12).all()
 
 
-@pytest.mark.once
 def test_no_positive_and_no_missing_item_is_sampled():
     """Those would be the only ones with a loss."""
     scores = np.full((400, 12), -50.0)
@@ -99,7 +96,6 @@ def test_no_positive_and_no_missing_item_is_sampled():
     np.testing.assert_allclose(drawn, np.full(400, 7 / 4 * 4 * 1.0), rtol=1e-12)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 def test_lists_with_few_negatives_take_all(rng, kind):
     scores = rng.normal(size=(2, 8))
@@ -113,7 +109,6 @@ def test_lists_with_few_negatives_take_all(rng, kind):
     np.testing.assert_allclose(drawn, expected, rtol=1e-12)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("num_sampled", [4, 5, 100])
 def test_as_many_as_there_are_means_no_sampling_and_says_so(rng, num_sampled):
     scores = rng.normal(size=(3, 5))
@@ -126,7 +121,6 @@ def test_as_many_as_there_are_means_no_sampling_and_says_so(rng, num_sampled):
         np.testing.assert_allclose(drawn, expected, rtol=1e-14)
 
 
-@pytest.mark.once
 def test_unsampled_nan_shows(rng):
     scores = rng.normal(size=(2, 300))
     scores[1, 7] = np.nan
@@ -134,7 +128,6 @@ def test_unsampled_nan_shows(rng):
     np.testing.assert_array_equal(np.isnan(drawn), [False, True])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graph_and_xla_equal_eager(rng, jit_compile):
     scores = tf.constant(rng.normal(size=(4, 20)))

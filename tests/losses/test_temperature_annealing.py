@@ -39,6 +39,7 @@ def test_a_compiled_step_sees_the_temperature(rng, jit_compile):
     np.testing.assert_allclose(resumed, expected[1:2], rtol=1e-5)
 
 
+@pytest.mark.keras2
 def test_saved_with_the_model(rng, tmp_path):
     annealing = TemperatureAnnealing(initial=4.0, final=1.0, epochs=2)
     loss = SoftmaxLoss(annealing, label_format="ids")

@@ -3,7 +3,6 @@
 import functools
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from rank4class_tf import losses
@@ -15,8 +14,6 @@ from .by_definition import (
     every_size,
 )
 from .formula import value_of
-
-pytestmark = pytest.mark.once
 
 LOSS = losses.UniqueSoftmaxLoss(temperature=0.7, reduction="none")
 

@@ -42,7 +42,6 @@ def lists_of(rng):
     return scores, class_ids, relevance
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("margin", [0.3, 1.0])
 def test_exact_equals_the_definition(rng, margin):
     lists = lists_of(rng)
@@ -57,7 +56,6 @@ def test_exact_equals_the_definition(rng, margin):
     assert value[3] == 0 and value[0] > 0
 
 
-@pytest.mark.once
 def test_uniform_weights_are_weston_watkins(rng):
     """L(s) / s = 1, in words: WARP is the pairwise loss reweighted."""
     lists = lists_of(rng)
@@ -66,7 +64,6 @@ def test_uniform_weights_are_weston_watkins(rng):
     np.testing.assert_allclose(value_of(losses.WARPLoss(weights), *lists), expected, rtol=1e-12)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("num_trials", [1, 2, 3, 7])
 def test_sampled_has_the_mean_of_its_distribution(rng, num_trials):
     """The t-th draw is the first violator with probability (1 - q)^(t - 1) q, q = s / N."""
@@ -103,7 +100,6 @@ def test_sampled_has_the_mean_of_its_distribution(rng, num_trials):
     assert (np.abs(gradients.mean(axis=0) - gradient) <= 4 * error).all()
 
 
-@pytest.mark.once
 def test_sampled_depends_only_on_its_seed(rng):
     scores = rng.normal(size=(5, 40))
     ids = np.arange(5)[:, None]
@@ -119,7 +115,6 @@ def test_sampled_depends_only_on_its_seed(rng):
     assert (of_seed(2)(scores).numpy() != first).any()
 
 
-@pytest.mark.once
 def test_sampled_lists_without_negatives():
     scores = np.array([[1.0, -np.inf, -np.inf], [0.0, 0.5, 0.5]])
     value = value_of(losses.WARPLoss(THETA, num_trials=5, seed=1), scores, [[0], [0]])
@@ -127,7 +122,6 @@ def test_sampled_lists_without_negatives():
     np.testing.assert_allclose(value, [0.0, 1.5 * 1.5], rtol=1e-12)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("num_trials", [None, 1])
 def test_nan_shows(rng, num_trials):
     scores = rng.normal(size=(3, 200))

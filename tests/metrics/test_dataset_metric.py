@@ -7,21 +7,18 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
+from ..contract.tables import DATASET_METRICS
 from .results import filled
 
-MAKE = {
-    "mean_average_precision": lambda **kw: r4c.metrics.MeanAveragePrecision(4, **kw),
-    "spearman_correlation": lambda **kw: r4c.metrics.SpearmanCorrelation(4, **kw),
-}
-both = pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+both = pytest.mark.parametrize("make", DATASET_METRICS.values(), ids=DATASET_METRICS)
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", DATASET_METRICS)
 def test_weights_that_are_nan_show(name, columns):
     labels, scores = columns
     weights = np.ones(60)
     weights[7] = np.nan
-    assert np.isnan(filled(MAKE[name], labels, scores, weights).result())
+    assert np.isnan(filled(DATASET_METRICS[name], labels, scores, weights).result())
 
 
 @pytest.mark.parametrize("shape", [None, [None, None], [None, 1], [None], []])
@@ -29,7 +26,10 @@ def test_weights_whose_shape_only_running_tells(shape, columns):
     labels, scores = columns
     weights = np.arange(60, dtype=np.float32) if shape == [None] else np.full((60, 1), 2.0)
     weights = np.float32(2) if shape == [] else weights.astype(np.float32)
-    metric, expected = MAKE["mean_average_precision"](), MAKE["mean_average_precision"]()
+    metric, expected = (
+        DATASET_METRICS["mean_average_precision"](),
+        DATASET_METRICS["mean_average_precision"](),
+    )
     specs = [tf.TensorSpec([None, 4]), tf.TensorSpec([None, 4]), tf.TensorSpec(shape)]
     # Keras 2 gives an operation, which no function returns.
     update = tf.function(lambda *batch: [metric.update_state(*batch), None][1], specs)
@@ -89,14 +89,15 @@ def test_shapes_and_strategies(make, columns, two_devices):
         make()
 
 
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.once)])
+@pytest.mark.keras2
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_in_keras(columns, jit_compile):
     labels, scores = columns
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(4)])
-    metrics = [make(max_examples=60) for make in MAKE.values()]
+    metrics = [make(max_examples=60) for make in DATASET_METRICS.values()]
     model.compile("sgd", "mse", metrics=metrics, jit_compile=jit_compile)
     logs = model.evaluate(scores, labels, batch_size=30, verbose=0, return_dict=True)
     predicted = model.predict(scores, verbose=0)
-    for name, make in MAKE.items():
+    for name, make in DATASET_METRICS.items():
         expected = filled(make, labels, predicted).result()
         np.testing.assert_allclose(logs[name], expected, rtol=1e-5)

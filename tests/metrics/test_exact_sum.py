@@ -32,7 +32,6 @@ VALUES = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("name", VALUES)
 def test_sums_of_a_batch(name, rng, jit_compile):
@@ -43,7 +42,6 @@ def test_sums_of_a_batch(name, rng, jit_compile):
     np.testing.assert_array_less(np.abs(as_float(parts) - expected), 1e-10 * scale + 1e-44)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_sums_of_groups(rng, jit_compile):
     """Each as exact as if it were alone, whatever the size of the others."""
@@ -60,7 +58,6 @@ def test_a_value_that_is_not_finite_shows():
     np.testing.assert_array_equal(np.isnan(high), [False, True, True])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 5e4])
 def test_ten_million_examples(jit_compile, size, rng):
@@ -81,7 +78,6 @@ def test_ten_million_examples(jit_compile, size, rng):
     np.testing.assert_array_equal(sums.means(), [mean])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("value", [1 / 3, 0.1, 0.7])
 def test_a_float32_sum_would_be_wrong(value):
     """A total of 10**7 grows by ever the same: each step of float32 would be rounded alike."""
@@ -143,7 +139,6 @@ def lists(rng, batch, n):
     ],
     ids=["mrr", "ndcg", "mean_rank", "macro"],
 )
-@pytest.mark.once
 def test_a_metric_of_ten_million_lists(metric, rng):
     """As 40 batches of lists that stand for 5,000 each, against the metric in float64."""
     plain, wide = metric(), metric(dtype="float64")
@@ -157,7 +152,6 @@ def test_a_metric_of_ten_million_lists(metric, rng):
     np.testing.assert_allclose(float(plain.result()), float(wide.result()), rtol=1e-7)
 
 
-@pytest.mark.once
 def test_values_of_lists_are_those_of_float64(rng):
     """With many items and ties, and several positives among them."""
     n = 2000

@@ -75,6 +75,7 @@ def test_broken_labels_are_nan_in_a_graph(scores, as_for_xla):
     assert np.isnan(metric.result())
 
 
+@pytest.mark.keras2
 def test_in_keras(scores, ids):
     model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(5)])
     metric = MacroAverage(TopKAccuracy([1, 2]), num_groups=5)
@@ -146,7 +147,6 @@ def test_a_name_of_ones_own_is_in_all_names():
     assert metric.result_names == ["macro_top_k_accuracy_at_1", "macro_top_k_accuracy_at_2"]
 
 
-@pytest.mark.once
 def test_groups_of_a_list_count_once_and_have_a_row_each():
     metric = MacroAverage(TopKAccuracy(1), 2)
     labels, scores = [[0, 0], [0, -1]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]

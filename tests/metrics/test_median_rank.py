@@ -20,7 +20,6 @@ def first_ranks(labels, scores):
     return [order.index(1) + 1 for order in orders]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("max_rank", [2, 3, 100])
 def test_median_over_lists_and_orders(seed, max_rank):
@@ -40,7 +39,6 @@ def test_median_over_lists_and_orders(seed, max_rank):
     np.testing.assert_allclose(metric.per_list(labels, scores)[0][:, 0], expected, rtol=1e-12)
 
 
-@pytest.mark.once
 def test_median_of_an_even_number_of_lists(as_for_xla):
     scores = np.tile(np.arange(9, 0, -1, dtype=np.float32), (4, 1))
     ids = np.array([7, 0, 2, 5])
@@ -62,7 +60,6 @@ def test_median_of_an_even_number_of_lists(as_for_xla):
     assert np.isnan(other.result())
 
 
-@pytest.mark.once
 def test_median_under_xla_and_strategies(two_devices, rng):
     scores = rng.normal(size=(8, 6)).astype(np.float32)
     ids = rng.integers(0, 6, (8, 2))
@@ -92,7 +89,6 @@ def test_median_under_xla_and_strategies(two_devices, rng):
     assert float(metric.result()) == float(plain.result())
 
 
-@pytest.mark.once
 def test_median_of_millions_of_tied_ranks():
     """Sums of places would leave int64."""
     count = 4_300_000

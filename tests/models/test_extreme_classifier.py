@@ -85,7 +85,6 @@ def sampled_classes(model):
     + [("softmax", 64)],
 )
 @pytest.mark.parametrize("num_sampled", [12, None], ids=["sampled", "all"])
-@pytest.mark.once
 def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, data, monkeypatch):
     monkeypatch.setattr(sampled_scores, "_NEGATIVES_PER_MINED", negatives_per_mined)
     features, class_ids = data[0], data[1][:, 0]
@@ -106,7 +105,6 @@ def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, da
         assert set(np.flatnonzero(touched)) <= set(negatives) | set(class_ids)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", ["top_1", "softmax"])
 def test_an_example_without_features_does_not_drown_the_first_batch(name, rng):
     dense = rng.normal(size=(8, FEATURES)).astype(np.float32)
@@ -151,7 +149,7 @@ METRICS = [
 ]
 
 
-@pytest.mark.once
+@pytest.mark.keras2
 @pytest.mark.parametrize("form", ["one", "padded", "unknown_width"])
 def test_evaluates_over_all_classes(form, data):
     features, class_ids = data
@@ -195,7 +193,6 @@ def test_training_logs_the_loss_alone_and_validation_all(data):
     assert again[0] == again[1]
 
 
-@pytest.mark.once
 def test_a_model_that_tells_no_classes_apart_is_no_better_than_chance(data):
     model = make(num_classes=1000)
     model.classes.embeddings.assign(np.ones([1000, WIDTH]))
@@ -236,7 +233,6 @@ def clustered(rng, examples=300):
         ("RowwiseSGD", True),
     ],
 )
-@pytest.mark.once
 def test_learns(optimizer, jit_compile, rng):
     rate = {"RowwiseSGD": 2.0, "RowwiseAdam": 0.05}[optimizer]
     model = make()
@@ -258,7 +254,7 @@ def test_learns(optimizer, jit_compile, rng):
     [
         ("RowwiseAdagrad", 3, {}),
         # A larger epsilon, for Adam makes whole steps of the rounding of gradients that cancel.
-        pytest.param("RowwiseAdam", 1, {"epsilon": 1e-2}, marks=pytest.mark.once),
+        ("RowwiseAdam", 1, {"epsilon": 1e-2}),
     ],
 )
 def test_two_devices_train_as_one(optimizer, k, kwargs, data, two_devices):
@@ -285,7 +281,6 @@ def test_two_devices_train_as_one(optimizer, k, kwargs, data, two_devices):
     np.testing.assert_allclose(two[2], one[2], rtol=1e-4)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("form", ["padded", "ragged"])
 def test_several_classes_of_an_example_on_two_devices(form, data, two_devices):
     if form == "ragged" and _keras.KERAS_3:
@@ -311,6 +306,7 @@ def test_several_classes_of_an_example_on_two_devices(form, data, two_devices):
     assert two == pytest.approx(one, rel=1e-5)
 
 
+@pytest.mark.keras2
 def test_resumes_where_it_was_saved(data, tmp_path):
     features, class_ids = data
 
@@ -339,6 +335,7 @@ def test_resumes_where_it_was_saved(data, tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.keras2
 def test_checkpoint_keeps_the_training_state(data, tmp_path):
     def compiled():
         model = make()
@@ -481,7 +478,6 @@ def test_exported_classes_rank_as_the_model(normalize, data, tmp_path, monkeypat
     np.testing.assert_array_equal(np.argsort(-products, axis=1)[:, :5], ids)
 
 
-@pytest.mark.once
 def test_schedule_changes_sample_and_mining(data):
     model = make(num_sampled=12)
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(4))
@@ -503,7 +499,6 @@ def test_schedule_changes_sample_and_mining(data):
     assert [(b, w.k) for b, w, _ in seen] == [(6, 4), (6, 4), (20, 1), (30, 1)]
 
 
-@pytest.mark.once
 def test_schedule_takes_effect(data):
     """A step of a stage is a step of a model that was made like that."""
     features, class_ids = data[0], data[1][:, 0]
@@ -536,6 +531,7 @@ def test_sample_weights_and_examples_without_a_class(data):
     )
 
 
+@pytest.mark.keras2
 def test_mixed_precision(data, mixed_precision):
     model = make()
     model.compile(
@@ -560,6 +556,7 @@ def test_mixed_precision_mines_in_float32(data, mixed_precision):
     np.testing.assert_array_equal(*scores)
 
 
+@pytest.mark.keras2
 def test_loss_scaling_around_a_rowwise_optimizer_does_not_warn(data):
     model = make()
     optimizer = keras.mixed_precision.LossScaleOptimizer(optimizers.RowwiseAdagrad(0.1))
@@ -567,7 +564,6 @@ def test_loss_scaling_around_a_rowwise_optimizer_does_not_warn(data):
     model.fit(*data, verbose=0)
 
 
-@pytest.mark.once
 def test_bad_class_ids_raise(data):
     bad = np.arange(16)
     bad[5] = NUM_CLASSES
@@ -598,6 +594,7 @@ def test_arguments_are_checked(data):
         )
 
 
+@pytest.mark.keras2
 def test_keras_exports_the_encodings(data, tmp_path):
     model = make()
     model.export(str(tmp_path), verbose=False) if _keras.KERAS_3 else model.export(str(tmp_path))
@@ -720,7 +717,6 @@ def test_only_losses_that_say_so_are_mined(make_loss, rng):
     np.testing.assert_allclose(value, again(np.zeros(16, int), scores), rtol=1e-5)
 
 
-@pytest.mark.once
 def test_labels_of_several_ranks(data):
     """Keras 3 relaxes shapes that change to an unknown rank."""
     model, (features, class_ids) = make(), data
@@ -738,6 +734,7 @@ def test_labels_of_several_ranks(data):
         expected = model.evaluate(features, own, verbose=0)
 
 
+@pytest.mark.keras2
 def test_metrics_keep_their_label_format(data):
     features, class_ids = data
     model = make()
@@ -773,6 +770,7 @@ def test_fit_before_compile_is_keras_error(data):
         make().fit(*data, verbose=0)
 
 
+@pytest.mark.keras2
 @pytest.mark.skipif(_keras.KERAS_3, reason="Keras 3 has none.")
 def test_an_optimizer_that_builds_nothing_before_trains(data):
     model = make()

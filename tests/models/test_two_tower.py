@@ -61,7 +61,6 @@ def dense_scores(model, queries, features):
 # The step
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("sources", "jit_compile"), [("batch", False), ("frequencies", False), ("all", True)]
 )
@@ -172,7 +171,6 @@ SOURCES = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("sources", "make_loss"),
     [*((sources, top_3) for sources in SOURCES), ("all", losses.SoftmaxLoss)],
@@ -205,7 +203,6 @@ def test_step_is_that_of_dense_lists(sources, make_loss, pairs, candidates):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kwargs", [{}, {"memory_size": 4}, {"num_random": 3}])
 def test_frequencies_in_a_batch_of_one_example(kwargs, pairs, candidates):
     model = make(frequencies=layers.CandidateFrequencies(1000), **kwargs)
@@ -301,7 +298,6 @@ def test_top_k_is_exact(kwargs, pairs, candidates, seen):
         np.testing.assert_allclose(values, -np.sort(-expected, axis=1)[:, :5], rtol=1e-4)
 
 
-@pytest.mark.once
 def test_candidates_that_training_has_not_seen(pairs, candidates, rng):
     model = make()
     model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
@@ -364,7 +360,6 @@ def dense_metrics(scores, rows, exclude=None, sample_weight=None):
     return {name: float(value) for name, value in result.items()}
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("several", "exclude"), [(False, True), (True, True), (True, False)])
 def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen, rng):
     queries = keras.layers.Input((FEATURES,), name="features")
@@ -393,7 +388,6 @@ def test_evaluates_over_all_candidates(several, exclude, pairs, candidates, seen
         rank4class_tf.evaluate(model, (x, y), ["mrr"])
 
 
-@pytest.mark.once
 def test_a_collapsed_model_is_no_better_than_chance(pairs, candidates):
     model = make(normalize=False)
     kernel, bias = model.candidate_encoder.trainable_variables
@@ -407,6 +401,7 @@ def test_a_collapsed_model_is_no_better_than_chance(pairs, candidates):
         assert found == pytest.approx(chance, rel=1e-5)
 
 
+@pytest.mark.keras2
 def test_validation_in_fit_and_weights(pairs, candidates):
     model = make()
     model.compile(
@@ -426,7 +421,6 @@ def test_validation_in_fit_and_weights(pairs, candidates):
     assert history["val_ndcg_at_5"][0] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.once
 def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
     model = make()
     model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR(), metrics.MedianRank()])
@@ -442,6 +436,7 @@ def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
 ALL = {"memory_size": 20, "num_random": 10, "temperature": 0.3}
 
 
+@pytest.mark.keras2
 def test_two_devices_train_as_one(pairs, candidates, two_devices):
     def train(strategy):
         with strategy.scope():
@@ -494,7 +489,6 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
         np.testing.assert_array_equal(own, np.full([size, 2], 5.0))
 
 
-@pytest.mark.once
 def test_xla_trains_alike(pairs, candidates):
     def train(jit_compile):
         model = make(**ALL, frequencies=layers.CandidateFrequencies(1000))
@@ -514,6 +508,7 @@ def test_xla_trains_alike(pairs, candidates):
     np.testing.assert_allclose(compiled[1], plain[1], rtol=1e-4)
 
 
+@pytest.mark.keras2
 def test_mixed_precision(pairs, candidates, mixed_precision):
     model = make(**ALL, frequencies=layers.CandidateFrequencies(1000), num_mined=4)
     model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
@@ -527,6 +522,7 @@ def test_mixed_precision(pairs, candidates, mixed_precision):
 # Files
 
 
+@pytest.mark.keras2
 def test_resumes_where_it_was_saved(pairs, candidates, tmp_path):
     def compiled():
         counts = layers.CandidateFrequencies(1000)
@@ -602,7 +598,6 @@ def test_class_weight_is_refused(pairs):
         model.fit(*pairs, class_weight={0: 1.0}, verbose=0)
 
 
-@pytest.mark.once
 def test_towers_that_share_a_layer(tmp_path):
     def compiled():
         shared = keras.layers.Embedding(9, 4)
@@ -647,7 +642,6 @@ def test_load_weights_leaves_no_stale_index(pairs, candidates, tmp_path):
     np.testing.assert_allclose(model.top_k(pairs[0], 3)[0], before, rtol=1e-6)
 
 
-@pytest.mark.once
 def test_serves_in_a_fresh_process(pairs, candidates, seen, tmp_path):
     queries = keras.layers.Input((FEATURES,), name="features")
     encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
@@ -700,7 +694,6 @@ def test_wrong_arguments(pairs, candidates):
         model.top_k(pairs[0], 41)
 
 
-@pytest.mark.once
 def test_wrong_ids_of_candidates(candidates, pairs):
     model, features = make(), {"features": candidates["features"][:3]}
     for ids, rule in (
@@ -732,7 +725,6 @@ def by_ids(**kwargs):
     return model
 
 
-@pytest.mark.once
 def test_tokens_need_ids(pairs):
     model = by_ids()
     tokens = np.arange(48).reshape([24, 2]) % NUM_CANDIDATES
@@ -742,7 +734,6 @@ def test_tokens_need_ids(pairs):
         model.index(tokens)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("first", [0, 2])
 def test_labels_of_several_ranks(first, pairs):
     """Keras relaxes shapes that change to an unknown rank."""
@@ -808,7 +799,6 @@ def test_widths_of_encodings_are_compared():
         models.TwoTower(tower(8), tower(6))
 
 
-@pytest.mark.once
 def test_features_that_are_ids_on_two_devices(pairs, two_devices):
     with two_devices.scope():
         model = by_ids(frequencies=layers.CandidateFrequencies(99), memory_size=6)
@@ -855,7 +845,6 @@ def test_other_losses_and_metrics_are_refused():
                 model.compile("sgd", loss=losses.SoftmaxLoss(), **{argument: [metric]})
 
 
-@pytest.mark.once
 def test_ids_of_several_ranks_beside_other_features(pairs):
     features = keras.layers.Input((), dtype="int64", name="id")
     tower = keras.Model({"id": features}, keras.layers.Embedding(NUM_CANDIDATES, WIDTH)(features))

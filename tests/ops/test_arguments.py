@@ -1,13 +1,13 @@
 """What operations make of arguments at the edge of what they take."""
 
-import inspect
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rank4class_tf import losses, ops
 from rank4class_tf.ops.ranking.exact import count_above_and_tied
+
+from .arguments import FUNCTIONS, needed, parameters_of
 
 
 def of_lists(loss):
@@ -58,28 +58,14 @@ def test_ranks_of_ids_outside_raise_or_are_nan(ids):
         np.testing.assert_array_equal(above, [[np.nan], [expected]])
 
 
-MASKED = [
-    name
-    for name in ops.__all__
-    if inspect.isfunction(getattr(ops, name))
-    and "mask" in inspect.signature(getattr(ops, name)).parameters
-]
+MASKED = [name for name in FUNCTIONS if "mask" in parameters_of(name)]
 
 
 @pytest.mark.parametrize("name", MASKED)
 @pytest.mark.parametrize("bad", [np.ones((2, 3)), np.ones((1, 3), bool), np.ones(3, bool)])
 def test_masks_are_booleans_of_all_scores(name, bad):
-    function = getattr(ops, name)
-    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
-    given = {
-        "class_ids": [[0], [1]],
-        "scores": scores,
-        "regularizer": "entropy",
-    }
-    parameters = inspect.signature(function).parameters
-    needed = {name: value for name, value in given.items() if name in parameters}
     with pytest.raises(ValueError, match="`mask` must be booleans of the shape of the scores"):
-        function(**needed, mask=bad)
+        FUNCTIONS[name](**{**needed(name, "class_ids"), "mask": bad})
 
 
 @pytest.mark.parametrize("argument", ["class_ids", "relevance", "mask"])
@@ -143,28 +129,12 @@ def test_ranks_need_scores_and_columns():
         ops.ranks_of_positives([[3.0, 1.0, 2.0]], [0])
 
 
-# What functions need besides the number.
-NEEDED = {
-    "eligible": [[True, False, True]],
-    "num_classes": 5,
-    "num_sampled": 2,
-    "ranks": [[1.0]],
-    "regularizer": "entropy",
-    "relevance": [[1.0]],
-    "scores": [[2.0, 1.0, 0.0]],
-    "seed": [1, 2],
-    "size": 2,
-}
-GIVEN = {
-    "depth": {"class_ids": [[0]]},
-}
 # Numbers that may be 0, negative or anything.
 OF_ANY_SIZE = {"batch", "data", "relevance", "width"}
 NUMBERS = [
     (name, argument)
-    for name in ops.__all__
-    if inspect.isfunction(getattr(ops, name))
-    for argument, parameter in inspect.signature(getattr(ops, name)).parameters.items()
+    for name in FUNCTIONS
+    for argument, parameter in parameters_of(name).items()
     if argument not in OF_ANY_SIZE
     and name != "soft_recall"
     and (
@@ -181,13 +151,9 @@ def test_there_are_numbers_to_check():
 
 @pytest.mark.parametrize(("name", "argument"), NUMBERS)
 def test_numbers_out_of_range_raise(name, argument):
-    parameters = inspect.signature(getattr(ops, name)).parameters.items()
-    needed = {key for key, parameter in parameters if parameter.default is parameter.empty}
-    given = {key: NEEDED[key] for key in needed & NEEDED.keys()} | GIVEN.get(argument, {})
-    given.pop(argument, None)
     for value in (-1, -0.5, float("nan"), float("inf"), "1", True):
         with pytest.raises(ValueError, match=f"`{argument}` must be .*{argument}={value!r}"):
-            getattr(ops, name)(**given, **{argument: value})
+            FUNCTIONS[name](**{**needed(name, "class_ids"), argument: value})
 
 
 def test_tensors_and_none_are_taken():
@@ -199,24 +165,13 @@ def test_tensors_and_none_are_taken():
 # Arguments that are one of some names, a layer or function of the user's aside.
 NAMED = [
     (name, argument)
-    for name in ops.__all__
-    if inspect.isfunction(getattr(ops, name))
-    for argument, parameter in inspect.signature(getattr(ops, name)).parameters.items()
+    for name in FUNCTIONS
+    for argument, parameter in parameters_of(name).items()
     if "str" in str(parameter.annotation)
 ]
 
 
-@pytest.mark.parametrize("ids", [[[0]], [[0, 2]]], ids=["one positive", "two"])
 @pytest.mark.parametrize(("name", "argument"), NAMED)
-def test_unknown_names_raise(name, argument, ids):
-    function, scores = getattr(ops, name), tf.constant([[2.0, 1.0, 0.0, 3.0, -1.0]])
-    given = {
-        "scores": scores,
-        "class_ids": ids,
-        "ranks": tf.ones([1, len(ids[0])]),
-        "relevance": tf.ones([1, len(ids[0])]),
-    }
-    parameters = inspect.signature(function).parameters
-    needed = {name: value for name, value in given.items() if name in parameters}
+def test_unknown_names_raise(name, argument):
     with pytest.raises(ValueError, match=f"`{argument}` must be .*Received: .*'nonsense'"):
-        function(**{**needed, argument: "nonsense"})
+        FUNCTIONS[name](**{**needed(name), argument: "nonsense"})

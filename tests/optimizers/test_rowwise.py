@@ -131,6 +131,7 @@ def test_moments_of_adam_rest_while_a_row_is_not_touched(rng):
     np.testing.assert_allclose(weights[0], row, rtol=1e-9)
 
 
+@pytest.mark.keras2
 @cases
 def test_dense_gradients_are_those_of_keras(make, kwargs, rule, rng):
     start = rng.normal(size=(4, 3))
@@ -165,6 +166,7 @@ def test_rows_and_dense_weights_have_rates_of_their_own(make, kwargs, rule, rng)
     assert (table != train(LEARNING_RATE, 1.0)[0]).all()
 
 
+@pytest.mark.keras2
 @cases
 def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
     """Both rates, also one that changed on the way, by a saved model and by a checkpoint."""
@@ -219,6 +221,7 @@ def test_a_schedule_holds_for_both_rates():
         assert np.array(table) == before[0] - 8 * rate and np.array(weight) == before[1] - rate
 
 
+@pytest.mark.keras2
 @cases
 def test_round_trip_of_config(make, kwargs, rule):
     optimizer = make(learning_rate=LEARNING_RATE, row_multiplier=3.0, **kwargs)

@@ -15,6 +15,8 @@ _tfr = tf_ranking.load_or_skip()
 from rank4class_tf import tfr  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 
 def model_builder(scorer, example_spec=pipelines.EXAMPLE_SPEC):
     return _tfr.keras.model.ModelBuilder(
@@ -120,6 +122,7 @@ def test_mixed_precision_ends_in_float32(mixed_precision, rng):
     assert scores.dtype == tf.float32 and np.isfinite(scores).all()
 
 
+@pytest.mark.slow
 def test_trains_and_exports_in_a_pipeline(tmp_path):
     """Of several tasks; `examples/tfr_pipeline.py` has one."""
     folder, tasks = str(tmp_path), ["click", "buy"]

@@ -12,6 +12,8 @@ import tensorflow as tf
 from rank4class_tf import _keras, tfr
 from tests import tf_ranking
 
+pytestmark = pytest.mark.keras2
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -13,6 +13,8 @@ _tfr = tf_ranking.load_or_skip()
 
 from rank4class_tf.tfr import _names  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 LIST_SIZE = 7
 # What TF-Ranking's value is multiplied with: its mean of a pairwise loss is over the items of all
 # lists, ours over the lists.

@@ -20,6 +20,8 @@ from rank4class_tf import tfr  # noqa: E402
 from rank4class_tf.data import elwc  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -102,6 +104,7 @@ def test_objects_and_schedules(folder):
     assert int(optimizer.iterations) == 0  # A copy was used.
 
 
+@pytest.mark.slow
 def test_objects_with_lists_of_any_length(folder):
     pipeline = make_pipeline(
         folder,
@@ -371,6 +374,7 @@ def run_program(folder, kill_after):
     )
 
 
+@pytest.mark.slow
 def test_resumes_after_a_kill(folder):
     assert run_program(folder, kill_after=1).returncode == -9
     done = run_program(folder, kill_after=-1)

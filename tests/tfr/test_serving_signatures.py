@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow import keras
 
@@ -15,6 +16,8 @@ _tfr = tf_ranking.load_or_skip()
 from rank4class_tf import tfr  # noqa: E402
 from rank4class_tf.data import elwc  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
+
+pytestmark = pytest.mark.keras2
 
 _PROGRAM = """
 import sys

@@ -19,6 +19,8 @@ tf_ranking.load_or_skip()
 from rank4class_tf import tfr  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
 
+pytestmark = pytest.mark.keras2
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -51,6 +53,7 @@ def run(folder, **changes):
     return logs
 
 
+@pytest.mark.slow
 def test_two_devices_train_as_one(tmp_path, monkeypatch):
     pipelines.write_files(str(tmp_path))
     one = run(str(tmp_path))

@@ -6,8 +6,6 @@ import pytest
 
 from scripts.benchmarks import retrieval as script
 
-pytestmark = pytest.mark.once
-
 
 def cells(line):
     return [cell.strip() for cell in line.strip("|").split("|")]

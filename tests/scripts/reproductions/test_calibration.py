@@ -11,7 +11,6 @@ ARGUMENTS = "--loss softmax_loss rankmax_loss --seeds 1 --epochs 15 --shots 20 -
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_tables(tmp_path, monkeypatch):
     script.main([*ARGUMENTS, str(tmp_path)])
     text = (tmp_path / "digits.md").read_text()

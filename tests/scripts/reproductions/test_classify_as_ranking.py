@@ -79,7 +79,6 @@ def test_plot_is_a_picture(out):
     assert image.startswith(b"\x89PNG\r\n\x1a\n")
 
 
-@pytest.mark.once
 def test_row_does_not_depend_on_the_rows_before_it(tmp_path, results):
     script.main(
         "--loss softmax_loss --head dot_product --epochs 2 --seeds 6 --batch-size 100 "

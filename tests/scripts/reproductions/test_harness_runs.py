@@ -8,8 +8,6 @@ import pytest
 from scripts import command_line, tables
 from scripts.reproductions import harness
 
-pytestmark = pytest.mark.once
-
 
 def test_a_run_with_fewer_settings_is_another(tmp_path):
     path, made = tmp_path / "runs" / "a.json", []

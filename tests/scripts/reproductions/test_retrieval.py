@@ -7,8 +7,6 @@ from scripts.reproductions import retrieval as script
 from scripts.reproductions import retrieval_task
 from tests.scripts.reproductions import movielens_files
 
-pytestmark = pytest.mark.once
-
 
 @pytest.fixture
 def task(tmp_path):

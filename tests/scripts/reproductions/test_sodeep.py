@@ -52,7 +52,6 @@ def test_small_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @has_data
 def test_tasks_with_data(tmp_path):
     tasks = "synthetic films retrieval"

@@ -7,8 +7,6 @@ from rank4class_tf.evaluation import Estimate, Evaluation
 from scripts.reproductions import harness, which_loss
 from scripts.reproductions.harness import training
 
-pytestmark = pytest.mark.once
-
 
 @pytest.mark.slow
 def test_short_form(tmp_path, capsys):

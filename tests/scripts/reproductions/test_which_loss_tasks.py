@@ -9,8 +9,6 @@ import tensorflow as tf
 from rank4class_tf import data
 from scripts.reproductions import which_loss_tasks
 
-pytestmark = pytest.mark.once
-
 
 @pytest.fixture
 def users(rng, monkeypatch):

@@ -33,7 +33,6 @@ def test_ends_as_without_faults(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_two_workers(tmp_path):
     arguments = ["--kills=5", "--damages=0", "--only=two workers", f"--out={tmp_path}"]
     environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}

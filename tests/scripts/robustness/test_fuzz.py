@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from scripts.robustness import fuzz as script
 from scripts.robustness.fuzzing import binaries, faults, labels
 
-pytestmark = pytest.mark.once
-
 # Those that trace graphs or read a file several times take longer.
 CASES = {
     "elwc_files": 10,

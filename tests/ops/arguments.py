@@ -1,0 +1,49 @@
+"""The one table of what the functions of `ops` are given in tests that try every function."""
+
+import inspect
+
+import tensorflow as tf
+
+from rank4class_tf import ops
+
+# What has a row for each of three lists.
+OF_ROWS = {
+    "scores": tf.constant([[3.0, 1.0, 2.0, 0.0], [0.0, 2.0, 1.0, 3.0], [1.0, 3.0, 0.0, 2.0]]),
+    "class_ids": tf.constant([[0, 1], [2, -1], [3, 2]]),
+    "relevance": tf.constant([[1.0, 2.0], [1.0, 0.0], [3.0, 1.0]]),
+    "mask": tf.constant([[True, True, True, False], [True] * 4, [False, True, True, True]]),
+    "weights": tf.ones([3, 4]),
+    "ranks": tf.constant([[1.0, 2.0], [1.0, 4.0], [3.0, 1.0]]),
+    "ranks_among_positives": tf.constant([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]]),
+    "alpha": tf.constant([1.0, 2.0, 3.0]),
+}
+OTHERS = {
+    "eligible": [[True, False, True]],
+    "k": 2,
+    "num_classes": 5,
+    "num_negatives": 3,
+    "num_sampled": 2,
+    "rank_weights": "uniform",
+    "regularizer": "entropy",
+    "seed": [1, 2],
+    "size": 2,
+}
+
+FUNCTIONS = {
+    name: getattr(ops, name) for name in ops.__all__ if inspect.isfunction(getattr(ops, name))
+}
+
+
+def parameters_of(name):
+    """The parameters of a function, by their names."""
+    return inspect.signature(FUNCTIONS[name]).parameters
+
+
+def needed(name, *besides):
+    """What the table gives to the arguments that a function needs, and to some that it may have."""
+    table = {**OF_ROWS, **OTHERS}
+    return {
+        key: table[key]
+        for key, parameter in parameters_of(name).items()
+        if key in table and (parameter.default is parameter.empty or key in besides)
+    }
