@@ -238,17 +238,24 @@ def test_ragged_batch_without_positives_has_no_loss(case, scores, run_eagerly):
     assert not np.any(value) and not np.any(gradient)
 
 
-@pytest.mark.parametrize("run_eagerly", [True, False], ids=["eager", "graph"])
-def test_nan_stays_nan_in_its_list(case, scores, relevance, run_eagerly):
+def test_nan_stays_nan_in_its_list(case, scores, relevance):
+    check_nan(case, scores, relevance, fresh)
+
+
+@pytest.mark.base(REPRESENTATIVES)
+def test_nan_stays_nan_in_its_list_in_a_graph(case, scores, relevance):
+    check_nan(case, scores, relevance, lambda loss: tf.function(fresh(loss)))
+
+
+def check_nan(case, scores, relevance, made):
     scores[1, 4] = scores[2, 6] = np.nan
-    # Of labels that are many, one has the NaN score.
+    # One of many positives has the NaN score.
     wide = np.concatenate([relevance, np.ones((BATCH, 3 * N), np.float32)], axis=1)
     forms = [(np.array([2, 0, 6, 3]), scores), (relevance, scores), (wide, np.tile(scores, 4))]
     for labels, x in forms:
         loss = case.make(reduction="none")
         expected = fresh(loss)(labels, np.nan_to_num(x)).numpy()
-        compute = fresh(loss) if run_eagerly else tf.function(fresh(loss))
-        value = compute(labels, x).numpy()
+        value = made(loss)(labels, x).numpy()
         np.testing.assert_array_equal(np.isnan(value), [False, True, True, False])
         np.testing.assert_allclose(value[[0, 3]], expected[[0, 3]], rtol=1e-5)
 
