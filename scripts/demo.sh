@@ -7,4 +7,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
 
 # TensorFlow writes lines about the machine, which are shown only if the program fails.
 mkdir -p out
-python examples/noisy_labels.py "$@" 2> out/demo.log || { cat out/demo.log >&2; exit 1; }
+python examples/noisy_labels.py 2> out/demo.log || { cat out/demo.log >&2; exit 1; }

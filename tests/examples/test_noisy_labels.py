@@ -21,7 +21,7 @@ def test_table_picture_and_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(example, "LOSSES", {name: example.LOSSES[name] for name in keep})
     monkeypatch.setattr(example, "LEVELS", (0, 20))
     picture = tmp_path / "picture.png"
-    example.main(["--seeds", "3", "--epochs", "3", "--picture", str(picture)])
+    example.main(seeds=3, epochs=3, picture=str(picture))
     output = capsys.readouterr().out
     assert "softmax  " in output and "20 % wrong labels: Rankmax is " in output
     assert picture.stat().st_size > 1000
