@@ -145,7 +145,7 @@ def main(argv=None):
         "--weight-decays",
         nargs="+",
         type=command_line.number_below(math.inf),
-        default=[0.0, 0.1, 1.0],
+        default=[0.0, 0.3, 3.0],
         help="decoupled, each step takes away the rate times so much of every weight; the same "
         "for all rows",
     )
