@@ -131,7 +131,7 @@ def runs_of(problem, args):
         names.append(f"frozen_{described['frozen']}")
     runs = harness.Runs(problem, settings, args.out, "-".join(names), args.units)
     return runs, {
-        loss: runs.best_rate(loss, args.heads[0], choices, args.seeds[0]) for loss in args.losses
+        loss: runs.best(loss, args.heads[0], choices, args.seeds[0])[0] for loss in args.losses
     }
 
 

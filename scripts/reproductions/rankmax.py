@@ -1,4 +1,4 @@
-"""Rankmax, softmax and Sparsemax on MovieLens: Table 2 and Figure 2 of the Rankmax paper.
+"""Rankmax, softmax, Sparsemax and EASE on MovieLens: Table 2 and Figure 2 of the Rankmax paper.
 
     python -m scripts.reproductions.rankmax --data-dir data --out out/rankmax
 
@@ -13,6 +13,10 @@ the validation part is trained anew for each seed and stopped by the same figure
 looked at once per seed, with the weights of the best epoch. With `--refit` the validation part is
 only for tuning: each seed trains on the training and the validation films, for as many epochs as
 were best in tuning, and has its last weights tested.
+
+EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is not in the paper: a
+ridge regression of each film on all others, in closed form. Its L2 is chosen like that of the
+losses.
 
 Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
 with others puts its runs in their place. The results are
@@ -30,7 +34,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from scripts import command_line, tables
-from scripts.reproductions import harness
+from scripts.reproductions import harness, retrieval
 
 # What the paper's Table 2 has for its smallest dataset.
 PAPER = {
@@ -39,6 +43,7 @@ PAPER = {
     "sparsemax": (0.147, 0.286, 0.384),
 }
 METRICS = ("AP@10", "accuracy", "R@100")
+EASE = "ease"
 
 
 def weighted_by_positives(loss):
@@ -153,6 +158,20 @@ def run(loss_name, learning_rate, l2, users, seed, args, test, epochs=None):
     return result
 
 
+def run_ease(l2, users, test):
+    """The figures of EASE, learned from the training films; one epoch, as it is a closed form."""
+
+    def dense(films):
+        result = np.zeros([int(films.nrows()), users.num_items])
+        result[films.value_rowids().numpy(), films.flat_values.numpy()] = 1
+        return result
+
+    score = retrieval.ease(dense(users.train), l2)
+    part = "test" if test else "validation"
+    figures = evaluate(lambda films: score(dense(films)), users, part)
+    return {part: {"epoch": 1, **figures}}
+
+
 def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
     """A run from its file, or done now and put there.
 
@@ -164,19 +183,28 @@ def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
         if refit_epochs:
             both = tf.concat([users.train, users.validation], axis=1)
             users = dataclasses.replace(users, train=both, validation=users.validation[:, :0])
+        if loss_name == EASE:
+            return run_ease(l2, users, test)
         return run(loss_name, learning_rate, l2, users, seed, args, test, refit_epochs)
 
     settings = {"loss": loss_name, "learning_rate": learning_rate, "l2": l2, "seed": seed}
     if refit_epochs:
         settings["refit_epochs"] = refit_epochs
     shared = ("version", "epochs", "evaluate_every", "patience", "batch_size", "units", "dropout")
+    rate = "" if learning_rate is None else f"-{learning_rate:g}"
     return harness.cached(
-        args.out
-        / f"{loss_name}-{learning_rate:g}-{l2:g}-{seed}{'-refit' * bool(refit_epochs)}.json",
+        args.out / f"{loss_name}{rate}-{l2:g}-{seed}{'-refit' * bool(refit_epochs)}.json",
         settings | {name: getattr(args, name) for name in shared},
         make,
         needs=("test",) if test else (),
     )
+
+
+def grid(name, args):
+    """The learning rates and L2 to try for a row of the table."""
+    if name == EASE:
+        return [(None, l2) for l2 in args.ease_l2]
+    return list(itertools.product(args.learning_rates, args.l2))
 
 
 def summary(chosen, runs, args):
@@ -187,8 +215,13 @@ def summary(chosen, runs, args):
         figures = [[result["test"][metric] for result in results] for metric in METRICS]
         seconds = np.mean([result["cpu_seconds"] for result in results])
         rate, l2 = chosen[name]
-        paper = " / ".join(f"{value:.3f}" for value in PAPER[name])
-        cells = [name, f"{rate:g}", f"{l2:g}", *map(tables.plus_minus, figures)]
+        paper = " / ".join(f"{value:.3f}" for value in PAPER[name]) if name in PAPER else "–"
+        cells = [
+            name,
+            "–" if rate is None else f"{rate:g}",
+            f"{l2:g}",
+            *map(tables.plus_minus, figures),
+        ]
         rows.append([*cells, f"{seconds:.0f}", paper])
     trained = "training and validation films" if args.refit else "training films"
     title = (
@@ -202,6 +235,7 @@ def draw(tuning, path):
     """Figure 2: validation AP@10 and R@100 against epochs and training time, per learning rate."""
     from matplotlib.figure import Figure
 
+    tuning = [result for result in tuning if result["loss"] != EASE]
     rates = sorted({result["learning_rate"] for result in tuning})
     names = [name for name in LOSSES if any(result["loss"] == name for result in tuning)]
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -226,7 +260,8 @@ def draw(tuning, path):
                 )
             axis.set_xlabel({"epoch": "epochs", "cpu_seconds": "CPU seconds of training"}[key])
             axis.set_ylabel(metric)
-    axes[0, 0].legend(fontsize=6, ncols=3)
+    if names:
+        axes[0, 0].legend(fontsize=6, ncols=3)
     harness.save_figure(figure, path)
 
 
@@ -237,12 +272,16 @@ def parse_args(argv=None):
     parser.add_argument("--version", default="latest-small", help="of MovieLens")
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rankmax"))
-    parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
+    names = [*LOSSES, EASE]
+    parser.add_argument("--losses", nargs="+", choices=names, default=names)
     parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument("--learning-rates", nargs="+", type=number, default=[1e-3, 3e-3, 1e-2])
     parser.add_argument(
         "--l2", nargs="+", type=command_line.number_below(math.inf), default=[0.3, 1.0, 3.0]
+    )
+    parser.add_argument(
+        "--ease-l2", nargs="+", type=number, default=[30.0, 100.0, 300.0, 1000.0, 3000.0]
     )
     parser.add_argument("--epochs", type=count, default=200)
     parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
@@ -260,8 +299,9 @@ def main(argv=None):
     args.out.mkdir(parents=True, exist_ok=True)
     print(__doc__)
     tuning = [
-        cached(*choice, args.tuning_seed, args, test=False)
-        for choice in itertools.product(args.losses, args.learning_rates, args.l2)
+        cached(name, *choice, args.tuning_seed, args, test=False)
+        for name in args.losses
+        for choice in grid(name, args)
     ]
     chosen, epochs = {}, {}
     for name in args.losses:

@@ -9,11 +9,11 @@ theirs, on the frozen features of a pretrained transformer, the mean of its toke
 `wordnet` of which_loss_tasks.py. Each loss has the dot product as its head, and each other
 head has softmax.
 
-The rate is the one of `--learning-rates` with the best NDCG@5 on the validation part with the first
-seed, the epoch the one with the best NDCG@5 there. The tables have the mean over the seeds on the
-test part, 95 % intervals for other test examples and the same models, and the paired randomisation
-test of each row against softmax with the dot product; the sentence below a table keeps the
-probability of an error in it below 5 % (Holm).
+The rate and the weight decay are the pair of `--learning-rates` and `--weight-decays` with the best
+NDCG@5 on the validation part with the first seed, the epoch the one with the best NDCG@5 there. The
+tables have the mean over the seeds on the test part, 95 % intervals for other test examples and the
+same models, and the paired randomisation test of each row against softmax with the dot product; the
+sentence below a table keeps the probability of an error in it below 5 % (Holm).
 
 Runs are kept in `--out`; a second call goes on from there. After each task it writes
 `which_loss.md` and `which_loss.json`.
@@ -22,6 +22,7 @@ Runs are kept in `--out`; a second call goes on from there. After each task it w
 import dataclasses
 import functools
 import json
+import math
 import pathlib
 from collections.abc import Callable
 
@@ -30,7 +31,8 @@ from scripts import command_line
 from scripts.reproductions import harness, which_loss_tasks
 
 # Each of these is `SoftmaxLoss` where an example has one label.
-LIKE_SOFTMAX = ("list_mle_loss", "unique_softmax_loss")
+MEAN_OVER_POSITIVES = "softmax_loss(positive_reduction=mean)"
+LIKE_SOFTMAX = ("list_mle_loss", "unique_softmax_loss", MEAN_OVER_POSITIVES)
 
 LOSSES: dict[str, Callable] = {
     **{
@@ -46,9 +48,11 @@ LOSSES: dict[str, Callable] = {
             "pairwise_hinge_loss",
             "warp_loss",
             "mean_squared_loss",
-            *LIKE_SOFTMAX,
+            "list_mle_loss",
+            "unique_softmax_loss",
         )
     },
+    MEAN_OVER_POSITIVES: lambda: losses.SoftmaxLoss(positive_reduction="mean"),
     "rankmax_loss(k=5)": lambda: losses.RankmaxLoss(k=5),
     "approx_ndcg_loss(ranker=laplace)": lambda: losses.ApproxNDCGLoss(
         ranker=layers.LaplaceSorter(0.1)
@@ -93,7 +97,7 @@ def candidates(task, args):
 
 
 def measure(task, args):
-    """The rows of a task with their rates."""
+    """The rows of a task with their rates and decays."""
     problem = problem_of(task, args)
     settings = problem.settings
     if args.epochs is not None:
@@ -101,13 +105,13 @@ def measure(task, args):
     runs = harness.Runs(
         problem, settings, args.out / "runs", task, args.units, lambda name: LOSSES[name]()
     )
-    rows, rates = [], {}
+    rows, chosen = [], {}
     for loss, head in candidates(task, args):
-        rate = runs.best_rate(loss, head, args.learning_rates, args.seeds[0])
-        rates[f"{loss}, {head}"] = rate
-        of_seeds = [runs.get(loss, head, rate, seed) for seed in args.seeds]
+        rate, decay = runs.best(loss, head, args.learning_rates, args.seeds[0], args.weight_decays)
+        chosen[f"{loss}, {head}"] = {"rate": rate, "weight_decay": decay}
+        of_seeds = [runs.get(loss, head, rate, seed, decay) for seed in args.seeds]
         rows.append(harness.Row(loss, head, harness.as_evaluation(of_seeds)))
-    return rows, rates
+    return rows, chosen
 
 
 def main(argv=None):
@@ -137,6 +141,14 @@ def main(argv=None):
         default=[1e-3, 3e-3, 1e-2, 3e-2],
         help="of Adam; the same for all rows",
     )
+    parser.add_argument(
+        "--weight-decays",
+        nargs="+",
+        type=command_line.number_below(math.inf),
+        default=[0.0, 0.3, 3.0],
+        help="decoupled, each step takes away the rate times so much of every weight; the same "
+        "for all rows",
+    )
     parser.add_argument("--epochs", type=command_line.positive(int), help="default: by task")
     args = parser.parse_args(argv)
     tasks = args.tasks or (TASKS if args.preset else TASKS[:1])
@@ -145,14 +157,20 @@ def main(argv=None):
     args.out.mkdir(parents=True, exist_ok=True)
     lines, numbers = [], {}
     for task in tasks:
-        rows, rates = measure(task, args)
+        rows, chosen = measure(task, args)
         ends = min(args.learning_rates), max(args.learning_rates)
-        at_edge = [name for name, rate in rates.items() if rate in ends]
+        at_edge = [name for name, best in chosen.items() if best["rate"] in ends]
         lines += [f"## {task}", "", harness.markdown(rows), harness.verdict(rows), ""]
-        chosen = "; ".join(f"{name}: {rate:g}" for name, rate in rates.items())
-        lines += [f"Rates: {chosen}. At an end of the range: {', '.join(at_edge) or 'none'}.", ""]
+        listed = "; ".join(
+            f"{name}: {best['rate']:g} / {best['weight_decay']:g}" for name, best in chosen.items()
+        )
+        lines += [
+            f"Rate / weight decay: {listed}. With a rate at an end of its range: "
+            f"{', '.join(at_edge) or 'none'}.",
+            "",
+        ]
         numbers[task] = {
-            "rates": rates,
+            "chosen": chosen,
             "rows": [
                 {"loss": row.loss, "head": row.head}
                 | {name: dataclasses.asdict(row.evaluation[name]) for name in harness.METRICS}

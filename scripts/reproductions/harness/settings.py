@@ -19,6 +19,8 @@ class Settings:
         learning_rate: the highest one.
         warmup: the share of all steps, in [0, 1), over which the rate rises from 0 in a line; then
             it falls to 0 in a line. 0 for a constant rate.
+        weight_decay: each step takes away the rate times so much of every weight, biases too
+            (decoupled decay, as in AdamW).
         clip: the highest norm of the gradient; None for any.
         precision: a policy of Keras's mixed precision.
         seed: of data order and weights.
@@ -29,6 +31,7 @@ class Settings:
     batch_size: int
     learning_rate: float
     warmup: float = 0.0
+    weight_decay: float = 0.0
     clip: float | None = None
     precision: str = "float32"
     seed: int = 0
@@ -39,6 +42,7 @@ class Settings:
             _checks.positive_int(name, getattr(self, name))
         _checks.positive_float("learning_rate", self.learning_rate)
         _checks.fraction_below("warmup", self.warmup, 1)
+        _checks.non_negative_float("weight_decay", self.weight_decay)
         if self.clip is not None:
             _checks.positive_float("clip", self.clip)
         policies = [

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -96,7 +97,11 @@ def train(
             steps = settings.epochs * len(splits.train)
             rate = _Schedule(rate, int(settings.warmup * steps), steps)
         model.compile(
-            keras.optimizers.Adam(rate, global_clipnorm=settings.clip),
+            keras.optimizers.Adam(
+                rate,
+                weight_decay=settings.weight_decay or None,
+                global_clipnorm=settings.clip,
+            ),
             loss=loss_object,
             metrics=list(columns.values()),
         )
@@ -180,20 +185,35 @@ class Runs:
         self._problem, self._settings, self._units = problem, settings, units
         self._folder, self._name, self._make_loss = folder, name, make_loss
 
-    def get(self, loss: str, head: str, learning_rate: float, seed: int) -> dict[str, Any]:
+    def get(
+        self, loss: str, head: str, learning_rate: float, seed: int, weight_decay: float = 0.0
+    ) -> dict[str, Any]:
         """The results of a run, made now if it is new."""
-        settings = dataclasses.replace(self._settings, learning_rate=learning_rate, seed=seed)
+        settings = dataclasses.replace(
+            self._settings, learning_rate=learning_rate, weight_decay=weight_decay, seed=seed
+        )
         options = {"units": self._units} if head in ("latent_cross", "concat") else {}
         described = {**self._problem.description, **dataclasses.asdict(settings), **options}
         names = {"loss": loss, "head": head}
+        decay = f"-decay{weight_decay:g}" if weight_decay else ""
         return cached(
-            self._folder / f"{self._name}-{loss}-{head}-{learning_rate:g}-{seed}.json",
+            self._folder / f"{self._name}-{loss}-{head}-{learning_rate:g}{decay}-{seed}.json",
             described | names,
             lambda: train(self._problem, settings, self._make_loss(loss), head, **options) | names,
         )
 
-    def best_rate(self, loss: str, head: str, rates: Sequence[float], seed: int) -> float:
-        """The learning rate with the best epoch on the validation part."""
-        return max(
-            rates, key=lambda rate: max(self.get(loss, head, rate, seed)["validation"][SELECT_BY])
-        )
+    def best(
+        self,
+        loss: str,
+        head: str,
+        rates: Sequence[float],
+        seed: int,
+        weight_decays: Sequence[float] = (0.0,),
+    ) -> tuple[float, float]:
+        """The learning rate and the weight decay with the best epoch on the validation part."""
+
+        def of_best_epoch(pair):
+            rate, decay = pair
+            return max(self.get(loss, head, rate, seed, decay)["validation"][SELECT_BY])
+
+        return max(itertools.product(rates, weight_decays), key=of_best_epoch)

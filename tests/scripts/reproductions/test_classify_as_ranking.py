@@ -33,6 +33,7 @@ def test_results(results):
         "batch_size": 100,
         "learning_rate": 0.002,
         "warmup": 0.0,
+        "weight_decay": 0.0,
         "clip": None,
         "precision": "float32",
         "patience": 5,

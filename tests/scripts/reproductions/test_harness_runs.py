@@ -38,6 +38,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, text):
         ("batch_size", 0),
         ("learning_rate", float("nan")),
         ("warmup", 1.0),
+        ("weight_decay", -0.1),
         ("clip", 0.0),
         ("seed", -1),
         ("patience", -1),

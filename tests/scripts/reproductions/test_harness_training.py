@@ -100,12 +100,27 @@ def test_orders_are_those_of_epochs_that_are_read(examples_per_class):
 
 
 @pytest.mark.parametrize(("loss", "best"), [("softmax_loss", 0.1), ("mean_squared_loss", 0.3)])
-def test_a_rate_is_chosen_by_its_best_epoch_on_validation(loss, best, problem, tmp_path):
+def test_rate_and_decay_are_chosen_by_the_best_epoch_on_validation(loss, best, problem, tmp_path):
     class Runs(harness.Runs):
-        def get(self, loss, head, learning_rate, seed):
+        def get(self, loss, head, learning_rate, seed, weight_decay):
             assert (head, seed) == ("latent_cross", 7)
             score = 1 - abs(learning_rate - {"softmax_loss": 0.1, "mean_squared_loss": 0.3}[loss])
+            score -= abs(weight_decay - learning_rate)
             return {"validation": {"NDCG@5": [0.0, score, 0.2]}, "test": {"NDCG@5": -score}}
 
     runs = Runs(problem, SETTINGS, tmp_path, "points", [4])
-    assert runs.best_rate(loss, "latent_cross", (0.1, 0.2, 0.3), 7) == best
+    rates = (0.1, 0.2, 0.3)
+    assert runs.best(loss, "latent_cross", rates, 7, rates) == (best, best)
+    assert runs.best(loss, "latent_cross", (best,), 7) == (best, 0.0)
+
+
+def test_decay_makes_the_weights_smaller(problem):
+    norms = []
+    for decay in (0.0, 50.0):
+        dense = keras.layers.Dense(5, "tanh")
+        settings = dataclasses.replace(SETTINGS, weight_decay=decay)
+        of_dense = dataclasses.replace(problem, layers=lambda splits, dense=dense: [dense])
+        harness.train(of_dense, settings, "softmax_loss", "dot_product")
+        norms.append(np.linalg.norm(dense.get_weights()[0]))
+    # Each step halves them, and an epoch has five.
+    assert norms[1] < norms[0] / 4

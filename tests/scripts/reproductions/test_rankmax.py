@@ -9,7 +9,7 @@ from rank4class_tf import data
 from scripts.reproductions import rankmax as script
 
 ARGUMENTS = (
-    "--losses rankmax softmax --seeds 3 --tuning-seed 7 --learning-rates 0.01 0.1 --l2 0.01 "
+    "--losses rankmax softmax ease --seeds 3 --tuning-seed 7 --learning-rates 0.01 0.1 --l2 0.01 "
     "--epochs 2 --units 4"
 )
 
@@ -42,10 +42,30 @@ def test_small_run(tmp_path, monkeypatch):
             f"| {loss} | {best:g} | 0.01 | {final['test']['AP@10']:.3f} |"
             in (tmp_path / "results.md").read_text()
         )
+    assert set(results) == {"rankmax", "softmax", "ease"}
     assert (tmp_path / "figure_2.png").read_bytes().startswith(b"\x89PNG")
     # Nothing is trained again.
     monkeypatch.setattr(script, "run", None)
+    monkeypatch.setattr(script, "run_ease", None)
     script.main(arguments)
+
+
+def test_ease_is_tuned_on_validation_and_stands_in_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(script.r4c.data, "movielens", users)
+    flags = "--losses ease --seeds 3 4 --tuning-seed 7 --ease-l2 1 100 --refit --out"
+    script.main([*flags.split(), str(tmp_path)])
+    tuning = {
+        l2: json.loads((tmp_path / f"ease-{l2}-7.json").read_text())["validation"]["AP@10"]
+        for l2 in (1, 100)
+    }
+    best = max(tuning, key=tuning.get)
+    runs = json.loads((tmp_path / "results.json").read_text())["ease"]
+    assert [(run["seed"], run["l2"]) for run in runs] == [(3, best), (4, best)]
+    # By chance one film is found among the 31 left, by its half among 11.
+    chance = np.sum(1 / np.arange(1, 11)) / 31
+    assert min(run["test"]["AP@10"] for run in runs) > 1.5 * chance
+    row = f"| ease | – | {best} | {np.mean([run['test']['AP@10'] for run in runs]):.3f} ±"
+    assert row in (tmp_path / "results.md").read_text()
 
 
 @pytest.mark.slow

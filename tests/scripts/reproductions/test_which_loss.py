@@ -1,3 +1,4 @@
+import argparse
 import json
 
 import numpy as np
@@ -12,7 +13,7 @@ from scripts.reproductions.harness import training
 def test_short_form(tmp_path, capsys):
     call = (
         "--tasks digits --losses rankmax_loss list_mle_loss --heads cosine --seeds 0 1 --epochs 1 "
-        f"--learning-rates 1e-3 1e-2 --out {tmp_path}"
+        f"--learning-rates 1e-3 1e-2 --weight-decays 0 0.5 --out {tmp_path}"
     ).split()
     which_loss.main(call)
     (task,) = json.loads((tmp_path / "which_loss.json").read_text()).values()
@@ -25,10 +26,12 @@ def test_short_form(tmp_path, capsys):
     ]
     for row in task["rows"]:
         assert 0 < row["Top-1"]["low"] <= row["Top-1"]["value"] <= row["Top-5"]["value"] <= 1
-    assert set(task["rates"].values()) <= {1e-3, 1e-2}
+    assert list(task["chosen"]) == [", ".join(name) for name in names]
+    for best in task["chosen"].values():
+        assert best["rate"] in (1e-3, 1e-2) and best["weight_decay"] in (0, 0.5)
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
-    # Three rows: two rates with a seed, and one of them with the other.
-    assert len(files) == 3 * 3
+    # Three rows: two rates and two decays with a seed, and one of them with the other.
+    assert len(files) == 3 * 5
     text = (tmp_path / "which_loss.md").read_text()
     assert text in capsys.readouterr().out
     which_loss.main(call)  # Trains nothing anew.
@@ -42,7 +45,8 @@ def test_what_is_done_is_written_before_a_failure(tmp_path, monkeypatch):
     def measure(task, args):
         if task == "movielens":
             raise OSError("no films")
-        return [harness.Row("softmax_loss", "dot_product", evaluation)], {"softmax_loss": 0.1}
+        chosen = {"softmax_loss, dot_product": {"rate": 0.1, "weight_decay": 0.0}}
+        return [harness.Row("softmax_loss", "dot_product", evaluation)], chosen
 
     monkeypatch.setattr(which_loss, "measure", measure)
     with pytest.raises(OSError, match="no films"):
@@ -85,3 +89,11 @@ def test_texts_need_a_preset(capsys):
     with pytest.raises(SystemExit):
         which_loss.main(["--tasks", "goemotions"])
     assert "--preset must be given" in capsys.readouterr().err
+
+
+def test_rows_that_are_softmax_with_one_label_are_left_out_there():
+    args = argparse.Namespace(losses=list(which_loss.LOSSES), heads=[])
+    mean = ("softmax_loss(positive_reduction=mean)", "dot_product")
+    assert mean in which_loss.candidates("wordnet", args)
+    assert mean not in which_loss.candidates("digits", args)
+    assert which_loss.LOSSES[mean[0]]().get_config()["positive_reduction"] == "mean"
