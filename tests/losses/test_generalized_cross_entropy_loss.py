@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from rank4class_tf import losses
 
-pytestmark = pytest.mark.once
-
 N = 6
 
 
