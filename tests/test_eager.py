@@ -90,6 +90,9 @@ def test_code_of_a_user_is_not_made_a_graph():
             calls.append(ranks.above.numpy())
             return [ranks.above[:, 0]]
 
+    factor = [1.0]
+    dcg = r4c.metrics.DCG(3, gain=lambda relevance: relevance * factor[0])
+
     def ranker(scores, mask):
         return tf.constant(1 + np.argsort(np.argsort(-scores.numpy())), scores.dtype)
 
@@ -99,6 +102,11 @@ def test_code_of_a_user_is_not_made_a_graph():
         metric.update_state(IDS, SCORES)
         ranked(IDS, SCORES)
         assert len(calls) == 2 * (number + 1)
+        dcg.update_state(IDS, SCORES)
+    before, factor[0] = float(dcg.result()), 100.0
+    dcg.reset_state()
+    dcg.update_state(IDS, SCORES)
+    np.testing.assert_allclose(dcg.result(), 100 * before, rtol=1e-5)
 
 
 def test_run_functions_eagerly_and_many_shapes():
@@ -117,6 +125,29 @@ def test_run_functions_eagerly_and_many_shapes():
         loss(IDS, SCORES)
         loss(IDS, SCORES, sample_weight=[1.0, 2.0])
     assert len(graphs_of(loss)) <= eager._MOST_GRAPHS
+
+
+def test_ragged_labels_of_any_number_of_rows_share_a_graph():
+    loss = r4c.losses.SoftmaxLoss()
+    for rows in (1, 2, 3, 2, 1):
+        ids = tf.RaggedTensor.from_row_lengths(tf.zeros([rows], tf.int32), [1] * rows)
+        np.testing.assert_allclose(loss(ids, tf.zeros([rows, 4])), np.log(4), rtol=1e-6)
+    assert len(graphs_of(loss)) == 1
+
+
+def test_what_fails_as_a_graph_is_tried_once():
+    calls = []
+
+    class Owner:
+        def method(self, x):
+            calls.append(tf.executing_eagerly())
+            return tf.constant(x.numpy() + 1)
+
+    Owner.__module__ = "rank4class_tf.test"
+    owner = Owner()
+    for _ in range(6):
+        assert float(eager.as_graph(owner, owner.method, 1.0)) == 2
+    assert calls.count(False) == 1
 
 
 def test_graphs_do_not_keep_their_owner():

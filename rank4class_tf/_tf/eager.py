@@ -11,7 +11,7 @@ import tensorflow as tf
 _CALLS_BEFORE = 2
 _MOST_GRAPHS = 16
 
-# owner -> types of the arguments -> how many calls there were, or the graph.
+# owner -> types of the arguments -> how many calls there were, or the graph; None if it failed.
 _KNOWN: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
 
 
@@ -19,8 +19,9 @@ def as_graph(owner: Any, method: Callable, *args: Any) -> Any:
     """`method(*args)`, which in eager mode runs as a graph from the third call on.
 
     A graph takes a tenth of the time of its operations one by one. It serves any batch size. What
-    fails in it, or while it is made, runs eagerly, where errors name the values. Under
-    `tf.config.run_functions_eagerly(True)` everything runs eagerly.
+    fails in it, or while it is made, runs eagerly, where errors name the values. A user's own code
+    always runs eagerly, so that it can be debugged and may depend on anything; and so does
+    everything under `tf.config.run_functions_eagerly(True)`.
 
     Args:
         owner: the object that keeps the graphs, until `forget`.
@@ -31,6 +32,7 @@ def as_graph(owner: Any, method: Callable, *args: Any) -> Any:
         not tf.executing_eagerly()
         or tf.config.functions_run_eagerly()
         or tf.distribute.has_strategy()
+        or not _is_ours(owner)
     ):
         return method(*args)
     args = tuple(map(_as_tensor, args))
@@ -38,10 +40,12 @@ def as_graph(owner: Any, method: Callable, *args: Any) -> Any:
     known = _KNOWN.setdefault(owner, {})
     state = known.get(specs, 0)
     if isinstance(state, int):
-        if state < _CALLS_BEFORE or len(known) > _MOST_GRAPHS:
-            known[specs] = state + 1
+        if state < _CALLS_BEFORE:
+            _count(known, specs, state + 1)
             return method(*args)
         state = known[specs] = _graph(weakref.WeakMethod(method), specs)
+    if state is None:
+        return method(*args)
     try:
         return state(*(arg for arg in args if arg is not None))
     except Exception:
@@ -51,6 +55,26 @@ def as_graph(owner: Any, method: Callable, *args: Any) -> Any:
 def forget(owner: Any) -> None:
     """Drops the graphs of an object whose configuration changes."""
     _KNOWN.pop(owner, None)
+
+
+def _is_ours(owner):
+    """Whether a class and the functions that it was given are of this package."""
+    given = [v for name, v in vars(owner).items() if not hasattr(type(owner), name)]
+    of_user = [v for v in given if callable(v) and not _module(v).startswith("rank4class_tf.")]
+    return type(owner).__module__.startswith("rank4class_tf.") and not of_user
+
+
+def _module(value):
+    return getattr(value, "__module__", None) or type(value).__module__
+
+
+def _count(known, specs, calls):
+    """Counts a call; of types that were seen only now and then nothing is kept for long."""
+    if len(known) >= _MOST_GRAPHS and specs not in known:
+        for other in [key for key, state in known.items() if isinstance(state, int)]:
+            del known[other]
+    if len(known) < _MOST_GRAPHS or specs in known:
+        known[specs] = calls
 
 
 def _as_tensor(value):
@@ -66,6 +90,9 @@ def _spec(tensor):
     spec = tf.type_spec_from_value(tensor)
     if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
         return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    if isinstance(spec, tf.RaggedTensorSpec):
+        shape = [None, *spec.shape[1:]]
+        return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
     return spec
 
 
@@ -76,4 +103,9 @@ def _graph(method, specs):
         return method()(*(None if spec is None else next(left) for spec in specs))
 
     given = [spec for spec in specs if spec is not None]
-    return tf.function(function, input_signature=given, autograph=False)
+    graph = tf.function(function, input_signature=given, autograph=False)
+    try:
+        graph.get_concrete_function()
+    except Exception:
+        return None
+    return graph

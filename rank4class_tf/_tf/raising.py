@@ -38,7 +38,7 @@ def check(
     if eager:
         raise ValueError(f"{rule}. Received: {received[0].numpy()!r}.")
     raised = tf.raw_ops.Assert(
-        condition=tf.size(rows) == 0, data=[f"{rule}. Received:", received], summarize=5
+        condition=tf.equal(tf.size(rows), 0), data=[f"{rule}. Received:", received], summarize=5
     )
     with tf.control_dependencies([raised]):  # So that this error comes before those it causes.
         return tf.identity(bad_rows)

@@ -111,9 +111,7 @@ class RankingLoss(keras.losses.Loss):
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
         if self._looks_at_scores:
             self._look_at(y_pred)
-        # What is a user's own, a subclass or a ranker, runs as it is, so that it can be debugged.
-        is_ours = type(self).__module__.startswith("rank4class_tf.")
-        if is_ours and getattr(self, "ranker", None) is None:
+        if getattr(self, "ranker", None) is None:  # A layer may change.
             return as_graph(self, self._reduced, y_true, y_pred, sample_weight)
         return self._reduced(y_true, y_pred, sample_weight)
 

@@ -28,7 +28,8 @@ def class_prior(
         `num_classes` numbers > 0 that add up to 1.
 
     Raises:
-        ValueError: if an id is out of range, or a class would have the share 0.
+        ValueError: if labels are no class ids in [0, num_classes), or a class would have the
+            share 0.
 
     Example:
         >>> class_prior([0, 0, 1], num_classes=2, pseudo_count=0.0)
@@ -39,7 +40,13 @@ def class_prior(
     parts = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
     for part in parts:
         ids = part.flat_values if isinstance(part, tf.RaggedTensor) else part
-        ids = np.asarray(ids).reshape(-1)
+        ids = np.asarray(ids)
+        if ids.dtype.kind not in "iuf" or ids.dtype.kind == "f" and ids.ndim > 1:
+            raise ValueError(
+                "`labels` must hold class ids, not labels of all classes. "
+                f"Received: {ids.dtype} of shape {ids.shape}."
+            )
+        ids = ids.reshape(-1)
         wrong = ids[(ids < -1) | (ids >= num_classes) | (ids != np.floor(ids))]
         if len(wrong):
             raise ValueError(

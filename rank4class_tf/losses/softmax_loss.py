@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
@@ -107,4 +108,4 @@ def _log_prior(class_prior, n, dtype):
             "`class_prior` must have a number for each class that `y_pred` scores. "
             f"Received: {len(class_prior)} for {n} classes."
         )
-    return tf.math.log(tf.constant([class_prior], dtype))
+    return tf.constant(np.log([class_prior]), dtype)

@@ -166,11 +166,10 @@ class RankingMetric(Metric):
         exclude: TensorLike | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        is_ours = type(self).__module__.startswith("rank4class_tf.")
-        if is_ours and not isinstance(y_true, ops.Ranks):
-            as_graph(self, self._add_batch, y_true, y_pred, sample_weight, exclude)
-        else:
+        if isinstance(y_true, ops.Ranks):
             self._add_batch(y_true, y_pred, sample_weight, exclude)
+        else:
+            as_graph(self, self._add_batch, y_true, y_pred, sample_weight, exclude)
 
     def __setattr__(self, name, value):
         if not name.startswith("_"):  # It may be a part of the configuration.

@@ -123,6 +123,6 @@ def test_class_prior_counts_labels():
         np.testing.assert_allclose(prior, [2 / 6, 1 / 6, 3 / 6])
     with pytest.raises(ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"):
         losses.class_prior(padded, 3, pseudo_count=0.0)
-    for wrong in ([0, 3], [-2], [0.5]):
+    for wrong in ([0, 3], [-2], [0.5], np.eye(3), [True, False]):
         with pytest.raises(ValueError, match="`labels` must hold class ids"):
             losses.class_prior(wrong, 3)
