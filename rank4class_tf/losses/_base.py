@@ -148,6 +148,8 @@ class RankingLoss(keras.losses.Loss):
 
     def _look_at(self, scores):
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""
+        if isinstance(scores, tf.SparseTensor | tf.RaggedTensor):
+            return  # `parse` raises an error that says so.
         function = function_behind(scores)
         # Looking at a graph costs nothing, and the next graph may show more.
         self._looks_at_scores = function is None and not tf.executing_eagerly()
