@@ -109,8 +109,6 @@ class RankingLoss(keras.losses.Loss):
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
-        if self._looks_at_scores:
-            self._look_at(y_pred)
         if getattr(self, "ranker", None) is None:  # A layer may change.
             return as_graph(self, self._reduced, y_true, y_pred, sample_weight)
         return self._reduced(y_true, y_pred, sample_weight)
@@ -129,6 +127,8 @@ class RankingLoss(keras.losses.Loss):
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
+        if self._looks_at_scores:
+            self._look_at(y_pred)
         counted = labels.has_positive & ~labels.invalid
         filled = fill_masked(labels.scores, labels.mask, counted)
         compute = _keras.with_autograph_of_caller(self.compute)
@@ -148,8 +148,6 @@ class RankingLoss(keras.losses.Loss):
 
     def _look_at(self, scores):
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""
-        if isinstance(scores, tf.SparseTensor | tf.RaggedTensor):
-            return  # `parse` raises an error that says so.
         function = function_behind(scores)
         # Looking at a graph costs nothing, and the next graph may show more.
         self._looks_at_scores = function is None and not tf.executing_eagerly()
