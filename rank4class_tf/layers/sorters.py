@@ -1,4 +1,4 @@
-"""Sorters: differentiable ranks. Their base, those that are formulas, and sorters by name."""
+"""Sorters give differentiable ranks: their base, three closed forms, and `get_sorter`."""
 
 from typing import Any
 

@@ -19,7 +19,7 @@ def class_prior(
     with $c_i$ the number of labels of class i, and the pseudo-count a.
 
     Args:
-        labels: class ids of any shape, ragged too, of which -1 is padding; or a dataset of
+        labels: class ids of any shape, ragged too, padded with -1; or a dataset of
             `(features, ids)`, or of these and weights, which is read once.
         num_classes: positive integer.
         pseudo_count: a >= 0, added to each count so that a class without labels has a share.
@@ -28,7 +28,7 @@ def class_prior(
         `num_classes` numbers > 0 that add up to 1.
 
     Raises:
-        ValueError: if labels are no class ids in [0, num_classes), or a class would have the
+        ValueError: if a label is not a class id in [0, num_classes), or a class would have the
             share 0.
 
     Example:

@@ -91,8 +91,7 @@ def soft_recall(
     """
     if not _checks.is_array(k):
         _checks.positive_int("k", k)
-    if not _checks.is_array(temperature):
-        _checks.positive_float("temperature", temperature)
+    _checks.positive_or_tensor("temperature", temperature)
     ranks, relevance = _ranks_and_relevance(ranks, relevance)
     hits = tf.sigmoid((k + 0.5 - ranks) / temperature)
     return _weighted_mean(hits, tf.cast(relevance > 0, ranks.dtype))

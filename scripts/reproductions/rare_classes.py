@@ -4,10 +4,10 @@
         --preset FOLDER --data-dir data      # makes the file of features
     python -m scripts.reproductions.rare_classes --features features.npz
 
-A linear model on frozen sentence features learns 10,000 comments with one of 28 labels, of which
-the most frequent has a third and the rarest a thousandth. Each loss has the same 12 settings, rate
-and decoupled weight decay; macro NDCG@5 on the validation part with the first seed chooses. The
-table has the mean and the standard deviation over the seeds on the test part: averages over
+A linear model on frozen sentence features learns 10,000 comments with one of 28 labels: the most
+frequent label has a third of them and the rarest a thousandth. Each loss has the same 12 settings,
+rate and decoupled weight decay; macro NDCG@5 on the validation part with the first seed chooses.
+The table has the mean and the standard deviation over the seeds on the test part: averages over
 comments, and over classes ("macro").
 """
 
