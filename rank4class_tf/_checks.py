@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
 
 
@@ -110,11 +111,53 @@ def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
     return same_sizes(value, scores, "`mask` must have the shape of the scores.", axes=2)
 
 
+def ids(name: str, value: Any, strings: bool = True) -> Any:
+    """Raises unless ids are integers, or strings where these may be; returns a tensor."""
+    if not isinstance(value, tf.RaggedTensor):
+        value = tf.convert_to_tensor(value)
+        if value.shape.num_elements() == 0 and value.dtype != tf.string:
+            return tf.cast(value, tf.int64)  # An empty list has no kind.
+    value = _keras.given_labels(value)
+    if not (value.dtype.is_integer or strings and value.dtype == tf.string):
+        kinds = "integers or strings" if strings else "integers"
+        raise ValueError(f"`{name}` must hold {kinds}. Received: {value.dtype.name}.")
+    return value
+
+
+def rows_of_ids(name: str, value: Any, strings: bool = True) -> Any:
+    """Raises unless ids are `[batch, E]`, dense or ragged; returns a tensor."""
+    value = ids(name, value, strings)
+    if value.shape.rank not in (None, 2):
+        raise ValueError(f"`{name}` must have the shape [batch, E]. Received: {value.shape}.")
+    return value
+
+
 def one_of(name: str, value: Any, known: Collection) -> Any:
     """Raises unless `value` is in `known`; returns it."""
     if value not in known:
         raise ValueError(f"`{name}` must be one of {known}. Received: {name}={value!r}.")
     return value
+
+
+def one_for_each_class(
+    name: str, value: Any, is_right: Callable[[np.ndarray], Any], rule: str
+) -> list[float]:
+    """Raises unless `value` holds a number for each class; returns them."""
+    try:
+        given = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        given = np.empty([])
+    if given.ndim != 1 or not is_right(given):
+        raise ValueError(f"`{name}` must hold {rule}. Received: {value!r}.")
+    return given.tolist()
+
+
+def no_others(instance: object, options: dict[str, Any]) -> None:
+    """Raises for options that the constructor of an object does not take."""
+    for name, value in options.items():
+        raise TypeError(
+            f"`{type(instance).__name__}` has no option `{name}`. Received: {name}={value!r}."
+        )
 
 
 def _number(name: str, value: Any, kind: Any, is_right: Callable, rule: str) -> Any:

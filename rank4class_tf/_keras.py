@@ -6,6 +6,7 @@ when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs be
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -51,20 +52,31 @@ class _PerExampleLosses(keras.losses.Loss):
 
 
 def call_loss(
-    loss: Any, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike
+    loss: Any, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike, **kwargs: Any
 ) -> tf.Tensor:
-    """Reduces `loss.call(y_true, y_pred)` as Keras does.
+    """Reduces `loss.call(y_true, y_pred, **kwargs)` as Keras does.
 
     Keras 3 casts `y_true` to float32 before `call`, which changes class ids above 2**24, so there
     the per-example losses are computed first and only then handed to Keras.
     """
-    if not KERAS_3:
+    if not KERAS_3 and not kwargs:
         return keras.losses.Loss.__call__(loss, y_true, y_pred, sample_weight)
-    losses = loss.call(y_true, y_pred)
+    losses = loss.call(y_true, y_pred, **kwargs)
     if losses.shape == (0,) and loss.reduction != "none":
         return tf.reduce_sum(losses)  # Keras 3 would return the empty tensor.
     reducer = _PerExampleLosses(name=loss.name, reduction=loss.reduction)
+    pass_on_permission(loss, reducer)
     return reducer(losses, losses, sample_weight)
+
+
+@contextlib.contextmanager
+def reducing_alone(loss: Any) -> Iterator[None]:
+    """Has a loss take the losses of the examples for scores, and only reduce them."""
+    loss.call = lambda y_true, y_pred: y_pred
+    try:
+        yield
+    finally:
+        del loss.call
 
 
 def given_labels(y_true: TensorLike) -> TensorLike:
@@ -132,7 +144,7 @@ def add_table(
 ) -> Any:
     """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
     cast = {"autocast": False} if KERAS_3 else {"experimental_autocast": False}
-    return layer.add_weight(
+    weight = layer.add_weight(
         name=name,
         shape=shape,
         initializer=initializer,
@@ -140,6 +152,14 @@ def add_table(
         dtype=layer.variable_dtype,
         **cast,
     )
+    variable(weight)._rank4class_tf_table = True
+    return weight
+
+
+def is_table(variable: tf.Variable) -> bool:
+    """Whether `add_table` made a variable, or the one of which a strategy hands out this part."""
+    container = getattr(variable, "_distributed_container", lambda: None)()
+    return any(getattr(x, "_rank4class_tf_table", False) for x in (variable, container))
 
 
 @contextlib.contextmanager
@@ -179,6 +199,36 @@ def variable(weight: Any) -> tf.Variable:
     return weight.value if KERAS_3 else weight
 
 
+def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Variable]]:
+    """What a layer and those within change themselves: states of random generators, and others.
+
+    Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
+    """
+    layers = list(layer._flatten_layers())
+    if KERAS_3:
+        draws = [seeds.state.value for of in layers for seeds in of._seed_generators]
+        others = [weight.value for of in layers for weight in of._non_trainable_variables]
+        return draws, others
+    generators = [getattr(of, "_random_generator", None) for of in layers]
+    generators = [getattr(of, "_generator", None) for of in generators]
+    draws = [of.state for of in generators if of is not None]
+    return draws, [weight for of in layers for weight in of._non_trainable_weights]
+
+
+def add_loss(model: keras.Model, loss: tf.Tensor) -> None:
+    """Adds a loss that a step has computed; Keras 2 takes it only within `call`."""
+    if KERAS_3:
+        model.add_loss(loss)
+    else:
+        model._eager_losses.append(loss)
+
+
+def unlock(model: keras.Model) -> None:
+    """Lets a subclass of a model that is built add layers and weights of its own."""
+    if KERAS_3:
+        model._tracker.unlock()
+
+
 def build_optimizer(model: keras.Model) -> None:
     """Adds the variables of the optimizer of a model that is built and compiled.
 
@@ -188,6 +238,26 @@ def build_optimizer(model: keras.Model) -> None:
     if build is not None and all(layer.built for layer in model._flatten_layers()):
         with model.distribute_strategy.scope():
             build(model.trainable_variables)
+
+
+def bytes_of(variable: Any) -> int:
+    """The memory that a variable takes."""
+    size: int = math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+    return size
+
+
+def bytes_kept_for(optimizer: Any, table: Any) -> int:
+    """The memory that an optimizer will take for a table, told by a table of one row."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Within one that scales losses.
+    if not hasattr(optimizer, "build"):  # Keras's oldest do not tell.
+        return 0
+    row = keras.layers.Layer(dtype=table.dtype).add_weight(
+        name="row", shape=(1, *table.shape[1:]), initializer="zeros"
+    )
+    like = type(optimizer).from_config(optimizer.get_config())
+    like.build([row])
+    kept = [variable for variable in like.variables if len(variable.shape)]
+    return int(table.shape[0]) * sum(map(bytes_of, kept))
 
 
 def compiled_metrics(
@@ -201,6 +271,14 @@ def compiled_metrics(
         container.build(y_true, y_pred)
     metrics = (container._user_metrics, container._user_weighted_metrics)
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
+
+
+def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
+    """The loss and the metrics that a model updates itself."""
+    if KERAS_3:
+        return [metric for metric in model.metrics if metric is not model._compile_metrics]
+    compiled = model.compiled_metrics.metrics
+    return [metric for metric in model.metrics if not any(metric is of for of in compiled)]
 
 
 def update_metrics(

@@ -1,5 +1,6 @@
 """Objects by name: the lookup behind `losses.get`, `layers.get_head` and `metrics.get`."""
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable
@@ -67,9 +68,13 @@ def get(
     if isinstance(identifier, str):
         if identifier not in classes:
             known = ", ".join(sorted(classes))
+            like = difflib.get_close_matches(identifier, classes, n=1)
+            # A name may lack what all of its kind end with.
+            like = [name for name in (f"{identifier}_{kind}",) if name in classes] or like
+            hint = f" Did you mean {like[0]!r}?" if like else ""
             raise ValueError(
                 f"`identifier` must be the name of a known {kind}: {known}. "
-                f"Received: {identifier!r}."
+                f"Received: {identifier!r}.{hint}"
             )
         try:
             # The signature of the class itself is that of Keras 2's `__new__` on Python 3.11.2.

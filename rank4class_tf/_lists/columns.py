@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf._lists.dense import of_columns
 from rank4class_tf._lists.labels import Labels
-from rank4class_tf._lists.lists import of_columns
 from rank4class_tf._lists.pairs import FEW, are_few
 from rank4class_tf._tf import raising, top
 from rank4class_tf._tf.gather import scatter_add
@@ -28,16 +28,20 @@ def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor
     Returns:
         `[batch]`.
     """
+
+    def losses(filled, ids, relevance):
+        return compute(of_columns(filled, ids, relevance, labels.item_weights))
+
     columns = _few_columns(labels)
     if columns is not None:
-        return compute(of_columns(filled, *columns))
+        return losses(filled, *columns)
 
     def ready(filled):
-        def losses(*columns):
-            return value_and_gradients(lambda x: compute(of_columns(x, *columns)), filled)
+        def with_gradients(*columns):
+            return value_and_gradients(lambda x: losses(x, *columns), filled)
 
         # Each column takes a pass over the items: there are only as many as the batch needs.
-        return _few_or_many(losses, labels, lambda: _compact(labels))
+        return _few_or_many(with_gradients, labels, lambda: _compact(labels))
 
     # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
     # where the size of the batch is not known.

@@ -39,6 +39,7 @@ class Labels(NamedTuple):
             this; elsewhere such labels raise.
         max_positives: the most positives that a list can have, an int; None if only running tells.
         highest: `[batch]`, the highest relevance, where it is known without another pass.
+        item_weights: `[batch, n]`, the weight of each item, 0 for a masked one; None means 1.
     """
 
     scores: tf.Tensor
@@ -48,6 +49,7 @@ class Labels(NamedTuple):
     invalid: tf.Tensor
     max_positives: int | None = None
     highest: tf.Tensor | None = None
+    item_weights: tf.Tensor | None = None
 
     @property
     def num_positives(self) -> tf.Tensor:
@@ -88,17 +90,18 @@ def parse(
     Args:
         y_true: class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or ragged; or
             relevance `[batch, n]`, where a negative entry masks the item.
-        y_pred: scores `[batch, n]`.
+        y_pred: scores `[batch, n]`, or ragged with ragged relevance.
         label_format: `"ids"`, `"relevance"`, or None to tell them apart by their static shapes.
         max_positives: the most positives a list of relevance labels may have, which is checked;
             None means n.
         exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
             `[batch, n]`, True for such an item.
     """
-    if isinstance(y_true, tf.SparseTensor):
-        raise ValueError("`y_true` must be dense. Received: a SparseTensor.")
-    if isinstance(y_pred, tf.SparseTensor | tf.RaggedTensor):
-        raise ValueError(f"`y_pred` must be dense. Received: a {type(y_pred).__name__}.")
+    if isinstance(y_pred, tf.SparseTensor):
+        raise ValueError("`y_pred` must be dense or ragged. Received: a SparseTensor.")
+    if isinstance(y_pred, tf.RaggedTensor):
+        y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
+        label_format = "relevance"
     scores = tf.convert_to_tensor(y_pred)
     if scores.shape.rank not in (None, 2) or not (
         scores.dtype.is_floating or scores.dtype.is_integer or scores.dtype.is_bool
@@ -111,25 +114,53 @@ def parse(
     if not scores.shape[1]:
         scores = _with_items(scores)
 
-    if isinstance(y_true, tf.RaggedTensor):
-        if label_format == "relevance":
-            raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
-        if y_true.dtype.is_bool:
-            raise ValueError("`y_true` must hold integers where it is ragged. Received: bool.")
-        y_true, label_format = _dense(y_true), "ids"
-    else:
-        y_true = tf.convert_to_tensor(y_true)
-        if y_true.dtype == tf.string:
-            raise ValueError("`y_true` must be numbers. Received: strings.")
-    inferred = label_format is None
-    if inferred:
-        label_format = _infer_format(y_true, scores.shape)
-
-    if label_format == "ids":
-        labels = _from_ids(y_true, scores, inferred)
+    y_true, is_ids, inferred = _with_format(y_true, scores.shape, label_format)
+    if is_ids:
+        ids, invalid = _checked_ids(y_true, scores, scores.shape[1], inferred)
+        if ids.shape[1] != 1:
+            ids = _distinct_among(ids, tf.shape(scores))
+        labels = _of_ids(scores, ids, invalid)
     else:
         labels = _from_relevance(y_true, scores, max_positives)
-    return labels if exclude is None else _without(labels, exclude)
+    return labels if exclude is None else without(labels, exclude)
+
+
+def _without_ragged(relevance, scores, label_format):
+    """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
+    rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
+    if not isinstance(relevance, tf.RaggedTensor) or label_format == "ids":
+        received = f"a {type(relevance).__name__}, label_format={label_format!r}"
+        raise ValueError(f"{rule} Received: {received}.")
+    if scores.shape.rank != 2 or relevance.shape.rank != 2:
+        raise ValueError(f"{rule} Received: shapes {relevance.shape} and {scores.shape}.")
+    lengths = relevance.row_lengths()[:, tf.newaxis]
+    lengths = same_sizes(lengths, scores.row_lengths(), rule)
+    check(lengths != scores.row_lengths()[:, tf.newaxis], lengths, rule.rstrip("."))
+    dtype = tf.float64 if scores.dtype == tf.float64 else tf.float32
+    return tf.cast(relevance, dtype).to_tensor(-1), scores.to_tensor()
+
+
+def parse_ids(
+    y_true: TensorLike, encodings: tf.Tensor, num_classes: int, label_format: str | None = None
+) -> Labels:
+    """As `parse` for scores of all classes that do not exist; labels must be class ids.
+
+    Args:
+        y_true: class ids, as for `parse`.
+        encodings: `[batch, d]`, the scores of the result.
+        num_classes: K.
+        label_format: as for `parse`.
+    """
+    shape = encodings.shape[:1].concatenate([num_classes])
+    y_true, is_ids, inferred = _with_format(y_true, shape, label_format)
+    if not is_ids:
+        raise ValueError(
+            "`y_true` must hold class ids over all classes, not labels of all of them. "
+            f"Received: {y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
+            f"label_format={label_format!r}."
+        )
+    ids, invalid = _checked_ids(y_true, encodings, num_classes, inferred)
+    return _of_ids(encodings, distinct_ids(ids), invalid)
 
 
 def padded_ids(
@@ -186,7 +217,7 @@ def padded_ids(
 def in_rows(ids: tf.Tensor) -> tf.Tensor:
     """Ids `[batch]` as `[batch, 1]`. Ids of an unknown rank, 1 or 2, become `[batch, P]`."""
     if ids.shape.rank == 1:
-        return ids[:, tf.newaxis]
+        return tf.expand_dims(ids, 1)
     if ids.shape.rank is None:
         shape = tf.shape(ids)
         return tf.reshape(ids, [shape[0], tf.reduce_prod(shape[1:])])
@@ -207,34 +238,48 @@ def list_weights(
     y_true: TensorLike,
     y_pred: TensorLike,
     label_format: str | None = None,
-    exclude: TensorLike | None = None,
-    count_empty: bool = False,
 ) -> tf.Tensor:
     """Brings sample weights of any accepted form to a scalar or `[batch]`.
 
-    Weights per item `[batch, n]` become weights per list as in TF-Ranking:
-    `sum_i w_i y_i / sum_i y_i`; a list without positives weighs 0 or, if `count_empty`, as the mean
-    of its items.
+    Weights of items `[batch, n]` become weights of lists, `sum_i w_i y_i / sum_i y_i`, as in the
+    listwise losses of TF-Ranking; a list without positives weighs 0.
     """
     weights = example_weights(sample_weight, y_pred, per_item=True)
     if weights.shape.rank < 2:
         return weights
-    labels = parse(y_true, y_pred, label_format, exclude=exclude)
-    if not weights.shape.is_compatible_with(labels.scores.shape):
+    labels = parse(y_true, y_pred, label_format)
+    return mean_weights(labels, weights_of_items(weights, labels.scores))
+
+
+def weights_of_items(weights: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    """The weights of items, in the shape and the dtype of the scores, `[batch, n]`."""
+    if not weights.shape.is_compatible_with(scores.shape):
         raise ValueError(
             "`sample_weight` of items must have the shape of `y_pred`. "
-            f"Received: {weights.shape} and {labels.scores.shape}."
+            f"Received: {weights.shape} and {scores.shape}."
         )
-    weights = tf.cast(weights, labels.scores.dtype)
+    weights = tf.cast(weights, scores.dtype)
     if weights.shape[1] is None:  # One for each list, it may turn out.
-        weights *= tf.ones_like(labels.scores)
-    means = mean_weights(labels, weights)
-    if not count_empty:
-        return means
-    counted = tf.ones_like(weights) if labels.mask is None else tf.cast(labels.mask, weights.dtype)
-    of_items = tf.reduce_sum(tf.math.multiply_no_nan(weights, counted), axis=-1)
-    of_items = tf.math.divide_no_nan(of_items, tf.reduce_sum(counted, axis=-1))
-    return tf.where(labels.has_positive, means, of_items)
+        weights *= tf.ones_like(scores)
+    return weights
+
+
+def checked_weights(sample_weight: TensorLike) -> tf.Tensor:
+    """The weights of an evaluation; raises if one is negative, and is NaN where XLA cannot raise.
+
+    Losses take negative weights, as Keras's do.
+    """
+    if isinstance(sample_weight, tf.RaggedTensor):
+        sample_weight = sample_weight.to_tensor()
+    weights = tf.convert_to_tensor(sample_weight)
+    if weights.dtype in _NO_NUMBERS:
+        return weights  # `example_weights` raises.
+    if not weights.dtype.is_floating:
+        weights = tf.cast(weights, tf.float64)
+    column = tf.reshape(weights, [-1, 1])
+    bad = check(column < 0, column, "`sample_weight` must be >= 0")
+    nan = tf.constant(float("nan"), weights.dtype)
+    return tf.where(tf.reshape(bad, tf.shape(weights)), nan, weights)
 
 
 def example_weights(
@@ -245,8 +290,12 @@ def example_weights(
     Args:
         sample_weight: a scalar, `[batch]` or `[batch, 1]`.
         y_pred: `[batch, ...]`.
-        per_item: whether weights may be `[batch, n]` as well, and stay so.
+        per_item: whether weights may be `[batch, n]` as well, ragged too, and stay so.
     """
+    if isinstance(sample_weight, tf.RaggedTensor):
+        sample_weight = sample_weight.to_tensor()
+    if isinstance(y_pred, tf.RaggedTensor):
+        y_pred = y_pred.row_lengths()  # One for each list.
     weights = tf.convert_to_tensor(sample_weight)
     rule = "`sample_weight` must have a weight for each example."
     if not per_item and (weights.shape.rank is None or weights.shape[1:].as_list() == [None]):
@@ -255,7 +304,9 @@ def example_weights(
     rank = weights.shape.rank
     of_items = rank == 2 and weights.shape[1] != 1
     if rank is None or rank > 2 or of_items and not per_item or weights.dtype in _NO_NUMBERS:
-        shapes = "[batch], [batch, 1] or [batch, n]" if per_item else "[batch] or [batch, 1]"
+        shapes = "[batch], [batch, 1] or [batch, n]"
+        if not per_item:
+            shapes = "[batch] or [batch, 1], since this has no form with weights of items"
         raise ValueError(
             f"`sample_weight` must be a number or numbers of the shape {shapes}. "
             f"Received: {weights.dtype.name} of shape {weights.shape}."
@@ -284,6 +335,25 @@ def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.reduce_sum(weighted, axis=-1), total)
 
 
+def _with_format(y_true, shape, label_format):
+    """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
+    if isinstance(y_true, tf.SparseTensor):
+        raise ValueError("`y_true` must be dense. Received: a SparseTensor.")
+    if isinstance(y_true, tf.RaggedTensor):
+        if label_format == "relevance":
+            raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
+        if y_true.dtype.is_bool:
+            raise ValueError("`y_true` must hold integers where it is ragged. Received: bool.")
+        return _dense(y_true), True, False
+    y_true = tf.convert_to_tensor(y_true)
+    if y_true.dtype in _NO_NUMBERS:
+        raise ValueError(f"`y_true` must be numbers. Received: {y_true.dtype.name}.")
+    inferred = label_format is None
+    if inferred:
+        label_format = _infer_format(y_true, shape)
+    return y_true, label_format == "ids", inferred
+
+
 def _infer_format(labels, scores_shape):
     labels_shape = labels.shape
     if labels_shape.rank == 1:
@@ -295,6 +365,12 @@ def _infer_format(labels, scores_shape):
         # Floating labels and booleans are meant as labels of all items: a wrong width is a mistake.
         if width == 1 and not labels.dtype.is_bool:
             return "ids"
+        if None not in (width, n) and not labels.dtype.is_integer:
+            raise ValueError(
+                "`y_true` must have as many columns as `y_pred` where it has labels of all items; "
+                "class ids [batch, P] are integers, or need label_format='ids'. "
+                f"Received: {labels.dtype.name} labels of {width} items and scores of {n}."
+            )
     # Integers whose static shape tells nothing are checked while running, see
     # `_unless_of_all_items`.
     if labels.dtype.is_integer and labels_shape.rank in (None, 2):
@@ -325,31 +401,34 @@ def _unless_of_all_items(labels: tf.Tensor, num_items: int | tf.Tensor) -> tf.Te
     return check(tf.fill(tf.shape(labels), as_wide), labels, rule)
 
 
-def _from_ids(ids, scores, inferred):
-    num_items = scores.shape[1] or tf.shape(scores)[1]
+def _checked_ids(ids, lists, known, inferred):
+    """What `padded_ids` returns; `known` is the number of items, None where only running tells."""
+    num_items = known or tf.shape(lists)[1]
     wrong = []
     if inferred and ids.shape.rank != 1:
         ids = in_rows(ids)
         width = ids.shape[1]
-        if width is None or scores.shape[1] is None:
+        if None in (width, known):
             wrong.append(_unless_of_all_items(ids, num_items))
         if width is None or width > 2:
             rule = (
-                "`y_true` must hold class ids or labels of all items; a list of zeros and ones "
-                f"is neither, since `y_pred` scores {scores.shape[1]} items"
+                "`y_true` must hold class ids or labels of all items; a list of "
+                f"{width or 'more than two'} zeros and ones is neither, since `y_pred` scores "
+                f"{known} items"
             )
             one_hot = tf.equal(ids, 0) | tf.equal(ids, 1)
             rows = tf.reduce_all(one_hot, axis=-1)
             if width is None:
                 rows &= tf.shape(ids)[1] > 2
             wrong.append(check(one_hot, ids, rule, rows))
-    ids, invalid = padded_ids(ids, num_items, scores)
+    ids, invalid = padded_ids(ids, num_items, lists)
     for rows in wrong:
         invalid |= rows
-    width = ids.shape[1]
-    if width != 1:
-        ids = _distinct_among(ids, tf.shape(scores))
-    return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), invalid, width)
+    return ids, invalid
+
+
+def _of_ids(scores, ids, invalid):
+    return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), invalid, ids.shape[1])
 
 
 def _distinct_among(ids, shape):
@@ -424,7 +503,7 @@ def excluded_items(exclude: TensorLike, scores: tf.Tensor) -> tuple[tf.Tensor, t
     return mask, invalid
 
 
-def _without(labels, exclude):
+def without(labels: Labels, exclude: TensorLike) -> Labels:
     """The labels with the items masked that `exclude` names."""
     excluded, invalid = excluded_items(exclude, labels.scores)
     ids, gone = labels.class_ids, excluded
@@ -449,8 +528,8 @@ def _dense(ids, keep=None):
     """
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
-    if ids.dtype == tf.string:
-        raise ValueError("Labels and ids must be numbers. Received: strings.")
+    if ids.dtype in _NO_NUMBERS:
+        raise ValueError(f"Labels and ids must be numbers. Received: {ids.dtype.name}.")
     if ids.dtype == tf.uint64:  # The highest would become -1, which is padding.
         ids = tf.minimum(ids, tf.cast(tf.int64.max, tf.uint64))
     if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):

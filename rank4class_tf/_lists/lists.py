@@ -2,94 +2,83 @@
 
 from __future__ import annotations
 
-import functools
+import abc
 from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from rank4class_tf import _checks
-from rank4class_tf._lists import excess, pairs
-from rank4class_tf._lists.labels import padded_ids
-from rank4class_tf._tf import raising, top
-from rank4class_tf._tf.exact import violation
-from rank4class_tf._tf.gather import gather, indices, scatter_add
-from rank4class_tf._tf.gradients import with_ready_gradients
-from rank4class_tf._tf.nan import keep_nan
-from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._tf.ties import first_and_last_ranks
+from rank4class_tf._lists import pairs
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
 # The score of a masked item, in its dtype, which NumPy 1 would widen.
-_LOWEST = {dtype: dtype.as_numpy_dtype(dtype.min / 8) for dtype in (tf.float32, tf.float64)}
+LOWEST = {dtype: dtype.as_numpy_dtype(dtype.min / 8) for dtype in (tf.float32, tf.float64)}
 
 
-class Lists:
+class EveryItemNeeded(ValueError):
+    """A formula asked for something that only lists which hold every score can give."""
+
+
+class Lists(abc.ABC):
     """A batch of lists of scored items, some of them positive.
 
     A formula reads scores through reductions over the items, such as `sum_over_items`, and through
-    the `positive_scores`. A masked item takes part in no reduction. `scores`, `mask` and
-    `item_relevance()` are there for a formula that needs every item by itself.
+    the `positive_scores`. A masked item takes part in no reduction.
 
     The positives stand in columns: `relevance`, `positive_scores` and the results of the sums for
     each positive are `[batch, P]`, in one order. `relevance` is 0 in a column without a positive;
     the score there is that of a positive, or 0, so that no formula meets an infinite value.
 
+    Some lists never hold the scores of all their items at once: those over all classes of a large
+    output layer. A formula that reads only reductions, `positive_scores` and the highest items
+    takes such lists as well. `scores`, `mask`, `map`, `at_positives`, `violations`, `tied_ranks`
+    and `with_ready_gradients` need every item by itself; there they raise, and a loss over all
+    classes falls back to a few lists at a time.
+
     Attributes:
         relevance: `[batch, P]`, the label of each positive, 0 in other columns.
-        positive_scores: `[batch, P]`.
         num_columns: P, None where only running tells.
+        positive_weights: `[batch, P]`, the weight of each positive, where items have weights; None
+            means 1. `sum_of_positives` weighs by it.
+        item_weights: `[batch, n]`, the weights of all items, 0 for a masked one; None means 1.
     """
 
-    def __init__(
-        self,
-        filled: tf.Tensor,
-        class_ids: tf.Tensor | None,
-        relevance: tf.Tensor,
-        positive_scores: tf.Tensor,
-        unshifted: tf.Tensor | None = None,
-    ) -> None:
-        """Not for users; `as_lists` and the losses make lists.
-
-        Args:
-            filled: `[batch, n]`, scores in which a masked item has `_LOWEST`: so low that it counts
-                for nothing, yet finite, so that no difference of scores is NaN.
-            class_ids: `[batch, P]` int32, the item of each column, that of a positive where padded;
-                None where item i is in column i.
-            relevance: `[batch, P]`, 0 where padded.
-            positive_scores: `[batch, P]`.
-            unshifted: scores like `filled`, to which a shift has not been applied yet: they still
-                show which items are masked. None if `filled` shows it.
-        """
-        self._filled = filled
-        self._class_ids = class_ids
-        self._unshifted = filled if unshifted is None else unshifted
-        self.positive_scores = positive_scores
-        self.relevance = relevance
-        self.num_columns: int | None = relevance.shape[1]
+    relevance: tf.Tensor
+    positive_weights: tf.Tensor | None = None
+    item_weights: tf.Tensor | None = None
 
     # What there is.
 
     @property
+    @abc.abstractmethod
     def dtype(self) -> tf.DType:
         """The dtype of the scores, float32 or float64."""
-        return self._filled.dtype
 
     @property
-    def mask(self) -> tf.Tensor:
-        """`[batch, n]` booleans, False for a masked item."""
-        # In a graph, a negated comparison would make a NaN a masked item.
-        return self._unshifted != _LOWEST[self.dtype]
+    @abc.abstractmethod
+    def positive_scores(self) -> tf.Tensor:
+        """`[batch, P]`."""
 
     @property
-    def scores(self) -> tf.Tensor:
-        """`[batch, n]`, 0 for a masked item."""
-        return where(self.mask, self._filled, 0.0)
-
-    @property
+    @abc.abstractmethod
     def num_items(self) -> tf.Tensor:
         """`[batch]`, how many items are not masked, in the dtype of the scores."""
-        return tf.reduce_sum(tf.cast(self.mask, self.dtype), axis=-1)
+
+    @property
+    @abc.abstractmethod
+    def num_columns_of_items(self) -> int | tf.Tensor:
+        """n, the masked items with the others; an int where it is known."""
+
+    @property
+    @abc.abstractmethod
+    def has_few_columns(self) -> bool:
+        """Whether it is known that a pass over the items for each column takes little."""
+
+    @property
+    def num_columns(self) -> int | None:
+        """P, None where only running tells."""
+        return self.relevance.shape[1]
 
     @property
     def is_positive(self) -> tf.Tensor:
@@ -97,100 +86,123 @@ class Lists:
         return self.relevance > 0
 
     @property
-    def num_columns_of_items(self) -> int | tf.Tensor:
-        """n, the masked items with the others; an int where it is known."""
-        return self._filled.shape[1] or tf.shape(self._filled)[1]
-
-    @property
-    def has_few_columns(self) -> bool:
-        """Whether it is known that a pass over the items for each column takes little."""
-        return pairs.are_few(self.num_columns, self._filled.shape[1])
-
-    @property
     def num_visited(self) -> tf.Tensor:
         """How many leading columns hold all positives of the batch, a scalar."""
         return pairs.visited(self.relevance)
 
-    def item_relevance(self) -> tf.Tensor:
+    def item_relevance(self) -> Any:
         """Relevance by item, `[batch, n]`."""
         return self.by_item(self.relevance)
 
-    def by_item(self, values: tf.Tensor) -> tf.Tensor:
-        """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`."""
-        if self._class_ids is None:
-            return values
-        # Padding adds nothing to the item on which it stands.
-        return scatter_add(self._class_ids, values, tf.shape(self._filled))
+    @abc.abstractmethod
+    def by_item(self, values: tf.Tensor) -> Any:
+        """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`.
+
+        Lists that do not hold every item return what their sums take in place of a tensor.
+        """
+
+    # What needs every item by itself.
+
+    @property
+    def mask(self) -> tf.Tensor:
+        """`[batch, n]` booleans, False for a masked item."""
+        self._need_every_item("mask")
+
+    @property
+    def scores(self) -> tf.Tensor:
+        """`[batch, n]`, 0 for a masked item."""
+        self._need_every_item("scores")
+
+    def map(self, function: Callable, *parameters: tf.Tensor) -> tf.Tensor:
+        """`function(score_j, *parameters)`, `[batch, n]`, 0 for a masked item; see `sum`."""
+        self._need_every_item("map")
 
     def at_positives(self, values: tf.Tensor) -> tf.Tensor:
         """What stands at the positives, `[batch, P]`, of values by item, `[batch, n]`."""
-        return values if self._class_ids is None else gather(values, self._class_ids)
+        self._need_every_item("at_positives")
+
+    def violations(self, margin: float, levels: tf.Tensor) -> tf.Tensor:
+        r"""$(z_j - l_p + \eta)_+$ for each item and level, `[batch, P, n]`; 0 for a masked item."""
+        self._need_every_item("violations")
+
+    def tied_ranks(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The first and the last rank of each item among those of its score, `[batch, n]` int32."""
+        self._need_every_item("tied_ranks")
+
+    def with_ready_gradients(self, function: Callable) -> tf.Tensor:
+        """Computes values with a function that also computes their gradients; see `_tf.gradients`.
+
+        Args:
+            function: takes lists like these, and the two tensors that they read. It returns values
+                `[batch]` and their gradients with respect to the tensors.
+        """
+        self._need_every_item("with_ready_gradients")
+
+    def _need_every_item(self, name: str) -> NoReturn:
+        raise EveryItemNeeded(f"`{name}` needs the scores of all items at once.")
 
     # Reductions over the items.
 
+    @abc.abstractmethod
     def sum(
-        self, function: Callable, *parameters: tf.Tensor, tends_to_zero: bool = False
+        self,
+        function: Callable,
+        *parameters: tf.Tensor,
+        items: Sequence[Any] = (),
+        tends_to_zero: bool = False,
+        vanishes: bool = False,
     ) -> tf.Tensor:
-        """`sum_j function(score_j, *parameters)`, `[batch]`.
+        """`sum_j function(score_j, *items_j, *parameters)`, `[batch]`.
+
+        The gradient flows to the scores and the parameters, not to what the function captures.
 
         Args:
             function: works entry by entry.
             *parameters: `[batch, 1]` each.
+            items: values by item, from `by_item`.
             tends_to_zero: whether the function tends to 0, with its slope, as the score falls; then
                 a masked item needs no mask, which saves time.
+            vanishes: whether the function is 0 up to some score, and never negative. Of very many
+                items only those with a value above 0 may then take part in the gradient.
         """
-        if tends_to_zero:
-            return tf.reduce_sum(function(self._filled, *parameters), axis=-1)
-        values = function(self.scores, *parameters)
-        return tf.reduce_sum(where(self.mask, values, 0.0), axis=-1)
 
-    def map(self, function: Callable, *parameters: tf.Tensor) -> tf.Tensor:
-        """`function(score_j, *parameters)`, `[batch, n]`, 0 for a masked item; see `sum`."""
-        return where(self.mask, function(self.scores, *parameters), 0.0)
-
+    @abc.abstractmethod
     def sum_over_items(
         self,
         function: Callable,
-        items: Sequence[tf.Tensor] = (),
+        items: Sequence[Any] = (),
         positives: Sequence[tf.Tensor] = (),
         tends_to_zero: bool = False,
+        vanishes: bool = False,
     ) -> tf.Tensor:
         """`sum_j function(score_j, *items_j, score_p, *positives_p)` for each positive p.
 
-        Time is O(P n), memory O(n).
+        Time is O(P n), memory O(n). The gradient flows to the scores and the arguments, not to what
+        the function captures.
 
         Args:
             function: works entry by entry.
-            items: `[batch, n]` each.
+            items: `[batch, n]` each, from `by_item`.
             positives: `[batch, P]` each.
             tends_to_zero: as in `sum`.
+            vanishes: as in `sum`.
 
         Returns:
             `[batch, P]`.
         """
-        items, positives = list(items), [self.positive_scores, *positives]
-        if tends_to_zero:
-            first = [self._filled, *items]
-            return pairs.sum_over_items(function, first, positives, lambda: self.num_visited)
 
-        def masked(mask, *arguments):
-            values = function(*arguments)
-            return tf.where(mask > 0, values, tf.zeros_like(values))
-
-        first = [tf.cast(self.mask, self.dtype), self.scores, *items]
-        return pairs.sum_over_items(masked, first, positives, lambda: self.num_visited)
-
-    def sum_over_differences(self, function: Callable) -> tf.Tensor:
+    def sum_over_differences(self, function: Callable, vanishes: bool = False) -> tf.Tensor:
         """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`.
 
         Args:
             function: works entry by entry, and tends to 0, with its slope, as the difference falls.
+            vanishes: as in `sum`.
         """
-        if self.num_columns != 1 or self._class_ids is None:
-            return self.sum_over_items(lambda s, p: function(s - p), tends_to_zero=True)
-        differences = _differences(self._filled, self._class_ids)
-        return tf.reduce_sum(function(differences), axis=-1, keepdims=True)
+        return self.sum_over_items(
+            lambda s, p: function(s - p), tends_to_zero=True, vanishes=vanishes
+        )
 
+    @abc.abstractmethod
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
         r"""$\sum_j (z_j - l_p + \eta)_+$ for each positive p, `[batch, P]`.
 
@@ -201,36 +213,16 @@ class Lists:
             levels: `[batch, P]`, none above the highest score by more than the margin; None means
                 the scores of the positives.
         """
-        if levels is None:
-            if self.num_columns == 1:
-                return self.sum_over_differences(functools.partial(violation, margin=margin))
-            levels = self.positive_scores
-        if self.has_few_columns:
-            return pairs.sum_over_items(
-                lambda s, level: violation(s - level, margin),
-                [self._filled],
-                [levels],
-                lambda: self.num_visited,
-            )
-        return keep_nan(excess.excess(self._filled, levels, margin), self._filled)
 
-    def violations(self, margin: float, levels: tf.Tensor) -> tf.Tensor:
-        r"""$(z_j - l_p + \eta)_+$ for each item and level, `[batch, P, n]`; 0 for a masked item."""
-        return violation(self._filled[:, tf.newaxis] - levels[..., tf.newaxis], margin)
-
+    @abc.abstractmethod
     def max(self) -> tf.Tensor:
         """The highest score, `[batch]`."""
-        return tf.reduce_max(self._filled, axis=-1)
 
+    @abc.abstractmethod
     def log_sum_exp(self, temperature: TensorLike = 1.0) -> tf.Tensor:
         """`log sum_j exp(score_j / temperature)`, `[batch]`; exact where the highest score is 0."""
-        scores = self._filled
-        if not isinstance(temperature, (int, float)):
-            # A masked item has the slope 0 in the temperature, times that of its score, which must
-            # be finite.
-            scores = tf.maximum(scores, -(self.dtype.max**0.25))
-        return tf.math.log(tf.reduce_sum(tf.exp(scores / temperature), axis=-1))
 
+    @abc.abstractmethod
     def top_k(self, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The k highest scores.
 
@@ -245,251 +237,74 @@ class Lists:
         Raises:
             ValueError: if `k` exceeds n.
         """
-        n = self._filled.shape[1]
-        if n is not None and k > n:
-            raise ValueError(f"`k` must be at most the number of items, {n}. Received: k={k}.")
-        _, columns = top.top_k(tf.stop_gradient(self._filled), k)
-        # The gradient of a gather costs less than that of top_k.
-        values = gather(self._filled, columns)
-        found = tf.cast(values != _LOWEST[self.dtype], tf.int32)
-        return values, columns, tf.maximum(tf.reduce_sum(found, axis=-1), 1)
 
-    def tied_ranks(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The first and the last rank of each item among those of its score, `[batch, n]` int32."""
-        return first_and_last_ranks(-self._filled)
+    @abc.abstractmethod
+    def root(self, value: tf.Tensor, function: Callable) -> tf.Tensor:
+        """A root `[batch, 1]` with its gradient: where a sum over the items has a fixed value.
+
+        Args:
+            value: t, where `sum_j function(score_j, t)` has the value.
+            function: works entry by entry.
+        """
 
     # Other lists from these.
 
+    @abc.abstractmethod
+    def constant(self) -> Lists:
+        """The same lists, of which nothing has a gradient."""
+
+    @abc.abstractmethod
     def from_top(self) -> Lists:
         """The same lists with the highest score subtracted, as a constant, from all scores.
 
         Only differences count, and have the more digits the nearer to 0 the scores are.
         """
-        highest = tf.stop_gradient(tf.reduce_max(self._filled, axis=-1, keepdims=True))
-        # The minimum changes nothing. Without it TensorFlow rewrites `a - (b - highest)` in a graph
-        # as `(a + highest) - b`.
-        positives = tf.minimum(self.positive_scores - highest, 0)
-        return self._with_scores(self._filled - highest, positives, self._unshifted)
 
+    @abc.abstractmethod
     def relative_to(self, level: tf.Tensor) -> Lists:
         """The same lists with a level `[batch, 1]` subtracted from all scores."""
-        return self._with_scores(
-            self._filled - level, self.positive_scores - level, self._unshifted
-        )
 
+    @abc.abstractmethod
     def scaled(self, factor: TensorLike) -> Lists:
         """The same lists with all scores times a factor > 0, a scalar or `[batch, 1]`."""
-        filled = tf.where(self.mask, self._filled * factor, _LOWEST[self.dtype])
-        return self._with_scores(filled, self.positive_scores * factor)
 
+    @abc.abstractmethod
     def shifted(self, shift: tf.Tensor) -> Lists:
-        """The same lists with a shift of each score, `[batch, n]` or `[batch, 1]`, added."""
-        filled = tf.where(self.mask, self._filled + shift, _LOWEST[self.dtype])
-        shift = tf.broadcast_to(shift, tf.shape(filled))
-        return self._with_scores(filled, self.positive_scores + self.at_positives(shift))
+        """The same lists with a shift added to each score: `[batch, n]`, `[1, n]` or `[batch, 1]`.
 
-    def _with_scores(self, filled, positive_scores, unshifted=None):
-        return type(self)(filled, self._class_ids, self.relevance, positive_scores, unshifted)
+        Lists that do not hold every item take `[1, n]` without a gradient; for others they raise.
+        """
 
+    @abc.abstractmethod
     def negatives(self) -> Lists:
         """The same positives, against the items that are not positive."""
-        if self._class_ids is None:
-            return self._against(tf.where(self.is_positive, _LOWEST[self.dtype], self._filled))
-        return self._against(_lowest_at(self._filled, self._class_ids))
 
+    @abc.abstractmethod
     def positives_only(self) -> Lists:
         """The same positives, against themselves."""
-        return self._against(where(self.is_positive, self.positive_scores, self.dtype.min / 8))
 
+    @abc.abstractmethod
     def without(self, columns: tf.Tensor) -> Lists:
         """The same positives, against the items but for those in the columns, `[batch, k]`."""
-        return self._against(_lowest_at(self._filled, columns))
 
+    @abc.abstractmethod
     def only(self, columns: tf.Tensor) -> Lists:
         """The same positives, against the items in the columns, `[batch, k]`; -1 means none."""
-        filled = gather(self._filled, tf.maximum(columns, 0))
-        return self._against(tf.where(columns >= 0, filled, _LOWEST[self.dtype]))
 
+    @abc.abstractmethod
     def highest(self, k: TensorLike) -> Lists:
         """The same positives, against the k highest items, in falling order."""
-        columns = tf.math.top_k(tf.stop_gradient(self._filled), k).indices
-        return self.only(columns)
 
-    def _against(self, filled):
-        return _ListsOfOthers(filled, None, self.relevance, self.positive_scores)
-
-    def with_ready_gradients(self, function: Callable) -> tf.Tensor:
-        """Computes values with a function that also computes their gradients; see `_tf.gradients`.
-
-        Args:
-            function: takes lists like these, and the two tensors that they read. It returns values
-                `[batch]` and their gradients with respect to the tensors.
-        """
-        return with_ready_gradients(
-            lambda *tensors: function(self.on(*tensors), *tensors),
-            self._filled,
-            self.positive_scores,
-        )
-
-    def on(self, filled: tf.Tensor, positive_scores: tf.Tensor) -> Lists:
-        """The same labels on the tensors that `with_ready_gradients` hands out."""
-        return self._with_scores(filled, positive_scores)
+    # Of values of the positives.
 
     def sum_of_positives(self, values: tf.Tensor) -> tf.Tensor:
-        """Sum over the positives of values `[batch, P]`, `[batch]`."""
+        """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`."""
+        if self.positive_weights is not None:
+            values *= self.positive_weights
         if self.num_columns == 1:
-            return tf.squeeze(tf.where(self.relevance > 0, values, 0), axis=1)
+            return tf.squeeze(where(self.is_positive, values, 0.0), axis=1)
         return tf.reduce_sum(where(self.is_positive, values, 0.0), axis=-1)
 
+    @abc.abstractmethod
     def keep_nan(self, losses: tf.Tensor) -> tf.Tensor:
         """Losses `[batch]`, NaN where a score of the list is, which sorting may hide."""
-        return keep_nan(losses, self._filled, self.positive_scores)
-
-
-class _ListsOfOthers(Lists):
-    """Lists of items among which the positives are not: no item has a column of its own."""
-
-    def by_item(self, values: tf.Tensor) -> tf.Tensor:
-        """Raises; see `Lists`."""
-        raise self._error()
-
-    def at_positives(self, values: tf.Tensor) -> tf.Tensor:
-        """Raises; see `Lists`."""
-        raise self._error()
-
-    def _error(self):
-        return ValueError(
-            "The positives of these lists must be among the items. "
-            "Received: lists made by `negatives`, `only`, `without` or `positives_only`."
-        )
-
-
-def as_lists(
-    scores: TensorLike | Lists,
-    class_ids: TensorLike | None = None,
-    relevance: TensorLike | None = None,
-    mask: TensorLike | None = None,
-) -> Lists:
-    """What every operation on lists does first; `Lists` stay as they are.
-
-    Args:
-        scores: `[batch, n]`, or `Lists`, which need no other argument. All but float64 become
-            float32.
-        class_ids: integers `[batch]` or `[batch, P]` in [0, n), those of a list different, padded
-            with -1; None for no positives.
-        relevance: `[batch, P]`, the label of each positive; None means 1.
-        mask: `[batch, n]` booleans, False for a masked item. A score of -inf is masked too.
-
-    Raises:
-        ValueError: if a shape is another, or an id is out of range; where XLA compiles, a list with
-            such an id is NaN. If `Lists` come with another argument.
-    """
-    if isinstance(scores, Lists):
-        for name, value in (("class_ids", class_ids), ("relevance", relevance), ("mask", mask)):
-            if value is not None:
-                raise ValueError(
-                    f"`{name}` must be None where `scores` are `Lists`, which have their own. "
-                    f"Received: {value!r}."
-                )
-        return scores
-    scores = tf.convert_to_tensor(scores)
-    scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
-    if scores.shape.rank not in (None, 2):
-        raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
-    if class_ids is None:
-        class_ids = tf.fill([tf.shape(scores)[0], 1], -1)
-    if isinstance(class_ids, tf.RaggedTensor):
-        class_ids = class_ids.to_tensor(-1)
-    no_columns = tf.convert_to_tensor(class_ids).shape[1:] == [0]
-    num_items = scores.shape[1] or tf.shape(scores)[1]
-    class_ids, invalid = padded_ids(class_ids, num_items, scores, "class_ids")
-    if relevance is None or no_columns:
-        relevance = tf.ones_like(class_ids, scores.dtype)
-    else:
-        relevance = tf.cast(relevance, scores.dtype)
-        if relevance.shape.rank == 1:
-            relevance = relevance[:, tf.newaxis]
-        if relevance.shape[1] is None:  # Ids without columns have got one.
-            missing = tf.cast(tf.shape(relevance)[1] == 0, tf.int32)
-            relevance = tf.pad(relevance, [[0, 0], [0, missing]])
-        rule = "`relevance` must have the shape of `class_ids`."
-        relevance = same_sizes(relevance, class_ids, rule, axes=2)
-    relevance = where(class_ids >= 0, relevance, 0.0)
-    mask = _checks.mask(mask, scores)
-    if mask is not None:
-        # A masked item does not count as positive.
-        present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
-        class_ids = tf.where(present, class_ids, -1)
-        relevance = where(present, relevance, 0.0)
-    if raising.in_xla():  # Elsewhere it has raised. The only positive of such a list is NaN.
-        broken = invalid[:, tf.newaxis]
-        mask = None if mask is None else mask | broken
-        scores = tf.where(broken, tf.constant(float("nan"), scores.dtype), scores)
-        class_ids = tf.where(broken, 0, class_ids)
-        relevance = tf.where(broken, tf.ones([], relevance.dtype), relevance)
-    return of_columns(fill_masked(scores, mask), class_ids, relevance)
-
-
-def of_columns(filled: tf.Tensor, class_ids: tf.Tensor | None, relevance: tf.Tensor) -> Lists:
-    """Lists from tensors that are known to be right.
-
-    Args:
-        filled: `[batch, n]`, from `fill_masked`.
-        class_ids: `[batch, P]` int32, padded with -1; None if the columns are those of the items.
-        relevance: `[batch, P]`, 0 in a column without a positive.
-    """
-    if class_ids is None:
-        return Lists(filled, None, relevance, where(relevance > 0, filled, 0.0))
-    if class_ids.shape[1] != 1:
-        best = tf.argmax(relevance, axis=-1, output_type=tf.int32)
-        best = tf.gather(class_ids, best[:, tf.newaxis], batch_dims=1)
-        class_ids = tf.where(relevance > 0, class_ids, best)
-    class_ids = tf.maximum(class_ids, 0)
-    return Lists(filled, class_ids, relevance, gather(filled, class_ids))
-
-
-def fill_masked(
-    scores: tf.Tensor, mask: tf.Tensor | None = None, counted: tf.Tensor | None = None
-) -> tf.Tensor:
-    """Scores in which masked items have the lowest; what reads them is constant there.
-
-    Args:
-        scores: `[batch, n]`; -inf masks an item too.
-        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        counted: `[batch]` booleans, False for a list that has no loss, whatever its scores: it gets
-            harmless ones, which its loss must not read. None if all count.
-    """
-    lowest = _LOWEST[scores.dtype]
-
-    @tf.custom_gradient
-    def filled(scores):
-        # A NaN stays one.
-        scores = tf.maximum(scores, lowest)
-        if mask is not None:
-            scores = tf.raw_ops.Select(
-                condition=mask, x=scores, y=tf.fill(tf.shape(scores), lowest)
-            )
-        if counted is not None:
-            scores = tf.raw_ops.Select(condition=counted, x=scores, y=tf.zeros_like(scores))
-        return scores, lambda upstream: upstream
-
-    return filled(scores)
-
-
-@tf.custom_gradient
-def _differences(scores, class_ids):
-    """The scores `[batch, n]` less that of the one positive; the gradient takes half the passes."""
-
-    def gradient(upstream):
-        total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
-        return tf.tensor_scatter_nd_sub(upstream, indices(class_ids), total), None
-
-    return scores - tf.gather(scores, class_ids, batch_dims=1), gradient
-
-
-@tf.custom_gradient
-def _lowest_at(filled, columns):
-    """The scores with those in the columns made the lowest, where what reads them is constant."""
-    low = tf.fill(tf.shape(columns), _LOWEST[filled.dtype])
-    filled = tf.tensor_scatter_nd_update(filled, indices(columns), low)
-    return filled, lambda upstream: (upstream, None)

@@ -80,13 +80,17 @@ def visited(relevance: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _sum_block(function, items, positives):
-    if positives[0].shape[1] == 1:  # As below, with fewer operations.
-        return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
-    values = function(
+def terms(function: Callable, items: list, positives: list) -> tf.Tensor:
+    """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
+    return function(
         *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
     )
-    return tf.reduce_sum(values, axis=-1)
+
+
+def _sum_block(function, items, positives):
+    if positives[0].shape[1] == 1:  # With fewer operations than below.
+        return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
+    return tf.reduce_sum(terms(function, items, positives), axis=-1)
 
 
 def _split(x, block):
@@ -108,7 +112,8 @@ def _join(x, width):
 
 
 def _put(stack, index, value):
-    return tf.tensor_scatter_nd_update(stack, [[index]], value[tf.newaxis])
+    rows = tf.minimum(tf.size(value), 1)  # TensorFlow refuses to put even nothing into nothing.
+    return tf.tensor_scatter_nd_update(stack, tf.fill([rows, 1], index), value[tf.newaxis][:rows])
 
 
 def _sum_by_blocks(function, items, positives, count, block):

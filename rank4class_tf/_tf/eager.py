@@ -11,7 +11,8 @@ import tensorflow as tf
 _CALLS_BEFORE = 2
 _MOST_GRAPHS = 16
 
-# owner -> types of the arguments -> how many calls there were, or the graph; None if it failed.
+# owner -> a method and the types of its arguments -> how many calls there were, or the graph; None
+# if it failed.
 _KNOWN: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
 
 
@@ -37,13 +38,14 @@ def as_graph(owner: Any, method: Callable, *args: Any) -> Any:
         return method(*args)
     args = tuple(map(_as_tensor, args))
     specs = tuple(map(_spec, args))
+    key = method.__name__, specs
     known = _KNOWN.setdefault(owner, {})
-    state = known.get(specs, 0)
+    state = known.get(key, 0)
     if isinstance(state, int):
         if state < _CALLS_BEFORE:
-            _count(known, specs, state + 1)
+            _count(known, key, state + 1)
             return method(*args)
-        state = known[specs] = _graph(weakref.WeakMethod(method), specs)
+        state = known[key] = _graph(weakref.WeakMethod(method), specs)
     if state is None:
         return method(*args)
     try:
@@ -68,13 +70,13 @@ def _module(value):
     return getattr(value, "__module__", None) or type(value).__module__
 
 
-def _count(known, specs, calls):
+def _count(known, key, calls):
     """Counts a call; of types that were seen only now and then nothing is kept for long."""
-    if len(known) >= _MOST_GRAPHS and specs not in known:
-        for other in [key for key, state in known.items() if isinstance(state, int)]:
+    if len(known) >= _MOST_GRAPHS and key not in known:
+        for other in [other for other, state in known.items() if isinstance(state, int)]:
             del known[other]
-    if len(known) < _MOST_GRAPHS or specs in known:
-        known[specs] = calls
+    if len(known) < _MOST_GRAPHS or key in known:
+        known[key] = calls
 
 
 def _as_tensor(value):

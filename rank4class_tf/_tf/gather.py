@@ -55,7 +55,7 @@ def indices(places: tf.Tensor) -> tf.Tensor:
     """What `tf.scatter_nd` and its kin take for the places `[batch, ...]` of each list."""
     places = tf.convert_to_tensor(places)
     shape = tf.shape(places)
-    rows = tf.range(shape[0])
+    rows = tf.range(tf.unstack(shape)[0])
     if places.shape.rank > 1:
         rows = tf.reshape(rows, [-1] + [1] * (places.shape.rank - 1))
     return tf.stack([tf.broadcast_to(rows, shape), places], axis=-1)

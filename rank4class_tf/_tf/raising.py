@@ -76,11 +76,16 @@ def same_sizes(x: tf.Tensor, other: tf.Tensor, rule: str, axes: int = 1) -> tf.T
         raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")
     if known.is_fully_defined() and of_other.is_fully_defined():
         return x
-    sizes, of_other = tf.shape(x)[:axes], tf.shape(other)[:axes]
     if in_xla():  # It drops assertions; but it knows sizes, and this operation wants equal ones.
         name = re.sub(r"\W+", "_", rule).strip("_")
-        return tf.raw_ops.Select(condition=tf.ones(of_other, tf.bool), x=x, y=x, name=name)
-    # `tf.debugging.assert_equal` would take twice as many operations.
+        return tf.raw_ops.Select(
+            condition=tf.ones(tf.shape(other)[:axes], tf.bool), x=x, y=x, name=name
+        )
+    # `tf.debugging.assert_equal` and slices would take twice as many operations.
+    sizes, of_other = (
+        tf.shape(t) if t.shape.rank == axes else tf.stack(tf.unstack(tf.shape(t))[:axes])
+        for t in (x, other)
+    )
     raised = tf.raw_ops.Assert(
         condition=tf.reduce_all(tf.equal(sizes, of_other)),
         data=[f"{rule} Received: sizes", sizes, of_other],

@@ -11,6 +11,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._keras import keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import top as _top
+from rank4class_tf.layers._class_scores import ClassScores
 from rank4class_tf.layers.classes import ClassTable, as_classes
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
@@ -111,6 +112,38 @@ class Head(keras.layers.Layer):
         scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
         biases = self.classes.biases()
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)
+
+    def over_classes(self, encodings: Any) -> Any:
+        """The scores of all classes for a loss, without the memory that the scores take.
+
+        A loss of `rank4class_tf.losses` takes what this returns in place of scores, with class ids
+        for labels. It makes the scores block by block, and again for the gradient, so that
+        `[batch, num_classes]` never exists. The scores are float32 in mixed precision too.
+
+        Args:
+            encodings: `[batch, d]`.
+
+        Raises:
+            ValueError: if the interaction is not the dot product or the cosine.
+
+        Example:
+            >>> from rank4class_tf.losses import SoftmaxLoss
+            >>> head = DotProductHead(1000)
+            >>> loss = SoftmaxLoss()([3, 7], head.over_classes(tf.zeros([2, 16])))
+            >>> float(loss)  # log(1000)
+            6.907755...
+        """
+        encodings, interaction = tf.convert_to_tensor(encodings), self.interaction
+        is_cosine = isinstance(interaction, CosineInteraction)
+        if not is_cosine and not isinstance(interaction, DotProductInteraction):
+            raise ValueError(
+                "`interaction` must be the dot product or the cosine for a loss over classes in "
+                f"blocks. Received: {type(interaction).__name__}."
+            )
+        if not self.built:
+            self.build(encodings.shape)
+        scores = ClassScores(self.classes, normalize=is_cosine)
+        return scores.over_classes(encodings, interaction.scale if is_cosine else 1.0)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         """Returns `(batch, num_classes)`."""
@@ -245,6 +278,15 @@ class CosineHead(Head):
         lowered = tf.where(positives >= 0, -lowered, 0)
         scores = _top.add_columns(scores, tf.maximum(positives, 0), lowered)
         return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)
+
+    def over_classes(self, encodings: Any) -> Any:
+        """As in `Head`; raises a `ValueError` if there is a margin."""
+        if self.margin:
+            raise ValueError(
+                "`margin` must be 0 for a loss over classes in blocks. "
+                f"Received: margin={self.margin}."
+            )
+        return super().over_classes(encodings)
 
     def get_config(self) -> dict:
         """Returns the constructor arguments."""

@@ -1,7 +1,8 @@
 """What all losses share: label forms, masks, weights, dtypes, reduction."""
 
+import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -9,15 +10,21 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
+from rank4class_tf._lists.blocked import ClassProducts, losses_of_classes
 from rank4class_tf._lists.columns import losses_of
+from rank4class_tf._lists.dense import fill_masked, of_columns
 from rank4class_tf._lists.labels import (
     check_label_format,
+    example_weights,
     list_weights,
     mean_weights,
     parse,
+    parse_ids,
+    weights_of_items,
 )
-from rank4class_tf._lists.lists import Lists, fill_masked, of_columns
+from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.eager import as_graph, forget
+from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._probabilities import function_behind
@@ -28,17 +35,28 @@ class RankingLoss(keras.losses.Loss):
 
     **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
     ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred`
-    are `[batch, n]`, not probabilities: a model that ends in a softmax or a sigmoid makes the loss
-    warn. The result is one value per list, reduced by Keras. Masked items change nothing; a list
-    without positives has loss 0 and gradient 0.
+    are `[batch, n]`, or ragged with ragged relevance. They are not probabilities: a model that ends
+    in a softmax or a sigmoid makes the loss warn. The result is one value per list, reduced by
+    Keras. Masked items change nothing; a list without positives has loss 0 and gradient 0.
+
+    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
+    Weights of items `[batch, n]` mean what they mean in TF-Ranking's loss of the same name, as each
+    loss says; other losses raise.
     """
 
     # Whether probabilities are valid as `y_pred`, so that they are not warned of.
     _takes_probabilities = False
 
+    # What makes scores of `y_pred`, see `scoring_by`.
+    _scores_of: Callable | None = None
+
     # Whether the formula takes a pass over the items for each positive, or sorts the positives. If
     # not, it gets labels of all items as they are, without a search for positives.
     _searches_positives = True
+
+    # What weights of items do: in the "formula", which reads those of `lists`, or as a weight of
+    # "lists", sum_i w_i y_i / sum_i y_i. None for a loss that takes none.
+    _item_weights: str | None = None
 
     def __init__(
         self,
@@ -48,6 +66,7 @@ class RankingLoss(keras.losses.Loss):
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
+        **others: Any,
     ) -> None:
         """Args shared by all losses.
 
@@ -65,7 +84,9 @@ class RankingLoss(keras.losses.Loss):
                 one-hot labels and weighs by position. None means 1.
             reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
             name: name of the loss.
+            **others: none; a `TypeError` names the loss and the option that it does not have.
         """
+        _checks.no_others(self, others)
         check_label_format(label_format)
         if max_positives is not None:
             max_positives = _checks.positive_int("max_positives", max_positives)
@@ -109,9 +130,21 @@ class RankingLoss(keras.losses.Loss):
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
-        if getattr(self, "ranker", None) is None:  # A layer may change.
+        if self._scores_of is not None:
+            y_pred = self._scores_of(y_pred)
+        over_classes = isinstance(y_pred, ClassProducts)
+        if getattr(self, "ranker", None) is None and not over_classes:  # A layer may change.
             return as_graph(self, self._reduced, y_true, y_pred, sample_weight)
         return self._reduced(y_true, y_pred, sample_weight)
+
+    @contextlib.contextmanager
+    def scoring_by(self, scores_of: Callable) -> Iterator[None]:
+        """Lets `scores_of` make the scores of what the loss gets as `y_pred`, meanwhile."""
+        self._scores_of = scores_of
+        try:
+            yield
+        finally:
+            self._scores_of = None
 
     def __setattr__(self, name, value):
         if not name.startswith("_"):  # It may be a part of the configuration.
@@ -120,31 +153,70 @@ class RankingLoss(keras.losses.Loss):
 
     def _reduced(self, y_true, y_pred, sample_weight):
         y_true = _keras.given_labels(y_true)
-        if sample_weight is not None:
+        if sample_weight is None:
+            pass
+        elif isinstance(y_pred, ClassProducts):
+            sample_weight = example_weights(sample_weight, y_pred.encodings)
+        elif self._item_weights == "lists":
             sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format)
+        else:
+            per_item = self._item_weights is not None
+            sample_weight = example_weights(sample_weight, y_pred, per_item)
+            if sample_weight.shape.rank == 2:
+                return _keras.call_loss(self, y_true, y_pred, None, item_weights=sample_weight)
         return _keras.call_loss(self, y_true, y_pred, sample_weight)
 
-    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+    def call(
+        self, y_true: TensorLike, y_pred: TensorLike, item_weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
+        if isinstance(y_pred, ClassProducts):
+            return self._of_classes(y_true, y_pred)
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
-        if self._looks_at_scores:
+        if self._looks_at_scores and not isinstance(y_pred, tf.RaggedTensor):
             self._look_at(y_pred)
         counted = labels.has_positive & ~labels.invalid
         filled = fill_masked(labels.scores, labels.mask, counted)
+        if item_weights is not None:
+            item_weights = weights_of_items(item_weights, labels.scores)
+            there = counted[:, tf.newaxis]
+            there = there if labels.mask is None else there & labels.mask
+            labels = labels._replace(item_weights=tf.where(there, item_weights, 0))
         compute = _keras.with_autograph_of_caller(self.compute)
         if self._searches_positives:
             losses = losses_of(compute, labels, filled)
         else:
-            losses = compute(of_columns(filled, labels.class_ids, labels.relevance))
+            losses = compute(
+                of_columns(filled, labels.class_ids, labels.relevance, labels.item_weights)
+            )
+        return self._finished(losses, labels, counted, labels.scores.shape[1])
+
+    def _of_classes(self, y_true, products):
+        """The loss of each example over all classes, of which it has those given by their ids."""
+        encodings, num_classes = products.encodings, products.num_classes
+        labels = parse_ids(y_true, encodings, num_classes, self.label_format)
+        counted = labels.has_positive & ~labels.invalid
+        # What has no loss must not be NaN either.
+        products = products._replace(encodings=where(counted, encodings, 0.0))
+        compute = _keras.with_autograph_of_caller(self._compute_chunk)
+        losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance)
+        return self._finished(losses, labels, counted, num_classes)
+
+    def _compute_chunk(self, lists, chunk):
+        """The formula; `chunk` is the number of the chunk of examples, None for all of them."""
+        del chunk
+        return self.compute(lists)
+
+    def _finished(self, losses, labels, counted, num_classes):
         if losses.shape.rank not in (None, 1):
             raise ValueError(
                 f"`compute` must return the losses [batch]. Received: shape {losses.shape}."
             )
         if self.class_weight is not None:
-            weights = _weights_of_classes(self.class_weight, labels.scores.shape[1])
+            weights = _weights_of_classes(self.class_weight, num_classes)
             losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
         nan = tf.constant(float("nan"), losses.dtype)
-        return tf.where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
+        return where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
 
     def _look_at(self, scores):
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""

@@ -29,7 +29,9 @@ def fenchel_young(
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
     # The sum k of both sides cancels what is subtracted.
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
-    threshold = _threshold(lists, regularizer, top, selected)
+    # Its derivative counts only in second derivatives.
+    threshold = regularizer.threshold(lists.constant(), top, selected)
+    threshold = lists.root(threshold, regularizer.project)
     total = tf.cast(selected, lists.dtype)
     fixed = tf.stop_gradient(threshold)
 
@@ -41,29 +43,10 @@ def fenchel_young(
 
         return regularizer.conjugate(scores, fixed), gradient
 
-    conjugates = lists.sum(conjugate, tends_to_zero=regularizer.tends_to_zero) + total * fixed[:, 0]
+    conjugates = total * fixed[:, 0] + lists.sum(
+        conjugate, tends_to_zero=regularizer.tends_to_zero, vanishes=regularizer.vanishes
+    )
     share = total / tf.maximum(count, 1)
     own = share * lists.sum_of_positives(lists.positive_scores)
     losses = conjugates + count * regularizer.value(share) - own
     return tf.where(count > 0, losses, 0) / as_dtype(alpha, lists.dtype)
-
-
-def _threshold(lists, regularizer, top, selected):
-    """The threshold, whose derivative takes no time where nothing asks for it."""
-    value = tf.stop_gradient(regularizer.threshold(lists, top, selected))
-
-    @tf.custom_gradient
-    def of_scores(scores):
-        def gradient(upstream):
-            @tf.function(autograph=False)  # Forward-mode differentiation stops all tapes.
-            def slopes_of(scores):
-                shares = tf.where(lists.mask, regularizer.project(scores, value), 0)
-                return tf.gradients(shares, scores)[0]
-
-            slopes = slopes_of(scores)
-            total = tf.reduce_sum(slopes, axis=-1, keepdims=True)
-            return upstream * tf.math.divide_no_nan(slopes, total)
-
-        return value, gradient
-
-    return of_scores(lists.scores)

@@ -24,6 +24,7 @@ def value_and_gradients(lists: Lists, margin: float) -> tuple[tf.Tensor, list[tf
         `[batch]`, and its gradients `[batch, n]` and `[batch, P]`.
     """
     scores, positive_scores, relevance = lists.scores, lists.positive_scores, lists.relevance
+    weights = lists.positive_weights
     order = tf.argsort(scores, axis=-1, direction="DESCENDING")
     falling = tf.gather(scores, order, batch_dims=1)
     # At the margin the hinge is flat.
@@ -39,10 +40,13 @@ def value_and_gradients(lists: Lists, margin: float) -> tuple[tf.Tensor, list[tf
         heights = tf.gather(tf.cumsum(before * falls, axis=-1), last, batch_dims=1)
         counts = tf.gather(before + less, last, batch_dims=1)
         here = (relevance == level) & (relevance > 0) & (above > 0)
-        counts = tf.where(here, counts, 0)
-        value += tf.reduce_sum(tf.where(here, heights, 0) + counts * beyond, axis=-1)
+        counts, heights = tf.where(here, counts, 0), tf.where(here, heights, 0)
+        share = tf.cast(here, scores.dtype)
+        if weights is not None:
+            counts, heights, share = counts * weights, heights * weights, share * weights
+        value += tf.reduce_sum(heights + counts * beyond, axis=-1)
         # An item takes part in the hinge of every positive that ends at it or below.
-        ends = scatter_add(last, tf.cast(here, scores.dtype), tf.shape(scores))
+        ends = scatter_add(last, share, tf.shape(scores))
         of_items += less * tf.cumsum(ends, axis=-1, reverse=True)
         of_positives -= counts
         next_level = tf.reduce_max(

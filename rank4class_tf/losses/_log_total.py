@@ -16,6 +16,8 @@ from rank4class_tf.ops import Lists
 class SoftmaxOfRivalsLoss(RankingLoss):
     """Base of losses of a softmax with a temperature."""
 
+    _item_weights = "lists"
+
     def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
@@ -40,7 +42,7 @@ def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
         `[batch, P]`; finite where padded.
     """
     negatives = lists.negatives()
-    highest = tf.stop_gradient(negatives.max())[:, tf.newaxis]
+    highest = negatives.constant().max()[:, tf.newaxis]
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
     total = negatives.sum(
         lambda s, top: tf.exp((s - top) / temperature), highest, tends_to_zero=True

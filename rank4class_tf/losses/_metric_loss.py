@@ -31,6 +31,8 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         True
     """
 
+    _item_weights = "lists"
+
     def __init__(
         self, temperature: Temperature = 0.1, ranker: Callable | None = None, **kwargs: Any
     ) -> None:

@@ -24,6 +24,7 @@ def sum_over_pairs(
     loss_of_tie: float,
     lambda_weights: ops.NDCGLambdaWeights | None = None,
     label_smoothing: float = 0.0,
+    vanishes: bool = False,
 ) -> tf.Tensor:
     r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
 
@@ -33,6 +34,7 @@ def sum_over_pairs(
             falls.
         loss_of_tie: `f(0)`.
         lambda_weights: for w; None means 1.
+        vanishes: whether f is 0 for low differences, without label smoothing; see `Lists.sum`.
         label_smoothing: $\epsilon$: f(d) becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$.
     """
     is_one_way = not label_smoothing
@@ -52,15 +54,17 @@ def sum_over_pairs(
             [lists.item_relevance(), weights.item_gains, weights.item_ranks],
             [lists.relevance, weights.positive_gains, weights.positive_ranks],
             tends_to_zero=is_one_way,
+            vanishes=vanishes and is_one_way,
         )
     elif lists.num_columns == 1 and is_one_way:
         # With a single positive every item but itself is less relevant.
-        losses = lists.sum_over_differences(pair_loss) - loss_of_tie
+        losses = lists.sum_over_differences(pair_loss, vanishes) - loss_of_tie
     else:
         losses = lists.sum_over_items(
             lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
             [lists.item_relevance()],
             [lists.relevance],
             tends_to_zero=is_one_way,
+            vanishes=vanishes and is_one_way,
         )
     return lists.sum_of_positives(losses)

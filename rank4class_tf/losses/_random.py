@@ -9,6 +9,7 @@ from rank4class_tf import _checks, _random
 from rank4class_tf._tf.eager import forget
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses._base import RankingLoss
+from rank4class_tf.ops import fold_in
 
 
 class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
@@ -48,15 +49,26 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         """
         return self._draw_seed() if self._seed is None else self._seed
 
-    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+    def call(
+        self, y_true: TensorLike, y_pred: TensorLike, item_weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Computes the loss of each list, `[batch]`."""
         if not self.is_random:
-            return super().call(y_true, y_pred)
+            return super().call(y_true, y_pred, item_weights)
         self._seed = self._draw_seed()
         try:
-            return self._counted(super().call(y_true, y_pred))
+            return self._counted(super().call(y_true, y_pred, item_weights))
         finally:
             self._seed = None
+
+    def _compute_chunk(self, lists, chunk):
+        if chunk is None or self._seed is None:
+            return super()._compute_chunk(lists, chunk)
+        seed, self._seed = self._seed, fold_in(self._seed, chunk)
+        try:
+            return super()._compute_chunk(lists, chunk)
+        finally:
+            self._seed = seed
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the seed and the count, for Keras."""

@@ -41,6 +41,7 @@ class SorterLoss(UnsavedLayer, keras.losses.Loss):
         alignment: float | AlignmentSchedule = 0.0,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
+        **others: Any,
     ) -> None:
         r"""Args shared by the losses on ranks of outputs.
 
@@ -49,10 +50,12 @@ class SorterLoss(UnsavedLayer, keras.losses.Loss):
             alignment: $\lambda$ >= 0, a number or an `AlignmentSchedule`.
             reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
             name: name of the loss.
+            **others: none; a `TypeError` names the loss and the option that it does not have.
 
         Raises:
             ValueError: if `sorter` is not a sorter or `alignment` is not >= 0.
         """
+        _checks.no_others(self, others)
         if sorter is not None and not isinstance(sorter, Sorter):
             raise ValueError(
                 "`sorter` must be None or a sorter of rank4class_tf.layers. "

@@ -13,6 +13,8 @@ class ApproxMRRLoss(MetricLoss):
     $$\ell(s, y) = -\frac{1}{\sum_i y_i} \sum_i \frac{y_i}{\pi(i)}, \qquad
     \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
 
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
     Source: Qin et al. 2010.
 
     Args:

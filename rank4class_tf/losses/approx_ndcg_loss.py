@@ -17,6 +17,8 @@ class ApproxNDCGLoss(MetricLoss):
     $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))},
     \qquad \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
 
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
     Source: Qin et al. 2010; Rank4Class, section 4.1.
 
     Args:

@@ -13,6 +13,8 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     \mathrm{ApproxNDCG}\left(\frac{s + G_t}{\beta}\right), \qquad
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
     Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions";
     Rank4Class, section 4.1.
 

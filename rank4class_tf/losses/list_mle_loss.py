@@ -19,6 +19,8 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     which the labels do not tell, does not count. With one positive the loss is softmax
     cross-entropy.
 
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
     Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
 
     Args:

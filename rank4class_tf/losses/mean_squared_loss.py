@@ -17,7 +17,7 @@ class MeanSquaredLoss(RankingLoss):
     + \sum_{i : y_i = 0} s_i^2 \right)$$
 
     over the n items of the list; $k = M = 1$ is the plain mean squared error. For the 1,000 classes
-    of ImageNet, Hui & Belkin take k = 15 and M = 30.
+    of ImageNet, Hui & Belkin take k = 15 and M = 30. Weights of items multiply the squares.
 
     Source: Hui & Belkin 2021, "Evaluation of neural architectures trained with square loss vs
     cross-entropy"; Rank4Class, section 4.1.
@@ -41,6 +41,8 @@ class MeanSquaredLoss(RankingLoss):
 
     _searches_positives = False
 
+    _item_weights = "formula"
+
     def __init__(
         self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any
     ) -> None:
@@ -57,9 +59,19 @@ class MeanSquaredLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        relevance = lists.item_relevance()
-        error = lists.scores - self.positive_target * relevance
-        # Division first: the square of a large score then stays finite as long as it can.
+
+        def square(scores, relevance, n):
+            error = scores - self.positive_target * relevance
+            # Division first: the square of a large score then stays finite as long as it can.
+            share = tf.where(relevance > 0, tf.constant(self.positive_weight, n.dtype), 1) / n
+            return share * error * error
+
         n = tf.maximum(lists.num_items, 1)[:, tf.newaxis]
-        share = tf.where(relevance > 0, tf.constant(self.positive_weight, n.dtype), 1) / n
-        return tf.reduce_sum(share * error * error, axis=-1)
+        items = [lists.item_relevance()]
+        if lists.item_weights is None:
+            return lists.sum(square, n, items=items)
+
+        def weighted(scores, relevance, weights, n):
+            return weights * square(scores, relevance, n)
+
+        return lists.sum(weighted, n, items=[*items, lists.item_weights])

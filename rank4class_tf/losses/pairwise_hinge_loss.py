@@ -21,6 +21,8 @@ class PairwiseHingeLoss(RankingLoss):
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \max(0, \eta - (s_i - s_j))$$
 
+    With weights of items each pair has that of its more relevant item, as in TF-Ranking.
+
     Label smoothing takes a pair the other way round with the probability $\epsilon$: the loss f of
     the difference $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see
     the labels as they are.
@@ -45,6 +47,8 @@ class PairwiseHingeLoss(RankingLoss):
         1.5
     """
 
+    _item_weights = "formula"
+
     def __init__(
         self,
         margin: float = 1.0,
@@ -68,7 +72,7 @@ class PairwiseHingeLoss(RankingLoss):
         few = lists.has_few_columns or width is not None and width <= _MANY_POSITIVES
         if few or self.lambda_weights is not None or self.label_smoothing:
             return sum_over_pairs(
-                lists, pair_loss, margin, self.lambda_weights, self.label_smoothing
+                lists, pair_loss, margin, self.lambda_weights, self.label_smoothing, vanishes=True
             )
 
         def by_pairs(lists, *tensors):

@@ -21,6 +21,8 @@ class PairwiseLogisticLoss(RankingLoss):
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
 
+    With weights of items each pair has that of its more relevant item, as in TF-Ranking.
+
     Label smoothing takes a pair the other way round with the probability $\epsilon$: the loss f of
     the difference $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see
     the labels as they are.
@@ -42,6 +44,8 @@ class PairwiseLogisticLoss(RankingLoss):
         >>> float(loss([1], [[0.0, 0.0, 0.0]]))  # 2 log(2)
         1.3862943...
     """
+
+    _item_weights = "formula"
 
     def __init__(
         self,

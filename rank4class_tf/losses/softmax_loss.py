@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._lists.pairs import are_few
+from rank4class_tf._tf.dtypes import divided
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.losses._class_prior import check_class_prior
@@ -23,6 +24,8 @@ class SoftmaxLoss(RankingLoss):
     r"""Softmax cross-entropy, the baseline, with every label form.
 
     $$\ell(s, y) = -\sum_i y_i \log \mathrm{softmax}(s / T)_i$$
+
+    With weights $w_i$ of items each term is multiplied by $w_i$, as in TF-Ranking.
 
     Label smoothing replaces $y_i$ by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n
     items that are not masked, and only in the loss: metrics still see the class of each example.
@@ -56,6 +59,8 @@ class SoftmaxLoss(RankingLoss):
         0.6931471...
     """
 
+    _item_weights = "formula"
+
     def __init__(
         self,
         temperature: Temperature = 1.0,
@@ -86,15 +91,16 @@ class SoftmaxLoss(RankingLoss):
         temperature = present_temperature(self.temperature, lists.dtype, with_gradient=True)
         if self.class_prior is not None:
             log_prior = _log_prior(self.class_prior, lists.num_columns_of_items, lists.dtype)
-            lists = lists.shifted(temperature * log_prior)
+            lists = lists.scaled(1 / temperature).shifted(log_prior)
+            temperature = 1.0
         lists = lists.from_top()
-        log_total = lists.log_sum_exp(temperature)[:, tf.newaxis]
+        log_total = tf.expand_dims(lists.log_sum_exp(temperature), 1)
         scores = lists.positive_scores
         if self.label_smoothing:
             mean = lists.sum(tf.identity) / tf.maximum(lists.num_items, 1)
             scores = (1 - self.label_smoothing) * scores
             scores += self.label_smoothing * mean[:, tf.newaxis]
-        losses = log_total - scores / temperature
+        losses = log_total - divided(scores, temperature)
         total = lists.sum_of_positives(lists.relevance * losses)
         if self.positive_reduction == "sum":
             return total

@@ -14,6 +14,8 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
     \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$
 
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
     Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
     TF-Ranking.
 

@@ -85,11 +85,11 @@ class WARPLoss(RandomRankingLoss):
 
 
 def _exact(negatives, of_ranks, margin):
-    violators = tf.stop_gradient(
-        negatives.sum_over_items(lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True)
+    violators = negatives.constant().sum_over_items(
+        lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True
     )
     weight = tf.gather(of_ranks, tf.cast(violators, tf.int32))
-    hinges = negatives.sum_over_items(lambda s, p: violation(s - p, margin), tends_to_zero=True)
+    hinges = negatives.sum_over_items(lambda s, p: violation(s - p, margin), vanishes=True)
     return tf.math.divide_no_nan(weight, violators) * hinges
 
 

@@ -9,9 +9,10 @@ from rank4class_tf import _keras, ops
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses import RankingLoss
 from rank4class_tf.metrics import RankingMetric
+from rank4class_tf.models.multi_worker import MultiWorker
 
 
-class RetrievalModel(keras.Model):
+class RetrievalModel(MultiWorker, keras.Model):
     """Base: a step of training scores some items of very many, evaluation ranks all of them.
 
     A subclass has `call`, `_scores_of_step` and `_ranks_of_batch`; `_parts` names its layers.
@@ -31,7 +32,8 @@ class RetrievalModel(keras.Model):
 
         Args:
             optimizer: as in Keras.
-            loss: a loss of `rank4class_tf.losses` without `class_weight`.
+            loss: a loss of `rank4class_tf.losses`; without `class_weight`, unless the model scores
+                all classes in each step.
             **kwargs: Keras's own. `metrics` and `weighted_metrics` hold metrics of
                 `rank4class_tf.metrics`.
 
@@ -67,8 +69,12 @@ class RetrievalModel(keras.Model):
     ) -> tf.Tensor:
         """Applies the compiled loss to the scores of a step."""
         training = not self._evaluating if training is None else training
-        scores, labels = self._scores_of_step(y_pred, _keras.given_labels(y), training)
-        return super().compute_loss(x, labels, scores, _of_examples(sample_weight))
+        scores, labels = self._scores_of_step(x, y_pred, _keras.given_labels(y), training)
+        sample_weight = _of_examples(sample_weight)
+        if labels is not None:
+            return super().compute_loss(x, labels, scores, sample_weight)
+        with _keras.reducing_alone(self.loss):
+            return super().compute_loss(x, scores, scores, sample_weight)
 
     # `compute_loss` and `compute_metrics` read from `_evaluating` which of the two steps Keras is
     # tracing. No step resets it at its end, since the replicas of a strategy trace a step in turns.
@@ -90,15 +96,24 @@ class RetrievalModel(keras.Model):
         placeholder = tf.zeros([1, 1])
         metrics = _keras.compiled_metrics(self, placeholder, placeholder)
         if not self._evaluating or not metrics:
-            return {"loss": next(m for m in self.metrics if m.name == "loss").result()}
+            # Those that a subclass updates itself, and the loss.
+            results: dict[str, Any] = {}
+            for metric in _keras.metrics_not_compiled(self):
+                result = metric.result()
+                results |= result if isinstance(result, dict) else {metric.name: result}
+            return results
         ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, metrics)
         return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        parts = {
-            name: keras.utils.serialize_keras_object(getattr(self, name)) for name in self._parts
-        }
+        # Keras marks a layer as shared when it meets it again, but only in the later configuration.
+        # Where it meets all of them twice, the second time all are marked.
+        for _ in range(2):
+            parts = {
+                name: keras.utils.serialize_keras_object(getattr(self, name))
+                for name in self._parts
+            }
         return {"name": self.name, "trainable": self.trainable, **parts}
 
     @classmethod
@@ -114,9 +129,12 @@ class RetrievalModel(keras.Model):
         return cls(**{**config, **parts})
 
     def _scores_of_step(
-        self, y_pred: tf.Tensor, y: Any, training: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Scores `[batch, n]`, -inf where masked, and the column of the positive of each list."""
+        self, x: Any, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Scores `[batch, n]`, -inf where masked, and the columns of the positives of each list.
+
+        Or the losses of the examples, and None.
+        """
         raise NotImplementedError
 
     def _ranks_of_batch(
@@ -125,9 +143,18 @@ class RetrievalModel(keras.Model):
         """The ranks that the metrics read, from features, labels and encodings of a batch."""
         raise NotImplementedError
 
+    def _all_ranks(self, x: Any, y: Any, y_pred: tf.Tensor) -> ops.Ranks:
+        """The ranks, however low, from features, labels and encodings of a batch."""
+        raise NotImplementedError
+
     def _mined_by_loss(self) -> int | None:
         """How many of the highest negatives the loss reads; None for all."""
         return self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
+
+    @property
+    def _scores_all(self) -> bool:
+        """Whether a step scores all classes, in the order of their ids."""
+        return False
 
     def _build_by(self, encoder: Any) -> None:
         """Builds the model, if its encoder is built or has symbolic inputs."""
@@ -136,6 +163,7 @@ class RetrievalModel(keras.Model):
             self.built = encoder.built
         else:
             self(inputs)  # Keras 3 exports only a model that was called.
+        _keras.unlock(self)  # A subclass may have more layers.
 
     def _check_loss(self, loss):
         if not isinstance(loss, RankingLoss):
@@ -144,6 +172,8 @@ class RetrievalModel(keras.Model):
                 f"scores {self._scored}, and another loss would take their places for classes. "
                 f"Received: {loss!r}."
             )
+        if self._scores_all:
+            return
         for name in ("class_weight", "class_prior", "transition"):
             if getattr(loss, name, None) is not None:
                 raise ValueError(

@@ -31,20 +31,25 @@ _NOT_PLAIN = (
 
 @_keras.register
 class ExtremeClassifier(RetrievalModel):
-    r"""A classifier for thousands to millions of classes; a step costs what some of them cost.
+    r"""A classifier for thousands to millions of classes, whose scores it never holds all at once.
 
-    A step scores a class of each example and `num_sampled` classes drawn at random, and applies the
-    loss to these scores; any loss of `rank4class_tf.losses` will do. For an `OrderedWeightedLoss`
-    the model mines: it finds the sampled classes whose weight is not 0 without gradients, and
-    scores only these with gradients. So
+    Without `num_sampled`, a step takes all classes, block by block: value and gradient are those of
+    any loss of `rank4class_tf.losses` on the scores of all classes, and all labels of an example
+    count. Memory is that of the table and one gradient of it.
+
+    With `num_sampled`, a step costs what these cost. It scores a class of each example and
+    `num_sampled` classes drawn at random, and applies the loss to these scores. For an
+    `OrderedWeightedLoss` the model mines: it finds the sampled classes whose weight is not 0
+    without gradients, and scores only these with gradients. So
 
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
     - `SoftmaxLoss(temperature)` is sampled softmax. The sample is uniform, so that a correction by
       the log of its probability would be the same for all classes and change nothing.
 
-    `evaluate` ranks all classes, in blocks. The loss it reports is that of one fixed sample.
-    The model itself maps features to encodings, for `predict`; `top_k` maps them to classes.
+    `evaluate` ranks all classes, in blocks. The loss it reports is that of all classes or of one
+    fixed sample. The model itself maps features to encodings, for `predict`; `top_k` maps them to
+    classes.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and section 5.
@@ -54,8 +59,8 @@ class ExtremeClassifier(RetrievalModel):
         classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes of that
             width, such as `EncodedClasses`.
         embedding_dim: width of the encodings and of the class embeddings, >= 1.
-        num_sampled: number of sampled classes B. None means all, for a small K. So does B >= K - 1,
-            with a warning.
+        num_sampled: number of sampled classes B. None means all. So does B >= K - 1, with a
+            warning.
         normalize: whether encodings and class embeddings are scaled to length 1.
         shared_negatives: whether one sample serves the whole batch.
         seed: an int; None draws one from NumPy's global generator.
@@ -64,7 +69,7 @@ class ExtremeClassifier(RetrievalModel):
     Compile it with an optimizer of `rank4class_tf.optimizers`. Others write to the whole table or
     take wrong steps, and the model warns. Metrics need a cutoff. Fit it on `(features, class_ids)`,
     with ids `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. If an example has several
-    classes, each step draws one of them.
+    classes, each step with a sample draws one of them.
 
     Raises:
         ValueError: if a number is out of range, or if the loss weighs more than B negatives. From
@@ -108,6 +113,34 @@ class ExtremeClassifier(RetrievalModel):
         """The layer of classes."""
         return self.scores.classes
 
+    @property
+    def _scores_all(self) -> bool:
+        return self.scores.num_negatives == self.classes.num_classes
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
+        """Configures the model for training, as Keras does; see `RetrievalModel.compile`.
+
+        Warns:
+            UserWarning: if the table of classes and what the optimizer keeps for it take more than
+                a quarter of the machine's memory.
+        """
+        super().compile(optimizer, loss, **kwargs)
+        num_classes = self.classes.num_classes
+        tables = [
+            variable
+            for variable in self.classes.trainable_variables
+            if len(variable.shape) and variable.shape[0] == num_classes
+        ]
+        kept = sum(_keras.bytes_kept_for(self.optimizer, table) for table in tables)
+        own = sum(_keras.bytes_of(table) for table in tables)
+        memory = _memory_of_machine()
+        if own + kept > memory / 4:
+            warnings.warn(
+                f"The table of classes takes {own / 1e9:.1f} GB and its optimizer "
+                f"{kept / 1e9:.1f} GB of the {memory / 1e9:.1f} GB of this machine.",
+                stacklevel=2,
+            )
+
     def fit(
         self, x: Any = None, y: Any = None, *args: Any, class_weight: Any = None, **kwargs: Any
     ) -> Any:
@@ -129,6 +162,13 @@ class ExtremeClassifier(RetrievalModel):
                 )
             kwargs["class_weight"] = class_weight
         return super().fit(x, y, *args, **kwargs)
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> tf.Tensor:
+        """Applies the compiled loss to the scores of a step."""
+        if not self._scores_all:
+            return super().compute_loss(*args, **kwargs)
+        with self.loss.scoring_by(self.scores.over_classes):
+            return super().compute_loss(*args, **kwargs)
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         """Maps features to encodings `[batch, embedding_dim]`."""
@@ -179,6 +219,8 @@ class ExtremeClassifier(RetrievalModel):
         - `top_k(features, k) -> scores, class_ids`, which fails unless k is in [1, K],
         - `serving_default(features)`, the same for the `k` given here.
 
+        Sparse features are three arguments; see `rank4class_tf.export_top_k`.
+
         Args:
             path: a folder. The SavedModel replaces an older one there when it is whole.
             features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
@@ -202,7 +244,7 @@ class ExtremeClassifier(RetrievalModel):
         """Writes the class embeddings `[K, embedding_dim]` to a NumPy file, for approximate search.
 
         The classes with the highest inner products with the encoding that `predict` gives are
-        those of `top_k`. `examples/approximate_search.py` hands them to ScaNN.
+        those of `top_k`. `examples/approximate_search.py` hands them to FAISS.
 
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. It gets its name when it is whole.
@@ -213,12 +255,14 @@ class ExtremeClassifier(RetrievalModel):
         self.scores.export_embeddings(path)
 
     def _scores_of_step(
-        self, y_pred: tf.Tensor, y: Any, training: bool
+        self, x: Any, y_pred: tf.Tensor, y: Any, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Scores of a class of each example and of negatives, and the column of the class."""
         if training:
             self._check_optimizer()
         y = _class_ids(y, self.classes.num_classes)
+        if self._scores_all:
+            return y_pred, y  # The loss makes the scores, see `compute_loss`.
         num_mined = self._mined_by_loss()
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class is in column 0, unless the example has none.
@@ -294,7 +338,27 @@ class ExtremeClassifier(RetrievalModel):
         return ranks._replace(
             above=tf.where(invalid, tf.constant(float("nan"), dtype), ranks.above),
             relevance=tf.where(invalid, tf.ones([], dtype), ranks.relevance),
+            class_ids=positives,
         )
+
+    def _all_ranks(self, x: Any, y: Any, y_pred: tf.Tensor) -> ops.Ranks:
+        """Ranks among all classes, counted in blocks."""
+        num_classes = self.classes.num_classes
+        ids, _ = _labels.padded_ids(_class_ids(y, num_classes), num_classes, y_pred)
+        ids = _labels.distinct_ids(ids)
+        above, tied, there = (
+            tf.cast(each, tf.float64) for each in (*self.scores.ranks(y_pred, ids), ids >= 0)
+        )
+        num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, tf.float64))
+        return ops.Ranks(above, tied, there, num_items, num_classes, class_ids=ids)
+
+
+def _memory_of_machine():
+    """Bytes; infinitely many where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):
+        return float("inf")
 
 
 def _class_ids(labels, num_classes):

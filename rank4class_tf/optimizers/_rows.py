@@ -9,6 +9,9 @@ from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import repeats
 from rank4class_tf._types import TensorLike
 
+# So many rows of a table are updated at once where all are.
+_ROWS = 16_384
+
 
 class Rowwise:
     r"""Mixin before a Keras optimizer: applies its rule only to touched rows, at their own rate.
@@ -20,9 +23,9 @@ class Rowwise:
     weight from all. So SGD needs a rate for rows that is hundreds of times that of dense weights. A
     schedule or a callback that changes `learning_rate` in training changes both.
 
-    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. A
-    regularizer of a table makes its gradient dense: then the whole table is updated, at the rate of
-    dense weights.
+    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. A loss
+    over all classes, or a regularizer of a table, gives every row of the table a gradient; all of
+    them are updated then, at the rate of rows.
 
     Args:
         *args: those of the Keras optimizer.
@@ -71,13 +74,43 @@ class Rowwise:
 
     def update_step(self, gradient: Any, variable: Any, *learning_rate: TensorLike) -> None:
         """Updates a variable; Keras 3 passes the learning rate, Keras 2 has it as an attribute."""
-        if not isinstance(gradient, tf.IndexedSlices):
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if not is_sparse and not _keras.is_table(variable):
             return super().update_step(gradient, variable, *learning_rate)  # type: ignore[misc]
         (learning_rate,) = learning_rate or (self.learning_rate,)
         learning_rate = tf.cast(learning_rate, variable.dtype) * self.row_multiplier
+        if not is_sparse:
+            return self._update_all_rows(gradient, variable, learning_rate)
         values = tf.cast(gradient.values, variable.dtype)
         ids = tf.convert_to_tensor(gradient.indices)
-        return self.update_slices(ids, values, variable, learning_rate)
+        if ids.shape[0] is not None:
+            return self.update_slices(ids, values, variable, learning_rate)
+        # Only running tells how many rows a loss over all classes has a gradient for. Where it is
+        # all of them, there are none to add up.
+        ids = tf.cast(ids, tf.int32)
+        is_all = tf.equal(tf.size(ids), variable.shape[0])
+        is_all &= tf.reduce_all(ids == tf.range(tf.size(ids)))
+        return tf.cond(
+            is_all,
+            lambda: self._update_all_rows(values, variable, learning_rate),
+            lambda: self.update_slices(ids, values, variable, learning_rate),
+        )
+
+    def _update_all_rows(self, gradient, variable, learning_rate):
+        """Updates all rows of a table, some at a time: memory does not grow with the table."""
+        gradient, number = tf.cast(gradient, variable.dtype), variable.shape[0]
+        size = min(_ROWS, number)  # XLA needs static shapes.
+
+        def update(ids):
+            self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
+
+        def step(block):
+            update(block * size + tf.range(size))
+            return [block + 1]
+
+        tf.while_loop(lambda block: block < number // size, step, [tf.constant(0)])
+        if number % size:
+            update(tf.range(number - number % size, number))
 
     def update_slices(
         self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike

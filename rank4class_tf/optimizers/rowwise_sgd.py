@@ -58,13 +58,17 @@ class RowwiseSGD(_rows.Rowwise, keras.optimizers.SGD):
         """The rule for gradients among which a row may have several."""
         if self.momentum and self.row_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
-        else:  # The steps of a row with several gradients add up.
-            variable.scatter_add(tf.IndexedSlices(-learning_rate * gradients, ids))
+        else:
+            self.update_rows(ids, gradients, variable, learning_rate)
 
     def update_rows(
         self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
     ) -> None:
         """The rule of the touched rows."""
+        if not (self.momentum and self.row_momentum):
+            # The steps of a row with several gradients add up.
+            variable.scatter_sub(tf.IndexedSlices(learning_rate * gradients, ids))
+            return
         step = -learning_rate * gradients
         velocities = self.slot(self.momentums, variable)
         velocity = self.momentum * tf.gather(velocities, ids) + step

@@ -3,14 +3,16 @@
     python -m scripts.reproductions.snm --tasks wordnet --out out/snm
 
 Tasks: `planted`, artificial points of one to three labels with a long tail of labels; `words`, a
-word held out of a comment of GoEmotions, in the dataset's own split; and `wordnet`, the concepts
-above a concept, from the words that explain it. Protocol: the model is that of
+word held out of a comment of GoEmotions, in the dataset's own split; `wordnet`, the concepts above
+a concept, from the words that explain it; and `files`, three files in the format of the Extreme
+Classification Repository. Protocol: the model is that of
 examples/extreme_classification.py, trained with the binary ordered weighted loss, hinge, on B
 classes sampled for each batch. Negative sampling takes the mean over all B, Top-k mining that over
 the k highest, and "Top-64>Top-1" over the 64 highest in the first half of the epochs and the one
 highest in the second; `word2vec` is the other negative sampling: dot products of free length, the
 logistic loss, and negatives that weigh 15 times as much as the positive in all. Softmax has the
-temperature 0.1.
+temperature 0.1. A "full" method has the loss of that name over all classes, with all labels of an
+example; the number after it is a factor of the scores.
 
 All methods have the same grid of rates, of rows times that of rows over dense weights. Each pair is
 tried for `--search-epochs` with `--tuning-seed`, which is none of the seeds reported; a grid whose
@@ -48,6 +50,7 @@ BASELINE = "negative sampling"
 FULL_SOFTMAX = "full softmax"
 SAMPLED_SOFTMAX = "sampled softmax"
 WORD2VEC = "word2vec"
+FULL = "full "
 METHODS = (
     BASELINE,
     WORD2VEC,
@@ -67,10 +70,20 @@ _WORD2VEC_NEGATIVES = 15
 _MOST_WIDENINGS = 6
 
 
+# Losses over all classes, by a factor of the scores. Examples count alike, whatever their labels.
+OVER_ALL = {
+    FULL_SOFTMAX: lambda by: losses.SoftmaxLoss(temperature=1 / by, positive_reduction="mean"),
+    "full Rankmax": lambda by: losses.RankmaxLoss(margin=1 / by, positive_reduction="mean"),
+    "full Sparsemax": lambda by: losses.FenchelYoungLoss(alpha=by),
+    "full ApproxNDCG": lambda by: losses.ApproxNDCGLoss(temperature=1 / by),
+}
+
+
 def method_name(text):
     """Reads a method, as `make_loss` takes it."""
     name, *options = text.split(":")
-    known = name in METHODS or re.fullmatch(r"Top-[1-9]\d*(>Top-[1-9]\d*)?", name)
+    top = r"(full )?Top-[1-9]\d*|Top-[1-9]\d*>Top-[1-9]\d*"
+    known = name in (*METHODS, *OVER_ALL) or re.fullmatch(top, name)
     margins = [option for option in options if option in MARGINS]
     kinds = [option for option in options if option in KINDS]
     factors = [option for option in options if re.fullmatch(r"\d+(\.\d+)?", option)]
@@ -82,7 +95,7 @@ def method_name(text):
             f"colons at most a factor > 0, one of {', '.join(MARGINS)} and one of "
             f"{', '.join(KINDS)}, not {text!r}"
         )
-    if name in (SAMPLED_SOFTMAX, FULL_SOFTMAX) and margins + kinds:
+    if name in (SAMPLED_SOFTMAX, *OVER_ALL) and margins + kinds:
         raise argparse.ArgumentTypeError(
             f"must have no option but a factor after {name}, not {text!r}"
         )
@@ -101,12 +114,16 @@ def make_loss(method, num_sampled):
     """
     name, *options = method.split(":")
     name = name.partition(">")[0]
+    factor = float(next((option for option in options if option[0].isdigit()), 10))
+    if name in OVER_ALL:
+        return OVER_ALL[name](factor)
+    name = name.removeprefix(FULL)
     numbers = [float(option) for option in options if option[0].isdigit()]
     names = [option for option in options if not option[0].isdigit()]
     kinds = [option for option in names if option in KINDS]
     phis = [option for option in names if option not in kinds]
-    if name in (SAMPLED_SOFTMAX, FULL_SOFTMAX):
-        return losses.SoftmaxLoss(temperature=1 / (numbers or [10])[0])
+    if name == SAMPLED_SOFTMAX:
+        return losses.SoftmaxLoss(temperature=1 / factor)
     if name.startswith("Top-"):
         weights = ops.TopKWeights(int(name.removeprefix("Top-")))
     else:
@@ -177,7 +194,18 @@ def wordnet(args):
     return harness.in_random_order(Task(*parts, len(splits.vocabulary), splits.num_classes))
 
 
-TASKS = {"planted": planted, "words": words, "wordnet": wordnet}
+def files(args):
+    """`train.txt`, `validation.txt` and `test.txt`, the same for each seed."""
+    parts = [
+        data.extreme_classification(args.files_dir / f"{part}.txt", args.batch_size)
+        for part in ("train", "validation", "test")
+    ]
+    with open(args.files_dir / "train.txt") as file:
+        _, num_features, num_classes = map(int, file.readline().split())
+    return harness.in_random_order(Task(*parts, num_features, num_classes))
+
+
+TASKS = {"planted": planted, "words": words, "wordnet": wordnet, "files": files}
 
 
 def get_optimizer(row_multiplier, args):
@@ -202,7 +230,7 @@ class Trainer:
             make_loss(method, num_sampled),
             get_optimizer(row_multiplier, args),
             args.width,
-            None if method.startswith(FULL_SOFTMAX) else num_sampled,
+            None if method.startswith(FULL) else num_sampled,
             seed,
             normalize=not method.startswith(WORD2VEC),
         )
@@ -269,6 +297,8 @@ def experiment(name, num_sampled, args):
     common = {"task": name, "batch_size": args.batch_size}
     if name == "planted":
         common |= {"points": args.planted_points, "classes": args.planted_classes}
+    if name == "files":
+        common["files_dir"] = os.path.realpath(args.files_dir)
     if name == "wordnet":
         common["wordnet_dir"] = os.path.realpath(args.wordnet_dir)
     options = {option: getattr(args, option) for option in ("width", "optimizer", "momentum")}
@@ -417,7 +447,8 @@ def parse_args(argv=None):
     """The command line."""
     parser = command_line.parser(__spec__, description=__doc__)
     count, number = command_line.positive(int), command_line.positive(float)
-    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=[*TASKS][:3])
+    parser.add_argument("--files-dir", type=pathlib.Path, help="of the three files, for files")
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
     parser.add_argument(
         "--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict, for wordnet"

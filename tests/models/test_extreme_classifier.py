@@ -9,6 +9,7 @@ from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, ops, optimizers
 from rank4class_tf.layers import _retrieval, sampled_scores
+from rank4class_tf.models import extreme_classifier
 
 NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
 
@@ -250,22 +251,25 @@ def test_learns(optimizer, jit_compile, rng):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "k", "kwargs"),
+    ("optimizer", "loss", "num_sampled", "kwargs"),
     [
-        ("RowwiseAdagrad", 3, {}),
+        ("RowwiseAdagrad", top_k_mining(3), 12, {}),
         # A larger epsilon, for Adam makes whole steps of the rounding of gradients that cancel.
-        ("RowwiseAdam", 1, {"epsilon": 1e-2}),
+        ("RowwiseAdam", top_k_mining(1), 12, {"epsilon": 1e-2}),
+        ("RowwiseAdagrad", losses.SoftmaxLoss(0.1), None, {}),
+        ("RowwiseAdagrad", losses.RankmaxLoss(), None, {}),
     ],
+    ids=["top_3", "top_1", "softmax of all", "rankmax of all"],
 )
-def test_two_devices_train_as_one(optimizer, k, kwargs, data, two_devices):
+def test_two_devices_train_as_one(optimizer, loss, num_sampled, kwargs, data, two_devices):
     features, class_ids = data[0], data[1][:, 0] % 3  # Rows that both devices touch.
 
     def train(strategy):
         with strategy.scope():
-            model = make()
+            model = make(num_sampled)
             model.compile(
                 getattr(optimizers, optimizer)(0.1, **kwargs),
-                loss=top_k_mining(k),
+                loss=loss,
                 metrics=[metrics.PrecisionAtK(1)],
             )
         history = model.fit(
@@ -304,6 +308,38 @@ def test_several_classes_of_an_example_on_two_devices(form, data, two_devices):
     assert all(np.isfinite(w).all() for w in trainable(model))
     del one["loss"], two["loss"]  # Of classes that each device draws for itself.
     assert two == pytest.approx(one, rel=1e-5)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    ("optimizer", "loss"),
+    [
+        ("RowwiseSGD", losses.SoftmaxLoss(0.1)),
+        ("RowwiseAdam", losses.SoftmaxLoss(0.1)),
+        ("RowwiseAdagrad", losses.RankmaxLoss()),
+        ("RowwiseAdagrad", top_k_mining(3)),
+    ],
+)
+def test_a_step_over_all_classes_is_that_of_a_dense_model(optimizer, loss, data):
+    features, class_ids = data
+    model = make(num_sampled=None)
+    model.compile(getattr(optimizers, optimizer)(0.1, row_multiplier=2.0), loss=loss)
+    encoder = keras.models.clone_model(model.encoder)
+    encoder.set_weights(model.encoder.get_weights())
+    head = layers.CosineHead(layers.ClassTable.from_rows(model.classes.rows()), scale=1.0)
+    dense = keras.Sequential([*encoder.layers, head])
+    dense(features)
+    dense.compile(
+        getattr(optimizers, optimizer)(0.1, row_multiplier=2.0),
+        loss=type(loss).from_config({**loss.get_config(), "label_format": "ids"}),
+    )
+    histories = [
+        m.fit(features, class_ids, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+        for m in (model, dense)
+    ]
+    np.testing.assert_allclose(histories[0]["loss"], histories[1]["loss"], rtol=1e-4)
+    for a, b in zip(model.trainable_variables, dense.trainable_variables, strict=True):
+        np.testing.assert_allclose(np.array(a), np.array(b), rtol=1e-3, atol=2e-4)
 
 
 @pytest.mark.keras2
@@ -353,14 +389,40 @@ def test_checkpoint_keeps_the_training_state(data, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    ("optimizer", "kept"),
+    [
+        (lambda: optimizers.RowwiseSGD(0.1), 0.0),
+        (lambda: optimizers.RowwiseAdagrad(0.1), 0.2),
+        (lambda: optimizers.RowwiseAdam(0.1), 0.4),
+    ],
+)
+def test_says_what_memory_a_large_table_takes(optimizer, kept, monkeypatch, recwarn):
+    """50,000 rows of 1,000 float32 numbers are 0.2 GB."""
+    model = models.ExtremeClassifier(keras.layers.Dense(1000), 50_000, 1000, num_sampled=4)
+    for memory, warns in (((0.2 + kept) * 4.1e9, False), ((0.2 + kept) * 3.9e9, True)):
+        monkeypatch.setattr(extreme_classifier, "_memory_of_machine", lambda m=memory: m)
+        model.compile(optimizer(), loss=top_k_mining(2))
+        message = f"takes 0.2 GB and its optimizer {kept:.1f} GB of the {memory / 1e9:.1f} GB of"
+        assert any(message in str(w.message) for w in recwarn) == warns
+
+
+def test_knows_the_memory_of_this_machine():
+    assert 1e8 < extreme_classifier._memory_of_machine() < 1e15
+
+
 def test_exports_sparse_features(tmp_path):
     features = tf.sparse.from_dense(np.eye(5, dtype=np.float32)[:3])
     model = models.ExtremeClassifier(layers.SparseDense(4), 6, 4, num_sampled=2)
     spec = tf.SparseTensorSpec([None, 5], tf.float32)
     model.export_top_k(tmp_path / "saved", spec, k=2)
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
-    parts = (features.indices, features.values, features.dense_shape)
-    result = served(**dict(zip(("features", "features_1", "features_2"), parts, strict=True)))
+    result = served(
+        features_indices=features.indices,
+        features_values=features.values,
+        features_dense_shape=features.dense_shape,
+    )
     np.testing.assert_array_equal(result["class_ids"], model.top_k(features, 2)[1])
 
 

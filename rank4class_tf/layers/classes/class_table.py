@@ -7,6 +7,10 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._keras import keras
+from rank4class_tf._tf.pieces import in_pieces
+
+# Encoded classes are encoded so many at once where all are.
+_BLOCK = 1024
 
 
 class Classes(keras.layers.Layer):
@@ -52,6 +56,18 @@ class Classes(keras.layers.Layer):
         """Numbers that heads add to the scores of some classes or of all; None for none."""
         del ids
         return None
+
+    def tables(self) -> tuple[Any, ...]:
+        """Rows of all classes and, if there are any, biases: variables or tensors.
+
+        The rows of classes that are encoded are made in blocks, and again in the backward pass.
+        """
+        size = min(_BLOCK, self.num_classes)
+        spec = tf.TensorSpec([size, self.width], self.variable_dtype)
+        rows = in_pieces(self.rows, tf.range(self.num_classes), size, spec)
+        rows = tf.ensure_shape(rows, [self.num_classes, self.width])
+        biases = self.biases()
+        return (rows,) if biases is None else (rows, biases)
 
     def to_table(self, block_size: int = 1024) -> "Classes":
         """Encodes all classes once and returns a `ClassTable` with these rows.
@@ -177,6 +193,11 @@ class ClassTable(Classes):
         if ids is None:
             return tf.convert_to_tensor(self.embeddings)
         return tf.gather(_keras.variable(self.embeddings), ids)
+
+    def tables(self) -> tuple[Any, ...]:
+        """The variables of the rows and, if there are any, the biases."""
+        weights = [self.embeddings, self.bias] if self.use_bias else [self.embeddings]
+        return tuple(_keras.variable(weight) for weight in weights)
 
     def biases(self, ids: Any = None) -> tf.Tensor | None:
         """Biases of some classes or of all; None without `use_bias`."""

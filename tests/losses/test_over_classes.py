@@ -1,0 +1,257 @@
+"""Losses over all classes by blocks: labels, extremes, classes of any kind, and modes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers, losses, ops
+from rank4class_tf._lists import blocked
+from rank4class_tf._lists.dense import DenseLists
+from rank4class_tf._lists.lists import EveryItemNeeded, Lists
+
+CLASSES, WIDTH = 13, 4
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(blocked, "_BLOCK", 5)
+
+
+def a_head(classes=CLASSES, kind=layers.DotProductHead, **kwargs):
+    head = kind(classes, **kwargs)
+    head.build((None, WIDTH))
+    generator = np.random.default_rng(0)
+    for weight in head.weights:
+        if weight.dtype == "float32":
+            weight.assign(generator.normal(size=weight.shape))
+    return head
+
+
+def encodings(batch=3):
+    return tf.constant(np.random.default_rng(1).normal(size=(batch, WIDTH)), tf.float32)
+
+
+LOSSES = {
+    "softmax": losses.SoftmaxLoss(0.5),
+    "smoothed": losses.SoftmaxLoss(label_smoothing=0.1),
+    "prior": losses.SoftmaxLoss(0.5, class_prior=[i / 91 for i in range(1, 14)]),
+    "class_weight": losses.SoftmaxLoss(class_weight=np.linspace(0.5, 2, CLASSES)),
+    "rankmax": losses.RankmaxLoss(),
+    "mined": losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(3)),
+    "list_mle": losses.ListMLELoss(),
+    "transition": losses.ForwardCorrectionLoss(np.full((CLASSES, CLASSES), 1 / CLASSES)),
+    "lambda": losses.PairwiseLogisticLoss(lambda_weights=losses.NDCGLambdaWeights()),
+}
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+
+
+def both(loss, ids, head, x, dense_ids=None, weights=None):
+    """Value and gradients by blocks and in the plain form."""
+    results = []
+    for scores_of, labels in ((head.over_classes, ids), (head, dense_ids)):
+        labels = ids if labels is None else labels
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = loss(labels, scores_of(x), weights)
+        gradients = tape.gradient(
+            value,
+            [x, *(getattr(w, "value", w) for w in head.trainable_variables)],
+            unconnected_gradients="zero",
+        )
+        results.append([value, *map(tf.convert_to_tensor, gradients)])
+    return results
+
+
+def assert_same(results, tolerance=1e-5):
+    for actual, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@every_loss
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [1, 12, 0],
+        [[1], [12], [-1]],
+        [[1, 2, -1], [-1, 12, -1], [3, 3, 4]],
+        tf.ragged.constant([[1, 2], [], [12, 3, 0]]),
+    ],
+    ids=["ids", "column", "padded", "ragged"],
+)
+def test_every_form_of_class_ids(loss, ids):
+    dense = ids.to_tensor(-1) if isinstance(ids, tf.RaggedTensor) else ids
+    assert_same(both(loss, ids, a_head(), encodings(), dense, weights=[0.5, 2.0, 1.0]))
+
+
+def test_one_hot_labels_raise():
+    with pytest.raises(ValueError, match=r"`y_true` must hold class ids"):
+        losses.SoftmaxLoss()(
+            np.eye(3, CLASSES, dtype="float32") / 2, a_head().over_classes(encodings())
+        )
+
+
+def test_an_out_of_range_id_raises():
+    with pytest.raises(ValueError, match="`y_true` must hold class ids in"):
+        losses.SoftmaxLoss()([0, 1, CLASSES], a_head().over_classes(encodings()))
+
+
+@every_loss
+def test_an_empty_batch_is_finite(loss):
+    ids = tf.zeros([0, 2], tf.int32)
+    value = loss(ids, a_head().over_classes(encodings(0)))
+    assert float(tf.reduce_sum(value)) == 0
+
+
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "list_mle"])
+def test_a_single_class(name):
+    assert_same(both(LOSSES[name], [0, 0], a_head(1), encodings(2)))
+
+
+@pytest.mark.parametrize("classes", [4, 5, 10, 11])
+def test_any_number_of_blocks(classes):
+    assert_same(both(LOSSES["rankmax"], [0, classes - 1, 1], a_head(classes), encodings()))
+
+
+@pytest.mark.parametrize("name", ["rankmax", "mined", "list_mle", "softmax"])
+def test_ties_across_blocks(name):
+    head = a_head()
+    head.classes.embeddings.assign(tf.ones([CLASSES, WIDTH]))
+    head.classes.bias.assign(tf.zeros([CLASSES]))
+    (value, *_), (expected, *_) = both(LOSSES[name], [1, 7, 12], head, encodings())
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+@every_loss
+def test_a_nan_stays_one(loss):
+    head = a_head()
+    table = head.classes.embeddings.numpy()
+    table[7, 2] = np.nan
+    head.classes.embeddings.assign(table)
+    per_example = type(loss).from_config({**loss.get_config(), "reduction": "none"})
+    assert np.isnan(per_example([0, 1, 2], head.over_classes(encodings()))).all()
+    broken = tf.concat([encodings(2), tf.fill([1, WIDTH], float("nan"))], axis=0)
+    value = per_example([0, 1, 2], a_head().over_classes(broken))
+    np.testing.assert_array_equal(np.isnan(value), [False, False, True])
+    # What has no loss is not NaN either.
+    np.testing.assert_array_equal(per_example([0, 1, -1], a_head().over_classes(broken))[2], 0)
+
+
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"])
+def test_a_class_of_minus_infinity_does_not_count(name):
+    head = a_head()
+    bias = head.classes.bias.numpy()
+    bias[7] = -np.inf
+    head.classes.bias.assign(bias)
+    assert_same(both(LOSSES[name], [0, 1, 2], head, encodings()))
+
+
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "list_mle"])
+def test_huge_scores_are_finite(name):
+    value, *gradients = both(LOSSES[name], [0, 1, 2], a_head(), 1e12 * encodings())[0]
+    assert np.isfinite(value).all() and all(np.isfinite(g).all() for g in gradients)
+
+
+def test_encoded_classes():
+    features = np.random.default_rng(2).normal(size=(CLASSES, 6)).astype("float32")
+    encoder = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(WIDTH, "tanh")])
+    head = a_head(layers.EncodedClasses(features, encoder))
+    for name in ("softmax", "rankmax", "mined"):
+        assert_same(both(LOSSES[name], [0, 5, 12], head, encodings()))
+
+
+@pytest.mark.parametrize("kind", [layers.CosineHead, layers.SampledScores])
+def test_heads_of_cosines(kind):
+    for name in ("softmax", "rankmax", "mined"):
+        assert_same(both(LOSSES[name], [0, 5, 12], a_head(kind=kind), encodings()))
+
+
+def test_other_heads_raise():
+    with pytest.raises(ValueError, match="`interaction` must be the dot product or the cosine"):
+        a_head(kind=layers.BilinearHead).over_classes(encodings())
+
+
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle", "lambda"])
+def test_under_xla(name):
+    head, loss = a_head(), LOSSES[name]
+
+    @tf.function(jit_compile=True)
+    def compiled(ids, x):
+        return both(loss, ids, head, x)[0]
+
+    ids, x = tf.constant([0, 5, 12]), encodings()
+    assert_same((compiled(ids, x), both(loss, ids, head, x)[1]))
+
+
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "lambda"])
+def test_batches_of_an_unknown_size(name):
+    head, loss = a_head(), LOSSES[name]
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, WIDTH])]
+    )
+    def step(ids, x):
+        return both(loss, ids, head, x)[0]
+
+    ids = tf.constant([[0, 3], [5, -1], [12, 1]])
+    assert_same((step(ids, encodings()), both(loss, ids, head, encodings())[1]))
+
+
+def test_a_temperature_that_is_trained():
+    temperature = tf.Variable(0.5)
+    loss, head, x = losses.SoftmaxLoss(temperature), a_head(), encodings()
+    found = []
+    for scores_of in (head.over_classes, head):
+        with tf.GradientTape() as tape:
+            value = loss([0, 5, 12], scores_of(x))
+        found.append(tape.gradient(value, temperature))
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+class TwoSums(losses.RankingLoss):
+    """A formula in which one sum is a parameter of the next."""
+
+    def compute(self, lists):
+        mean = lists.sum(tf.identity) / lists.num_items
+        return lists.sum(lambda s, m: tf.square(s - m), mean[:, tf.newaxis])
+
+
+class Sorted(losses.RankingLoss):
+    """A formula that needs every score."""
+
+    def compute(self, lists):
+        return tf.reduce_sum(tf.sort(lists.scores, axis=-1)[:, :2], axis=-1)
+
+
+@pytest.mark.parametrize("loss", [TwoSums(), Sorted()], ids=lambda loss: loss.name)
+def test_formulas_that_blocks_of_classes_cannot_do(loss, monkeypatch):
+    monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
+    assert_same(both(loss, [0, 5, 12], a_head(), encodings()), 1e-4)
+
+
+def test_both_kinds_of_lists_have_the_whole_interface():
+    public = {name for name in dir(Lists) if not name.startswith("_")}
+    for kind in (DenseLists, blocked.BlockedLists):
+        assert not kind.__abstractmethods__
+        assert {name for name in dir(kind) if not name.startswith("_")} - {"on"} == public
+
+
+def test_what_needs_every_item_says_so():
+    class Looks(losses.RankingLoss):
+        def compute(self, lists):
+            if isinstance(lists, blocked.BlockedLists):
+                for name in ("scores", "mask"):
+                    with pytest.raises(EveryItemNeeded, match=f"`{name}` needs the scores"):
+                        getattr(lists, name)
+            return lists.sum(tf.identity)
+
+    Looks()([0, 1, 2], a_head().over_classes(encodings()))
+
+
+def test_random_losses_draw_anew_for_each_chunk(monkeypatch):
+    monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
+    loss = losses.GumbelApproxNDCGLoss(num_samples=1, seed=1, reduction="none")
+    same = tf.repeat(encodings(1), 4, axis=0)
+    values = loss([3] * 4, a_head().over_classes(same)).numpy()
+    assert len(set(values)) == 4
+    np.testing.assert_array_equal(values, loss([3] * 4, a_head().over_classes(same)))
