@@ -10,7 +10,9 @@ from rank4class_tf.data._extreme import (
     read_extreme_header,
     read_extreme_split,
     write_extreme_classification,
+    write_top_k,
 )
+from rank4class_tf.data._fractal import FractalExpansion, fractal_expansion
 from rank4class_tf.data._goemotions import goemotions
 from rank4class_tf.data._images import cifar10, imagenet2012
 from rank4class_tf.data._mind import mind
@@ -20,12 +22,14 @@ from rank4class_tf.data._user_items import UserItems
 from rank4class_tf.data._wordnet import wordnet
 
 __all__ = [
+    "FractalExpansion",
     "Splits",
     "UserItems",
     "cifar10",
     "digits",
     "elwc",
     "extreme_classification",
+    "fractal_expansion",
     "goemotions",
     "imagenet2012",
     "mind",
@@ -34,4 +38,5 @@ __all__ = [
     "read_extreme_split",
     "wordnet",
     "write_extreme_classification",
+    "write_top_k",
 ]

@@ -177,6 +177,48 @@ def write_extreme_classification(
             file.write(",".join(str(label) for label in labels) + " " + features + "\n")
 
 
+def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> None:
+    r"""Writes predictions as the tools of the Extreme Classification Repository read them.
+
+    The first line is `points labels`, each other line `l:score l:score`, in the order of the
+    labels: what a model finds for a point.
+
+    Args:
+        path: the file; if its name ends in `.gz`, it is packed. It gets its name when it is whole.
+        batches: pairs `(scores, class_ids)` of `[batch, k]`, as `ExtremeClassifier.top_k` gives.
+        num_labels: number of labels.
+
+    Raises:
+        ValueError: if there is no point, if a label is out of range, or a score is not finite.
+        OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "scores.txt")
+        >>> scores, class_ids = [[0.75, 0.5], [0.5, 0.25]], [[2, 0], [1, 2]]
+        >>> write_top_k(path, [(scores, class_ids)], num_labels=3)
+        >>> print(path.read_text())
+        2 3
+        0:0.5 2:0.75
+        1:0.5 2:0.25
+    """
+    num_labels = _checks.positive_int("num_labels", num_labels)
+    points = [
+        pair
+        for scores, class_ids in batches
+        for pair in zip(np.asarray(scores), np.asarray(class_ids), strict=True)
+    ]
+    if not points:
+        raise ValueError("`batches` must hold at least one point. Received none.")
+    with _files.replacing(path) as temporary, _open(temporary, "wt") as file:
+        file.write(f"{len(points)} {num_labels}\n")
+        for number, (scores, class_ids) in enumerate(points, start=2):
+            _check_range(path, number, "label", class_ids, num_labels)
+            _check_finite(path, number, scores)
+            of_labels = sorted(zip(class_ids.tolist(), scores, strict=True))
+            file.write(" ".join(f"{i}:{np.float32(s)!s}" for i, s in of_labels) + "\n")
+
+
 def _open(path, mode="rt"):
     opener = gzip.open if str(path).endswith(".gz") else open
     return opener(path, mode, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Keras models that own more of a training step than a loss."""
 
 from rank4class_tf.models.extreme_classifier import ExtremeClassifier
+from rank4class_tf.models.multi_worker import MultiWorker
 from rank4class_tf.models.sampling_schedule import SamplingSchedule
 from rank4class_tf.models.two_tower import TwoTower
 
-__all__ = ["ExtremeClassifier", "SamplingSchedule", "TwoTower"]
+__all__ = ["ExtremeClassifier", "MultiWorker", "SamplingSchedule", "TwoTower"]

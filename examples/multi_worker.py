@@ -1,0 +1,134 @@
+"""Trains a classifier of many classes on several workers, which keep one model in step.
+
+    python examples/multi_worker.py --workers 2     # two processes on this machine
+    python examples/multi_worker.py                 # one; or one of several machines, see below
+
+On several machines start it on each, without `--workers`, with TF_CONFIG in the environment:
+
+    TF_CONFIG='{"cluster": {"worker": ["host0:12345", "host1:12345"]},
+                "task": {"type": "worker", "index": 0}}'
+
+`cluster` names all workers and is the same everywhere: addresses that each worker reaches, with
+free ports. `index` is the place of this worker in the list. All workers run the same program and
+take part in each step; a worker waits at the start until all are there, and ends with an
+UnavailableError if another dies. `--workers` starts processes in just this way.
+
+Each batch is split among the workers. The results are those of one process, but for rounding.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import losses, metrics, models, optimizers
+
+DIM = 32
+
+
+def start(num_workers, arguments):
+    """Runs this program in processes of this machine; one that fails ends the others."""
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(num_workers)]
+    addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()  # The ports are free; a worker will take them.
+    processes = []
+    for index in range(num_workers):
+        config = {
+            "cluster": {"worker": addresses},
+            "task": {"type": "worker", "index": index},
+        }
+        # Workers wait for each other within operations, which takes threads.
+        more = {"TF_CONFIG": json.dumps(config), "TF_NUM_INTEROP_THREADS": "4"}
+        command = [sys.executable, __file__, *arguments]
+        processes.append(subprocess.Popen(command, env={**os.environ, **more}))
+    while not any(codes := [process.poll() for process in processes]) and None in codes:
+        time.sleep(0.2)
+    for process in processes:
+        process.kill()  # Those that wait for one that has failed.
+    if any(process.wait() for process in processes):
+        sys.exit("A worker has failed.")
+
+
+def points(num_classes, size, seed):
+    """Points about the centers of their classes, float32 `[size, DIM]`, and class ids `[size]`."""
+    centers = np.random.default_rng(0).normal(size=(num_classes, DIM))
+    rng = np.random.default_rng([1, seed])
+    ids = rng.integers(0, num_classes, size)
+    features = centers[ids] + rng.normal(scale=0.3, size=(size, DIM))
+    return features.astype(np.float32), ids
+
+
+def train(args):
+    """What each worker does."""
+    in_cluster = "TF_CONFIG" in os.environ
+    # The first thing that TensorFlow does: it connects the workers.
+    strategy = (
+        tf.distribute.MultiWorkerMirroredStrategy() if in_cluster else tf.distribute.get_strategy()
+    )
+    is_first = not in_cluster or strategy.cluster_resolver.task_id == 0
+    # Of all workers the same, so that what they draw and shuffle is too.
+    keras.utils.set_random_seed(0)
+
+    with strategy.scope():
+        encoder = keras.Sequential([keras.layers.Input((DIM,)), keras.layers.Dense(DIM)])
+        num_sampled = args.num_sampled or None
+        model = models.ExtremeClassifier(encoder, args.classes, DIM, num_sampled, seed=0)
+        model.compile(
+            optimizers.RowwiseAdagrad(0.1),
+            losses.SoftmaxLoss(temperature=0.1),
+            metrics=[metrics.PrecisionAtK([1, 5])],
+        )
+
+    # The same batches for all workers, each of which takes its part of a batch.
+    batches = tf.data.Dataset.from_tensor_slices(points(args.classes, args.examples, seed=0))
+    batches = batches.batch(args.batch_size, drop_remainder=True)
+    test = points(args.classes, args.examples // 8, seed=1)
+
+    # Callbacks decide by results, which are the same everywhere. Each worker has files of its own.
+    callbacks = [keras.callbacks.EarlyStopping("loss", patience=2)]
+    if args.save:
+        folder = args.save.parent if is_first else pathlib.Path(tempfile.mkdtemp())
+        callbacks.append(keras.callbacks.ModelCheckpoint(str(folder / args.save.name)))
+    model.fit(
+        batches,
+        epochs=args.epochs,
+        shuffle=False,
+        callbacks=callbacks,
+        verbose=2 if is_first else 0,
+    )
+    results = model.evaluate(*test, batch_size=args.batch_size, verbose=0, return_dict=True)
+    if is_first:
+        for name, value in results.items():
+            print(f"{name}: {float(value):.6f}")
+    return results
+
+
+def main(argv=None):
+    """Starts the workers, or is one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=0, help="processes to start on this machine")
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--num-sampled", type=int, default=256, help="0: all classes in each step")
+    parser.add_argument("--examples", type=int, default=16_384)
+    parser.add_argument("--batch-size", type=int, default=256, help="of all workers together")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--save", type=pathlib.Path, help="a .keras file, written after each epoch")
+    arguments = sys.argv[1:] if argv is None else argv
+    args = parser.parse_args(arguments)
+    if args.workers and "TF_CONFIG" not in os.environ:
+        return start(args.workers, arguments)
+    return train(args)
+
+
+if __name__ == "__main__":
+    main()

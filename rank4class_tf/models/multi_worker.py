@@ -1,0 +1,66 @@
+"""MultiWorker."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+class MultiWorker:
+    """Lets a Keras model train on several machines.
+
+    Keras 3.15 fails under `tf.distribute.MultiWorkerMirroredStrategy` in `fit` and `evaluate`, with
+    any model. Put this class before Keras's among the bases of your own:
+
+        class MyModel(MultiWorker, keras.Model): ...       # subclassed, or of inputs and outputs
+        class MySequential(MultiWorker, keras.Sequential): ...
+
+    `ExtremeClassifier` and `TwoTower` are such models. On one machine nothing changes, nor in Keras
+    2, which needs none of this. Under any strategy it lifts two more limits of Keras 3: the first
+    batch may be uneven, and labels may be ragged. `docs/distribution.md` has a program to follow.
+
+    Example:
+        >>> from tensorflow import keras
+        >>> class MyModel(MultiWorker, keras.Model):
+        ...     pass
+        >>> inputs = keras.layers.Input((4,))
+        >>> MyModel(inputs, keras.layers.Dense(3)(inputs)).predict(tf.ones([2, 4]), verbose=0).shape
+        (2, 3)
+    """
+
+    distribute_strategy: Any
+    _distribute_strategy: Any
+
+    # Keras 3 calls these two methods, Keras 2 neither of them.
+
+    def _make_function(self, step_function: Callable) -> Callable:
+        """Gives the results of a step an axis: Keras takes their mean over workers along one."""
+        extended = self.distribute_strategy.extended
+        if not getattr(extended, "_in_multi_worker_mode", lambda: False)():
+            return super()._make_function(step_function)  # type: ignore[misc]
+
+        def step(data):
+            results = step_function(data)
+            return tf.nest.map_structure(lambda x: tf.convert_to_tensor(x)[tf.newaxis], results)
+
+        return super()._make_function(step)  # type: ignore[misc]
+
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """Builds from a batch of one device: Keras takes the mean of those of all devices."""
+        if iterator is not None and self._distribute_strategy is not None:
+            local = self.distribute_strategy.experimental_local_results
+            _, _, batches = next(iter(iterator))
+            data_batch = tf.nest.map_structure(lambda x: local(x)[0], next(batches))
+        super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc]
+
+    # Of this one each has its own name.
+
+    def _get_metrics_result_or_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
+        """Reports the metrics over all workers, also where a step returns only some of them.
+
+        Keras then reports the results of the last step: a mean over workers, in Keras 2 a sum.
+        """
+        results = self.get_metrics_result()  # type: ignore[attr-defined]
+        return {name: results.get(name, value) for name, value in logs.items()}
+
+    _validate_and_get_metrics_result = _get_metrics_result_or_logs

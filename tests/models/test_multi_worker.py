@@ -1,0 +1,92 @@
+"""Two workers end as one process does."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, models
+from tests.models import workers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def two_workers(names, folder):
+    """What two processes end as that train models of these names."""
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
+    addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    processes = []
+    for index in range(2):
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TF_CONFIG": json.dumps(config),
+            "TF_NUM_INTEROP_THREADS": "4",  # They wait for each other within operations.
+        }
+        command = [sys.executable, "-m", "tests.models.workers", folder / "worker", *names]
+        with (folder / f"log{index}").open("w") as log:
+            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+    try:
+        for index, process in enumerate(processes):
+            assert process.wait(timeout=600) == 0, (folder / f"log{index}").read_text()[-3000:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return [np.load(folder / f"worker{index}.npz") for index in range(2)]
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["sampled"], id="sampled"),
+        pytest.param([x for x in workers.MODELS if x != "sampled"], marks=pytest.mark.slow),
+    ],
+)
+def test_two_workers_train_as_one_process(names, tmp_path):
+    """History, evaluation, predictions and weights; the last batch of evaluation is uneven."""
+    results = two_workers(names, tmp_path)
+    for name in names:
+        expected = workers.run(name, tf.distribute.get_strategy())
+        if name == "uneven":  # Here weights are a part of the losses.
+            for key in ("loss", "twice"):
+                del expected[f"uneven, history of {key}"]
+        for key, value in expected.items():
+            if key.endswith("history of twice") and not _keras.KERAS_3:
+                value = 2 * value  # No metric, so Keras 2 reports the sum over the workers.
+            for of_worker in results:
+                np.testing.assert_allclose(of_worker[key], value, rtol=1e-6, atol=1e-6, err_msg=key)
+
+
+def ragged_and_uneven(strategy):
+    """A history of batches of 2 + 1, with weights that make one device take the same steps."""
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = workers.own()
+    train, _ = workers.data_of("uneven", strategy.num_replicas_in_sync)
+    return model.fit(train, epochs=2, shuffle=False, verbose=0).history["mrr"]
+
+
+def test_two_devices_take_ragged_labels_and_an_uneven_first_batch(two_devices):
+    one = ragged_and_uneven(tf.distribute.get_strategy())
+    np.testing.assert_allclose(ragged_and_uneven(two_devices), one, rtol=1e-6)
+
+
+def test_any_model_of_keras_may_be_one():
+    class Row(models.MultiWorker, keras.Sequential):
+        pass
+
+    model = Row([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse", metrics=["mae"])
+    assert set(model.fit(np.ones([4, 3]), np.ones([4, 2]), verbose=0).history) == {"loss", "mae"}

@@ -1,0 +1,126 @@
+"""Trains models of each kind and writes what they end as; `test_multi_worker.py` runs it.
+
+python -m tests.models.workers FILE MODEL ...
+"""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers, losses, metrics, models, optimizers
+
+CLASSES, DIM, BATCH = 40, 4, 8
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(3 * BATCH, 6)).astype("float32")
+IDS = RNG.integers(0, CLASSES, size=3 * BATCH)
+CANDIDATES = RNG.normal(size=(CLASSES, 5)).astype("float32")
+LEFT = 19  # Batches of 8, 8 and 3, the last of which is 2 + 1 on two workers.
+
+
+def encoder():
+    return keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(DIM)])
+
+
+class Functional(models.MultiWorker, keras.Model):
+    """A model of inputs and outputs."""
+
+
+class Own(models.MultiWorker, keras.Model):
+    """A model that Keras builds, with a step of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = keras.layers.Dense(8, "relu")
+        self.head = layers.DotProductHead(CLASSES)
+
+    def call(self, inputs):
+        return self.head(self.hidden(inputs))
+
+    def train_step(self, data):
+        results = super().train_step(data)
+        return {**results, "twice": 2 * results["loss"]}
+
+
+def functional():
+    inputs = keras.layers.Input((6,))
+    model = Functional(inputs, layers.DotProductHead(CLASSES)(inputs))
+    of = [metrics.NDCG(5), "accuracy"]
+    model.compile(keras.optimizers.Adam(0.1), losses.RankmaxLoss(), metrics=of)
+    return model
+
+
+def own():
+    model = Own()
+    model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    return model
+
+
+def classifier(num_sampled):
+    options = {"seed": 3, "normalize": False}
+    model = models.ExtremeClassifier(encoder(), CLASSES, DIM, num_sampled, **options)
+    of = [metrics.PrecisionAtK([1, 5])]
+    model.compile(optimizers.RowwiseAdagrad(0.1), losses.SoftmaxLoss(), metrics=of)
+    return model
+
+
+def two_tower():
+    inputs = {"features": keras.layers.Input((5,), name="features")}
+    candidates = keras.Model(inputs, keras.layers.Dense(DIM)(inputs["features"]))
+    options = {"candidate_id": "id", "memory_size": 12, "num_random": 6, "seed": 4}
+    model = models.TwoTower(encoder(), candidates, **options)
+    model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.index({"id": np.arange(CLASSES), "features": CANDIDATES})
+    return model
+
+
+MODELS = {
+    "functional": functional,
+    "own": own,
+    "sampled": lambda: classifier(10),
+    "all": lambda: classifier(None),
+    "two_tower": two_tower,
+    "uneven": own,
+}
+
+
+def data_of(name, num_workers):
+    """What a model trains and is evaluated on."""
+    if name == "uneven":
+        # Each batch is 2 + 1 on two workers, from the first on, and labels are ragged. Keras takes
+        # the mean of the workers' means, which on one device is a mean with weights.
+        labels = tf.RaggedTensor.from_row_lengths(np.arange(36) % CLASSES, [1, 2] * 12)
+        weights = np.tile([0.75, 0.75, 1.5] if num_workers == 1 else [1.0] * 3, 8)
+        train = tf.data.Dataset.from_tensor_slices((FEATURES, labels, weights)).batch(3)
+        return train, train.map(lambda x, y, w: (x, y))
+    labels = {"id": IDS, "features": CANDIDATES[IDS]} if name == "two_tower" else IDS
+    train = tf.data.Dataset.from_tensor_slices((FEATURES, labels))
+    return train.batch(BATCH), train.take(LEFT).batch(BATCH)
+
+
+def run(name, strategy):
+    """Trains, evaluates and predicts; returns all that comes of it."""
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = MODELS[name]()
+    train, evaluation = data_of(name, strategy.num_replicas_in_sync)
+    plateau = keras.callbacks.ReduceLROnPlateau("val_loss", 0.5, patience=1, min_delta=9.0)
+    options = {"epochs": 3, "shuffle": False, "verbose": 0, "callbacks": [plateau]}
+    history = model.fit(train, validation_data=evaluation, **options).history
+    evaluated = model.evaluate(evaluation, verbose=0, return_dict=True)
+    predicted = model.predict(FEATURES[:LEFT], batch_size=BATCH, verbose=0)
+    result = {
+        **{f"history of {key}": values for key, values in history.items()},
+        **{f"evaluate: {key}": value for key, value in evaluated.items()},
+        **{f"weight {i}": weight for i, weight in enumerate(model.get_weights())},
+        "predict": predicted,
+    }
+    return {f"{name}, {key}": np.array(value) for key, value in result.items()}
+
+
+if __name__ == "__main__":
+    several = tf.distribute.MultiWorkerMirroredStrategy()
+    results = [run(name, several) for name in sys.argv[2:]]
+    all_results = {key: value for result in results for key, value in result.items()}
+    np.savez(f"{sys.argv[1]}{several.cluster_resolver.task_id}.npz", **all_results)
