@@ -5,7 +5,9 @@ from typing import Any
 
 from rank4class_tf import _registry
 from rank4class_tf.metrics._base import Metric, RankingMetric
+from rank4class_tf.metrics._propensity_scored import propensities
 from rank4class_tf.metrics.average_precision_at_k import AveragePrecisionAtK
+from rank4class_tf.metrics.bpref import BPref
 from rank4class_tf.metrics.dcg import DCG
 from rank4class_tf.metrics.expected_calibration_error import ExpectedCalibrationError
 from rank4class_tf.metrics.macro_average import MacroAverage
@@ -15,6 +17,8 @@ from rank4class_tf.metrics.median_rank import MedianRank
 from rank4class_tf.metrics.mrr import MRR
 from rank4class_tf.metrics.ndcg import NDCG
 from rank4class_tf.metrics.precision_at_k import PrecisionAtK
+from rank4class_tf.metrics.propensity_scored_ndcg import PropensityScoredNDCG
+from rank4class_tf.metrics.propensity_scored_precision_at_k import PropensityScoredPrecisionAtK
 from rank4class_tf.metrics.recall_at_k import RecallAtK
 from rank4class_tf.metrics.spearman_correlation import SpearmanCorrelation
 from rank4class_tf.metrics.top_k_accuracy import TopKAccuracy
@@ -27,6 +31,7 @@ __all__ = [
     "MRR",
     "NDCG",
     "AveragePrecisionAtK",
+    "BPref",
     "ExpectedCalibrationError",
     "HitRate",
     "MacroAverage",
@@ -34,11 +39,14 @@ __all__ = [
     "MeanRank",
     "MedianRank",
     "PrecisionAtK",
+    "PropensityScoredNDCG",
+    "PropensityScoredPrecisionAtK",
     "RankingMetric",
     "RecallAtK",
     "SpearmanCorrelation",
     "TopKAccuracy",
     "get",
+    "propensities",
 ]
 
 

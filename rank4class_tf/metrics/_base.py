@@ -7,8 +7,17 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry, ops
-from rank4class_tf._lists.labels import check_label_format, example_weights, list_weights, parse
+from rank4class_tf._lists.labels import (
+    check_label_format,
+    checked_weights,
+    example_weights,
+    mean_weights,
+    parse,
+    weights_of_items,
+    without,
+)
 from rank4class_tf._tf.eager import as_graph, forget
+from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics._exact_sum import ExactSum
 from rank4class_tf.ops.ranking.of_labels import over_ranks
@@ -43,12 +52,18 @@ class RankingMetric(Metric):
     cutoff count it, with the value 0, if they get `count_empty=True`. **Labels**
     `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
     relevance `[batch, n]`, where a negative entry masks the item. **Scores**
-    `y_pred` are `[batch, n]`; a NaN ranks last and is never a hit, -inf is a score like others.
-    Ties are broken at random, in expectation, so that equal scores give chance level.
+    `y_pred` are `[batch, n]`, or ragged with ragged relevance; a NaN ranks last and is never a hit,
+    -inf is a score like others. Ties are broken at random, in expectation, so that equal scores
+    give chance level.
 
     **Items to leave out**, such as those that a user has seen, are no part of the ranking when
     `update_state` gets them as `exclude` or when their relevance is negative. Where Keras calls
     `update_state`, put `rank4class_tf.layers.ExcludeItems` at the end of the model.
+
+    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
+    Weights of items `[batch, n]` mean what they mean in TF-Ranking: an item of weight 0 is no part
+    of the ranking, and a list weighs as the mean of its positives, or of its items where it has
+    none. In `NDCG`, `DCG` and `AveragePrecisionAtK` a positive counts by its weight as well.
     """
 
     # How many values one pass gives.
@@ -60,8 +75,14 @@ class RankingMetric(Metric):
     # Which positives `compute` reads: "all", "best" or "leading"; see `over_ranks`.
     _reads = "all"
 
+    # Whether `compute` reads `ranks.weights`, where items have weights.
+    _reads_weights = False
+
     # Whether the result is the weighted mean of the values of `per_list`.
     is_mean: bool = True
+
+    # The lowest and the highest value that a list can have, which bound intervals.
+    bounds: tuple[float, float] = (-float("inf"), float("inf"))
 
     # Whether a list without positives counts, with the value 0.
     count_empty: bool = False
@@ -127,22 +148,47 @@ class RankingMetric(Metric):
             return self._of_ranks(compute, dtype, y_true, sample_weight)
         y_true = _keras.given_labels(y_true)
         labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+        list_weight = None
+        if sample_weight is not None:
+            list_weight = example_weights(checked_weights(sample_weight), y_pred, per_item=True)
+            if list_weight.shape.rank == 2:
+                labels, list_weight = self._with_item_weights(labels, list_weight)
+        labels = self._weighed(labels, dtype)
         counted = labels.has_positive | labels.invalid
 
         def values_of(ranks):
             return tf.stack(compute(ranks), axis=-1)
 
         values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
-        values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
         nan = tf.constant(float("nan"), dtype)
-        values = tf.where(labels.invalid[:, tf.newaxis], nan, values)
+        other = tf.expand_dims(tf.where(labels.invalid, nan, tf.zeros_like(nan)), 1)
+        is_right = tf.expand_dims(counted & ~labels.invalid, 1)
+        values = tf.where(is_right, values, other)
         weights = tf.cast(counted | self.count_empty, dtype)
-        if sample_weight is not None:
-            sample_weight = list_weights(
-                sample_weight, y_true, y_pred, self.label_format, exclude, self.count_empty
-            )
-            weights *= tf.cast(sample_weight, dtype)
+        if list_weight is not None:
+            weights *= tf.cast(list_weight, dtype)
         return values, weights
+
+    def _with_item_weights(self, labels, item_weights):
+        """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
+        item_weights = weights_of_items(item_weights, labels.scores)
+        labels = without(labels, item_weights <= 0)  # A NaN shows, where it counts.
+        item_weights = where(labels.mask, item_weights, 0.0)
+        shares = self._shares_of_weight(labels.relevance)
+        of_lists = mean_weights(labels._replace(relevance=shares), item_weights)
+        if self.count_empty:
+            number = tf.math.count_nonzero(labels.mask, axis=-1, dtype=item_weights.dtype)
+            of_items = tf.math.divide_no_nan(tf.reduce_sum(item_weights, axis=-1), number)
+            of_lists = tf.where(labels.has_positive, of_lists, of_items)
+        return labels._replace(item_weights=item_weights if self._reads_weights else None), of_lists
+
+    def _shares_of_weight(self, relevance):
+        """By what the weights of positives `[batch, P]` are averaged to that of the list."""
+        return tf.cast(relevance > 0, relevance.dtype)
+
+    def _weighed(self, labels, dtype):
+        """The labels as the formula counts them."""
+        return labels
 
     def _of_ranks(self, compute, dtype, ranks, sample_weight):
         """Values and weights of lists whose ranks are known; a rank that is NaN makes them NaN."""
@@ -155,7 +201,7 @@ class RankingMetric(Metric):
         values = tf.where(invalid, tf.constant(float("nan"), dtype), values)
         weights = tf.cast(counted | self.count_empty, dtype)
         if sample_weight is not None:
-            weights *= tf.cast(example_weights(sample_weight, ranks.above), dtype)
+            weights *= tf.cast(example_weights(checked_weights(sample_weight), ranks.above), dtype)
         return values, weights
 
     def update_state(
@@ -263,5 +309,5 @@ class CutoffMetric(RankingMetric):
 
 def _weighted(values, weights):
     """Weighted values `[batch, r]` and, in a last column, the weights."""
-    weights = weights[:, tf.newaxis]
+    weights = tf.expand_dims(weights, 1)
     return tf.concat([values * weights, weights], axis=1)

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _config, _keras, _registry
-from rank4class_tf._lists.labels import example_weights
+from rank4class_tf._lists.labels import checked_weights, example_weights
 from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf.metrics._base import Metric
@@ -84,7 +84,7 @@ class DatasetMetric(Metric):
         batch = tf.shape(scores)[0]
         weights = tf.ones([batch])
         if sample_weight is not None:
-            weights *= tf.cast(example_weights(sample_weight, scores), tf.float32)
+            weights *= tf.cast(example_weights(checked_weights(sample_weight), scores), tf.float32)
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
     def _columns(self, name, values):

@@ -1,5 +1,6 @@
 """Sums over millions of examples, on devices that have no float64."""
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -36,9 +37,10 @@ class ExactSum:
 
     def add(self, values: tf.Tensor, groups: tf.Tensor | None = None) -> None:
         """Adds up values `[batch, ...]` of this dtype; see `exact.exact_sum`."""
-        if self.dtype == tf.float32:
-            num_groups = None if groups is None else self._shape[0]
-            self.add_parts(*exact.exact_sum(values, groups, num_groups))
+        if self.dtype == tf.float32 and groups is None:
+            self._state.assign(_with_values(tf.convert_to_tensor(self._state), values))
+        elif self.dtype == tf.float32:
+            self.add_parts(*exact.exact_sum(values, groups, self._shape[0]))
         elif groups is None:
             self._state.assign_add(tf.reduce_sum(values, axis=0))
         else:
@@ -49,30 +51,59 @@ class ExactSum:
         if self.dtype == tf.float64:
             self._state.assign_add(high + low)
         else:
-            first, second, rest = tf.unstack(tf.convert_to_tensor(self._state))
-            total, lost = exact.two_sum(first, high)
-            total, lost_too = exact.two_sum(total, second)
-            total, rest = exact.two_sum(total, (lost + lost_too) + (rest + low))
-            self._state.assign(tf.stack([*exact.halves(total), rest]))
+            self._state.assign(_with_parts(tf.convert_to_tensor(self._state), high, low))
 
     def parts(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The sums, rounded to this dtype, and what rounding left out."""
         state = tf.convert_to_tensor(self._state)
         if self.dtype == tf.float64:
             return state, tf.zeros_like(state)
-        first, second, rest = tf.unstack(state)
-        total, lost = exact.two_sum(first, second)
-        return exact.two_sum(total, lost + rest)
+        return _parts(state)
 
     def means(self) -> tf.Tensor:
         """The sums `[..., r]` over the last of them, rounded once; 0 where that is."""
-        total, rest = self.parts()
-        weight = total[..., -1:]
-        means = tf.math.divide_no_nan(total[..., :-1], weight)
+        state = tf.convert_to_tensor(self._state)
         if self.dtype == tf.float64:
-            return means
-        # What is left of the dividend, by products of halves, which are exact.
-        (m1, m2), (w1, w2) = exact.halves(means), exact.halves(weight)
-        left = ((total[..., :-1] - m1 * w1) - (m1 * w2 + m2 * w1)) - m2 * w2
-        left += rest[..., :-1] - means * rest[..., -1:]
-        return means + tf.math.divide_no_nan(left, weight)
+            return tf.math.divide_no_nan(state[..., :-1], state[..., -1:])
+        return tf.ensure_shape(_means(state), [*self._shape[:-1], self._shape[-1] - 1])
+
+
+def _parts(state):
+    first, second, rest = tf.unstack(state, num=3)
+    total, lost = exact.two_sum(first, second)
+    return exact.two_sum(total, lost + rest)
+
+
+def _with_parts(state, high, low):
+    first, second, rest = tf.unstack(state, num=3)
+    total, lost = exact.two_sum(first, high)
+    total, lost_too = exact.two_sum(total, second)
+    total, rest = exact.two_sum(total, (lost + lost_too) + (rest + low))
+    return tf.stack([*exact.halves(total), rest])
+
+
+def _once(*ranks):
+    """A function whose graph is made once in a process, for tensors of these ranks.
+
+    `fit` makes the graph of a step twice, and its metrics took two thirds of their operations here.
+    """
+    specs = [tf.TensorSpec(None if r is None else [None] * r, tf.float32) for r in ranks]
+    return functools.partial(tf.function, input_signature=specs, autograph=False)
+
+
+@_once(2, 2)
+def _with_values(state, values):
+    """The state of sums `[r]` and values `[batch, r]` -> the new state."""
+    return _with_parts(state, *exact.exact_sum(values))
+
+
+@_once(None)
+def _means(state):
+    total, rest = _parts(state)
+    weight = total[..., -1:]
+    means = tf.math.divide_no_nan(total[..., :-1], weight)
+    # What is left of the dividend, by products of halves, which are exact.
+    (m1, m2), (w1, w2) = exact.halves(means), exact.halves(weight)
+    left = ((total[..., :-1] - m1 * w1) - (m1 * w2 + m2 * w1)) - m2 * w2
+    left += rest[..., :-1] - means * rest[..., -1:]
+    return means + tf.math.divide_no_nan(left, weight)

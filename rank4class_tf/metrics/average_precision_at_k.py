@@ -28,6 +28,9 @@ class AveragePrecisionAtK(CutoffMetric):
     to the sum, since each of its ranks has probability $1/m$, and each item that is tied with it
     and comes before it is one of the $q - 1$ other positives with probability $(q - 1)/(m - 1)$.
 
+    With weights of items, what a positive adds is multiplied by its weight, and the divisor is the
+    sum of the $\min(k, |Y|)$ highest weights of positives, or of all of them.
+
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
 
     Args:
@@ -47,6 +50,8 @@ class AveragePrecisionAtK(CutoffMetric):
     """
 
     _reads = "leading"
+    _reads_weights = True
+    bounds = (0.0, 1.0)
 
     def __init__(
         self,
@@ -71,7 +76,15 @@ class AveragePrecisionAtK(CutoffMetric):
         places = tf.clip_by_value(limit - above, 0, tied)
         added = (positives_above + 1 - slope * (above + 1)) * harmonic
         added += slope * tf.math.divide_no_nan(places, tied)
-        total = tf.reduce_sum(tf.where(tied > 0, added, tf.zeros_like(added)), axis=-1)
+        added = tf.where(tied > 0, added, tf.zeros_like(added))
+        if ranks.weights is not None:
+            weights = ranks.weights
+            if k is not None and not self.over_all_positives:
+                most = tf.minimum(size, tf.shape(weights)[1])
+                weights = tf.math.top_k(weights, most).values
+            total = tf.reduce_sum(added * ranks.weights, axis=-1)
+            return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
+        total = tf.reduce_sum(added, axis=-1)
         positives = ranks.num_positives
         best = positives if self.over_all_positives else tf.minimum(limit, positives)
         return tf.math.divide_no_nan(total, best)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf.metrics._base import CutoffMetric
-from rank4class_tf.ops.gains import DISCOUNTS
+from rank4class_tf.ops.gains import DISCOUNTS, gains_up_to_a_factor
 from rank4class_tf.ops.ranking.exact import mean_over_ties, num_counted, table_by_rank
 
 
@@ -21,6 +21,9 @@ class DCG(CutoffMetric):
 
     Ties count in expectation over their random order. It is infinite for the exponential gain of a
     label from 1,024 on, from 128 on where the dtype is not float64.
+
+    With weights $w_i$ of items the weight of a list is $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$,
+    and the gain of an item is multiplied by $w_i / w$.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
@@ -45,6 +48,8 @@ class DCG(CutoffMetric):
     """
 
     _reads = "leading"
+    _reads_weights = True
+    bounds = (0.0, float("inf"))
 
     def __init__(
         self,
@@ -63,7 +68,15 @@ class DCG(CutoffMetric):
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
         gains = ops.get_gain(self.gain)(ranks.relevance)
+        if ranks.weights is not None:
+            shares = self._shares_of_weight(ranks.relevance)
+            total = tf.reduce_sum(shares, axis=-1, keepdims=True)
+            weighted = tf.reduce_sum(shares * ranks.weights, axis=-1, keepdims=True)
+            gains *= tf.math.divide_no_nan(ranks.weights * total, weighted)
         return self._discounted(ranks, gains, self._discounts(ranks, k))
+
+    def _shares_of_weight(self, relevance):
+        return gains_up_to_a_factor(self.gain, relevance)
 
     def _discounted(self, ranks, gains, table):
         return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)

@@ -30,6 +30,7 @@ class MeanRank(RankingMetric):
     """
 
     _reads = "best"
+    bounds = (1.0, float("inf"))
     higher_is_better = False
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:

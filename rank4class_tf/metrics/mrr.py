@@ -40,6 +40,7 @@ class MRR(CutoffMetric):
     """
 
     _reads = "best"
+    bounds = (0.0, 1.0)
 
     def __init__(
         self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any

@@ -15,7 +15,9 @@ class NDCG(DCG):
     $$\mathrm{NDCG@}k = \frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
 
     The ideal DCG is that of the items in the order of their labels; see `DCG`. For one positive,
-    NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order.
+    NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order. With weights $w_i$
+    of items the gain of an item is $w_i g(y_i)$, in the ideal order too, and the weight of a list
+    is that of `DCG`.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
@@ -37,6 +39,7 @@ class NDCG(DCG):
     """
 
     _reads = "leading"
+    bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
@@ -45,6 +48,8 @@ class NDCG(DCG):
             gains = best = tf.nn.relu(tf.sign(ranks.relevance))
         else:
             gains = gains_up_to_a_factor(self.gain, ranks.relevance)
+            if ranks.weights is not None:
+                gains *= ranks.weights
             best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
         ideal = discounted_sum(best, table)
         return tf.math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

@@ -1,5 +1,8 @@
 """PrecisionAtK."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf import _registry, ops
@@ -13,17 +16,18 @@ class PrecisionAtK(CutoffMetric):
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
 
-    The divisor is k even where a list has fewer items. Ties count in expectation.
+    The divisor is k even where a list has fewer items; without a cutoff it is the number of items.
+    Ties count in expectation.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
     Args:
-        k: cutoff, >= 1, or a list of cutoffs.
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         name: None means `"precision_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if `k` is not a positive integer, or a list of these.
+        ValueError: if `k` is not a positive integer or None, or a list of these.
 
     Example:
         >>> metric = PrecisionAtK(k=2)
@@ -33,8 +37,13 @@ class PrecisionAtK(CutoffMetric):
     """
 
     _reads = "leading"
-    all_ranks = False
+    bounds = (0.0, 1.0)
 
-    def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
+    def __init__(
+        self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
-        return hits(ranks, k) / k
+        return hits(ranks, k) / (tf.maximum(ranks.num_items, 1) if k is None else k)

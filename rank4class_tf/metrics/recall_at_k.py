@@ -16,7 +16,7 @@ class RecallAtK(CutoffMetric):
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
 
-    Ties count in expectation.
+    Ties count in expectation. Without a cutoff it is 1, but for scores that are NaN.
 
     `average="samples"`, the default, is the mean over lists, each counting alike; `"micro"` counts
     each positive alike: hits of all lists over positives of all lists.
@@ -24,13 +24,13 @@ class RecallAtK(CutoffMetric):
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
     Args:
-        k: cutoff, >= 1, or a list of cutoffs.
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         average: `"samples"` or `"micro"`.
         name: None means `"recall_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if `k` is not a positive integer, or a list of these; if `average` is
+        ValueError: if `k` is not a positive integer or None, or a list of these; if `average` is
             unknown.
 
     Example:
@@ -41,11 +41,11 @@ class RecallAtK(CutoffMetric):
     """
 
     _reads = "leading"
-    all_ranks = False
+    bounds = (0.0, 1.0)
 
     def __init__(
         self,
-        k: int | Sequence[int],
+        k: int | Sequence[int] | None = None,
         average: str = "samples",
         name: str | None = None,
         **kwargs: Any,
@@ -55,7 +55,7 @@ class RecallAtK(CutoffMetric):
         super().__init__(k, name=name, **kwargs)
         self.average = average
 
-    def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         """The formula."""
         return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 

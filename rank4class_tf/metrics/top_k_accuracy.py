@@ -42,6 +42,7 @@ class TopKAccuracy(CutoffMetric):
     """
 
     _reads = "best"
+    bounds = (0.0, 1.0)
     all_ranks = False
 
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any) -> None:
@@ -61,4 +62,5 @@ class TopKAccuracy(CutoffMetric):
         return -tf.math.expm1(tf.reduce_sum(log_misses, axis=-1))
 
 
-_registry.named("metric", "hit_rate", TopKAccuracy)
+for _name in ("hit_rate", "hits"):  # Those of retrieval and of TF-Ranking.
+    _registry.named("metric", _name, TopKAccuracy)

@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import importlib.util
+import inspect
 import re
+import types
 import warnings
 from typing import Any
 
@@ -21,8 +23,12 @@ def load() -> Any:
     TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a newer
     TensorFlow the environment variable `TF_USE_LEGACY_KERAS=1`, set before TensorFlow is
     first imported, makes tf_keras (Keras 2) the Keras of the process, and `load` sets
-    `tf.estimator` and `tf.compat.v1.estimator` to a stand-in. Nothing else is patched. All of
-    TF-Ranking works except estimators, which raise NotImplementedError when they are called.
+    `tf.estimator` and `tf.compat.v1.estimator` to a stand-in. On Python 3.11, which dropped
+    `inspect.getargspec`, `tfr.metrics.eval_metric` gets one. Nothing else is patched.
+
+    All of TF-Ranking works but estimators, those of `tfr.estimator` and `extension.pipeline`, which
+    raise NotImplementedError when they are called, and TFR-BERT: `extension.task` and
+    `extension.premade` need `tf-models-official`.
 
     Returns:
         The `tensorflow_ranking` module.
@@ -57,6 +63,9 @@ def load() -> Any:
             module.estimator = _STAND_IN
     import tensorflow_ranking
 
+    if not hasattr(inspect, "getargspec"):
+        metrics: Any = importlib.import_module("tensorflow_ranking.python.metrics")
+        metrics.inspect = types.SimpleNamespace(getargspec=inspect.getfullargspec)
     return tensorflow_ranking
 
 
@@ -64,10 +73,10 @@ def _check_version():
     """Raises unless a supported TF-Ranking is installed."""
     try:
         version = importlib.metadata.version("tensorflow-ranking")
-    except importlib.metadata.PackageNotFoundError as error:
+    except importlib.metadata.PackageNotFoundError:
         raise ImportError(
             "TF-Ranking is not installed. Install it with: pip install 'tensorflow-ranking>=0.5.3'"
-        ) from error
+        ) from None
     if not _OLDEST <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _BEYOND:
         raise ImportError(
             f"TF-Ranking must be of a version >= 0.5.3 and < 0.6. Received: {version}."

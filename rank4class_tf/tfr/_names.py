@@ -17,6 +17,14 @@ _KEYS = {
     "loss": _tfr.keras.losses.RankingLossKey,
     "metrics": _tfr.keras.metrics.RankingMetricKey,
 }
+# Classes of TF-Ranking that its own lookup by name does not have.
+_CLASSES = {
+    "click_em_loss": _tfr.keras.losses.ClickEMLoss,
+    "mixture_em_loss": _tfr.keras.losses.MixtureEMLoss,
+    "alpha_dcg": _tfr.keras.metrics.AlphaDCGMetric,
+    "precision_ia": _tfr.keras.metrics.PrecisionIAMetric,
+    "recall": _tfr.keras.metrics.RecallMetric,
+}
 # Metrics of TF-Ranking that read whole lists and take no cutoff.
 _WITHOUT_CUTOFF = {"arp", "ordered_pair_accuracy"}
 
@@ -105,6 +113,8 @@ def _build_one_loss(spec, reduction):
     ours, theirs = _source(spec, "loss", _LOSSES)
     if ours:
         return our_losses.get(ours, reduction=reduction, label_format="relevance")
+    if theirs in _CLASSES:
+        return _CLASSES[theirs](reduction=reduction, name=theirs)
     return _tfr.keras.losses.get(theirs, reduction=reduction, name=theirs)
 
 
@@ -119,13 +129,16 @@ def _metric_by_name(spec):
         raise ValueError(f"`metrics` must name {theirs!r} without a cutoff. Received: {spec!r}.")
     topn = int(cutoff) if at else None
     label = theirs if topn is None else f"{theirs}_at_{topn}"
+    if theirs in _CLASSES:
+        return _CLASSES[theirs](name=label, topn=topn)
     return _tfr.keras.metrics.get(theirs, name=label, topn=topn)
 
 
 def _source(name, argument, ours):
     """Tells who has a name: `(name, None)` if we do, `(None, name)` if TF-Ranking does."""
+    base = keras.losses.Loss if argument == "loss" else keras.metrics.Metric
     theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
-    theirs -= {"precision_ia", "alpha_dcg"}  # TF-Ranking has these keys, but no metrics for them.
+    theirs |= {key for key, value in _CLASSES.items() if issubclass(value, base)}
     if name in ours:
         return name, None
     bare = name.removeprefix(_THEIRS)

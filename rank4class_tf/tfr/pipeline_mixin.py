@@ -50,6 +50,8 @@ class PipelineMixin:
             self._monitored = self._find_monitored(self.build_metrics())
             self.build_weighted_metrics()
             self._optimizer = _build_optimizer(hparams.optimizer, hparams.learning_rate)
+        if isinstance(hparams.loss, dict) and self._monitored != "val_loss":
+            self._model_builder = _NamedOutputs(model_builder, hparams.loss)
 
     def build_loss(self) -> Any:
         """Builds the loss; for multi-task hparams, one for each task."""
@@ -111,6 +113,28 @@ class PipelineMixin:
                 f"Received: {wanted!r}."
             )
         return keys[wanted]
+
+
+class _NamedOutputs:
+    """A model builder that raises, before training, if outputs are not named like the tasks.
+
+    Keras logs the metrics of an output under the name of its layer.
+    """
+
+    def __init__(self, builder, tasks):
+        self._builder = builder
+        self._tasks = sorted(tasks)
+
+    def build(self):
+        model = self._builder.build()
+        names = getattr(model, "output_names", None)
+        if names is not None and sorted(names) != self._tasks:
+            raise ValueError(
+                "The layers of the model's outputs must have the names of the tasks, "
+                f"{self._tasks}, where `best_exporter_metric` is a metric of a task. "
+                f"Received: {names}. (`keras.layers.Activation('linear', name=task)` names one.)"
+            )
+        return model
 
 
 def _metrics_builder(prefix, argument):

@@ -35,7 +35,8 @@ class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
     Raises:
         ImportError: if `tensorboard` is True without TensorBoard.
         ValueError: if a loss, metric or monitored metric is unknown (the error lists the known
-            ones), or `automatic_reduce_lr` is set without a number as `learning_rate`.
+            ones), or `automatic_reduce_lr` is set without a number as `learning_rate`; before
+            training, if a task's metric is monitored and the outputs have other names.
         TypeError: if a loss or metric is neither a name nor a Keras object.
 
     Example:

@@ -47,12 +47,8 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         signatures["top_k"] = self.top_k_tf_function()
         inputs = self._model.input
         if all(isinstance(value.type_spec, tf.TensorSpec) for value in inputs.values()):
-            specs = specs_of_arguments(
-                {
-                    name: tf.TensorSpec(value.shape, value.dtype, name)
-                    for name, value in inputs.items()
-                }
-            )
+            given = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()}
+            specs = dict(zip(sorted(given), specs_of_arguments(given), strict=True))
             k = tf.TensorSpec([], tf.int32, "k")
             signatures["predict_tensors"] = self._predict_tensors.get_concrete_function(specs)
             signatures["top_k_tensors"] = self._top_k_tensors.get_concrete_function(specs, k)

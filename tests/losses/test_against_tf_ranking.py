@@ -30,19 +30,19 @@ def lists(rng):
     return labels, scores
 
 
-def per_list(loss, labels, scores):
+def per_list(loss, labels, scores, weights=None):
     """Loss of each list and its gradient."""
     scores = tf.constant(scores)
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        value = tf.reshape(loss(labels, scores), [BATCH, -1])
+        value = tf.reshape(loss(labels, scores, weights), [BATCH, -1])
         value = tf.reduce_sum(value, axis=1)
     return value.numpy(), tape.gradient(value, scores).numpy()
 
 
-def compare(ours, theirs, labels, scores, scale=1.0):
-    value, gradient = per_list(ours(reduction="none"), labels, scores)
-    expected, expected_gradient = per_list(theirs(reduction=NONE), labels, scores)
+def compare(ours, theirs, labels, scores, scale=1.0, weights=None):
+    value, gradient = per_list(ours(reduction="none"), labels, scores, weights)
+    expected, expected_gradient = per_list(theirs(reduction=NONE), labels, scores, weights)
     scale = np.broadcast_to(scale, [BATCH])
     np.testing.assert_allclose(value, expected * scale, rtol=1e-5)
     np.testing.assert_allclose(
@@ -118,12 +118,48 @@ def test_values_with_tied_scores(name, lists):
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
-def test_item_weights_of_listwise_losses(lists, rng):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SoftmaxLoss",
+        "UniqueSoftmaxLoss",
+        "ApproxNDCGLoss",
+        "ApproxMRRLoss",
+        "PairwiseLogisticLoss",
+        "PairwiseHingeLoss",
+        "MeanSquaredLoss",
+    ],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_item_weights(name, seed, lists):
     labels, scores = lists
-    weights = rng.uniform(size=(BATCH, N)).astype(np.float32)
-    value = losses.ApproxNDCGLoss()(labels, scores, sample_weight=weights)
-    expected = tfr_losses.ApproxNDCGLoss()(labels, scores, sample_weight=weights)
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    weights = np.random.default_rng(seed).choice([0.0, 0.3, 1.0, 4.0], (BATCH, N))
+    labels[4, 0] = 0 if seed % 2 else 2  # Lists with and without a positive of a high weight.
+    weights = weights.astype(np.float32)
+    scale = 1.0
+    if name == "MeanSquaredLoss":
+        scale = 1 / (labels >= 0).sum(axis=1)
+    compare(getattr(losses, name), getattr(tfr_losses, name), labels, scores, scale, weights)
+
+
+@pytest.mark.parametrize("name", ["PairwiseLogisticLoss", "PairwiseHingeLoss"])
+def test_item_weights_with_lambda_weights(name, lists, rng):
+    labels, scores = lists
+    weights = rng.random((BATCH, N)).astype(np.float32)
+    ours = with_arguments(
+        getattr(losses, name), lambda_weights=losses.NDCGLambdaWeights(3, smooth_fraction=0.4)
+    )
+    theirs = tfr_losses.NDCGLambdaWeight(topn=3, smooth_fraction=0.4)
+    theirs = with_arguments(getattr(tfr_losses, name), lambda_weight=theirs)
+    scale = (labels >= 0).sum(axis=1) / N
+    compare(ours, theirs, labels, scores, scale, weights)
+
+
+def test_item_weights_of_list_mle(rng):
+    scores = rng.normal(size=(BATCH, N)).astype(np.float32)
+    labels = np.stack([rng.permutation(N) for _ in range(BATCH)]).astype(np.float32)
+    weights = rng.random((BATCH, N)).astype(np.float32)
+    compare(losses.ListMLELoss, tfr_losses.ListMLELoss, labels, scores, weights=weights)
 
 
 def test_gumbel_approx_ndcg_has_the_same_mean():

@@ -20,3 +20,11 @@ def test_equals_scikit_learn(scores, relevance, k):
 
 def test_the_divisor_is_k_even_for_shorter_lists():
     assert float(result(PrecisionAtK(4), [[0, 2]], [[3.0, 1.0, 2.0]])) == 2 / 4
+
+
+def test_without_a_cutoff_it_is_the_share_of_positives(scores, relevance):
+    relevance[:, 5:] = -1
+    actual = result(PrecisionAtK(dtype="float64"), relevance, scores)
+    np.testing.assert_allclose(actual, (relevance[:, :5] > 0).sum(axis=1).mean() / 5)
+    several = result(PrecisionAtK([2, None]), relevance, scores)
+    np.testing.assert_allclose(several["precision"], actual, rtol=1e-6)

@@ -30,3 +30,8 @@ def test_micro_recall_counts_positives_alike(rng):
         assert RecallAtK.from_config(metric.get_config()).average == average
     with pytest.raises(ValueError, match="`average` must be"):
         RecallAtK(3, average="weighted")
+
+
+def test_without_a_cutoff_only_a_missing_score_is_no_hit():
+    assert float(result(RecallAtK(), [[0, 2]], [[3.0, 1.0, np.nan]])) == 1 / 2
+    assert float(result(RecallAtK(), [[0, 1]], [[3.0, 1.0, np.nan]])) == 1

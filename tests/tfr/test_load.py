@@ -34,6 +34,16 @@ def test_losses_and_metrics_of_tf_ranking_work(loaded):
     assert tfr.load() is loaded
 
 
+def test_eval_metric_works(loaded):
+    with tf.Graph().as_default():
+        value = loaded.metrics.eval_metric(
+            loaded.metrics.mean_reciprocal_rank,
+            labels=tf.constant([[0.0, 0.0, 1.0], [0.0, 1.0, 2.0]]),
+            predictions=tf.constant([[1.0, 3.0, 2.0], [1.0, 2.0, 3.0]]),
+        )
+    assert value == pytest.approx((1 / 2 + 1) / 2)
+
+
 @pytest.mark.skipif(_keras.KERAS_3, reason="needs Keras 2")
 @pytest.mark.parametrize("version", ["0.5.2", "0.6.0", "1.0"])
 def test_other_versions_are_refused(version, monkeypatch):

@@ -1,5 +1,6 @@
 """What docs/tf_ranking.md says is the same in TF-Ranking, and what differs, by how much."""
 
+import pathlib
 import re
 
 import numpy as np
@@ -35,6 +36,8 @@ METRICS = {
     "mrr": "mrr",
     "mrr_at_2": "mrr_at_2",
     "precision_at_3": "precision_at_3",
+    "precision": "precision",
+    "recall_at_3": "recall_at_3",
     "average_precision": "map",
     "top_k_accuracy_at_2": "hits_at_2",
 }
@@ -132,34 +135,24 @@ def test_weights_of_lists(rng, metric):
     assert result(metric, labels, scores, weights) == pytest.approx(theirs, rel=1e-5)
 
 
-WEIGH_LISTS = ["approx_mrr_loss", "approx_ndcg_loss", "unique_softmax_loss"]
-
-
 @pytest.mark.parametrize("name", [*LOSSES, "mean_squared_loss"])
 def test_weights_of_items_in_losses(rng, name):
-    """Theirs weigh items in some losses; ours weigh lists."""
     labels, scores = make_batch(rng, 4)
+    if name == "mean_squared_loss":
+        labels = np.abs(labels)  # Theirs counts the items that fill up a list.
     weights = rng.random(labels.shape).astype(np.float32)
-    ours = float(_names.build_loss(name, "sum")(labels, scores, weights))
-    theirs = float(_names.build_loss(f"tfr.{name}", "sum")(labels, scores, weights))
-    of_lists = np.sum(weights * np.maximum(labels, 0), axis=1) / np.maximum(labels, 0).sum(axis=1)
-    of_lists = of_lists[:, None].astype(np.float32)
-    by_lists = float(_names.build_loss(name, "sum")(labels, scores, of_lists))
-    assert ours == pytest.approx(by_lists, rel=1e-5)
-    assert (ours == pytest.approx(theirs, rel=1e-3)) == (name in WEIGH_LISTS)
+    ours = float(_names.build_loss(name, "auto")(labels, scores, weights))
+    theirs = float(_names.build_loss(f"tfr.{name}", "auto")(labels, scores, weights))
+    assert ours == pytest.approx(LOSSES.get(name, 1) * theirs, rel=1e-5)
 
 
-@pytest.mark.parametrize("metric", ["ndcg", "average_precision"])
-def test_weights_of_items_in_metrics(rng, metric):
-    """Theirs weigh items within a list; ours, the list."""
-    labels, scores = make_batch(rng, 1)
+@pytest.mark.parametrize("grades", [1, 4])
+@pytest.mark.parametrize("ours", METRICS)
+def test_weights_of_items_in_metrics(rng, ours, grades):
+    labels, scores = make_batch(rng, grades)
     weights = rng.random(labels.shape).astype(np.float32)
-    of_lists = np.sum(weights * (labels > 0), axis=1, keepdims=True) / np.sum(
-        labels > 0, axis=1, keepdims=True
-    )
-    ours = result(metric, labels, scores, weights)
-    assert ours == pytest.approx(result(metric, labels, scores, of_lists), rel=1e-5)
-    assert abs(ours - result(f"tfr.{METRICS[metric]}", labels, scores, weights)) > 1e-3
+    theirs = result(f"tfr.{METRICS[ours]}", labels, scores, weights)
+    assert result(ours, labels, scores, weights) == pytest.approx(theirs, rel=1e-5)
 
 
 def test_mean_squared_loss_of_lists_without_positives(rng):
@@ -177,6 +170,36 @@ def test_mean_squared_loss_of_lists_without_positives(rng):
         tape.watch(scores)
         loss = ours(labels, scores)
     assert not np.any(tape.gradient(loss, scores)[2:])
+
+
+def test_the_table_has_all_names():
+    """Each key, and each class without one, has a row, and what stands there is built."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "tf_ranking.md").read_text()
+    table = page.split("## Name by name")[1].split("## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([\w.]+)` \|", table, re.MULTILINE))
+    keras = _tfr.keras
+    keys = [
+        *vars(keras.losses.RankingLossKey).items(),
+        *vars(keras.metrics.RankingMetricKey).items(),
+    ]
+    keys = {value for name, value in keys if name.isupper()}
+    if "calibrated_softmax_loss" not in keys:  # TF-Ranking 0.5.3
+        del rows["calibrated_softmax_loss"]
+    assert set(rows) == keys | {"ClickEMLoss", "MixtureEMLoss", "RecallMetric"}
+    for theirs, here in rows.items():
+        if theirs.lower().endswith("loss"):
+            built = _names.build_loss(here, "sum")
+        else:
+            built = _names.build_metric(here, "")
+        is_theirs = type(built).__module__.startswith("tensorflow_ranking")
+        assert is_theirs == here.startswith("tfr.")
+
+
+def test_metrics_of_subtopics_by_name():
+    labels, scores = [[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]], [[3.0, 2.0, 1.0]]
+    assert result("tfr.precision_ia_at_2", labels, scores) == pytest.approx(2 / (2 * 2))
+    expected = 1 + 1 / np.log2(3)  # Each item brings a new subtopic.
+    assert result("tfr.alpha_dcg_at_2", labels, scores) == pytest.approx(expected, rel=1e-5)
 
 
 def test_all_names_that_an_error_offers_can_be_built():

@@ -136,21 +136,41 @@ def test_schedule_with_an_optimizer_by_name(folder):
     make_pipeline(folder, optimizer=keras.optimizers.SGD(0.1), automatic_reduce_lr=True)
 
 
-def test_weighted_metrics_take_the_weights(folder):
-    """Lists with weight 0 do not count in weighted metrics, and do in the others."""
+def weighted_dataset(folder, weight):
+    """32 lists whose examples have a weight, a function of the numbers of list and example."""
     weight_spec = ("weight", tf.io.FixedLenFeature([1], tf.float32, default_value=0.0))
     rows = pipelines.make_lists(32)
     for index, (_, examples) in enumerate(rows):
-        for example in examples:
-            example["weight"] = float(index % 2)
+        for place, example in enumerate(examples):
+            example["weight"] = float(weight(index, place))
     for name in ("train", "valid"):
         elwc.write(rows, os.path.join(folder, f"weighted-{name}"))
-    dataset = pipelines.dataset_builder(
+    return pipelines.dataset_builder(
         folder,
         sample_weight_spec=weight_spec,
         train_input_pattern=os.path.join(folder, "weighted-train*"),
         valid_input_pattern=os.path.join(folder, "weighted-valid*"),
     )
+
+
+@pytest.mark.parametrize("loss", ["softmax_loss", "pairwise_logistic_loss", "mean_squared_loss"])
+def test_weights_of_items_train_as_in_tf_ranking(folder, loss):
+    dataset = weighted_dataset(folder, lambda index, place: 0.2 + (3 * index + place) % 7)
+    changes = {"dataset": dataset, "use_weighted_metrics": True, "optimizer": "adam"}
+    metrics = ["ndcg_at_3", "mrr"], ["tfr.ndcg_at_3", "tfr.mrr"]
+    ours = history(make_pipeline(folder, loss=loss, metrics=metrics[0], **changes))
+    changes["model_dir"] = os.path.join(folder, "theirs")
+    theirs = history(make_pipeline(folder, loss=f"tfr.{loss}", metrics=metrics[1], **changes))
+    # Adam's steps don't change with the factor between the two losses.
+    for log, expected in zip(ours, theirs, strict=True):
+        for name in ("val_metric/ndcg_at_3", "val_weighted_metric/ndcg_at_3"):
+            assert log[name] == pytest.approx(expected[name], abs=1e-4)
+        assert log["val_weighted_metric/mrr"] != log["val_metric/mrr"]
+
+
+def test_weighted_metrics_take_the_weights(folder):
+    """Lists with weight 0 do not count in weighted metrics, and do in the others."""
+    dataset = weighted_dataset(folder, lambda index, place: index % 2)
     pipeline = make_pipeline(
         folder,
         dataset=dataset,
@@ -204,6 +224,37 @@ def test_multi_task(folder):
             {"click": ["ndcg"]},
             loss=pipeline._hparams.loss,
         ).build_metrics()
+
+
+def test_outputs_of_other_names_raise_before_training(folder):
+    """Keras logs `restore_list_metric/ndcg_at_1`, so that nothing could be monitored."""
+
+    class Builder(pipelines.ModelBuilder):
+        def build(self):
+            model = super().build()
+            renamed = {
+                task: keras.layers.Lambda(lambda x: x, name=f"restore_list_{task}")(output)
+                for task, output in model.output.items()
+            }
+            return keras.Model(model.input, renamed)
+
+    dataset = _tfr.keras.pipeline.MultiLabelDatasetBuilder(
+        pipelines.CONTEXT_SPEC,
+        pipelines.EXAMPLE_SPEC,
+        pipelines.MASK,
+        {"click": pipelines.LABEL_SPEC, "buy": pipelines.LABEL_SPEC},
+        pipelines.dataset_hparams(folder),
+    )
+    hparams = pipelines.hparams(
+        folder,
+        loss={"click": "softmax_loss", "buy": "softmax_loss"},
+        export_best_model=True,
+        best_exporter_metric="buy/ndcg",
+        best_exporter_metric_higher_better=True,
+    )
+    pipeline = tfr.RankingPipeline(Builder(["click", "buy"]), dataset, hparams, metrics=["ndcg"])
+    with pytest.raises(ValueError, match=r"\['buy', 'click'\], where .*'restore_list_buy'"):
+        pipeline.train_and_validate()
 
 
 def test_exports_the_best_model(folder):
@@ -270,9 +321,9 @@ def test_tensorboard_is_optional(folder, monkeypatch):
         ({"metrics": ["tfr.mrr_at_0"]}, ValueError, "'tfr.mrr_at_0'"),
         ({"metrics": [3]}, TypeError, "Received: 3"),
         (
-            {"metrics": ["tfr.precision_ia_at_2"]},
+            {"metrics": ["tfr.bpref_at_2"]},
             ValueError,
-            "must name one of.*'tfr.precision_ia'",
+            "must name one of.*'tfr.bpref'",
         ),
         ({"metrics": "ndcg_at_5"}, TypeError, "`metrics` must be a list.*'ndcg_at_5'"),
         ({"metrics": 3, "best_exporter_metric": "ndcg"}, TypeError, "`metrics` must be a list"),

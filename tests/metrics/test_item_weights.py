@@ -1,0 +1,182 @@
+"""Weights of items in metrics: against plain Python, and against TF-Ranking."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import metrics
+
+from ..tf_ranking import load_or_skip
+
+pytestmark = pytest.mark.keras2
+
+
+def gain(y):
+    return 2.0**y - 1
+
+
+def discounted(gains):
+    return sum(g / np.log2(1 + rank) for rank, g in enumerate(gains, start=1))
+
+
+def ndcg(order, k):
+    gains = [w * gain(y) for y, w in order]
+    return discounted(gains[:k]) / discounted(sorted(gains, reverse=True)[:k])
+
+
+def dcg(order, k):
+    gains = [w * gain(y) for y, w in order]
+    weight = sum(gains) / sum(gain(y) for y, _ in order)
+    return discounted(gains[:k]) / weight
+
+
+def average_precision(order, k, over_all=False):
+    weights = sorted((w for y, w in order if y > 0), reverse=True)
+    total = hits = 0
+    for rank, (y, w) in enumerate(order[:k], start=1):
+        hits += y > 0
+        total += w * (y > 0) * hits / rank
+    return total / sum(weights if over_all else weights[:k])
+
+
+def mrr(order, k):
+    return max([1 / rank for rank, (y, _) in enumerate(order[:k], start=1) if y > 0], default=0)
+
+
+def hits(order, k):
+    return sum(y > 0 for y, _ in order[:k])
+
+
+# name -> how it is made, its value for `(label, weight)` in the order of scores, the cutoff, and
+# the shares by which weights of positives are averaged.
+CASES = {
+    "ndcg": (metrics.NDCG, ndcg, gain),
+    "dcg": (metrics.DCG, dcg, gain),
+    "average_precision": (metrics.AveragePrecisionAtK, average_precision, np.sign),
+    "average_precision_over_all": (
+        lambda k, **kw: metrics.AveragePrecisionAtK(k, over_all_positives=True, **kw),
+        lambda order, k: average_precision(order, k, over_all=True),
+        np.sign,
+    ),
+    "mrr": (metrics.MRR, mrr, np.sign),
+    "top_k_accuracy": (metrics.TopKAccuracy, lambda o, k: hits(o, k) > 0, np.sign),
+    "precision": (metrics.PrecisionAtK, lambda o, k: hits(o, k) / k, np.sign),
+    "recall": (metrics.RecallAtK, lambda o, k: hits(o, k) / hits(o, len(o)), np.sign),
+}
+
+
+@pytest.fixture
+def lists(rng):
+    """Lists with padding, grades, ties of scores and weights of 0; each has a positive."""
+    labels = rng.integers(0, 3, (6, 6)).astype(np.float32)
+    labels[:, 0] = 2
+    labels[1, 4:] = -1
+    scores = rng.integers(0, 4, labels.shape).astype(np.float32)
+    weights = rng.choice([0.0, 0.5, 1.0, 4.0], labels.shape).astype(np.float32)
+    weights[:, 0] = 0.5
+    return labels, scores, weights
+
+
+def result(metric, *batch):
+    metric.update_state(*batch)
+    return float(metric.result())
+
+
+@pytest.mark.parametrize("k", [1, 3, 6])
+@pytest.mark.parametrize("name", CASES)
+def test_definition(name, k, lists):
+    """The value of a list is the mean over the orders of tied items; items of weight 0 are out."""
+    make, value, share = CASES[name]
+    values, of_lists = [], []
+    for row in zip(*lists, strict=True):
+        items = [(s, y, w) for y, s, w in zip(*row, strict=True) if y >= 0 and w > 0]
+        orders = [
+            [(y, w) for _, y, w in order]
+            for order in itertools.permutations(items)
+            if all(a[0] >= b[0] for a, b in itertools.pairwise(order))
+        ]
+        values.append(np.mean([value(order, k) for order in orders]))
+        shares = [share(y) for _, y, _ in items]
+        of_lists.append(np.average([w for *_, w in items], weights=shares))
+    found, weights = make(k, label_format="relevance").per_list(*lists)
+    np.testing.assert_allclose(found[:, 0], values, rtol=1e-6)
+    np.testing.assert_allclose(weights, of_lists, rtol=1e-6)
+    expected = np.average(values, weights=of_lists)
+    assert result(make(k), *lists) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_long_lists_equal_short_ones(name, rng):
+    """Items far below the others change nothing, though long lists are counted in another way."""
+    make = CASES[name][0]
+    labels = rng.integers(0, 3, (4, 30)).astype(np.float32)
+    scores, weights = rng.normal(size=(4, 30)), rng.random((4, 30))
+    far = [[0, 0], [0, 500]]
+    longer = np.pad(labels, far), np.pad(scores, far, constant_values=-99), np.pad(weights, far)
+    longer[2][:, -1] = 1
+    assert result(make(5), *longer) == pytest.approx(result(make(5), labels, scores, weights))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ids_empty_lists_and_missing_numbers(name, rng):
+    make = CASES[name][0]
+    scores, weights = rng.normal(size=(3, 7)), rng.random((3, 7))
+    ids = np.array([[2, -1], [0, 6], [5, 3]])
+    relevance = np.array([[(i in row) * 1.0 for i in range(7)] for row in ids])
+    expected = result(make(3), relevance, scores, weights)
+    assert result(make(3), ids, scores, weights) == pytest.approx(expected, rel=1e-6)
+    without = weights.copy()
+    without[0, 2] = 0  # The only positive.
+    rest = result(make(3), relevance[1:], scores[1:], weights[1:])
+    assert result(make(3), ids, scores, without) == pytest.approx(rest, rel=1e-6)
+    weights[relevance == 0] = np.nan
+    assert result(make(3), ids, scores, weights) == pytest.approx(expected, rel=1e-6)
+    weights[1, 0] = np.nan
+    assert np.isnan(result(make(3), ids, scores, weights))
+
+
+def test_an_empty_list_that_counts_weighs_as_the_mean_of_its_items():
+    metric = metrics.NDCG(count_empty=True)
+    labels, weights = [[0.0, 0.0, -1.0], [1.0, 0.0, 0.0]], [[1.0, 3.0, 9.0], [6.0, 1.0, 1.0]]
+    value = result(metric, labels, [[3.0, 2.0, 1.0]] * 2, weights)
+    assert value == pytest.approx((0 * 2 + 1 * 6) / (2 + 6))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_graphs(name, lists):
+    metric = CASES[name][0](3, label_format="relevance")
+    expected = metric.per_list(*lists)
+    unknown = [tf.TensorSpec([None, None], tf.float32)] * 3
+    graph = tf.function(metric.per_list, input_signature=unknown, autograph=False)
+    for actual, wanted in zip(graph(*lists), expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+
+
+THEIRS = {
+    "ndcg": "NDCGMetric",
+    "dcg": "DCGMetric",
+    "average_precision_over_all": "MeanAveragePrecisionMetric",
+    "mrr": "MRRMetric",
+    "top_k_accuracy": "HitsMetric",
+    "recall": "RecallMetric",
+    "precision": "PrecisionMetric",
+}
+
+
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", THEIRS)
+def test_equal_tf_ranking(name, seed, k):
+    theirs = getattr(load_or_skip().keras.metrics, THEIRS[name])
+    rng = np.random.default_rng(seed)
+    scores = rng.permutation(40 * 12).reshape(40, 12).astype(np.float32)
+    labels = rng.integers(0, 4, scores.shape).astype(np.float32)
+    labels[:, 10:][rng.random((40, 2)) < 0.6] = -1
+    labels[:, 3] = 1
+    weights = rng.choice([0.0, 0.2, 1.0, 5.0], scores.shape).astype(np.float32)
+    weights[:, 3:9] = rng.uniform(0.1, 2, (40, 6))
+    expected = result(theirs(topn=k), labels, scores, weights)
+    found = result(CASES[name][0](k), labels, scores, weights)
+    assert found == pytest.approx(expected, rel=1e-5)

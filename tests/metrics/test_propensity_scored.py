@@ -1,0 +1,173 @@
+"""PropensityScoredPrecisionAtK and PropensityScoredNDCG against pyxclib's formulas."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import metrics
+
+from .results import result
+
+K = 12
+METRICS = {
+    "precision": metrics.PropensityScoredPrecisionAtK,
+    "ndcg": metrics.PropensityScoredNDCG,
+}
+both = pytest.mark.parametrize("name", METRICS)
+
+
+def of_xclib(name, scores, labels, weights, k):
+    """`psprecision` and `psndcg` of its `xc_metrics`, at one cutoff, for labels 0 and 1."""
+
+    def mean_gain(ranked_by):
+        order = np.argsort(-ranked_by, axis=1)[:, :k]
+        gains = np.take_along_axis(labels * weights, order, axis=1)
+        if name == "precision":
+            return (gains.sum(axis=1) / k).mean()
+        discounts = 1 / np.log2(np.arange(k) + 2)
+        total = np.cumsum(1 / np.log2(np.arange(labels.shape[1]) + 2))
+        # Its divisor of a point without labels is another, but its gain is 0.
+        divisors = np.minimum(total[labels.sum(axis=1).astype(int) - 1], discounts.sum())
+        return ((gains * discounts).sum(axis=1) / divisors).mean()
+
+    return mean_gain(scores) / mean_gain(labels * weights)
+
+
+@pytest.fixture
+def labels(rng):
+    """Of 40 lists, some without a label and some with more than a cutoff."""
+    return (rng.random((40, K)) < rng.random((40, 1)) * 0.6).astype(np.float32)
+
+
+@pytest.fixture
+def scores(rng):
+    return rng.normal(size=(40, K)).astype(np.float32)
+
+
+@pytest.fixture
+def shares(labels):
+    ids = padded(labels)
+    return metrics.propensities(ids, K)
+
+
+def padded(labels):
+    """Ids padded with -1."""
+    return np.where(labels > 0, np.arange(K), -1)
+
+
+def test_propensities_are_those_of_xclib(labels):
+    for a, b in ((0.55, 1.5), (0.5, 0.4), (0.6, 2.6)):
+        scale = (np.log(40) - 1) * np.power(b + 1, a)
+        inverse = 1.0 + scale * np.power(labels.sum(axis=0) + b, -a)
+        np.testing.assert_allclose(metrics.propensities(padded(labels), K, a, b), 1 / inverse)
+    dataset = tf.data.Dataset.from_tensor_slices((labels, padded(labels))).batch(7)
+    assert metrics.propensities(dataset, K) == metrics.propensities(padded(labels), K)
+    ragged = tf.RaggedTensor.from_tensor(padded(labels), padding=-1)
+    assert metrics.propensities(ragged, K) == metrics.propensities(padded(labels), K)
+
+
+@both
+@pytest.mark.parametrize("k", [1, 3, 5, K])
+def test_equals_xclib_for_all_forms_of_labels(name, k, labels, scores, shares):
+    expected = of_xclib(name, scores, labels, 1 / np.array(shares), k)
+    ids = tf.RaggedTensor.from_tensor(padded(labels), padding=-1)
+    for form in (labels, padded(labels)[:, ::-1], ids):
+        metric = METRICS[name](k, shares, label_format=None if form is labels else "ids")
+        np.testing.assert_allclose(result(metric, form, scores), expected, rtol=1e-6)
+    wide = METRICS[name](k, shares, dtype="float64")
+    np.testing.assert_allclose(result(wide, labels, scores), expected, rtol=1e-12)
+
+
+@both
+def test_evaluation_has_its_interval(name, labels, scores, shares):
+    """The mean over lists, weighted by the best gains, is the ratio of the sums."""
+    metric = METRICS[name](3, shares)
+    found = r4c.evaluate(lambda x: x, (scores, labels), [metric])[metric.name]
+    expected = of_xclib(name, scores, labels, 1 / np.array(shares), 3)
+    np.testing.assert_allclose(found.value, expected, rtol=1e-9)
+    assert 0 < found.low < found.value < found.high < 1
+
+
+@both
+def test_ties_count_in_expectation(name, rng):
+    labels, weights = np.array([[1, 0, 1, 1, 0.0]]), 1 / rng.uniform(0.1, 1, 5)
+    scores = np.array([[2, 2, 1, 2, 0.0]])
+    orders = [
+        scores + np.array([order]) / 10 for order in itertools.permutations(range(5))
+    ]  # Each order of the tied is as frequent as any other.
+    expected = np.mean([of_xclib(name, order, labels, weights, 2) for order in orders])
+    metric = METRICS[name](2, 1 / weights, dtype="float64")
+    np.testing.assert_allclose(result(metric, labels, scores), expected, rtol=1e-12)
+
+
+@both
+def test_weights_and_excluded_items(name, labels, scores, shares, rng):
+    weights = rng.integers(0, 3, 40)
+    rows = np.repeat(np.arange(40), weights)
+    once = METRICS[name](3, shares)
+    once.update_state(labels, scores, weights.astype(np.float32))
+    repeated = result(METRICS[name](3, shares), labels[rows], scores[rows])
+    np.testing.assert_allclose(once.result(), repeated, rtol=1e-6)
+    left_out = METRICS[name](3, shares, dtype="float64")
+    left_out.update_state(labels, scores, exclude=np.tile([[4]], (40, 1)))
+    without = [np.delete(x, 4, axis=-1) for x in (labels, scores, 1 / np.array(shares))]
+    expected = of_xclib(name, without[1], without[0], without[2], 3)
+    np.testing.assert_allclose(left_out.result(), expected, rtol=1e-12)
+
+
+@both
+def test_of_the_ranks_of_a_model(name, labels, rng):
+    """`ExtremeClassifier` evaluates by blocks of classes, and tells the metric which they are."""
+    encoder = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(6)])
+    model = r4c.models.ExtremeClassifier(encoder, K, 6, num_sampled=4, normalize=False)
+    features = rng.normal(size=(40, 5)).astype(np.float32)
+    metric = METRICS[name](3, rng.uniform(0.1, 1, K))
+    model.compile(r4c.optimizers.RowwiseSGD(0.1), r4c.losses.SoftmaxLoss(), metrics=[metric])
+    ids = -np.sort(-padded(labels), axis=1)[:, : K - 1]
+    found = model.evaluate(features, ids, return_dict=True, verbose=0)
+    scores, ids = (x.numpy() for x in model.top_k(features, K))
+    by_class = np.take_along_axis(scores, np.argsort(ids, axis=1), axis=1)
+    expected = of_xclib(name, by_class, labels, 1 / np.array(metric.propensities), 3)
+    np.testing.assert_allclose(found[metric.name], expected, rtol=1e-5)
+
+
+@both
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graphs_and_a_round_trip(name, jit_compile, labels, scores, shares):
+    metric = METRICS[name](3, shares)
+    copy = keras.utils.deserialize_keras_object(keras.utils.serialize_keras_object(metric))
+    assert copy.get_config() == metric.get_config() and metric.name.endswith("_at_3")
+    values, weights = metric.per_list(labels, scores)
+    found = tf.function(copy.per_list, jit_compile=jit_compile)(labels, scores)
+    np.testing.assert_allclose(found[0], values, rtol=1e-10)
+    np.testing.assert_allclose(found[1], weights, rtol=1e-10)
+
+
+def test_a_label_that_is_no_class_is_nan_in_a_graph(shares, as_for_xla):
+    metric = metrics.PropensityScoredNDCG(3, shares)
+    values, weights = tf.function(metric.per_list)(np.array([0, K]), np.zeros([2, K], np.float32))
+    assert np.isnan(values[:, 0]).tolist() == [False, True] and weights[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: metrics.propensities([0, 1, 2], 3, a=0), "`a` must be a finite number > 0"),
+        (lambda: metrics.propensities([0, 1, 2], 3, b=0), "`b` must be a finite number > 0"),
+        (lambda: metrics.propensities([0, 1], 3), "at least 3 examples. Received: 2"),
+        (lambda: metrics.propensities([0, 1, 3], 3), r"class ids in \[0, 3\)"),
+        (lambda: metrics.PropensityScoredNDCG(0, [1.0]), "`k` must be a positive integer"),
+        (lambda: metrics.PropensityScoredNDCG(1, [0.5, 0]), r"`propensities` must hold a number"),
+        (
+            lambda: metrics.PropensityScoredNDCG(1, [0.5, 1]).per_list([0], np.zeros([1, 3])),
+            "`propensities` must have one for each class. Received: 2 of them and scores of 3",
+        ),
+    ],
+)
+def test_arguments_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,131 @@
+"""Ragged scores with ragged relevance: as dense ones whose missing items are masked."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import losses, metrics
+
+from .contract.tables import LOSSES, METRICS
+from .tf_ranking import load_or_skip
+
+pytestmark = pytest.mark.keras2
+
+LENGTHS = [3, 1, 5, 2]
+
+
+def ragged(values):
+    return tf.RaggedTensor.from_row_lengths(tf.cast(values, tf.float32), LENGTHS)
+
+
+@pytest.fixture
+def lists(rng):
+    """Labels, scores and weights of items."""
+    labels = ragged([0, 2, 1, 1, 0, 0, 3, 1, 1, 0, 1])
+    return labels, ragged(rng.normal(size=11)), ragged(rng.uniform(0.5, 2, size=11))
+
+
+def dense(labels, scores, weights):
+    return labels.to_tensor(-1), scores.to_tensor(9.0), weights.to_tensor(5.0)
+
+
+def value_and_gradient(loss, labels, scores, *weights):
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = tf.reduce_sum(loss(labels, scores, *weights))
+    return float(value), tape.gradient(value, scores)
+
+
+@pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
+def test_losses(case, lists):
+    if case.random:
+        pytest.skip("the noise depends on the number of items, present or not")
+    labels, scores, _ = lists
+    value, gradient = value_and_gradient(case.make(), labels, scores)
+    expected, of_dense = value_and_gradient(case.make(), *dense(*lists)[:2])
+    assert value == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(gradient.to_tensor(), of_dense, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
+def test_metrics(case, lists):
+    results = []
+    for batch in (lists, dense(*lists)):
+        metric = case.make(label_format="relevance")
+        metric.update_state(*batch[:2])
+        metric.update_state(*batch)
+        results.append(np.stack(tf.nest.flatten(metric.result())))
+    np.testing.assert_allclose(*results, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [losses.SoftmaxLoss, losses.ListMLELoss])
+def test_weights(make, lists):
+    found = make(reduction="none")(*lists)
+    np.testing.assert_allclose(found, make(reduction="none")(*dense(*lists)), rtol=1e-6)
+    of_lists = np.array([1.0, 2.0, 0.0, 3.0])
+    found = make(reduction="none")(*lists[:2], of_lists)
+    np.testing.assert_allclose(found, make(reduction="none")(*lists[:2]) * of_lists, rtol=1e-6)
+
+
+def test_graph_of_any_batch(lists):
+    loss = losses.PairwiseHingeLoss()
+    specs = [tf.RaggedTensorSpec([None, None], tf.float32)] * 3
+    graph = tf.function(loss, input_signature=specs, autograph=False)
+    assert float(graph(*lists)) == pytest.approx(float(loss(*lists)))
+    batch = [x[1:3] for x in lists]
+    assert float(graph(*batch)) == pytest.approx(float(loss(*batch)))
+
+
+def test_in_fit(lists):
+    labels, scores, weights = lists
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.scale = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+
+        def call(self, x):
+            return tf.ragged.map_flat_values(lambda v: self.scale(v[:, None])[:, 0], x)
+
+    model = Model()
+    model.compile("sgd", losses.SoftmaxLoss(), weighted_metrics=[metrics.NDCG(3)])
+    dataset = tf.data.Dataset.from_tensors((scores, labels, weights))
+    log = model.fit(dataset, shuffle=False, verbose=0).history
+    assert log["loss"][0] == pytest.approx(float(losses.SoftmaxLoss()(*lists)), rel=1e-5)
+    metric = metrics.NDCG(3)
+    metric.update_state(*lists)
+    assert log["ndcg_at_3"][0] == pytest.approx(float(metric.result()), rel=1e-5)
+
+
+def test_labels_of_other_forms_raise(lists):
+    labels, scores, _ = lists
+    rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged"
+    for bad in ([0, 0, 1, 0], labels.to_tensor(-1), labels[:3], labels[::-1]):
+        for use in (losses.SoftmaxLoss(), metrics.MRR().update_state):
+            with pytest.raises(ValueError, match=rule):
+                use(bad, scores)
+    with pytest.raises(ValueError, match=rule):
+        losses.SoftmaxLoss(label_format="ids")(labels, scores)
+
+
+@pytest.mark.parametrize(
+    "name", ["SoftmaxLoss", "ApproxNDCGLoss", "ApproxMRRLoss", "UniqueSoftmaxLoss"]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equal_tf_ranking(name, weighted, lists):
+    theirs = getattr(load_or_skip().keras.losses, name)(ragged=True)
+    batch = lists[: 2 + weighted]
+    expected = float(theirs(*batch))
+    assert float(getattr(losses, name)()(*batch)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(metrics.NDCG(3), "NDCGMetric"), (metrics.DCG(3), "DCGMetric"), (metrics.MRR(3), "MRRMetric")],
+)
+def test_metrics_equal_tf_rankings(ours, theirs, lists):
+    theirs = getattr(load_or_skip().keras.metrics, theirs)(topn=3, ragged=True)
+    for metric in (ours, theirs):
+        metric.update_state(*lists)
+    assert float(ours.result()) == pytest.approx(float(theirs.result()), rel=1e-5)
