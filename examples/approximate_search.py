@@ -4,10 +4,10 @@
     python examples/approximate_search.py --folder index
 
 The first program writes the class embeddings, `classes.npy`, and the encodings of its test points,
-`queries.npy`. This one builds ScaNN's index of the classes, asks it for the best of each query and
-compares them with the exact best; it writes them to `best.npy`. It needs NumPy and ScaNN
-(pip install scann) and no TensorFlow: ScaNN's wheels fit one version of it each. Without ScaNN the
-search is exact.
+`queries.npy`; so do `TwoTower.export_candidates` and `predict`. This one builds an index with FAISS
+(pip install faiss-cpu) and compares its best of each query with the exact best, once for each of
+`--probes`. It writes `index.faiss`, for a server to read, and the best of the last to `best.npy`.
+It needs no TensorFlow. Without FAISS the search is exact.
 """
 
 import argparse
@@ -18,10 +18,17 @@ import time
 import numpy as np
 
 BLOCK = 65_536  # classes scored at once
+QUERIES = 256  # for as many queries
 
 
 def exact(classes, queries, k):
     """The k classes `[n, k]` with the highest inner products with each query, the best first."""
+    starts = range(0, max(len(queries), 1), QUERIES)
+    return np.concatenate([exact_of(classes, queries[i : i + QUERIES], k) for i in starts])
+
+
+def exact_of(classes, queries, k):
+    """The same of a block of queries."""
     scores = np.empty([len(queries), 0], np.float32)
     best = np.empty([len(queries), 0], np.int64)
     for start in range(0, len(classes), BLOCK):
@@ -36,47 +43,50 @@ def exact(classes, queries, k):
     return np.take_along_axis(best, np.argsort(-scores, axis=1), axis=1)
 
 
-def index(scann, classes, k, leaves_searched):
-    """ScaNN's search for k classes: a tree of clusters, then short codes, then exact scores."""
-    leaves = math.isqrt(len(classes))
-    builder = scann.scann_ops_pybind.builder(classes, k, "dot_product")
-    builder = builder.tree(leaves, min(leaves, leaves_searched), training_sample_size=250_000)
-    builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2)
-    return builder.reorder(10 * k).build().search_batched
+def build_index(faiss, classes):
+    """FAISS's index: clusters of classes, of which a search reads those nearest to the query."""
+    clusters = math.isqrt(len(classes))
+    quantizer = faiss.IndexFlatIP(classes.shape[1])
+    index = faiss.IndexIVFFlat(quantizer, classes.shape[1], clusters, faiss.METRIC_INNER_PRODUCT)
+    some = np.random.default_rng(0).permutation(len(classes))[: 64 * clusters]
+    index.train(np.ascontiguousarray(classes[np.sort(some)]))
+    for start in range(0, len(classes), BLOCK):
+        index.add(np.ascontiguousarray(classes[start : start + BLOCK]))
+    return index
 
 
-def import_scann():
+def import_faiss():
     """The module, or None, with the reason printed."""
     try:
-        import scann
-    except Exception as error:  # One built for another TensorFlow raises errors of that.
-        reason = str(error).splitlines()[0]
-        print(f"The search is exact, for want of ScaNN (pip install scann): {reason}")
+        import faiss
+    except ImportError as error:
+        print(f"The search is exact, for want of FAISS (pip install faiss-cpu): {error}")
         return None
-    return scann
+    return faiss
 
 
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of the three files")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of the files")
     parser.add_argument(
         "--k", type=int, default=5, help="how many classes to find (default: %(default)s)"
     )
     parser.add_argument(
-        "--leaves-searched",
+        "--probes",
         type=int,
-        default=20,
-        help="more are slower, better (default: %(default)s)",
+        nargs="+",
+        default=[4, 16, 64],
+        help="clusters to read; more are slower, better (default: %(default)s)",
     )
     args = parser.parse_args(argv)
-    if args.leaves_searched < 1:
-        parser.error(f"--leaves-searched must be at least 1, not {args.leaves_searched}")
+    if min(args.probes) < 1:
+        parser.error(f"--probes must be at least 1, not {min(args.probes)}")
     return args
 
 
 def main(argv=None):
-    """Searches and compares."""
+    """Searches and compares; returns the share of the exact best by the number of probes."""
     args = parse_args(argv)
     classes = np.load(args.folder / "classes.npy", mmap_mode="r")
     queries = np.load(args.folder / "queries.npy")
@@ -91,15 +101,20 @@ def main(argv=None):
 
     best, milliseconds = timed(lambda: exact(classes, queries, args.k))
     print(f"exact: {milliseconds:.3f} ms per query")
-    scann = import_scann()
-    if scann:
-        search = index(scann, classes, args.k, args.leaves_searched)
-        (found, _), milliseconds = timed(lambda: search(queries))
-        shares = [len(set(a) & set(b)) / args.k for a, b in zip(found, best, strict=True)]
-        share = np.mean(shares)
-        print(f"ScaNN: {milliseconds:.3f} ms per query, {share:.1%} of the exact best {args.k}")
-        best = found
-    np.save(args.folder / "best.npy", best)
+    found, shares, faiss = best, {}, import_faiss()
+    if faiss:
+        index = build_index(faiss, classes)
+        for index.nprobe in args.probes:
+            (_, found), milliseconds = timed(lambda: index.search(queries, args.k))
+            same = [len(set(a) & set(b)) / args.k for a, b in zip(found, best, strict=True)]
+            shares[index.nprobe] = np.mean(same)
+            print(
+                f"FAISS, {index.nprobe} clusters: {milliseconds:.3f} ms per query, "
+                f"{np.mean(same):.1%} of the exact best {args.k}"
+            )
+        faiss.write_index(index, str(args.folder / "index.faiss"))
+    np.save(args.folder / "best.npy", found)
+    return shares
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf._lists.blocked import ClassProducts
 from rank4class_tf.ops.classes.interactions import norms, unit_rows
 
 # For wider rows it costs less to scale the scores than the rows.
@@ -24,6 +25,7 @@ class ClassScores:
     def __init__(self, classes: Any, normalize: bool) -> None:
         self.classes = classes
         self.normalize = normalize
+        self.table: Any = None  # What graphs of eager calls have read.
 
     def scaled(self, rows: tf.Tensor) -> tf.Tensor:
         """Encodings or rows of classes as they are multiplied."""
@@ -41,16 +43,28 @@ class ClassScores:
         rows = tf.cast(self.classes.rows(ids), tf.float32)
         if not gradient:
             rows = tf.stop_gradient(rows)
-        scale_scores = self.normalize and not gradient and rows.shape[-1] > _WIDE
-        if not scale_scores:
-            rows = self.scaled(rows)
-        if ids.shape.rank == 1:
-            scores = tf.matmul(encodings, rows, transpose_b=True)
-        elif (ids.shape[1] or _FEW) < _FEW:
-            scores = tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
-        else:
-            scores = tf.einsum("bmd,bd->bm", rows, encodings)
-        if scale_scores:
-            scores /= norms(rows)[..., 0]
         biases = self.classes.biases(ids)
+        if self.normalize and not gradient and rows.shape[-1] > _WIDE:
+            scores = _products(encodings, rows) / norms(rows)[..., 0]
+            return scores if biases is None else scores + tf.cast(biases, tf.float32)
+        return self.of_rows(encodings, rows, biases)
+
+    def of_rows(
+        self, encodings: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
+        scores = _products(encodings, self.scaled(rows))
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
+
+    def over_classes(self, encodings: tf.Tensor, scale: float = 1.0) -> ClassProducts:
+        """The scores of all classes times a scale, before they are computed."""
+        encodings = scale * self.scaled(encodings)
+        return ClassProducts(encodings, self.classes.tables(), self.of_rows)
+
+
+def _products(encodings, rows):
+    if rows.shape.rank == 2:
+        return tf.matmul(encodings, rows, transpose_b=True)
+    if (rows.shape[1] or _FEW) < _FEW:
+        return tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
+    return tf.einsum("bmd,bd->bm", rows, encodings)

@@ -1,4 +1,4 @@
-"""Lists of scores with one positive each, as the layers of negatives take them."""
+"""Lists of scores with their positives, as the layers of negatives take them."""
 
 from typing import Any
 
@@ -16,27 +16,29 @@ def scores_and_columns(
 
     Args:
         scores: `[batch, n]`; integers become float32.
-        labels: `[batch]` or `[batch, 1]`, the column of each positive.
+        labels: `[batch]` or `[batch, P]`, the columns of the positives, padded with -1.
 
     Returns:
-        The scores, and three tensors `[batch, 1]`: the columns, int32, 0 for a list without a
-        positive; booleans, False for such a list; and zeros in the dtype of the scores, NaN where
-        the label is a column that does not exist.
+        The scores; the columns `[batch, P]`, int32, with another one of the list, or 0, in place of
+        padding; booleans `[batch, P]`, False for padding; and zeros `[batch, 1]` in the dtype of
+        the scores, NaN where a label is a column that does not exist.
     """
     scores = as_floating(scores)
     labels = tf.convert_to_tensor(labels)
     if scores.shape.rank != 2:
         raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
-    if labels.shape.rank == 2 and labels.shape[1] != 1 or labels.shape.rank not in (1, 2):
+    if labels.shape.rank not in (1, 2):
         raise ValueError(
-            "`labels` must hold the column of one positive for each list, [batch] or [batch, 1]. "
+            "`labels` must hold the columns of the positives of each list, [batch] or [batch, P]. "
             f"Received: {labels.shape}."
         )
     num_columns = scores.shape[1] or tf.shape(scores)[1]
     columns, invalid = _labels.padded_ids(labels, num_columns, scores, "labels")
     nan = tf.constant(float("nan"), scores.dtype)
     zero = tf.where(invalid[:, tf.newaxis], nan, tf.zeros_like(nan))
-    return scores, tf.maximum(columns, 0), columns >= 0, zero
+    there = columns >= 0
+    some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
+    return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
 
 
 def of_columns(name: str, values: Any, scores: tf.Tensor) -> tf.Tensor:

@@ -28,10 +28,11 @@ class CandidateFrequencies(keras.layers.Layer):
         running: whether a call in training counts its ids.
         **kwargs: Keras's own, such as `name`.
 
-    Input: integers of any shape. Output: their frequencies, float32.
+    Input: integers of any shape; -1 is padding, which is not counted. Output: their frequencies,
+    float32.
 
     Raises:
-        ValueError: if `num_buckets` is not a positive integer.
+        ValueError: if `num_buckets` is not a positive integer, or an id is no integer.
 
     Example:
         >>> frequencies = CandidateFrequencies(num_buckets=10)
@@ -80,11 +81,13 @@ class CandidateFrequencies(keras.layers.Layer):
 
     def call(self, ids: Any, training: Any = None) -> tf.Tensor:
         """Returns the frequencies of the ids, after counting them."""
+        ids = _checks.ids("ids", ids, strings=False)
         buckets = tf.cast(ids, tf.int64) % self.num_buckets
         counts = tf.identity(_keras.variable(self.counts))
         if training and self.running:
             flat = tf.reshape(buckets, [-1])
-            new = tf.math.unsorted_segment_sum(tf.ones_like(flat), flat, self.num_buckets)
+            one = tf.cast(tf.reshape(ids, [-1]) != -1, tf.int64)
+            new = tf.math.unsorted_segment_sum(one, flat, self.num_buckets)
             counts += new
             self.counts.assign(counts)
         total = tf.maximum(tf.reduce_sum(counts), 1)

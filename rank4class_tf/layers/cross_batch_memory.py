@@ -29,7 +29,7 @@ class CrossBatchMemory(keras.layers.Layer):
     booleans `[size]`, False for a place that is still empty.
 
     Raises:
-        ValueError: if `size` is not a positive integer, or `ids` has another shape.
+        ValueError: if `size` is not a positive integer, or `ids` has another shape or dtype.
 
     Example:
         >>> memory = CrossBatchMemory(3)
@@ -56,7 +56,7 @@ class CrossBatchMemory(keras.layers.Layer):
         self, encodings: Any, ids: Any, training: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what earlier calls left, and keeps this batch in training."""
-        encodings, ids = tf.convert_to_tensor(encodings), tf.convert_to_tensor(ids)
+        encodings, ids = tf.convert_to_tensor(encodings), _checks.ids("ids", ids, strings=False)
         rule = "`ids` must have the shape [batch] of `encodings`."
         if ids.shape.rank not in (None, 1):
             raise ValueError(f"{rule} Received: {ids.shape} for encodings {encodings.shape}.")

@@ -15,7 +15,7 @@ from rank4class_tf.layers._columns import scores_and_columns
 
 @_keras.register
 class HardNegativeMining(keras.layers.Layer):
-    """The positive of each list and the negatives with the highest scores.
+    """The positives of each list and the negatives with the highest scores.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     who say what this does to a loss.
@@ -24,11 +24,12 @@ class HardNegativeMining(keras.layers.Layer):
         num_hard_negatives: how many, >= 1; a list with fewer columns gives all of them.
         **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
 
-    Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, 1]`, the
-    column of the positive, -1 for none.
+    Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, P]`, the
+    columns of the positives, -1 for none.
 
-    Outputs: scores `[batch, 1 + m]`, of the positive and then of the negatives from high to low,
-    -inf for a missing one; and labels `[batch]`: 0, or -1 for a list without a positive.
+    Outputs: scores `[batch, P + m]`, of the positives and then of the negatives from high to low,
+    -inf for a missing one; and their new columns, labels `[batch]`, or `[batch, P]` if P > 1: 0 to
+    P - 1, or -1 where there is none.
 
     Raises:
         ValueError: if `num_hard_negatives` is not a positive integer, a shape is another or a
@@ -54,14 +55,17 @@ class HardNegativeMining(keras.layers.Layer):
         of_column = gather(scores, column)
         own = where(there, of_column, minus_infinity) + zero
         negatives = tf.stop_gradient(scores)
-        others = tf.where(there, minus_infinity, tf.stop_gradient(of_column))
+        some = tf.reduce_any(there, axis=1, keepdims=True)
+        others = tf.where(some, minus_infinity, tf.stop_gradient(of_column))
         others = tf.tensor_scatter_nd_update(negatives, indices(column), others)
         highest, places = _top.top_k(others, size)
         # In a list with fewer negatives the search may return the positive.
         mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
         # A search may miss a NaN.
         mined = where(~has_nan(negatives), mined, float("nan"))
-        labels = tf.where(there[:, 0], 0, -1)
+        labels = tf.where(there, tf.range(tf.shape(there)[1]), -1)
+        if there.shape[1] == 1:
+            labels = labels[:, 0]
         return tf.concat([own, mined], axis=1), labels
 
     def get_config(self) -> dict[str, Any]:

@@ -96,6 +96,12 @@ class PredictionSets(keras.layers.Layer):
         """Returns the shape of the scores."""
         return input_shape
 
+    def __repr__(self) -> str:
+        return (
+            f"PredictionSets(threshold={self.threshold!r}, method={self.method!r}, "
+            f"probabilities={self.probabilities!r})"
+        )
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         return {**super().get_config(), **_config.constructor_arguments(self, PredictionSets)}

@@ -5,14 +5,14 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras
+from rank4class_tf import _checks, _keras
 from rank4class_tf._tf.gather import indices
 from rank4class_tf.layers._columns import of_columns, scores_and_columns
 
 
 @_keras.register
 class RemoveAccidentalHits(keras.layers.Layer):
-    """Masks negatives that are the positive itself: other columns with the same candidate.
+    """Masks negatives that are a positive itself: other columns with the same candidate.
 
     Where the candidates of a batch are negatives of each other, a frequent one occurs more than
     once. A masked item has the score -inf, which the losses of this package leave out, and so does
@@ -23,14 +23,14 @@ class RemoveAccidentalHits(keras.layers.Layer):
     Args:
         **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
 
-    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, 1]`, the column of the positive, -1
+    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
     for none; and candidate ids, integers or strings, `[n]` for all lists alike or `[batch, n]`.
 
     Output: scores `[batch, n]`.
 
     Raises:
-        ValueError: if a shape is another or a column does not exist; where XLA compiles, a list
-            with such a column has a NaN.
+        ValueError: if a shape is another, a column does not exist or ids are of another kind;
+            where XLA compiles, a list with such a column has a NaN.
 
     Example:
         >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]
@@ -44,9 +44,20 @@ class RemoveAccidentalHits(keras.layers.Layer):
     def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
         """Returns the scores with -inf for such negatives."""
         scores, column, there, zero = scores_and_columns(scores, labels)
-        ids = of_columns("candidate_ids", candidate_ids, scores)
+        ids = _checks.ids("candidate_ids", candidate_ids)
+        ids = of_columns("candidate_ids", ids, scores)
         own = tf.gather(ids, column, batch_dims=ids.shape.rank - 1)
-        penalties = tf.where((own == ids) & there, tf.constant(-float("inf"), zero.dtype), 0.0)
-        penalties = tf.tensor_scatter_nd_update(penalties, indices(column), zero)
+        if own.shape[1] == 1:
+            hits = (own == ids) & there
+        else:  # One positive at a time, so that no [batch, P, n] tensor appears.
+            hits = tf.foldl(
+                lambda hits, of: hits | (of[0][:, tf.newaxis] == ids) & of[1][:, tf.newaxis],
+                (tf.transpose(own), tf.transpose(there)),
+                tf.zeros_like(scores, tf.bool),
+                parallel_iterations=1,
+            )
+        penalties = tf.where(hits, tf.constant(-float("inf"), zero.dtype), 0.0)
+        zeros = tf.broadcast_to(zero, tf.shape(column))
+        penalties = tf.tensor_scatter_nd_update(penalties, indices(column), zeros)
         # An addition costs nothing in the backward pass.
         return scores + penalties

@@ -164,12 +164,12 @@ class SampledScores(Head):
         negatives = _sampling.draw_negatives(num_classes, self.num_negatives, batch, seed)
 
         shared = negatives.shape.rank == 1
-        all_count = num_mined is None or num_mined == self.num_negatives
-        if all_count or shared and num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
+        per_mined = _NEGATIVES_PER_MINED if shared else 1
+        if num_mined is None or num_mined * per_mined >= self.num_negatives:
             scores, _ = _mining.score_negatives(
                 scores_of, encodings, negatives, positives, num_classes
             )
-            if not all_count:
+            if num_mined is not None:
                 # A search may miss a NaN.
                 invalid |= has_nan(scores)
                 highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)

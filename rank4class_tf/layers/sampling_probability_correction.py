@@ -31,7 +31,7 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     Args:
         **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
 
-    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, 1]`, the column of the positive, -1
+    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
     for none; and expected counts, > 0, `[n]` for all lists alike or `[batch, n]`.
 
     Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0, or infinite.
@@ -58,7 +58,8 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
         # The logarithm of other counts is infinite or does not exist.
         right = (counts > 0) & tf.math.is_finite(counts)
         counts = tf.where(right, counts, tf.constant(float("nan"), scores.dtype))
-        corrected = scores - tf.math.log(counts)
-        # The positive's score is set rather than added back, since its count may be NaN.
-        own = tf.gather(tf.where(there, scores, corrected), column, batch_dims=1) + zero
-        return tf.tensor_scatter_nd_update(corrected, indices(column), own)
+        logs = tf.broadcast_to(tf.math.log(counts), tf.shape(scores))
+        # That of a positive, which may be NaN, becomes 0.
+        some = tf.reduce_any(there, axis=1, keepdims=True)
+        own = tf.where(some, zero, tf.gather(logs, column, batch_dims=1) + zero)
+        return scores - tf.tensor_scatter_nd_update(logs, indices(column), own)

@@ -1,39 +1,61 @@
 """The candidates that a two-tower model searches."""
 
+import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
+from rank4class_tf import _checks
 from rank4class_tf._tf.search import places_in
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import ClassTable, SampledScores
 
 
 class Catalogue:
-    """Features, ids and encodings of all candidates. Keras does not save it with a model.
+    """Ids and encodings of all candidates, and their features or where these come from.
+
+    Keras does not save it with a model. The candidates of the dataset come before the others.
 
     Args:
-        features: an array, or a dict or tuple of arrays, with a row for each candidate.
+        features: arrays with a row for each candidate that is not from the dataset; None for none.
         ids: `[N]` integers or strings; None for the numbers of the rows.
+        dataset: None, or a dataset of batches of features.
+        num_of_dataset: how many candidates are from it.
 
     Attributes:
         ids: `[N]`, as given.
         keys: `[N]` int64, the `id_keys` of the ids.
-        head: what scores the candidates, once `encode` has made it.
+        head: what scores the candidates, once they have encodings.
+        encoded_with: the `fingerprint` of the encoder then.
     """
 
-    def __init__(self, features: Any, ids: tf.Tensor | None) -> None:
-        self.features = tf.nest.map_structure(tf.convert_to_tensor, features)
-        sizes = {x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.features)}
-        if len(sizes) > 1 or not max(sizes, key=bool):
+    def __init__(
+        self,
+        features: Any,
+        ids: tf.Tensor | None,
+        dataset: tf.data.Dataset | None = None,
+        num_of_dataset: int = 0,
+    ) -> None:
+        self.features = None if features is None else tf.nest.map_structure(_as_tensor, features)
+        self.dataset, self.num_of_dataset = dataset, num_of_dataset
+        arrays = [] if features is None else tf.nest.flatten(self.features)
+        sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
+        size = num_of_dataset + (max(sizes, default=0, key=bool) or 0)
+        if len(sizes) > 1 or not size:
             raise ValueError(
                 "`candidates` must have a row for each candidate, of at least one. "
                 f"Received: numbers of rows {sorted(sizes, key=str)}."
             )
-        self.size = int(sizes.pop() or 0)
-        self.ids = tf.range(self.size) if ids is None else _checked_ids(tf.convert_to_tensor(ids))
+        self.size = size
+        self.ids = tf.range(size) if ids is None else _one_each(ids)
+        if len(self.ids) != size:
+            raise ValueError(
+                "`candidates` must have an id for each candidate. "
+                f"Received: {len(self.ids)} ids for {size} rows."
+            )
         self.keys = id_keys(self.ids)
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
             raise ValueError("`candidates` must have other ids than -1, which is padding.")
@@ -48,22 +70,113 @@ class Catalogue:
                 f"Received: {tf.compat.as_str_any(self.ids[row].numpy())} more than once."
             )
         self.head: SampledScores = None  # type: ignore[assignment]
+        self.encoded_with: Any = None
 
-    def encode(self, encoder: Callable, batch_size: int) -> None:
-        """Encodes all candidates by a function of their features, `batch_size` at once."""
-        starts = range(0, self.size, batch_size)
-        rows = tf.concat([encoder(self.rows(slice(i, i + batch_size))) for i in starts], axis=0)
+    @classmethod
+    def of(cls, candidates: Any, ids_of: Callable, encoder: Callable, batch_size: int) -> Self:
+        """The catalogue of features or of a dataset of batches of them, encoded.
+
+        Args:
+            candidates: features with a row for each candidate, or a dataset.
+            ids_of: maps features to ids, or to None.
+            encoder: maps features to encodings.
+            batch_size: how many candidates are encoded at once where the features are given.
+        """
+        if not isinstance(candidates, tf.data.Dataset):
+            made = cls(candidates, ids_of(candidates))
+            made.encode(ids_of, encoder, batch_size)
+            return made
+        batches = [(ids_of(features), encoder(features)) for features in candidates]
+        size = sum(len(rows) for _, rows in batches)
+        has_ids = size and batches[0][0] is not None
+        ids = tf.concat([of for of, _ in batches], axis=0) if has_ids else None
+        made = cls(None, ids, candidates, size)
+        made.set_rows(tf.concat([rows for _, rows in batches], axis=0))
+        return made
+
+    def encode(self, ids_of: Callable, encoder: Callable, batch_size: int) -> None:
+        """Encodes all candidates."""
+        parts = []
+        if self.dataset is not None:
+            parts.append(self._rows_of_dataset(ids_of, encoder))
+        for i in range(0, self.size - self.num_of_dataset, batch_size):
+            parts.append(encoder(_selected(self.features, slice(i, i + batch_size))))
+        self.set_rows(tf.concat(parts, axis=0))
+
+    def _rows_of_dataset(self, ids_of, encoder):
+        found: dict[int, np.ndarray] = {}
+        first = 0
+        for features in self.dataset:  # type: ignore[union-attr]
+            rows, ids = encoder(features).numpy(), ids_of(features)
+            numbers = range(first, first + len(rows))
+            places = numbers if ids is None else self.places(_one_each(ids), "candidates").numpy()
+            first += len(rows)
+            # Those that were removed or changed since have no place among the first.
+            both = zip(places, rows, strict=True)
+            found |= {i: row for i, row in both if 0 <= i < self.num_of_dataset}
+        if len(found) != self.num_of_dataset:
+            raise ValueError(
+                "`candidates` must be a dataset that gives the same candidates each time. "
+                f"Received: {len(found)} of {self.num_of_dataset}."
+            )
+        return np.stack([found[i] for i in range(self.num_of_dataset)])
+
+    def set_rows(self, rows: tf.Tensor) -> None:
+        """Sets the encodings `[N, d]`."""
         if self.head is None:
             self.head = SampledScores(ClassTable.from_rows(rows, dtype="float32"), normalize=False)
             self.head.build((None, rows.shape[1]))
         else:
             self.head.classes.embeddings.assign(rows)
 
-    def rows(self, places: slice | tf.Tensor) -> Any:
+    def with_candidates(self, features: Any, ids: tf.Tensor, rows: tf.Tensor) -> Self:
+        """A catalogue with further candidates; one with a known id takes the place of the older.
+
+        Args:
+            features: as those here.
+            ids: `[n]` or `[n, 1]`.
+            rows: `[n, d]`, their encodings.
+        """
+        new = type(self)(features, ids)
+        places = self.places(new.ids, "candidates").numpy()
+        kept = np.setdiff1d(np.arange(self.size), places)
+        return self._joined(kept, new, rows)
+
+    def without(self, ids: tf.Tensor) -> Self:
+        """A catalogue without some candidates, which must be here."""
+        places = self.places(_one_each(ids, "ids"), "ids").numpy()
+        if (places < 0).any():
+            unknown = tf.compat.as_str_any(tf.reshape(ids, [-1])[int(np.argmin(places))].numpy())
+            raise ValueError(f"`ids` must be in the index. Received: {unknown}.")
+        return self._joined(np.setdiff1d(np.arange(self.size), places), None, None)
+
+    def _joined(self, kept, new, rows):
+        """The candidates `kept` and new ones with their encodings."""
+        of_features = kept[kept >= self.num_of_dataset] - self.num_of_dataset
+        parts = [] if self.features is None else [_selected(self.features, of_features)]
+        ids, all_rows = [tf.gather(self.ids, kept)], [self.head.classes.rows(kept)]
+        if new is not None:
+            parts.append(new.features)
+            ids.append(tf.cast(new.ids, self.ids.dtype))
+            all_rows.append(rows)
+        joined = None
+        if parts:
+            joined = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *parts)
+        made = type(self)(
+            joined, tf.concat(ids, axis=0), self.dataset, len(kept) - len(of_features)
+        )
+        made.set_rows(tf.concat(all_rows, axis=0))
+        made.encoded_with = self.encoded_with
+        return made
+
+    def rows(self, places: tf.Tensor) -> Any:
         """Features of some candidates."""
-        if isinstance(places, slice):
-            return tf.nest.map_structure(lambda x: x[places], self.features)
-        return tf.nest.map_structure(lambda x: tf.gather(x, places), self.features)
+        if self.dataset is not None:
+            raise ValueError(
+                "`index` must be given the features, not a dataset, where `num_random` draws from "
+                "them."
+            )
+        return _selected(self.features, places)
 
     def places(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
         """The row of each id, int32; -1 for an unknown id.
@@ -72,20 +185,37 @@ class Catalogue:
             ids: integers or strings, as those of the candidates.
             argument: their name in an error.
         """
+        keys = id_keys(ids, argument)
         empty = ids.shape.num_elements() == 0
         if not empty and (ids.dtype == tf.string) != (self.ids.dtype == tf.string):
             raise ValueError(
                 f"`{argument}` must hold ids like those of the index, {self.ids.dtype.name}. "
                 f"Received: {ids.dtype.name}."
             )
-        keys = id_keys(ids)
         found = tf.minimum(places_in(self._sorted, keys), self.size - 1)
         same = tf.equal(tf.gather(self._sorted, found), keys)
         return tf.where(same, tf.gather(self._order, found), -1)
 
 
-def _checked_ids(ids):
+def fingerprint(layer: keras.layers.Layer) -> list[int]:
+    """Numbers that change with the weights of a layer."""
+    arrays = (np.ascontiguousarray(weight.numpy()) for weight in layer.weights)
+    return [zlib.crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
+
+
+def _as_tensor(x):
+    return x if isinstance(x, tf.RaggedTensor) else tf.convert_to_tensor(x)
+
+
+def _selected(features, places):
+    if isinstance(places, slice):
+        return tf.nest.map_structure(lambda x: x[places], features)
+    return tf.nest.map_structure(lambda x: tf.gather(x, places), features)
+
+
+def _one_each(ids, argument="candidates"):
     """Ids `[N]` or `[N, 1]` as `[N]`."""
+    ids = _checks.ids(argument, ids)
     if ids.shape.rank == 2 and ids.shape[1] == 1:
         ids = tf.squeeze(ids, axis=1)
     if ids.shape.rank != 1:
@@ -94,17 +224,12 @@ def _checked_ids(ids):
             "candidate are several integers, `candidate_id` must be given. Received: ids of shape "
             f"{ids.shape}."
         )
-    if not (ids.dtype.is_integer or ids.dtype == tf.string):
-        raise ValueError(
-            "`candidates` must have integers or strings for ids. "
-            f"Received: ids of {ids.dtype.name}."
-        )
     return ids
 
 
-def id_keys(ids: TensorLike) -> tf.Tensor:
+def id_keys(ids: TensorLike, argument: str = "candidate_id") -> tf.Tensor:
     """Ids as int64; strings are hashed to so many buckets that no two share one in practice."""
-    ids = tf.convert_to_tensor(ids)
+    ids = _checks.ids(argument, ids)
     if ids.dtype == tf.string:
         return tf.strings.to_hash_bucket_fast(ids, 2**63 - 1)
     return tf.cast(ids, tf.int64)

@@ -3,12 +3,14 @@
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _export, _keras, ops
+from rank4class_tf import _checks, _export, _files, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import replicas
-from rank4class_tf._tf.raising import check, same_sizes
+from rank4class_tf._tf.pieces import in_pieces
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import (
     CandidateFrequencies,
@@ -18,9 +20,12 @@ from rank4class_tf.layers import (
     SamplingProbabilityCorrection,
     UniformNegatives,
 )
+from rank4class_tf.losses import RandomRankingLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models._base import RetrievalModel
-from rank4class_tf.models._catalogue import Catalogue, id_keys
+from rank4class_tf.models._candidates import Columns, in_rows, known_to, of_key, one_each
+from rank4class_tf.models._catalogue import Catalogue, fingerprint, id_keys
+from rank4class_tf.models._pieces import encode_in_pieces
 from rank4class_tf.ops.classes.interactions import unit_rows
 
 
@@ -35,23 +40,29 @@ class TwoTower(RetrievalModel):
 
     - the candidates of the other queries of the batch, on all devices of a strategy,
     - those of earlier batches, with `memory_size`,
-    - candidates drawn from all, with `num_random`.
+    - candidates drawn from all, with `num_random`,
+    - those that the pairs bring along, with `negatives`.
 
-    A negative with the id of the positive is masked. `frequencies` corrects the scores for the
+    A query may have several candidates: ids `[batch, P]`, padded with -1, and features
+    `[batch, P, ...]`, or both ragged (which XLA does not compile). All of them are positives of one
+    list.
+
+    A negative with the id of a positive is masked. `frequencies` corrects the scores for the
     share of frequent candidates among the negatives. The loss gets the whole list or only its
     highest negatives: as many as the loss reads, or `num_mined`. Each of these steps is also a
     layer: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
     `SamplingProbabilityCorrection`, `HardNegativeMining`.
 
     `index(candidates)` gives the model all candidates. `top_k`, `ranks` and `evaluate` then rank
-    all of them, in blocks, exactly. `fit`, `evaluate` and `load_weights` encode them again; after
-    `set_weights` or a checkpoint, call `index()`. The model itself maps the features of queries to
-    encodings, for `predict`. Towers may share layers. Keras cannot load a `.keras` file of such
-    towers, since it makes two layers of one; use `save_weights` and `load_weights`.
+    all of them, in blocks, exactly. `fit`, `evaluate` and `load_weights` encode them again if the
+    weights of their encoder have changed; after `set_weights` or a checkpoint, call `index()`. The
+    model itself maps the features of queries to encodings, for `predict`. Towers may share layers.
+    A subclass may have layers and losses of its own: see `extra_loss`.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural
-    Networks in Recommendations", for the negatives drawn from all.
+    Networks in Recommendations", for the negatives drawn from all; Gao et al. 2021, "Scaling Deep
+    Contrastive Learning Batch Size under Memory Limited Setup", for `encode_in`.
 
     Args:
         query_encoder: a layer or model, features of queries -> `[batch, d]`.
@@ -71,12 +82,27 @@ class TwoTower(RetrievalModel):
         num_random: how many candidates drawn from all are negatives, >= 0; it needs `index` before
             `fit`.
         num_mined: None for as many of the highest negatives as the loss reads, or how many, >= 1.
+        negatives: None, or the key, in the features of candidates, of features of further
+            candidates `[batch, H, ...]`, padded with the id -1, or ragged. They are negatives of
+            all queries of the batch. The log-Q correction leaves them as they are. They need a
+            `candidate_id`. Evaluation needs none.
+        negative_weight: None, or the key, in the features of candidates or of `negatives`, of
+            weights > 0, of the shape of the ids. A negative of weight w counts in a softmax as w
+            of them: its score gets log w.
+        encode_in: None, or how many queries or candidates are encoded at once, >= 1, so that a
+            large batch takes the memory of a piece. The step is the same; the encoders run twice.
+            Both runs draw the same dropout (in Keras 2 after
+            `keras.backend.experimental.enable_tf_random_generator()`). A batch normalization sees
+            a piece. Encoders must add no losses of their activities.
+        score_in: None, or how many queries are scored at once, >= 1, so that no `[batch, n]` scores
+            are held, of n candidates in the lists. The step is the same. Losses that draw random
+            numbers cannot do it.
         seed: of the draws, an int; None draws one from NumPy's global generator.
         **kwargs: Keras's own, such as `name`.
 
     Raises:
-        ValueError: if a number is out of range. From `fit`, if candidates have no ids and
-            `frequencies` or `memory_size` needs them.
+        ValueError: if a number is out of range, or there are `negatives` and no `candidate_id`.
+            From `fit`, if candidates have no ids and `frequencies` or `memory_size` needs them.
 
     Example:
         >>> from tensorflow import keras
@@ -106,6 +132,10 @@ class TwoTower(RetrievalModel):
         memory_size: int = 0,
         num_random: int = 0,
         num_mined: int | None = None,
+        negatives: str | None = None,
+        negative_weight: str | None = None,
+        encode_in: int | None = None,
+        score_in: int | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -122,6 +152,12 @@ class TwoTower(RetrievalModel):
         self.memory_size = _checks.non_negative_int("memory_size", memory_size)
         self.num_random = _checks.non_negative_int("num_random", num_random)
         self.num_mined = None if num_mined is None else _checks.positive_int("num_mined", num_mined)
+        self.negatives = _checks.string_or_none("negatives", negatives)
+        self.negative_weight = _checks.string_or_none("negative_weight", negative_weight)
+        self.encode_in = None if encode_in is None else _checks.positive_int("encode_in", encode_in)
+        self.score_in = None if score_in is None else _checks.positive_int("score_in", score_in)
+        if negatives is not None and candidate_id is None:
+            raise ValueError("`candidate_id` must be given with `negatives`. Received: None.")
         # Scores keep their precision under mixed precision.
         self._remove_hits = RemoveAccidentalHits()
         self._correct = SamplingProbabilityCorrection()
@@ -146,33 +182,78 @@ class TwoTower(RetrievalModel):
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         """Maps features of queries to encodings `[batch, d]`."""
-        return self.query_encoder(_known(self.query_encoder, inputs), training=training)
+        known = known_to(self.query_encoder, inputs, "x")
+        return self._encoded(self.query_encoder, known, training)
 
     def index(self, candidates: Any = None, batch_size: int = 1024) -> None:
         """Encodes all candidates.
 
-        A saved model does not have the index; `export_top_k` writes it.
+        A saved model does not have the index; `export_top_k` writes it. If it raises, an older
+        index stays.
 
         Args:
             candidates: features as in training, arrays or a dict or tuple of arrays, with a row
-                for each candidate; None to encode those of the last call again. Training need not
-                have seen them.
-            batch_size: candidates that are encoded at once, >= 1.
+                for each candidate; or a `tf.data.Dataset` of batches of them, of which memory holds
+                the ids and encodings alone; None to encode those of the last call again. Training
+                need not have seen them.
+            batch_size: candidates that are encoded at once, >= 1; a dataset has its own.
 
         Raises:
-            ValueError: if numbers of rows differ, an id occurs twice or is -1, or there are no
-                candidates.
+            ValueError: if numbers of rows differ, an id occurs twice or is -1, there are no
+                candidates, or a dataset gives other ones than before.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
-        if candidates is not None:
-            self._holder.catalogue = Catalogue(candidates, self._ids(candidates))
-            if _keras.KERAS_3 and self._catalogue.ids.dtype == tf.string:
-                # XLA compiles no strings, and Keras asks a model only when it is compiled.
-                self.supports_jit = self.jit_compile = False
-            # Steps that Keras traced before read the old index.
-            self.train_function = self.test_function = None
         with self.distribute_strategy.scope():
-            self._catalogue.encode(self._encode_candidates, batch_size)
+            how = self._ids, self._encode_candidates, batch_size
+            if candidates is None:
+                self._catalogue.encode(*how)
+            else:
+                self._search(Catalogue.of(candidates, *how))
+        self._catalogue.encoded_with = fingerprint(self.candidate_encoder)
+
+    def add_candidates(self, candidates: Any) -> None:
+        """Adds candidates to the index, and encodes only these.
+
+        One with an id that the index has takes the place of the older.
+
+        Args:
+            candidates: features as in training, with ids.
+
+        Raises:
+            ValueError: if `index` was not called, or candidates have no ids.
+        """
+        ids = self._ids(candidates)
+        if ids is None:
+            raise ValueError("`candidates` must have ids to be added. Received: candidate_id=None.")
+        with self.distribute_strategy.scope():
+            rows = self._encode_candidates(candidates)
+            self._search(self._catalogue.with_candidates(candidates, ids, rows))
+
+    def remove_candidates(self, ids: TensorLike) -> None:
+        """Removes candidates from the index.
+
+        Args:
+            ids: those of the candidates `[n]`; without ids of one's own, their rows.
+
+        Raises:
+            ValueError: if an id is not in the index, or no candidate is left.
+        """
+        with self.distribute_strategy.scope():
+            self._search(self._catalogue.without(tf.convert_to_tensor(ids)))
+
+    def _search(self, catalogue):
+        """Has the model search a catalogue that is encoded."""
+        self._holder.catalogue = catalogue
+        if _keras.KERAS_3 and catalogue.ids.dtype == tf.string:
+            # XLA compiles no strings, and Keras asks a model only when it is compiled.
+            self.supports_jit = self.jit_compile = False
+        # Steps that Keras traced before read the old index.
+        self.train_function = self.test_function = None
+
+    def _encode_what_changed(self):
+        """Encodes the candidates again if the weights of their encoder have changed."""
+        if self._catalogue.encoded_with != fingerprint(self.candidate_encoder):
+            self.index()
 
     def top_k(
         self, queries: Any, k: int | tf.Tensor, exclude: TensorLike | None = None
@@ -189,10 +270,38 @@ class TwoTower(RetrievalModel):
             Scores and candidate ids, both `[batch, k]`, the best first. Without ids, the numbers of
             rows in the index.
         """
-        catalogue = self._catalogue
-        encodings = self._encode_queries(queries)
-        scores, rows = catalogue.head.top_k(encodings, k, self._excluded(queries, exclude))
-        return scores, tf.gather(catalogue.ids, rows)
+        scores, rows = self._best(queries, k, exclude)
+        return scores, tf.gather(self._catalogue.ids, rows)
+
+    def _best(self, queries, k, exclude):
+        excluded = self._excluded(queries, exclude)
+        return self._catalogue.head.top_k(self._encode_queries(queries), k, excluded)
+
+    def write_top_k(self, path: str | os.PathLike[str], queries: tf.data.Dataset, k: int) -> None:
+        """Writes the k candidates with the highest scores of very many queries.
+
+        Args:
+            path: a folder, which must exist. It gets `scores.npy` and `candidate_ids.npy`, both
+                `[queries, k]`, for `np.load(file, mmap_mode="r")`; ids that are strings are bytes.
+            queries: a dataset of batches of what the query encoder takes.
+            k: in [1, N].
+
+        Raises:
+            OSError: if a file cannot be written; a file of that name stays then.
+            ValueError: if `k` is out of range, or `index` was not called.
+        """
+        ids = self._catalogue.ids.numpy()
+        ids = ids.astype("S") if ids.dtype == object else ids
+        best = tf.function(lambda of: self._best(of, k, None), reduce_retracing=True)
+        files = os.path.join(path, "scores.npy"), os.path.join(path, "candidate_ids.npy")
+        with (
+            _files.appending_rows(files[0], (k,), np.dtype(np.float32)) as add_scores,
+            _files.appending_rows(files[1], (k,), ids.dtype) as add_ids,
+        ):
+            for of_batch in queries:
+                scores, rows = best(of_batch)
+                add_scores(scores.numpy())
+                add_ids(ids[rows.numpy()])
 
     def ranks(self, queries: Any, candidates: Any, exclude: TensorLike | None = None) -> ops.Ranks:
         """Ranks given candidates among all, in blocks of candidates.
@@ -242,7 +351,7 @@ class TwoTower(RetrievalModel):
         """Writes the encodings of the index `[N, d]` to a NumPy file, for approximate search.
 
         The candidates with the highest inner products with the encoding that `predict` gives are
-        those of `top_k`. `examples/approximate_search.py` hands them to ScaNN.
+        those of `top_k`. `examples/approximate_search.py` hands them to FAISS.
 
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. It gets its name when it is whole.
@@ -266,66 +375,100 @@ class TwoTower(RetrievalModel):
             )
         history = super().fit(*args, **kwargs)
         if self._holder.catalogue is not None:
-            self.index()
+            self._encode_what_changed()
         return history
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
         """Loads weights as Keras does, then encodes the candidates again if `index` was called."""
         result = super().load_weights(*args, **kwargs)
         if self._holder.catalogue is not None:
-            self.index()
+            self._encode_what_changed()
         return result
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Encodes all candidates again and evaluates as Keras does, by ranks among all of them.
+        """Encodes what has changed and evaluates as Keras does, by ranks among all candidates.
 
-        Where queries have several candidates, only their ids are read, and the loss is NaN.
+        The metrics read only the ids of candidates. If a batch has several ids a query and no
+        features of them, the loss is NaN.
         """
-        self.index()
+        self._encode_what_changed()
         return super().evaluate(*args, **kwargs)
 
+    def extra_loss(
+        self, queries: tf.Tensor, candidates: tf.Tensor, x: Any, y: Any, training: bool
+    ) -> tf.Tensor | None:
+        """A further loss of a step, for subclasses: it is added to that of retrieval.
+
+        It may use layers that the subclass made after `super().__init__`, and update metrics that
+        it keeps in its attributes. `examples/retrieval_and_rating.py` predicts ratings so.
+
+        Args:
+            queries: encodings `[batch, d]` as the encoder gives them.
+            candidates: those of the candidates, `[batch, d]`, or `[batch, P, d]` where queries have
+                several, any numbers where padded.
+            x: the features of the queries.
+            y: what was given for the candidates. Where their encoder has named inputs, it may hold
+                more than these, such as ratings.
+            training: False in evaluation.
+
+        Returns:
+            A scalar, such as a mean over the batch; None for none.
+        """
+        del queries, candidates, x, y, training
+        return None
+
     def _scores_of_step(
-        self, y_pred: tf.Tensor, y: Any, training: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Scores of the positive of each query and of negatives, and the positives' columns."""
+        self, x: Any, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Scores of the positives of each query and of negatives, and the positives' columns."""
         ids = self._ids(y)
-        wrong = None  # Whether queries have several ids, if only the running graph knows.
-        if ids is not None and ids.shape.rank is None:
-            # Keras traced this for ids of several ranks. Only a single id of a query has a loss.
-            rows = _labels.in_rows(ids)
-            wrong = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
-            if training:
-                check(wrong, rows, "`y` must hold one id for each query in training")
-            ids = rows[:, 0]
-            y = ids if self.candidate_id is None else {**y, self.candidate_id: ids}
-        several = ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]
-        if several and not training:
+        if not training and not self._have_features(y, ids):
             # Evaluation reads only the ids. NaN goes through the compiled loss, as Keras 2 reports
             # what this has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
             return unknown, tf.zeros([batch], tf.int32)
-        if several and ids.shape.rank == 2:
+        own = self._candidates_of(y, ids, training)
+        encodings = self._encoded(self.candidate_encoder, own.features, training)
+        if encodings.shape.rank != 2:
             raise ValueError(
-                "`candidate_id` must be given where the features of a candidate are several "
-                "integers; in training a query has one candidate. Received: "
-                f"candidate_id={self.candidate_id!r}, ids of shape {ids.shape}."
+                "`candidate_encoder` must give encodings [batch, d] of the candidates in `y`. "
+                f"Received: encodings of shape {encodings.shape}."
             )
-        scores, labels = self._scores_of_lists(y_pred, y, ids, training)
-        if wrong is not None:
-            scores = tf.where(wrong[:, :1], float("nan"), scores)
-        num_mined = self.num_mined or self._mined_by_loss()
-        if num_mined is not None:
-            scores, labels = HardNegativeMining(num_mined)(scores, labels)
-        return scores, labels
+        rule = "`y` must have the features of a candidate for each query."
+        places = same_sizes(own.places, y_pred, rule)
+        of_queries = tf.gather(encodings, tf.maximum(places, 0))
+        extra = self.extra_loss(y_pred, of_queries, x, y, training)
+        if extra is not None:
+            _keras.add_loss(self, extra)
+        encodings = self._scaled(encodings)
+        labels = replicas.first_row(encodings) + places
+        if own.several:
+            labels = tf.where(places < 0, -1, labels)
+        columns = self._columns(own, encodings, training)
+        queries = self._scaled(y_pred) / self.temperature
+        if own.wrong is not None:
+            queries = tf.where(own.wrong[:, tf.newaxis], float("nan"), queries)
+        if self.score_in is None:
+            return self._lists(queries, labels, columns)
+        return self._losses_of_lists(queries, labels, columns, self.score_in), None
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         names = (
             *("candidate_id", "exclude", "normalize", "temperature"),
-            *("memory_size", "num_random", "num_mined", "seed"),
+            *("memory_size", "num_random", "num_mined"),
+            *("negatives", "negative_weight", "encode_in", "score_in", "seed"),
         )
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+    def _check_loss(self, loss):
+        super()._check_loss(loss)
+        if self.score_in is not None and isinstance(loss, RandomRankingLoss):
+            raise ValueError(
+                "`loss` must draw no random numbers with `score_in`, since all pieces of a batch "
+                f"would draw the same. Received: {loss!r}."
+            )
 
     def _check_metric(self, argument: str, metric: Any) -> None:
         """Raises unless a metric takes ranks and is one of queries."""
@@ -341,6 +484,10 @@ class TwoTower(RetrievalModel):
         """Ranks among all candidates of the index."""
         return self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
 
+    def _all_ranks(self, x: Any, y: Any, y_pred: tf.Tensor) -> ops.Ranks:
+        """The same, which are all."""
+        return self._ranks_of_batch(x, y, y_pred, [])
+
     @property
     def _catalogue(self):
         if self._holder.catalogue is None:
@@ -353,85 +500,194 @@ class TwoTower(RetrievalModel):
         encodings = tf.cast(encodings, tf.float32)
         return unit_rows(encodings) if self.normalize else encodings
 
+    def _encoded(self, encoder, features, training):
+        if training and self.encode_in is not None and encoder.built:
+            return encode_in_pieces(encoder, features, self.encode_in)
+        return encoder(features, training=training)
+
     def _encode_queries(self, queries):
         return self._scaled(self(queries, training=False)) / self.temperature
 
     def _encode_candidates(self, features, training=False):
-        known = _known(self.candidate_encoder, features)
-        return self._scaled(self.candidate_encoder(known, training=training))
+        known = known_to(self.candidate_encoder, features, "candidates")
+        return self._scaled(self._encoded(self.candidate_encoder, known, training))
 
     def _ids(self, features):
         """The ids among features of candidates; None if they have no ids."""
         if self.candidate_id is not None:
-            return tf.convert_to_tensor(_of_key("candidate_id", self.candidate_id, features))
+            of_candidates = of_key("candidate_id", self.candidate_id, features)
+            return _checks.ids("candidate_id", of_candidates)
         if isinstance(features, (dict, tuple, list)):
             return None
-        features = tf.convert_to_tensor(features)
+        if not isinstance(features, tf.RaggedTensor):
+            features = tf.convert_to_tensor(features)
+        if features.shape.rank == 1:  # A number for each candidate.
+            return _checks.ids("candidates", features)
         is_id = features.dtype.is_integer or features.dtype == tf.string
-        return features if is_id and features.shape.rank in (None, 1, 2) else None
+        return features if is_id and features.shape.rank in (None, 2) else None
 
-    def _scores_of_lists(self, encodings, features, ids, training):
-        """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
-        queries = self._scaled(encodings) / self.temperature
-        rule = "`y` must have the features of a candidate for each query."
-        own = same_sizes(self._encode_candidates(features, training), queries, rule)
-        labels = replicas.first_row(own) + tf.range(tf.shape(own)[0])
-        candidates = [replicas.gathered(own)]
+    def _have_features(self, candidates, ids):
+        """Whether the features of several candidates are there, not only the ids."""
+        if ids is None or ids.shape.rank in (None, 1) or ids.shape[1:] == [1]:
+            return True
+        if not isinstance(candidates, dict):
+            return self._encodes_ids
+        inputs = _keras.symbolic_inputs(self.candidate_encoder)
+        if isinstance(inputs, dict):
+            return set(inputs) <= set(candidates)
+        return len(candidates) > 1
+
+    @property
+    def _encodes_ids(self):
+        """Whether the candidate encoder takes a number of each candidate, and nothing else."""
+        shape = getattr(_keras.symbolic_inputs(self.candidate_encoder), "shape", None)
+        return shape is not None and len(shape) == 1
+
+    def _candidates_of(self, y, ids, training):
+        """The `Candidates` of a batch, from the features of the positives and their ids."""
+        wrong = None
+        by_id = ids is not None and self.candidate_id is None and self._encodes_ids
+        if by_id and ids.shape.rank is None:
+            y = ids = _labels.in_rows(ids)
+        if ids is not None and not by_id and ids.shape.rank is None:
+            ids, wrong = one_each(ids, training)
+            y = ids if self.candidate_id is None else {**y, self.candidate_id: ids}
+        if ids is not None and self.candidate_id is None and not by_id and ids.shape.rank == 2:
+            if ids.shape[1] != 1:
+                raise ValueError(
+                    "`candidate_id` must be given where the features of a candidate are several "
+                    f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
+                )
+        own = self._in_rows(y, ids, "y")._replace(wrong=wrong)
+        if self.negatives is None or not training and self.negatives not in y:
+            return own
+        further = of_key("negatives", self.negatives, y)
+        return own.with_negatives(self._in_rows(further, self._ids(further), "negatives"))
+
+    def _in_rows(self, features, ids, argument):
+        weights = None
+        if isinstance(features, dict):
+            weights = features.get(self.negative_weight)
+            others = (self.negatives, self.negative_weight)
+            features = {name: x for name, x in features.items() if name not in others}
+        return in_rows(known_to(self.candidate_encoder, features, argument), ids, weights)
+
+    def _columns(self, own, of_candidates, training):
+        """The `Columns` of a step, the same for all queries."""
+        encodings = [replicas.gathered(of_candidates)]
         keys: list[Any] = []
-        if ids is not None:
-            keys = [replicas.gathered(id_keys(tf.reshape(ids, [-1])))]
+        if own.keys is not None:
+            keys = [replicas.gathered(own.keys)]
         elif self.frequencies is not None or self._memory is not None:
             raise ValueError(
                 "`candidate_id` must be given with `frequencies` or `memory_size`, unless the "
-                f"features are ids. Received: candidate_id=None, features={features!r}."
+                f"features are ids. Received: candidate_id=None, features={own.features!r}."
             )
-        draws = tf.cast(tf.shape(candidates[0])[0] - 1, tf.float32)
+        of_batch = tf.shape(encodings[0])[:1]
+        drawn = None if own.num_own is None else replicas.gathered(own.is_own)
+        draws = of_batch[0] if drawn is None else tf.math.count_nonzero(drawn, dtype=tf.int32)
+        if own.several:
+            draws -= tf.math.count_nonzero(replicas.gathered(own.padded), dtype=tf.int32)
+        draws = tf.cast(draws, tf.float32)
         if self.frequencies is not None:
-            self.frequencies(keys[0], training=training)
-        filled = None
+            counted = keys[0] if drawn is None else tf.where(drawn, keys[0], -1)
+            self.frequencies(counted, training=training)
+        there = [tf.ones(of_batch, tf.bool)]
+        if own.several or own.num_own is not None:
+            there = [keys[0] != -1]
         if self._memory is not None:
-            kept, kept_keys, filled = self._memory(candidates[0], keys[0], training=training)
-            candidates.append(kept)
+            kept, kept_keys, filled = self._memory(encodings[0], keys[0], training=training)
+            there.append(filled & (kept_keys != -1))
+            encodings.append(kept)
             keys.append(kept_keys)
-            draws += tf.reduce_sum(tf.cast(filled, tf.float32))
+            draws += tf.reduce_sum(tf.cast(there[-1], tf.float32))
         share = 0.0
         if self._random is not None:
             catalogue = self._catalogue
             rows = self._random(catalogue.keys, training=training)
-            candidates.append(self._encode_candidates(catalogue.rows(rows), training))
+            encodings.append(self._encode_candidates(catalogue.rows(rows), training))
             if keys:
                 keys.append(tf.gather(catalogue.keys, rows))
             share = rows.shape[0] / catalogue.size
-        else:  # A batch of one example has no draws, and 0 no logarithm.
-            draws = tf.maximum(draws, 1.0)
-        scores = tf.matmul(queries, tf.concat(candidates, axis=0), transpose_b=True)
-        if filled is not None:
-            before = tf.ones(tf.shape(candidates[0])[:1], tf.bool)
-            behind = tf.ones([tf.shape(scores)[1] - tf.size(before) - self.memory_size], tf.bool)
-            filled = tf.concat([before, filled, behind], axis=0)
-            scores = tf.where(filled, scores, -float("inf"))
-        if keys:
-            of_columns = tf.concat(keys, axis=0)
-            scores = self._remove_hits(scores, labels, of_columns)
-            if self.frequencies is not None:
-                expected = draws * self.frequencies(of_columns, training=False) + share
-                scores = self._correct(scores, labels, expected)
-        if not scores.shape[1]:  # Without a query there may be no candidate, which losses need.
-            missing = tf.cast(tf.shape(scores)[1] == 0, tf.int32)
-            scores = tf.pad(scores, [[0, 0], [0, missing]])
+        all_encodings = tf.concat(encodings, axis=0)
+        size = tf.shape(all_encodings)[0]
+
+        def of_all(of_first, filler):
+            """Values of the first columns, and a value for the others."""
+            others = tf.fill([size - tf.size(of_first)], tf.cast(filler, of_first.dtype))
+            return tf.concat([of_first, others], axis=0)
+
+        some_are_not = self._memory is not None or own.several or own.num_own is not None
+        all_keys = tf.concat(keys, axis=0) if keys else None
+        rate = base = None
+        if self.frequencies is not None:
+            rate = self.frequencies(all_keys, training=False)
+            base = tf.fill(tf.shape(rate), share)
+            if drawn is not None:  # Negatives of one's own are no draws.
+                is_draw = of_all(drawn, True)
+                rate, base = tf.where(is_draw, rate, 0.0), tf.where(is_draw, base, 1.0)
+        if own.weights is not None:
+            weights = of_all(replicas.gathered(own.weights), 1.0)
+            rate = tf.zeros_like(weights) if rate is None else rate / weights
+            base = (1.0 if base is None else base) / weights
+        return Columns(
+            all_encodings,
+            all_keys,
+            of_all(tf.concat(there, axis=0), True) if some_are_not else None,
+            draws,
+            rate,
+            base,
+        )
+
+    def _lists(self, queries, labels, columns):
+        """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
+        several = labels.shape.rank == 2
+        scores = tf.matmul(queries, columns.encodings, transpose_b=True)
+        if columns.there is not None:
+            scores = tf.where(columns.there, scores, -float("inf"))
+        if columns.keys is not None:
+            scores = self._remove_hits(scores, labels, columns.keys)
+        if columns.rate is not None:
+            own = tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True) if several else 1
+            draws = columns.draws - tf.cast(own, tf.float32)
+            if self._random is None:  # A batch of one example has no draws, and 0 no logarithm.
+                draws = tf.maximum(draws, 1.0)
+            scores = self._correct(scores, labels, draws * columns.rate + columns.base)
+        # Without a query there may be no candidate, which losses need; and what is as wide as the
+        # scores are labels of all items for them.
+        if several or not scores.shape[1]:
+            missing = tf.cast(
+                tf.shape(scores)[1] <= (tf.shape(labels)[1] if several else 0), tf.int32
+            )
+            fill = -float("inf") if several else 0.0
+            scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=fill)
+        num_mined = self.num_mined or self._mined_by_loss()
+        if num_mined is not None:
+            return HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
+
+    def _losses_of_lists(self, queries, labels, columns, size):
+        """The losses of the examples, `size` lists at once."""
+
+        def losses(labels, queries, encodings):
+            scores, labels = self._lists(queries, labels, columns._replace(encodings=encodings))
+            return self.loss.call(labels, scores)
+
+        spec = tf.TensorSpec([size], tf.float32)
+        return in_pieces(losses, labels, size, spec, [queries], [columns.encodings])
 
     def _excluded(self, queries, exclude):
         """The rows `[batch, E]` of the index to leave out; None for none."""
         if exclude is None and self.exclude is not None:
-            exclude = _of_key("exclude", self.exclude, queries)
+            exclude = of_key("exclude", self.exclude, queries)
+        if exclude is None:
+            return None
+        exclude = _checks.rows_of_ids("exclude", exclude)
         if isinstance(exclude, tf.RaggedTensor):
             # Padded as rows: of ids any may be one.
             rows = self._catalogue.places(exclude.flat_values, "exclude")
             return exclude.with_flat_values(rows).to_tensor(-1)
-        if exclude is None:
-            return None
-        return self._catalogue.places(tf.convert_to_tensor(exclude), "exclude")
+        return self._catalogue.places(exclude, "exclude")
 
     def _ranks(self, encodings, queries, candidates, exclude):
         catalogue = self._catalogue
@@ -459,33 +715,14 @@ class TwoTower(RetrievalModel):
         above = tf.where(unknown, nan, tf.cast(above, tf.float64))
         tied = tf.cast(tied, tf.float64)
         relevance = tf.cast((rows >= 0) | unknown, tf.float64)
-        return ops.Ranks(above, tied, relevance, num_items, tf.constant(catalogue.size))
+        size = tf.constant(catalogue.size)
+        return ops.Ranks(above, tied, relevance, num_items, size, class_ids=rows)
 
 
 class _CatalogueHolder:
     """Hides the catalogue from Keras, which would save its layers as a part of the model."""
 
     catalogue: Catalogue | None = None
-
-
-def _of_key(argument, key, features):
-    """What features have under the key that an argument of the constructor gave."""
-    is_dict = isinstance(features, dict)
-    if not is_dict or key not in features:
-        received = sorted(features) if is_dict else type(features).__name__
-        raise ValueError(
-            f"`{argument}` must be a key of the features. "
-            f"Received: {argument}={key!r}, features {received}."
-        )
-    return features[key]
-
-
-def _known(encoder, features):
-    """The features that an encoder with named inputs takes."""
-    inputs = _keras.symbolic_inputs(encoder)
-    if isinstance(features, dict) and isinstance(inputs, dict):
-        return {name: features[name] for name in inputs}
-    return features
 
 
 def _check_widths(query_encoder, candidate_encoder):

@@ -90,8 +90,8 @@ def test_a_column_that_does_not_exist(part, scores, as_for_xla):
         PARTS[part](scores, bad)
     result = tf.function(lambda x, y: PARTS[part](x, y))(scores, bad).numpy()
     assert np.isnan(result[1]).any() and np.isfinite(result[[0, 2, 3]]).all()
-    with pytest.raises(ValueError, match="`labels` must hold the column of one positive"):
-        PARTS[part](scores, np.zeros([4, 2], int))
+    with pytest.raises(ValueError, match="`labels` must hold the columns of the positives"):
+        PARTS[part](scores, np.zeros([4, 2, 1], int))
     with pytest.raises(ValueError, match=r"`scores` must have the shape \[batch, n\]"):
         PARTS[part](scores[0], bad)
 
@@ -111,7 +111,64 @@ def test_wrong_arguments():
         with pytest.raises(ValueError, match=f"`counts` must be .* Received: {wrong} among"):
             layers.CandidateFrequencies.from_counts([1, wrong, -7])
     with pytest.raises(ValueError, match="`candidate_ids` must have the shape"):
-        layers.RemoveAccidentalHits()(np.zeros([1, 2]), np.array([0]), np.zeros([1, 2, 1]))
+        layers.RemoveAccidentalHits()(np.zeros([1, 2]), np.array([0]), np.zeros([1, 2, 1], int))
+
+
+def lists_of_several(rng):
+    """Scores, the columns of up to three positives, padded, and ids of which some stand twice."""
+    scores = rng.normal(size=(4, 9)).astype(np.float32)
+    labels = np.array([[3, -1, 8], [0, 1, 2], [-1, -1, -1], [5, -1, -1]])
+    return scores, labels, np.array([7, 7, 5, 4, 4, 3, 5, 3, 2])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_several_positives(graph, rng):
+    """What the layers do to each list, in plain Python."""
+    scores, labels, ids = lists_of_several(rng)
+    counts = rng.uniform(0.5, 2, 9).astype(np.float32)
+
+    def all_layers(scores, labels):
+        masked = layers.RemoveAccidentalHits()(scores, labels, ids)
+        corrected = layers.SamplingProbabilityCorrection()(masked, labels, counts)
+        return masked, corrected, *layers.HardNegativeMining(4)(corrected, labels)
+
+    if graph:
+        specs = [tf.TensorSpec([None, None]), tf.TensorSpec([None, None], tf.int64)]
+        all_layers = tf.function(all_layers, specs)
+    masked, corrected, mined, columns = (x.numpy() for x in all_layers(scores, labels))
+    for row, of_row in enumerate(labels):
+        own = [c for c in of_row if c >= 0]
+        hits = [c for c in range(9) if c not in own and ids[c] in ids[own]]
+        expected = scores[row].copy()
+        expected[hits] = -np.inf
+        np.testing.assert_array_equal(masked[row], expected)
+        others = [c for c in range(9) if c not in own]
+        expected[others] -= np.log(counts[others])
+        np.testing.assert_allclose(corrected[row], expected, rtol=1e-6)
+        kept = [corrected[row, c] if c >= 0 else -np.inf for c in of_row]
+        highest = np.sort(corrected[row, others])[::-1][:4]
+        np.testing.assert_array_equal(mined[row], [*kept, *highest])
+        np.testing.assert_array_equal(columns[row], np.where(of_row < 0, -1, [0, 1, 2]))
+
+
+@pytest.mark.parametrize("wrong", [[True, False], [1.0, 2.0], [1j, 2.0]])
+def test_ids_are_integers(wrong):
+    """A mask `ids == 2` would be the ids 0 and 1."""
+    for call in (
+        lambda: layers.CandidateFrequencies(9)(tf.constant(wrong)),
+        lambda: layers.CrossBatchMemory(3)(tf.ones([2, 4]), tf.constant(wrong)),
+        lambda: layers.RemoveAccidentalHits()(
+            tf.ones([1, 2]), tf.constant([0]), tf.constant(wrong)
+        ),
+    ):
+        with pytest.raises(ValueError, match="ids` must hold integers"):
+            call()
+
+
+def test_padding_is_not_counted():
+    frequencies = layers.CandidateFrequencies(10)
+    found = frequencies(tf.constant([3, -1, 3, 5, -1]), training=True)
+    np.testing.assert_allclose(found.numpy()[[0, 3]], [2 / 3, 1 / 3], rtol=1e-6)
 
 
 # log-Q

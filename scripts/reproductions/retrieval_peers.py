@@ -1,0 +1,332 @@
+"""Two towers by this package, by keras-rs and by TensorFlow Recommenders, on MovieLens.
+
+    pip install keras-rs && pip install --no-deps tensorflow-recommenders
+    python -m scripts.reproductions.retrieval_peers --zip ml-latest-small.zip --out out/peers
+
+The task, the towers, the optimizer and the batches are those of `retrieval.py`, and every model is
+evaluated by the encodings of its towers alone. Each library is there twice:
+
+- `as its guide`: what its first example of retrieval does. For TensorFlow Recommenders and keras-rs
+  that is a softmax over the inner products of a batch, for this package `TwoTower` as it stands;
+- `all set`: cosines, a temperature, accidental hits masked, log-Q with the share of each film in
+  training, and the highest negatives of a batch if these are better.
+
+`TwoTower` is there a third time, with negatives drawn from all films, which the others do not have.
+The temperature, then the number of negatives, are chosen by NDCG@10 on the validation, with a seed
+that is not one of those reported; so is the epoch of each run. TensorFlow Recommenders runs in a
+process with Keras 2. A step is timed by the processor, the fastest epoch counts; memory is how far
+the resident set grows in training. Lines of code are those of the function that makes the model.
+Each run is a file in `--out`; the table is `results.md`.
+"""
+
+import argparse
+import inspect
+import json
+import pathlib
+import time
+
+import numpy as np
+
+from scripts import command_line, tables
+from scripts.benchmarks import harness as benchmarks
+
+RATE = 0.01
+TEMPERATURES = (0.1, 0.2, 0.5)
+HARD = (None, 64)
+
+
+def ours_as_its_guide(towers, task, seed, temperature, hard):
+    """A `TwoTower` as it stands."""
+    from rank4class_tf import losses, models
+
+    model = models.TwoTower(*towers, candidate_id="id")
+    return model, losses.SoftmaxLoss()
+
+
+def ours_all_set(towers, task, seed, temperature, hard):
+    """With the options that the others have too."""
+    from rank4class_tf import layers, losses, models
+
+    frequencies = layers.CandidateFrequencies.from_counts(counts_by_id(task))
+    model = models.TwoTower(
+        *towers,
+        candidate_id="id",
+        temperature=temperature,
+        frequencies=frequencies,
+        num_mined=hard,
+    )
+    return model, losses.SoftmaxLoss()
+
+
+def ours_drawn(towers, task, seed, temperature, hard):
+    """And with negatives drawn from all films."""
+    from rank4class_tf import layers, losses, models
+
+    frequencies = layers.CandidateFrequencies.from_counts(counts_by_id(task))
+    model = models.TwoTower(
+        *towers,
+        candidate_id="id",
+        temperature=temperature,
+        frequencies=frequencies,
+        num_mined=hard,
+        num_random=512,
+        seed=seed,
+    )
+    model.index(task.films.features(task.rated))
+    return model, losses.SoftmaxLoss()
+
+
+def keras_rs_as_its_guide(towers, task, seed, temperature, hard):
+    """The inner products of a batch and Keras's own loss."""
+    import tensorflow as tf
+    from tensorflow import keras
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.queries, self.films = towers
+
+        def call(self, inputs):
+            return self.queries(inputs)
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            scores = tf.matmul(y_pred, self.films(features_of(y)), transpose_b=True)
+            return super().compute_loss(x, tf.range(tf.shape(scores)[0]), scores)
+
+    return Model(), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def keras_rs_all_set(towers, task, seed, temperature, hard):
+    """With all layers of keras-rs for it."""
+    import keras_rs
+    import tensorflow as tf
+    from tensorflow import keras
+
+    share = tf.constant(share_by_number(task), tf.float32)
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.queries, self.films = towers
+            self.hits = keras_rs.layers.RemoveAccidentalHits()
+            self.correction = keras_rs.layers.SamplingProbabilityCorrection()
+            self.mining = keras_rs.layers.HardNegativeMining(hard) if hard else None
+
+        def call(self, inputs):
+            return tf.math.l2_normalize(self.queries(inputs), axis=1)
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            films = tf.math.l2_normalize(self.films(features_of(y)), axis=1)
+            scores = tf.matmul(y_pred, films, transpose_b=True) / temperature
+            labels = tf.eye(tf.shape(scores)[0])
+            scores = self.correction(scores, tf.gather(share, y["row"]))
+            scores = self.hits(scores, labels, y["id"])
+            if self.mining is not None:
+                scores, labels = self.mining(scores, labels)
+            return super().compute_loss(x, labels, scores)
+
+    return Model(), keras.losses.CategoricalCrossentropy(from_logits=True)
+
+
+def tfrs_as_its_guide(towers, task, seed, temperature, hard):
+    """TensorFlow Recommenders' task of retrieval as it stands."""
+    import tensorflow_recommenders as tfrs
+
+    class Model(tfrs.Model):
+        def __init__(self):
+            super().__init__()
+            self.queries, self.films = towers
+            self.task = tfrs.tasks.Retrieval()
+
+        def compute_loss(self, inputs, training=False):
+            x, y = inputs
+            return self.task(self.queries(x), self.films(features_of(y)))
+
+    return Model(), None
+
+
+def tfrs_all_set(towers, task, seed, temperature, hard):
+    """With all its options."""
+    import tensorflow as tf
+    import tensorflow_recommenders as tfrs
+
+    share = tf.constant(share_by_number(task), tf.float32)
+
+    class Model(tfrs.Model):
+        def __init__(self):
+            super().__init__()
+            self.queries, self.films = towers
+            self.task = tfrs.tasks.Retrieval(
+                temperature=temperature, remove_accidental_hits=True, num_hard_negatives=hard
+            )
+
+        def compute_loss(self, inputs, training=False):
+            x, y = inputs
+            return self.task(
+                tf.math.l2_normalize(self.queries(x), axis=1),
+                tf.math.l2_normalize(self.films(features_of(y)), axis=1),
+                candidate_sampling_probability=tf.gather(share, y["row"]),
+                candidate_ids=y["id"],
+            )
+
+    return Model(), None
+
+
+MODELS = {
+    "TensorFlow Recommenders, as its guide": tfrs_as_its_guide,
+    "keras-rs, as its guide": keras_rs_as_its_guide,
+    "rank4class_tf, as its guide": ours_as_its_guide,
+    "TensorFlow Recommenders, all set": tfrs_all_set,
+    "keras-rs, all set": keras_rs_all_set,
+    "rank4class_tf, all set": ours_all_set,
+    "rank4class_tf, and drawn negatives": ours_drawn,
+}
+
+
+def features_of(y):
+    """What the tower of films takes."""
+    return {name: y[name] for name in ("number", "words", "genres", "decade")}
+
+
+def share_by_number(task):
+    """`[films]`, the share of each film among what training finds; 1 at least."""
+    counts = np.bincount([user[end] for user, end in task.ends], minlength=len(task.films.ids))
+    return np.maximum(counts, 1) / counts.sum()
+
+
+def counts_by_id(task):
+    """How often training finds the film of each id."""
+    rows = [user[end] for user, end in task.ends]
+    return np.bincount(task.films.ids[rows])
+
+
+def train(name, temperature, hard, seed, args):
+    """Figures of a run, in this process."""
+    import tensorflow as tf
+    from tensorflow import keras
+
+    from scripts.reproductions import retrieval, retrieval_task
+
+    task = retrieval_task.load(args.zip, args.batch_size)
+    keras.utils.set_random_seed(seed)
+    towers = retrieval_task.towers(task.films, args.width)
+    model, loss = MODELS[name](towers, task, seed, temperature, hard)
+    model.compile(keras.optimizers.Adam(RATE), loss)
+    row_of = np.zeros(task.films.ids.max() + 1, np.int32)
+    row_of[task.films.ids] = np.arange(len(task.films.ids))
+    row_of = tf.constant(row_of)
+    batches = task.pairs(args.batch_size, seed)
+    batches = batches.map(lambda x, y: (x, {**y, "row": tf.gather(row_of, y["id"])}))
+    cosines = "all set" in name or name.startswith("rank4class_tf")
+    features = features_of(task.films.features(task.rated))
+
+    def figures(held_out):
+        queries, _ = task.queries(held_out)
+        parts = [
+            tower.predict(x, batch_size=512, verbose=0)
+            for tower, x in zip(towers, ({"history": queries["history"]}, features), strict=True)
+        ]
+        if cosines:
+            parts = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in parts]
+        return retrieval.figures(parts[0] @ parts[1].T, task, held_out)
+
+    best, steps, before = None, [], benchmarks.reset_peak()
+    for epoch in range(1, args.epochs + 1):
+        start = time.process_time()
+        model.fit(batches, epochs=1, shuffle=False, verbose=0)
+        steps.append((time.process_time() - start) / len(batches) * 1e3)
+        validation = figures(2)
+        if (
+            best is None
+            or validation[retrieval.SELECT_BY] > best["validation"][retrieval.SELECT_BY]
+        ):
+            best = {"epoch": epoch, "validation": validation, "test": figures(1)}
+        if epoch - best["epoch"] >= 2:
+            break
+    return {**best, "ms": min(steps), "MB": (benchmarks.memory_status("VmHWM") - before) / 1e6}
+
+
+def study(args):
+    """Runs all that is missing, each in its process; yields a model and its runs."""
+    from scripts.reproductions import harness
+
+    def run(name, temperature, hard, seed):
+        of_run = {"name": name, "temperature": temperature, "hard": hard, "seed": seed}
+        of_run |= {"epochs": args.epochs, "width": args.width, "batch_size": args.batch_size}
+        file = "-".join(map(str, (name, temperature, hard, seed))).replace(" ", "_")
+
+        def make():
+            given = benchmarks.options(args, "zip", "epochs", "width", "batch_size")
+            legacy = "1" if name.startswith("TensorFlow") else "0"
+            environment = {**benchmarks.RETURN_MEMORY, "TF_USE_LEGACY_KERAS": legacy}
+            result = benchmarks.in_process(
+                __spec__.name,
+                ["--child", json.dumps([name, temperature, hard, seed]), *given],
+                environment,
+            )
+            if "error" in result:
+                raise SystemExit(f"{name}: {result['error']}")
+            return result
+
+        return harness.cached(args.out / "runs" / f"{file}.json", of_run, make)
+
+    for name in MODELS:
+        best = 1.0, None
+        if "guide" not in name:
+            for choices in ([(t, HARD[0]) for t in TEMPERATURES], [(None, hard) for hard in HARD]):
+                choices = [(t or best[0], hard) for t, hard in choices]
+                tried = [run(name, *choice, args.tuning_seed) for choice in choices]
+                best = choices[int(np.argmax([r["validation"]["ndcg_at_10"] for r in tried]))]
+        yield name, best, [run(name, *best, seed) for seed in args.seeds]
+
+
+def report(results):
+    """The table."""
+    lines = []
+    for name, (temperature, hard), runs in results:
+        of_runs = [
+            tables.plus_minus([run["test"][key] for run in runs])
+            for key in ("recall_at_10", "recall_at_100", "ndcg_at_10")
+        ]
+        code = [line.strip() for line in inspect.getsource(MODELS[name]).splitlines()]
+        count = sum(bool(line) and not line.startswith(('"""', "#")) for line in code)
+        time, memory = (f"{min(run[key] for run in runs):.0f}" for key in ("ms", "MB"))
+        chosen = "" if "guide" in name else f"T = {temperature:g}, {hard or 'all'} negatives"
+        lines.append([name, *of_runs, time, memory, str(count), chosen])
+    head = ["model", "Recall@10", "Recall@100", "NDCG@10", "step, ms", "MB", "lines", "chosen"]
+    return "\n".join(tables.table(head, lines)) + "\n"
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """The command line."""
+    parser = command_line.parser(__spec__, description=__doc__)
+    count = command_line.positive(int)
+    parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/peers"))
+    parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
+    parser.add_argument("--width", type=count, default=64)
+    parser.add_argument("--epochs", type=count, default=8, help="at most")
+    parser.add_argument("--batch-size", type=count, default=512)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Runs the study and writes the table after each model."""
+    args = parse_args(argv)
+    if args.child:
+        benchmarks.answer(lambda: train(*json.loads(args.child), args), memory_limit=16.0)
+        return
+    from rank4class_tf import _files
+
+    results = []
+    for result in study(args):
+        results.append(result)
+        args.out.mkdir(parents=True, exist_ok=True)
+        _files.write_text(args.out / "results.md", report(results))
+    print(report(results))
+
+
+if __name__ == "__main__":
+    main()
