@@ -1,6 +1,5 @@
 """SavedModels that find the best classes, without this package."""
 
-import functools
 import keyword
 import os
 import re
@@ -31,7 +30,7 @@ def write_top_k(
         model: the model whose weights are saved.
         best: takes features and k, and returns a dict of outputs, `class_ids` among them.
         features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features, or a structure;
-            `specs_of_arguments` gives them the names of the arguments.
+            `specs_of_arguments` gives them the names of the arguments, three to a sparse one.
         num_classes: K.
         k: in [1, K]; None means 10, or K if that is less.
         class_names: None, or the name of each class, for an output `class_names`.
@@ -52,19 +51,28 @@ def write_top_k(
             result["class_names"] = tf.gather(names, result["class_ids"])
         return result
 
+    leaves = tf.nest.flatten(features_spec)
+
+    def of_arguments(arguments):
+        found = [
+            _sparse(argument, leaf) if isinstance(leaf, tf.SparseTensorSpec) else argument
+            for leaf, argument in zip(leaves, arguments, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(features_spec, found)
+
     def serving_default(features):
-        return named(features, default_k)
+        return named(of_arguments(features), default_k)
 
     def top_k(features, k):
         in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
         with tf.control_dependencies([in_range]):
-            return named(features, tf.identity(k))
+            return named(of_arguments(features), tf.identity(k))
 
-    features_spec = specs_of_arguments(features_spec)
+    specs = specs_of_arguments(features_spec)
     k_spec = tf.TensorSpec([], tf.int32, name="k")
     signatures = {
-        "top_k": tf.function(top_k, [features_spec, k_spec]),
-        "serving_default": tf.function(serving_default, [features_spec]),
+        "top_k": tf.function(top_k, [specs, k_spec]),
+        "serving_default": tf.function(serving_default, [specs]),
     }
     module = tf.Module()
     # We list what the graphs read. TensorFlow would trace a model that is itself a part, and with
@@ -77,33 +85,51 @@ def write_top_k(
         tf.saved_model.save(module, temporary, signatures)
 
 
-def specs_of_arguments(specs: Any) -> Any:
-    """The specs, renamed so that each can be an argument of a signature that also takes `k`.
+def specs_of_arguments(specs: Any) -> list[Any]:
+    """The specs, flattened, and named so that each can be an argument beside `k`.
 
-    A spec in a dictionary takes its key if it has no name. Characters other than ASCII letters,
-    digits and underscores become underscores. A name that is then a keyword, `k` or `self`, or does
-    not begin with a letter, gets `arg_` before it. A repeated name gets `_1` behind it.
+    A spec in a dictionary takes its key if it has no name, any other the name `features`. A sparse
+    one becomes three: `<name>_indices`, `<name>_values` and `<name>_dense_shape`. Characters other
+    than ASCII letters, digits and underscores become underscores. A name that is then a keyword,
+    `k` or `self`, or does not begin with a letter, gets `arg_` before it. A repeated name gets `_1`
+    behind it.
     """
     taken: set[str] = set()
 
-    def renamed(spec, key=None):
-        name = getattr(spec, "name", None) or key
-        if not isinstance(spec, tf.TensorSpec) or name is None:
-            return spec
+    def free(name):
         name = re.sub("[^0-9A-Za-z_]", "_", name)
         if keyword.iskeyword(name) or name in ("k", "self") or not name[0].isalpha():
             name = f"arg_{name}"
         while name in taken:
             name += "_1"
         taken.add(name)
-        return tf.TensorSpec(spec.shape, spec.dtype, name)
+        return name
+
+    def renamed(spec, key):
+        name = getattr(spec, "name", None) or key
+        if isinstance(spec, tf.SparseTensorSpec):
+            rank = spec.shape.rank
+            return [
+                tf.TensorSpec([None, rank], tf.int64, free(f"{name}_indices")),
+                tf.TensorSpec([None], spec.dtype, free(f"{name}_values")),
+                tf.TensorSpec([rank], tf.int64, free(f"{name}_dense_shape")),
+            ]
+        if isinstance(spec, tf.TensorSpec):
+            return tf.TensorSpec(spec.shape, spec.dtype, free(name))
+        return spec
 
     if isinstance(specs, dict):
-        return {
-            key: tf.nest.map_structure(functools.partial(renamed, key=str(key)), of_key)
-            for key, of_key in specs.items()
-        }
-    return tf.nest.map_structure(renamed, specs)
+        by_key = [(str(key), leaf) for key in sorted(specs) for leaf in tf.nest.flatten(specs[key])]
+    else:
+        by_key = [("features", leaf) for leaf in tf.nest.flatten(specs)]
+    return [renamed(leaf, key) for key, leaf in by_key]
+
+
+def _sparse(parts, spec):
+    """A sparse tensor of that spec; a request may list its indices in any order."""
+    tensor = tf.sparse.reorder(tf.SparseTensor(*parts))
+    tensor.set_shape(spec.shape)
+    return tensor
 
 
 def _tables(layer):

@@ -10,7 +10,7 @@ import errno
 import math
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,42 @@ def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) ->
             raise ValueError(
                 f"`blocks` must hold the numbers of an array {shape}. Received: {count} numbers."
             )
+
+
+@contextlib.contextmanager
+def appending_rows(
+    path: PathLike, shape: tuple[int, ...], dtype: np.dtype
+) -> Iterator[Callable[[np.ndarray], None]]:
+    """Writes an array of any number of rows to a NumPy file, for `np.load`.
+
+    Args:
+        path: the file.
+        shape: shape of a row.
+        dtype: of its numbers.
+
+    Yields:
+        A function that appends rows `[n, *shape]`.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    count = 0
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+
+        def write_header():
+            descr = np.lib.format.dtype_to_descr(dtype)
+            header = {"descr": descr, "fortran_order": False, "shape": (count, *shape)}
+            np.lib.format.write_array_header_1_0(file, header)
+
+        def append(rows):
+            nonlocal count
+            file.write(np.ascontiguousarray(rows, dtype).data)
+            count += len(rows)
+
+        write_header()
+        yield append
+        file.seek(0)
+        write_header()  # NumPy leaves room for more digits.
 
 
 @contextlib.contextmanager

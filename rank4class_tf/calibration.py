@@ -2,6 +2,7 @@
 
 import functools
 import math
+import warnings
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -11,8 +12,9 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._batches import batches, check_gives_scores, scores_of
-from rank4class_tf._lists.labels import Labels, list_weights, parse
-from rank4class_tf._lists.lists import fill_masked, of_columns
+from rank4class_tf._lists.dense import fill_masked, of_columns
+from rank4class_tf._lists.labels import Labels, checked_weights, list_weights, parse
+from rank4class_tf._lists.lists import Lists
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections.simplex import entropy_projection
 
@@ -42,6 +44,10 @@ def calibrate(
 
     Returns:
         A layer, to put at the end of a model or to give to `layers.TopClasses` or `conformalize`.
+
+    Warns:
+        UserWarning: if the model was compiled with a loss that has probabilities of its own, and
+            these have a lower Brier score on `dataset`: use `model.loss.probabilities` then.
 
     Raises:
         ValueError: if `dataset` has no example, if a score is NaN, or if no temperature is the best
@@ -75,7 +81,31 @@ def calibrate(
             f"`dataset` must have {reasons.get(temperature, 'scores that are numbers')}, or no "
             f"temperature is the best one. Received: {len(weights)} examples."
         )
-    return Probabilities(temperature)
+    fitted, own = Probabilities(temperature), _own_probabilities(model)
+    if own is not None:
+        of_fitted, of_own = (_brier(p, scores, relevance, weights) for p in (fitted, own))
+        if of_own < of_fitted:
+            warnings.warn(
+                "The probabilities of the loss are better than the softmax that was fitted. Use "
+                f"`model.loss.probabilities`. Brier scores: {of_own:.4f} and {of_fitted:.4f}.",
+                stacklevel=2,
+            )
+    return fitted
+
+
+def _own_probabilities(model):
+    """The layer of the probabilities that the loss of a compiled model defines, or None."""
+    return getattr(getattr(model, "loss", None), "probabilities", None)
+
+
+def _brier(probabilities, scores, relevance, weights):
+    """The weighted mean of the squared errors of an example's probabilities."""
+    positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
+    right = tf.math.divide_no_nan(relevance, positives)
+    errors = tf.cast(probabilities(scores), scores.dtype) - right
+    weights = tf.where(positives[:, 0] > 0, weights, 0)
+    of_examples = tf.reduce_sum(tf.square(errors), axis=-1)
+    return float(tf.reduce_sum(weights * of_examples) / tf.reduce_sum(weights))
 
 
 def conformalize(
@@ -168,7 +198,7 @@ def _best_temperature(scores, relevance, weights):
         and better; infinite if positives do not, on average, score above the mean; NaN if a score
         is NaN.
     """
-    lists = of_columns(fill_masked(scores), None, relevance)
+    lists: Lists = of_columns(fill_masked(scores), None, relevance)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
     lists = lists.from_top()
     number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
@@ -239,9 +269,8 @@ def _labelled_scores(
             labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
         weights = tf.ones(tf.shape(labels.scores)[:1])
         if sample_weight:
-            weights *= tf.cast(
-                list_weights(sample_weight[0], y_true, labels.scores, label_format), tf.float32
-            )
+            given = checked_weights(sample_weight[0])
+            weights *= tf.cast(list_weights(given, y_true, labels.scores, label_format), tf.float32)
         yield labels, weights
     if width is None:
         raise ValueError("`dataset` must have at least one batch. Received: none.")

@@ -58,8 +58,8 @@ class RankingTensorBoard(keras.callbacks.Callback):
         except ImportError as error:
             raise ImportError(
                 "RankingTensorBoard needs tensorboard and matplotlib: "
-                f"pip install 'rank4class_tf[plots]'. Received: {error}."
-            ) from error
+                f"pip install -e '.[plots]' in a copy of the project. Received: {error}."
+            ) from None
         if isinstance(dataset, Iterator):
             raise ValueError(
                 "`dataset` must be readable again in each epoch. "

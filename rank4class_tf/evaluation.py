@@ -14,12 +14,16 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _files
 from rank4class_tf import metrics as _metrics
-from rank4class_tf._batches import batches, check_gives_scores, scores_of
+from rank4class_tf._batches import batches, scores_of
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
+from rank4class_tf.models import TwoTower
+from rank4class_tf.models._base import RetrievalModel
 
 # An evaluation keeps so many of the highest items of each list.
 NUM_TOP_CLASSES = 10
+
+_UNBOUNDED = (-math.inf, math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Comparison:
     p_value: float
 
 
-class _ByMetric(dict):
+class _ByMetric(dict[str, Any]):
     """Values by the name of a metric, its own or another one for `metrics.get`."""
 
     def __missing__(self, name: str) -> Any:
@@ -62,6 +66,18 @@ class _ByMetric(dict):
             if (own := _metrics.get(name).name) in self:
                 return self[own]
         raise KeyError(f"The metric must be one of: {', '.join(self)}. Received: {name!r}.")
+
+
+class _Comparisons(_ByMetric):
+    """What `compare` returns."""
+
+    def __repr__(self) -> str:
+        """A table of the differences."""
+        rows = {
+            name: f"{of.difference:14.4f} {of.low:8.4f} {of.high:8.4f} {of.p_value:8.4f}"
+            for name, of in self.items()
+        }
+        return _table(rows, "first - second      low     high  p-value")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +93,9 @@ class Evaluation:
         class_ids: `[lists]` int64, the most relevant item of each list, the highest id of equally
             relevant ones, and -1 for a list without a positive. None if they were not kept.
         top_classes: `[lists, m]` int64, the m highest items of each list, best first, with -1 at
-            the end of shorter lists; m is at most 10. None if they were not kept, as by `average`.
+            the end of shorter lists; m is at most 10. None if they were not kept, as by `average`
+            and for models that rank in blocks.
+        bounds: name of a metric -> the lowest and highest value that a list can have.
     """
 
     estimates: dict
@@ -86,6 +104,7 @@ class Evaluation:
     ranks: np.ndarray
     class_ids: np.ndarray | None = None
     top_classes: np.ndarray | None = None
+    bounds: dict = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Estimate:
         """The `Estimate` of a metric, by its own name or another one for `metrics.get`."""
@@ -93,11 +112,11 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """A table of the estimates."""
-        width = max([6, *map(len, self.estimates)])
-        lines = [f"{'metric':{width}}    value      low     high"]
-        for name, of in self.estimates.items():
-            lines.append(f"{name:{width}} {of.value:8.4f} {of.low:8.4f} {of.high:8.4f}")
-        return "\n".join([*lines, f"{len(self.ranks)} lists"])
+        rows = {
+            name: f"{of.value:8.4f} {of.low:8.4f} {of.high:8.4f}"
+            for name, of in self.estimates.items()
+        }
+        return f"{_table(rows, '   value      low     high')}\n{len(self.ranks)} lists"
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a row for each list: its rank, and value and weight of each metric.
@@ -126,10 +145,10 @@ class Evaluation:
         elif ending == ".parquet":
             try:
                 from pyarrow import parquet, table
-            except ImportError as error:
+            except ImportError:
                 raise ImportError(
                     "A `path` in .parquet needs pyarrow: pip install pyarrow"
-                ) from error
+                ) from None
             with _files.replacing(path) as temporary:
                 parquet.write_table(table(columns), temporary)
         else:
@@ -149,14 +168,28 @@ def evaluate(
 ) -> Evaluation:
     r"""Evaluates a model in one pass, with a confidence interval for each metric.
 
-    `method="normal"` gives $\bar v \pm z \sqrt{\sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i$ over
-    the values $v_i$ and weights $w_i$ of the lists, `"bootstrap"` the percentiles of means over
-    lists drawn with replacement.
+    `method="normal"` has the standard error
+    $s = \sqrt{\frac{m}{m - 1} \sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i$ of the mean $\bar v$
+    over the values $v_i$ and weights $w_i$ of the lists, where $m = (\sum_i w_i)^2 / \sum_i w_i^2$
+    is the number of lists if they weigh the same. A metric in [0, 1] gets Wilson's interval
+
+    $$\frac{\bar v + q^2 / 2 n \pm q \sqrt{\bar v (1 - \bar v) / n + q^2 / 4 n^2}}{1 + q^2 / n},
+    \qquad n = \frac{\bar v (1 - \bar v)}{s^2}$$
+
+    with q of Student's distribution. Where each value is 0 or 1 it is that of a proportion, with q
+    of the normal distribution and n = m. Others get $\bar v \pm q s$, cut at the bounds of the
+    metric.
+    `"bootstrap"` gives the percentiles of means over lists drawn with replacement.
+
+    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference";
+    Korn & Graubard 1998, "Confidence Intervals for Proportions with Small Expected Number of
+    Positive Counts Estimated from Survey Data", for n.
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
-            operations that does so, which is compiled. An `ExtremeClassifier` gives encodings; use
-            its own `evaluate`.
+            operations that does so, which is compiled; or an `ExtremeClassifier` or a `TwoTower`
+            with an index, whose labels are those of their `evaluate`, and which rank all classes or
+            candidates in blocks.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics or their names, such as `"ndcg_at_5"`; each is a mean over lists.
@@ -173,7 +206,7 @@ def evaluate(
 
     Raises:
         ValueError: if an argument is out of range, if two metrics share a name, if a metric is not
-            a mean over lists, or if the model is an `ExtremeClassifier`.
+            a mean over lists.
 
     Example:
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
@@ -182,8 +215,8 @@ def evaluate(
         0.75
         >>> print(result)
         metric                 value      low     high
-        top_k_accuracy_at_1   0.7500   0.3257   1.1743
-        mrr                   0.8333   0.5504   1.1162
+        top_k_accuracy_at_1   0.7500   0.3006   0.9544
+        mrr                   0.8333   0.2346   0.9879
         4 lists
     """
     confidence = _checks.inner_fraction("confidence", confidence)
@@ -192,14 +225,28 @@ def evaluate(
     _checks.positive_int("samples", samples)
     seed = _checks.seed(seed)
     batch_size = _checks.positive_int("batch_size", batch_size)
-    check_gives_scores(model)
     metrics = mean_metrics(metrics)
     if exclude is not None and not callable(exclude):
         raise ValueError(f"`exclude` must be a function of features. Received: {exclude!r}.")
+    ranks_all = isinstance(model, RetrievalModel)
+    if ranks_all and exclude is not None:
+        raise ValueError(
+            "`exclude` must be None for a model that ranks all items itself; a `TwoTower` has an "
+            f"`exclude` of its own. Received: {exclude!r}."
+        )
+    if isinstance(model, TwoTower):
+        model.index()  # As its own `evaluate` does.
 
     ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)
 
     def measure(features, labels, sample_weight=None):
+        if ranks_all:
+            ranks = model._all_ranks(  # type: ignore[attr-defined]
+                features, labels, model(features, training=False)
+            )
+            measured = [m.per_list(ranks, None, sample_weight) for m in [ranked, *metrics]]
+            best = tf.reduce_max(tf.where(ranks.relevance > 0, ranks.class_ids, -1), axis=-1)
+            return (tf.cast(best, tf.int64), tf.zeros([tf.shape(best)[0], 0], tf.int64)), measured
         scores = scores_of(model, features)
         left_out = None if exclude is None else exclude(features)
         measured = [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
@@ -223,18 +270,22 @@ def evaluate(
         [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
         for of_metric in zip(*of_batches, strict=True)
     ]
-    values, weights, estimates = {}, {}, {}
+    values, weights, estimates, bounds = {}, {}, {}, {}
     for metric, (of_lists, of_weights) in zip(metrics, measured, strict=True):
         for column, name in enumerate(metric.result_names):
             values[name], weights[name] = of_lists[:, column], of_weights
+            bounds[name] = metric.bounds
     rng = np.random.default_rng(seed)
     for name in values:
         arguments = values[name], weights[name], confidence
         estimates[name] = (
-            _normal(*arguments) if method == "normal" else _bootstrap(*arguments, samples, rng)
+            _interval(*arguments, bounds[name])
+            if method == "normal"
+            else _bootstrap(*arguments, samples, rng)
         )
     ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
-    return Evaluation(estimates, values, weights, ranks, class_ids, top_classes)
+    top = None if ranks_all else top_classes
+    return Evaluation(estimates, values, weights, ranks, class_ids, top, bounds)
 
 
 def mean_metrics(metrics: Sequence[Any]) -> list[_metrics.RankingMetric]:
@@ -346,9 +397,12 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
     for other in others:
         _check_same_lists(first, other)
     values = {name: np.mean([e.values[name] for e in evaluations], axis=0) for name in first.values}
-    estimates = {name: _normal(values[name], first.weights[name], confidence) for name in values}
+    estimates = {
+        name: _interval(values[name], first.weights[name], confidence, first.bounds.get(name))
+        for name in values
+    }
     ranks = np.mean([e.ranks for e in evaluations], axis=0)
-    return Evaluation(estimates, values, first.weights, ranks, first.class_ids)
+    return Evaluation(estimates, values, first.weights, ranks, first.class_ids, bounds=first.bounds)
 
 
 def compare(
@@ -358,11 +412,11 @@ def compare(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> dict[str, Comparison]:
-    """Compares two models on the same lists, by the paired randomisation test.
+    r"""Compares two models on the same lists, first minus second, by the paired randomisation test.
 
     If the models are alike, swapping the two values of a list changes nothing. So we swap them at
     random: the p-value is the share of draws with a difference at least as large. The interval is
-    that of `evaluate` for the method `"normal"`, applied to the differences.
+    $\bar v \pm q s$ of `evaluate`, for the differences of the lists.
 
     Source: Smucker, Allan & Carterette 2007.
 
@@ -374,7 +428,8 @@ def compare(
         confidence: the probability that an interval covers the difference, in (0, 1).
 
     Returns:
-        A dict from the name of a metric, its own or one for `metrics.get`, to its `Comparison`.
+        A dict from the name of a metric, its own or one for `metrics.get`, to its `Comparison`. It
+        prints as a table.
 
     Raises:
         ValueError: if metrics or lists differ, or if an argument is out of range.
@@ -383,18 +438,25 @@ def compare(
         >>> import tensorflow as tf
         >>> data = tf.data.Dataset.from_tensors(([[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]))
         >>> one, other = (evaluate(f, data, ["mrr"]) for f in (lambda x: x, lambda x: -x))
-        >>> round(compare(one, other)["mrr"].difference, 6)
+        >>> comparison = compare(one, other)
+        >>> round(comparison["mrr"].difference, 6)
         0.333333
+        >>> print(comparison)
+        metric first - second      low     high  p-value
+        mrr            0.3333  -0.7197   1.0000   0.6316
     """
     _checks.positive_int("samples", samples)
     seed = _checks.seed(seed)
     confidence = _checks.inner_fraction("confidence", confidence)
     _check_same_lists(first, second)
     rng = np.random.default_rng(seed)
-    result = _ByMetric()
+    result = _Comparisons()
     for name, values in first.values.items():
         weights = first.weights[name]
-        interval = _normal(values - second.values[name], weights, confidence)
+        low, high = first.bounds.get(name) or _UNBOUNDED
+        interval = _interval(
+            values - second.values[name], weights, confidence, (low - high, high - low)
+        )
         differences = weights * (values - second.values[name])
         total = differences.sum()
         # A swap changes nothing where the models agree.
@@ -443,14 +505,51 @@ def _mean(values, weights):
     return float(weights @ values / total) if total else 0.0
 
 
-def _normal(values, weights, confidence):
+def _interval(values, weights, confidence, bounds=None):
+    """The interval of the method "normal"; see `evaluate`."""
     from statistics import NormalDist  # Importing it takes a tenth of our import time.
 
+    total = float(weights.sum())
+    if not total:
+        return Estimate(0.0, 0.0, 0.0)
     mean = _mean(values, weights)
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    error = math.sqrt(float((weights**2) @ (values - mean) ** 2))
-    half = z * error / float(weights.sum()) if weights.sum() else 0.0
-    return Estimate(mean, mean - half, mean + half)
+    size = total**2 / float(weights @ weights)
+    variance = float((weights**2) @ (values - mean) ** 2) / total**2
+    q = NormalDist().inv_cdf((1 + confidence) / 2)
+    is_proportion = bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()
+    if size > 1 and not is_proportion:
+        variance *= size / (size - 1)
+        q = _student(q, size - 1)
+    center, half = mean, q * math.sqrt(variance)
+    if bounds == (0, 1):
+        spread = mean * (1 - mean)
+        # Where all values are the same, the number of lists is what we know.
+        n = spread / variance if variance > 0 and not is_proportion else size
+        center = (mean + q**2 / (2 * n)) / (1 + q**2 / n)
+        half = q * math.sqrt(spread / n + q**2 / (4 * n**2)) / (1 + q**2 / n)
+    low, high = np.clip([center - half, center + half], *(bounds or _UNBOUNDED))
+    return Estimate(mean, float(low), float(high))
+
+
+def _student(z, freedom):
+    """The quantile of Student's distribution at that of the normal one, to 1 % from 5 degrees on.
+
+    Source: Abramowitz & Stegun 1964, 26.7.5.
+    """
+    terms = [
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    ]
+    return sum(term / freedom**power for power, term in enumerate(terms))
+
+
+def _table(rows, head):
+    """A line for each metric, below a head."""
+    width = max([6, *map(len, rows)])
+    lines = [f"{name:{width}} {row}" for name, row in rows.items()]
+    return "\n".join([f"{'metric':{width}} {head}", *lines])
 
 
 def _bootstrap(values, weights, confidence, samples, rng):

@@ -222,7 +222,8 @@ def _figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            f"Plots need matplotlib: pip install 'rank4class_tf[plots]'. Received: {error}."
-        ) from error
+            "Plots need matplotlib: pip install -e '.[plots]' in a copy of the project. "
+            f"Received: {error}."
+        ) from None
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

@@ -32,8 +32,9 @@ def export_top_k(
     model takes several features by name, the signatures take arguments of these names in place of
     `features`. Underscores replace characters other than letters and digits, and `arg_` goes before
     a name that is `k`, `self` or a keyword, or does not begin with a letter: `"doc-length"` becomes
-    `doc_length`, `"1"` becomes `arg_1`. A sparse input becomes three arguments for its indices,
-    values and shape: `features`, `features_1` and `features_2`. For millions of classes see
+    `doc_length`, `"1"` becomes `arg_1`. A sparse input becomes three arguments, with the parts of a
+    `tf.SparseTensor`: `features_indices`, whose rows may stand in any order, `features_values` and
+    `features_dense_shape`. For millions of classes see
     `ExtremeClassifier.export_top_k`.
 
     Args:

@@ -205,6 +205,14 @@ def test_digits(digits):
     assert 1 <= mask.sum(1).min() and mask.sum(1).mean() < 4
 
 
+def test_negative_weights_raise():
+    dataset = np.eye(2, dtype=np.float32), np.array([0, 0]), np.array([1.0, -1.0])
+    with pytest.raises(ValueError, match="`sample_weight` must be >= 0. Received: .*-1.0"):
+        r4c.calibrate(lambda x: x, dataset)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="must be >= 0"):
+        r4c.evaluate(lambda x: x, dataset, ["mrr"])
+
+
 @pytest.mark.parametrize("batch", [([-1, -1],), ([0, 1], [0.0, 0.0])], ids=["labels", "weights"])
 def test_a_dataset_that_says_nothing_is_named(batch):
     scores = np.float32([[1, 0], [1, 0]])
@@ -303,3 +311,38 @@ def test_too_few_examples_for_a_threshold():
     message = "at least 19 examples for coverage=0.95. Received: 18"
     with pytest.raises(ValueError, match=message):
         calibration._conformal_threshold(np.ones(18), 0.95)
+
+
+@pytest.mark.keras2
+def test_probabilities_of_the_loss_that_are_better_are_noticed(rng):
+    """Labels drawn from Sparsemax: a softmax gives every class a share."""
+    scores = (2 * rng.normal(size=(2000, 8))).astype("float32")
+    own = r4c.losses.SparsemaxLoss().probabilities
+    shares = own(scores).numpy().astype(float)
+    ids = np.array([rng.choice(8, p=row / row.sum()) for row in shares])
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Activation("linear")])
+    model.compile("sgd", loss=r4c.losses.SparsemaxLoss())
+    with pytest.warns(UserWarning, match="probabilities of the loss are better") as caught:
+        fitted = r4c.calibrate(model, (scores, ids))
+    right = np.eye(8)[ids]
+    figures = [np.square(p(scores) - right).sum(1).mean() for p in (own, fitted)]
+    message = "; ".join(str(x.message) for x in caught)
+    assert "{:.4f} and {:.4f}".format(*figures) in message
+
+
+def test_repr_shows_the_numbers():
+    layer = r4c.layers.Probabilities(2.5)
+    assert repr(layer) == "Probabilities(temperature=2.5, regularizer='entropy')"
+    sets = r4c.layers.PredictionSets(0.25, "aps", layer)
+    expected = f"PredictionSets(threshold=0.25, method='aps', probabilities={layer!r})"
+    assert repr(sets) == expected
+
+
+@pytest.mark.keras2
+def test_callbacks_see_a_list_of_cutoffs(rng):
+    x, y = rng.normal(size=(64, 4)).astype("float32"), rng.integers(0, 6, 64)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(6)])
+    model.compile("sgd", loss=r4c.losses.SoftmaxLoss(), metrics=[r4c.metrics.NDCG([1, 5])])
+    stop = keras.callbacks.EarlyStopping("val_ndcg_at_5", mode="max", patience=1)
+    model.fit(x, y, validation_data=(x, y), epochs=2, verbose=0, callbacks=[stop])
+    assert stop.best is not None and 0 < stop.best <= 1

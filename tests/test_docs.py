@@ -13,6 +13,7 @@ from tests import pages
 # docs/extending.md has tests of its own.
 RUN = [
     "README.md",
+    "docs/approximate_search.md",
     "docs/data.md",
     "docs/getting_started.md",
     "docs/heads.md",

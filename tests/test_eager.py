@@ -158,3 +158,76 @@ def test_graphs_do_not_keep_their_owner():
     del loss
     gc.collect()
     assert owner() is None
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_later_searches_are_those_of_the_first(use_bias):
+    classes = r4c.layers.ClassTable(40_000, 4, use_bias=use_bias)
+    layer = r4c.layers.SampledScores(classes, seed=0)
+    encodings = tf.random.stateless_normal([3, 4], [1, 2])
+    layer.build((None, 4))
+    ids = tf.constant([[5, 39_999, -1], [7, 7, 8], [-1, -1, 20_000]])
+    for exclude in (None, [[5, -1], [7, 39_999], [-1, -1]]):
+        results, gradients = [], []
+        for _ in range(4):
+            with tf.GradientTape() as tape:
+                tape.watch(encodings)
+                best = layer.top_k(encodings, 7, exclude)
+            results.append([*best, *layer.ranks(encodings, ids, exclude)])
+            gradients.append(tape.gradient(best[0], encodings))
+        for later, gradient in zip(results, gradients, strict=True):
+            tf.nest.map_structure(np.testing.assert_array_equal, later, results[0])
+            # The blocks are summed in another order.
+            np.testing.assert_allclose(gradient, gradients[0], rtol=1e-5)
+    assert len(graphs_of(layer._scores_of)) == 4
+    scores, found = layer.top_k(encodings[:1], 2)
+    np.testing.assert_array_equal(found, best[1][:1, :2])
+    assert scores.shape == (1, 2)
+    with pytest.raises(ValueError, match="k=40001"):
+        layer.top_k(encodings, 40_001)
+    with pytest.raises(ValueError, match="Received: np.int32.40000."):
+        layer.ranks(encodings, tf.fill([3, 3], 40_000))
+
+
+def test_searches_follow_the_classes():
+    table = r4c.layers.ClassTable(3, 2)
+    layer = r4c.layers.SampledScores(table, normalize=False, seed=0)
+    layer.build((None, 2))
+    encodings = tf.constant([[1.0, 0.0]])
+
+    def best():
+        return layer.top_k(encodings, 1)[1].numpy().item()
+
+    for wanted in (1, 2):
+        table.embeddings.assign(tf.one_hot([0], 2) * tf.one_hot(wanted, 3)[:, tf.newaxis])
+        assert [best() for _ in range(4)] == [wanted] * 4
+    table.add([[5.0, 0.0]])
+    assert [best() for _ in range(4)] == [3] * 4
+    table.embeddings.assign([[9.0, 0.0], [0, 0], [0, 0], [0, 0]])
+    assert best() == 0
+
+
+def test_searches_of_a_model_follow_its_index():
+    tower = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Activation("linear")])
+    model = r4c.models.TwoTower(tower, tower, normalize=False)
+    for size in (4, 6, 5):
+        model.index(tf.eye(size, 2)[::-1])
+        for _ in range(4):
+            scores, rows = model.top_k(tf.constant([[2.0, 1.0]]), 2)
+            np.testing.assert_array_equal(rows, [[size - 1, size - 2]])
+            np.testing.assert_array_equal(scores, [[2.0, 1.0]])
+
+
+def test_encoders_of_classes_are_not_made_a_graph():
+    calls = []
+
+    class Encoder(tf.keras.layers.Layer):
+        def call(self, inputs):
+            calls.append(tf.executing_eagerly())
+            return inputs
+
+    layer = r4c.layers.SampledScores(r4c.layers.EncodedClasses(np.eye(3, dtype="f"), Encoder()))
+    layer.build((None, 3))
+    for _ in range(4):
+        layer.top_k(tf.eye(3), 1)
+    assert all(calls)

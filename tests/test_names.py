@@ -75,3 +75,27 @@ def test_objects_of_users_pass_through():
 def test_objects_pass_through():
     loss = r4c.losses.RankmaxLoss()
     assert r4c.losses.get(loss) is loss
+
+
+@pytest.mark.parametrize(
+    ("get", "name", "meant"),
+    [
+        (r4c.losses.get, "rankmax", "rankmax_loss"),
+        (r4c.losses.get, "aprox_ndcg_loss", "approx_ndcg_loss"),
+        (r4c.metrics.get, "hitrate_at_5", "hit_rate"),
+        (r4c.layers.get_head, "latentcross", "latent_cross"),
+    ],
+)
+def test_a_name_that_is_meant_is_suggested(get, name, meant):
+    with pytest.raises(ValueError, match=f"Did you mean '{meant}'\\?$"):
+        get(name)
+    with pytest.raises(ValueError, match=r"Received: 'xyz'\.$"):
+        get("xyz")
+
+
+@pytest.mark.parametrize("loss", [r4c.losses.RankmaxLoss, r4c.losses.SpearmanLoss])
+def test_an_option_that_a_loss_does_not_have_names_the_loss(loss):
+    with pytest.raises(
+        TypeError, match=f"`{loss.__name__}` has no option `heat`. Received: heat=2"
+    ):
+        loss(heat=2)

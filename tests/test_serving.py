@@ -160,11 +160,27 @@ def test_sparse_features(tmp_path):
     r4c.export_top_k(model, tmp_path / "served", 2)
     features = tf.sparse.from_dense(np.eye(5, dtype=np.float32)[:3])
     served = signatures_of(tmp_path / "served")["serving_default"]
-    parts = (features.indices, features.values, features.dense_shape)
-    result = served(**dict(zip(("features", "features_1", "features_2"), parts, strict=True)))
+    order = [2, 0, 1]  # Of the rows of the indices: a request may have any.
+    result = served(
+        features_indices=tf.gather(features.indices, order),
+        features_values=tf.gather(features.values, order),
+        features_dense_shape=features.dense_shape,
+    )
     scores, class_ids = tf.math.top_k(model(features), 2)
     np.testing.assert_array_equal(result["class_ids"], class_ids)
     np.testing.assert_allclose(result["scores"], scores, rtol=1e-6)
+
+
+def test_names_of_several_sparse_features(tmp_path):
+    words = keras.Input((5,), sparse=True, name="words")
+    inputs = {"words": words, "size": keras.Input((1,), name="size")}
+    scores = r4c.layers.SparseDense(4)(inputs["words"])
+    model = keras.Model(inputs, keras.layers.Add()([scores, inputs["size"]]))
+    r4c.export_top_k(model, tmp_path / "served", 2)
+    _, arguments = signatures_of(tmp_path / "served")["top_k"].structured_input_signature
+    names = {"words_indices", "words_values", "words_dense_shape", "size", "k"}
+    assert arguments.keys() == names
+    assert arguments["words_indices"].shape.as_list() == [None, 2]
 
 
 def test_words_are_looked_up(tmp_path):

@@ -25,9 +25,9 @@ def import_hub() -> Any:
         return importlib.import_module("keras_hub")
     except ImportError as error:
         raise ImportError(
-            "Pretrained encoders need keras-hub: pip install 'rank4class_tf[encoders]'. "
-            f"Received: {error}."
-        ) from error
+            "Pretrained encoders need keras-hub: pip install -e '.[encoders]' in a copy of the "
+            f"project. Received: {error}."
+        ) from None
 
 
 class PretrainedEncoder:

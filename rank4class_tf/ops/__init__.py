@@ -10,7 +10,8 @@ A number outside the documented range of an argument raises a ValueError. A tens
 temperature that falls, is not checked.
 """
 
-from rank4class_tf._lists.lists import Lists, as_lists
+from rank4class_tf._lists.dense import as_lists
+from rank4class_tf._lists.lists import Lists
 from rank4class_tf.ops.gains import get_discount, get_gain
 from rank4class_tf.ops.gumbel import gumbel_noise
 from rank4class_tf.ops.lambda_weights import NDCGLambdaWeights

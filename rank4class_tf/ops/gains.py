@@ -122,7 +122,10 @@ def ideal_dcg(
 def discounted_sum(best_gains: tf.Tensor, table: Any) -> tf.Tensor:
     """Sums gains `[batch, P]` in the order of their ranks, times the discounts of these ranks."""
     # Not a product of matrices, which some devices round to bfloat16.
+    width = best_gains.shape[1]
     if isinstance(table, np.ndarray):
-        table = table.astype(best_gains.dtype.as_numpy_dtype)
-    table = tf.cast(table, best_gains.dtype)[: tf.shape(best_gains)[1]]
+        table = table.astype(best_gains.dtype.as_numpy_dtype)[:width]
+    table = tf.cast(table, best_gains.dtype)
+    if width is None or table.shape[0] != width:
+        table = table[: tf.shape(best_gains)[1]]
     return tf.reduce_sum(best_gains * table, axis=-1)

@@ -308,6 +308,13 @@ def _at(metric, k):
     return lambda **kw: metric(k=k, **kw)
 
 
+def _bpref(ranked, positives, k=None):
+    right = len(positives)
+    fewer = min(right, len(ranked) - right)
+    above = [sum(y <= 0 for y in ranked[:i]) for i, y in enumerate(ranked[:k]) if y > 0]
+    return sum(1 - (min(n, right) / fewer if fewer else 0) for n in above) / right
+
+
 METRICS = [
     MetricCase("ndcg", r4c.metrics.NDCG, _ndcg),
     MetricCase("ndcg_2", _at(r4c.metrics.NDCG, 2), lambda r, p: _ndcg(r, p, 2)),
@@ -315,6 +322,8 @@ METRICS = [
     MetricCase("top_3", _at(r4c.metrics.TopKAccuracy, 3), lambda r, p: min(1, _hits(r, 3))),
     MetricCase("precision_1", _at(r4c.metrics.PrecisionAtK, 1), lambda r, p: _hits(r, 1)),
     MetricCase("precision_4", _at(r4c.metrics.PrecisionAtK, 4), lambda r, p: _hits(r, 4) / 4),
+    MetricCase("bpref", r4c.metrics.BPref, _bpref, ties=False),
+    MetricCase("bpref_3", _at(r4c.metrics.BPref, 3), lambda r, p: _bpref(r, p, 3), ties=False),
     MetricCase("recall_3", _at(r4c.metrics.RecallAtK, 3), lambda r, p: _hits(r, 3) / len(p)),
     MetricCase("average_precision", r4c.metrics.AveragePrecisionAtK, _average_precision),
     MetricCase(
@@ -378,6 +387,8 @@ OTHERS = [
     lambda: r4c.losses.TopKWeights(2),
     lambda: r4c.losses.WeightedSumLoss([r4c.losses.RankmaxLoss()], [1.0]),
     lambda: r4c.metrics.MacroAverage(r4c.metrics.NDCG(2), 5),
+    lambda: r4c.metrics.PropensityScoredNDCG(2, [0.5, 0.25, 1.0]),
+    lambda: r4c.metrics.PropensityScoredPrecisionAtK(2, [0.5, 0.25, 1.0]),
     lambda: r4c.models.ExtremeClassifier(_encoder(), 2000, 4),
     lambda: r4c.models.SamplingSchedule({0: (3, None)}),
     lambda: r4c.models.TwoTower(_encoder(), _encoder()),

@@ -23,6 +23,8 @@ WITHOUT_A_ROW = {
     "ExpectedCalibrationError": "It is of probabilities, not of ranks.",
     "ForwardCorrectionLoss": "Its matrix names the classes, which cannot be exchanged.",
     "MacroAverage": "It is what its metric is.",
+    "PropensityScoredNDCG": "Its propensities name the classes, which cannot be exchanged.",
+    "PropensityScoredPrecisionAtK": "The same.",
     "SampledScores": "It scores some of the classes.",
     "WeightedSumLoss": "It is what its losses are.",
 }

@@ -239,15 +239,18 @@ def test_weights(case, scores, relevance):
         )
     actual = result(case.make(), (relevance, scores, 3.0))
     np.testing.assert_allclose(actual, case.combine(values), rtol=1e-6)
-    per_item = np.arange(BATCH * N, dtype=np.float32).reshape(BATCH, N)
-    per_list_weights = (per_item * relevance).sum(axis=1) / relevance.sum(axis=1)
-    expected = case.combine(values, weights=per_list_weights)
+    per_item = np.repeat(
+        weights[:, None], N, axis=1
+    )  # Others are in `metrics/test_item_weights.py`.
     np.testing.assert_allclose(
         result(case.make(), (relevance, scores, per_item)), expected, rtol=1e-6
     )
     assert result(case.make(), (relevance, scores, 0.0)) == 0
     for bad in (np.ones((BATCH, N, 1)), np.ones((BATCH, 3))):
         with pytest.raises(ValueError):
+            case.make().update_state(relevance, scores, bad)
+    for bad in (-0.5, np.array([1, -2, 1, 1]), -per_item):
+        with pytest.raises(ValueError, match="`sample_weight` must be >= 0. Received: .*-"):
             case.make().update_state(relevance, scores, bad)
 
 

@@ -1,5 +1,7 @@
 """The format of the Extreme Classification Repository: what is written is read."""
 
+import gzip
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -112,6 +114,23 @@ def test_what_python_takes_for_numbers_is_none(content, message, tmp_path):
     path.write_bytes(content)
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
         list(data.extreme_classification(path))
+
+
+@pytest.mark.parametrize("name", ["found.txt", "found.txt.gz"])
+def test_predictions(name, tmp_path):
+    found = [
+        (np.float32([[0.9, 0.1], [2, 1e-8]]), np.array([[4, 0], [1, 3]])),
+        (tf.constant([[-1.5]]), tf.constant([[2]])),
+    ]
+    data.write_top_k(tmp_path / name, found, num_labels=5)
+    opener = gzip.open if name.endswith("gz") else open
+    with opener(tmp_path / name, "rt") as file:
+        assert file.read() == "3 5\n0:0.1 4:0.9\n1:2.0 3:1e-08\n2:-1.5\n"
+    for scores, label, message in ((1.0, 5, r"label must be in \[0, 5\)"), (np.nan, 1, "finite")):
+        with pytest.raises(ValueError, match=message):
+            data.write_top_k(tmp_path / name, [([[scores]], [[label]])], 5)
+    with pytest.raises(ValueError, match="`batches` must hold at least one point"):
+        data.write_top_k(tmp_path / name, [], 5)
 
 
 @pytest.mark.parametrize("damage", [lambda x: x[:40], lambda x: x[:-6] + b"\0" + x[-5:], bytes])

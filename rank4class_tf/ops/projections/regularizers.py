@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf._lists.lists import Lists
+from rank4class_tf._lists.pairs import SHORT
+from rank4class_tf._tf import raising
 from rank4class_tf.ops.projections.cap import cap
 
 # We try so many of the largest scores, beyond k, before we read all. If few items are in the
@@ -34,6 +36,8 @@ class Regularizer:
 
     # Whether `project` and `conjugate` tend to 0 as the score falls.
     tends_to_zero = False
+    # Whether `conjugate` is 0 up to some score, and nowhere negative.
+    vanishes = False
 
     def __init__(self, inverse_derivative: Callable, value: Callable | None = None) -> None:
         self._inverse_derivative = inverse_derivative
@@ -114,7 +118,7 @@ class Regularizer:
 class _Euclidean(Regularizer):
     r"""$h(x) = x^2 / 2$."""
 
-    tends_to_zero = True
+    tends_to_zero = vanishes = True
 
     def __init__(self) -> None:
         super().__init__(lambda u: u, lambda x: x * x / 2)
@@ -125,6 +129,8 @@ class _Euclidean(Regularizer):
     def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
         n, k = lists.num_columns_of_items, top.shape[1]
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+        if k == 1 and isinstance(n, int) and n <= SHORT and not raising.in_xla():
+            return _by_sorting(lists.top_k(n)[0])
         tried = k + _TRIED
         lowest = -tf.ones_like(total)
         if not isinstance(n, int) or n <= 2 * tried:
@@ -163,6 +169,20 @@ class _Entropy(Regularizer):
         return tf.math.log(scale)[:, tf.newaxis] - 1
 
 
+def _by_sorting(scores):
+    r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores in falling order from 0 on.
+
+    In the loss of 32 lists of 28 to 100 items it takes a third of the time of Newton's method.
+
+    Source: Martins & Astudillo 2016, algorithm 1.
+    """
+    scores = tf.maximum(scores, -2)  # Those below -1 are no part of the sum.
+    counts = tf.range(1, tf.shape(scores)[1] + 1, dtype=scores.dtype)
+    thresholds = (tf.cumsum(scores, axis=1) - 1) / counts
+    # The thresholds of the first i scores rise as long as these are above them.
+    return tf.reduce_max(thresholds, axis=1, keepdims=True)
+
+
 def _newton(lists, total, low, found=None):
     r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total.
 
@@ -172,33 +192,38 @@ def _newton(lists, total, low, found=None):
     resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
     found = tf.zeros_like(low, tf.bool) if found is None else found
 
-    def step(low, high, threshold, found):
-        def cut(s, t):
-            return tf.clip_by_value(s - t, 0, 1)
+    def cut(s, t):
+        return tf.clip_by_value(s - t, 0, 1)
 
-        def is_free(s, t):
-            return tf.cast((s > t) & (s < t + 1), s.dtype)
+    def is_free(s, t):
+        return tf.cast((s > t) & (s < t + 1), s.dtype)
 
+    def newton(threshold):
         surplus = lists.sum(cut, threshold, tends_to_zero=True)[:, tf.newaxis] - total
         slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
+        return surplus, threshold + surplus / tf.maximum(slope, 1)
+
+    def step(low, high, threshold, found):
+        surplus, following = newton(threshold)
         low = tf.where(surplus >= 0, threshold, low)
         high = tf.where(surplus <= 0, threshold, high)
         # If the slope is 0, the surplus is a whole number, so the step leaves the bracket.
-        newton = threshold + surplus / tf.maximum(slope, 1)
-        outside = (newton <= low) | (newton >= high)
-        following = tf.where(outside, (low + high) / 2, newton)
+        outside = (following <= low) | (following >= high)
+        following = tf.where(outside, (low + high) / 2, following)
         following = tf.where(found, threshold, following)
         # A NaN counts as found, so that it does not keep the others waiting.
         change = tf.abs(following - threshold)
         found |= (change <= resolution) | tf.math.is_nan(change)
         return low, high, following, found
 
-    return tf.while_loop(
+    threshold = tf.while_loop(
         lambda *state: ~tf.reduce_all(state[3]),
         step,
         (low, tf.zeros_like(low), low, found),
         maximum_iterations=_MAX_STEPS,
     )[2]
+    # The error of a threshold counts once for each free item.
+    return newton(threshold)[1]
 
 
 REGULARIZERS = {"euclidean": _Euclidean(), "entropy": _Entropy()}

@@ -11,7 +11,8 @@ threshold $\mu$ for which $\sum_i x_i = k$.
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._lists.lists import Lists, as_lists
+from rank4class_tf._lists.dense import as_lists
+from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.raising import same_sizes
@@ -127,9 +128,16 @@ def simplex_projection(
         tape.watch(threshold)
         left = surplus(threshold)
     slope = tf.stop_gradient(-tape.gradient(left, threshold))
+
+    @tf.custom_gradient
+    def newton_step(left):
+        # The surplus is 0 already. Only gradients read the slope, so that a graph for inference,
+        # which TFLite and ONNX must be able to express, holds none of it.
+        return tf.zeros_like(left), lambda upstream: tf.math.divide_no_nan(upstream, slope)
+
     # Each step of Newton's method makes derivatives of one order more exact.
-    threshold += tf.math.divide_no_nan(left, slope)
-    threshold += tf.math.divide_no_nan(surplus(threshold), slope)
+    threshold += newton_step(left)
+    threshold += newton_step(surplus(threshold))
     return lists.map(regularizer.project, threshold)
 
 

@@ -57,6 +57,10 @@ class Ranks(NamedTuple):
             running.
         counted: `[batch]`, how many positives a list has, if some of them have no column; None
             otherwise.
+        class_ids: `[batch, P]`, the item of each positive, for metrics that tell items apart; None
+            where nothing needs them.
+        weights: `[batch, P]`, the weight of each positive, where items have weights that the metric
+            reads; None otherwise.
     """
 
     above: tf.Tensor
@@ -65,6 +69,8 @@ class Ranks(NamedTuple):
     num_items: tf.Tensor
     max_items: int | tf.Tensor
     counted: tf.Tensor | None = None
+    class_ids: tf.Tensor | None = None
+    weights: tf.Tensor | None = None
 
     @property
     def num_positives(self) -> tf.Tensor:
@@ -255,12 +261,13 @@ def _count_at_once(values, thresholds):
 
 def count_one_by_one(values: tf.Tensor, thresholds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both."""
-    columns = tf.transpose(thresholds)
     # XLA fuses comparison and sum into one pass over the values.
     count = _count if values.shape[1] is None else _count_xla
     if thresholds.shape[1] == 1:
-        counts = count(values, columns[0])[tf.newaxis]
+        counts = count(values, tf.squeeze(thresholds, 1))
+        greater, equal = tf.unstack(tf.expand_dims(counts, 1), axis=-1)
     else:
+        columns = tf.transpose(thresholds)
         visited = pairs.visited(tf.cast(thresholds == thresholds, values.dtype))
         rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
@@ -269,7 +276,7 @@ def count_one_by_one(values: tf.Tensor, thresholds: tf.Tensor) -> tuple[tf.Tenso
 
         zeros = tf.zeros(tf.concat([tf.shape(columns), [2]], axis=0), tf.int32)
         _, counts = tf.while_loop(lambda index, _: index < visited, step, (0, zeros))
-    greater, equal = tf.unstack(tf.transpose(counts, [1, 0, 2]), axis=-1)
+        greater, equal = tf.unstack(tf.transpose(counts, [1, 0, 2]), axis=-1)
     return greater, equal
 
 

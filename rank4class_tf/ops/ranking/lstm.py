@@ -39,8 +39,14 @@ def bidirectional_lstm(
     length = inputs.shape[1] or tf.shape(inputs)[1]
     units = forward.recurrent_kernel.shape[0]
     # One product serves all items; only the product with the state must go step by step.
-    from_front = tf.transpose(inputs @ forward.kernel + forward.bias, [1, 0, 2])
-    from_end = tf.transpose(inputs @ backward.kernel + backward.bias, [1, 0, 2])[::-1]
+    # The gradient of a slice would hold all steps at each step.
+    from_front, from_end = (
+        tf.TensorArray(inputs.dtype, length).unstack(tf.transpose(gates, [1, 0, 2]))
+        for gates in (
+            inputs @ forward.kernel + forward.bias,
+            (inputs @ backward.kernel + backward.bias)[:, ::-1],
+        )
+    )
     present = None if mask is None else tf.transpose(mask)[:, :, None]
 
     def step(gates, recurrent_kernel, state, cell, present):
@@ -53,8 +59,8 @@ def bidirectional_lstm(
 
     def body(t, states, cells, states_so_far):
         here = (None, None) if present is None else (present[t], present[length - 1 - t])
-        first = step(from_front[t], forward.recurrent_kernel, states[0], cells[0], here[0])
-        second = step(from_end[t], backward.recurrent_kernel, states[1], cells[1], here[1])
+        first = step(from_front.read(t), forward.recurrent_kernel, states[0], cells[0], here[0])
+        second = step(from_end.read(t), backward.recurrent_kernel, states[1], cells[1], here[1])
         of_front, of_end = states_so_far
         written = of_front.write(t, first[0]), of_end.write(t, second[0])
         return t + 1, (first[0], second[0]), (first[1], second[1]), written

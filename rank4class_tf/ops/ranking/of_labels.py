@@ -38,18 +38,21 @@ def over_ranks(
         depth: None, or the number of ranks that matter.
         reads: what the function reads: `"all"` positives; `"best"`, only the positives with the
             highest score; or `"leading"`, only the positives among the first `depth` ranks, the
-            `depth` most relevant positives, and the number of positives.
+            `depth` most relevant positives, and the number of positives. With the weights of items
+            that labels may have, it reads all.
     """
     if reads == "best" and labels.max_positives != 1:
         return function(_ranks_of_best(labels, dtype))
 
     def of_positives(class_ids, relevance):
-        return function(
-            ranks_of_checked(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
-        )
+        ranks = ranks_of_checked(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
+        if labels.item_weights is not None:
+            weights = tf.gather(labels.item_weights, tf.maximum(class_ids, 0), batch_dims=1)
+            ranks = ranks._replace(weights=tf.where(class_ids >= 0, tf.cast(weights, dtype), 0))
+        return function(ranks)
 
     n = labels.scores.shape[1]
-    is_leading = reads == "leading" and labels.class_ids is None
+    is_leading = reads == "leading" and labels.class_ids is None and labels.item_weights is None
     if is_leading and n is not None and depth is not None and n > _LONG * depth:
         ranks, is_whole = _leading_ranks(labels, dtype, depth)
         return tf.cond(

@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._lists.lists import Lists, as_lists
+from rank4class_tf._lists.dense import as_lists
+from rank4class_tf._lists.lists import Lists
 from rank4class_tf._types import TensorLike
 
 

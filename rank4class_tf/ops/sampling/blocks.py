@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf import raising
 from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.ranking.exact import count_one_by_one
 
 # For a batch of 256, the scores of such a block take 16 MB.
 _BLOCK = 16_384
@@ -132,18 +133,13 @@ def count_above_and_tied_by_blocks(
         position = tf.where(here, position, 0)
         again = tf.gather(scores, position, batch_dims=1)
 
-        def of_column(column):
-            own_column, again_column, here_column = column
-            return [
-                tf.reduce_sum(tf.cast(compare(scores, own_column[:, tf.newaxis]), tf.int32), axis=1)
-                - tf.cast(compare(again_column, own_column) & here_column, tf.int32)
-                for compare in (tf.greater, tf.equal)
-            ]
-
         # One label at a time, so that no [batch, P, block] tensor appears.
-        columns = [tf.transpose(x) for x in (own, again, here)]
-        counts = tf.map_fn(of_column, columns, fn_output_signature=[tf.int32, tf.int32])
-        return [tf.transpose(x) for x in counts]
+        return [
+            counted - tf.cast(compare(again, own) & here, tf.int32)
+            for counted, compare in zip(
+                count_one_by_one(scores, own), (tf.greater, tf.equal), strict=True
+            )
+        ]
 
     def merge(counts, ids, scores):
         return [a + b for a, b in zip(counts, count(ids, scores), strict=True)]
