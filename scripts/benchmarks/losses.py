@@ -168,6 +168,7 @@ CASES = {
     "rankmax": Case(ours("rankmax_loss")),
     "rankmax_10": Case(ours("rankmax_loss", k=10)),
     "sparsemax": Case(ours("sparsemax_loss")),
+    "rankmax_of_all_items": Case(ours("rankmax_loss"), "rankmax", labels="relevance"),
     "naive_rankmax": Case(naive_rankmax, "rankmax"),
     "entmax_sparsemax": Case(entmax_sparsemax, "sparsemax", is_step=True),
     "crammer_singer": Case(ours("ordered_weighted_loss", rank_weights=weights("TopKWeights", 1))),

@@ -8,8 +8,9 @@ and with the label at the highest score, as for a good model, where it reads all
 metrics need Keras 2 and run in a process of their own, with Keras's of that process. A peer that is
 not installed is left out. All take class ids, but TF-Ranking, keras-rs and scikit-learn, which take
 one-hot labels. What takes these is measured with graded labels as well, 0 to 4 for all items;
-Keras's is not, and stands there with class ids. Updates run in a tf.function, scikit-learn's as it
-is. They take turns, and each is taken at its best, so that what else the machine does hits none.
+Keras's is not, and stands there with class ids. With 20 positives a list, ids `[batch, 20]`, the
+peers are plain formulas, which break ties by place. Updates run in a tf.function, scikit-learn's as
+it is. They take turns, and each is taken at its best, so that what else the machine does hits none.
 """
 
 import argparse
@@ -25,8 +26,16 @@ from scripts.benchmarks import harness
 BASELINE = "Keras SparseTopKCategoricalAccuracy(5)"
 OURS = "NDCG(5)"
 OURS_OF_ALL_ITEMS = "NDCG(5), labels of all items"
+OUR_MRR_OF_ALL_ITEMS = "MRR(), labels of all items"
 PEERS = ("TF-Ranking", "keras-rs", "scikit-learn")
-SLOW = (OURS_OF_ALL_ITEMS, *PEERS)
+POSITIVES = 20
+OF_SEVERAL = {
+    "NDCG(5)": ("ndcg", {"k": 5}),
+    "RecallAtK(5)": ("recall", {"k": 5}),
+    "HitRate(5)": ("hit_rate", {"k": 5}),
+    "MRR()": ("mrr", {}),
+}
+SLOW = (OURS_OF_ALL_ITEMS, OUR_MRR_OF_ALL_ITEMS, *PEERS)
 
 
 def cases():
@@ -46,10 +55,10 @@ def cases():
 
         return compiled(metrics.get(name, **kwargs), labels_of_items)
 
-    def tf_ranking():
+    def tf_ranking(name, **kwargs):
         from rank4class_tf import tfr
 
-        return compiled(tfr.load().keras.metrics.NDCGMetric(topn=5), labels_of_items=True)
+        return compiled(getattr(tfr.load().keras.metrics, name)(**kwargs), labels_of_items=True)
 
     def keras_rs():
         import keras_rs
@@ -66,7 +75,12 @@ def cases():
         OURS: lambda: ours("ndcg", k=5),
     }
     if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
-        return common | {"TF-Ranking NDCG(5)": tf_ranking}
+        return common | {
+            OURS_OF_ALL_ITEMS: lambda: ours("ndcg", labels_of_items=True, k=5),
+            OUR_MRR_OF_ALL_ITEMS: lambda: ours("mrr", labels_of_items=True),
+            "TF-Ranking NDCG(5)": lambda: tf_ranking("NDCGMetric", topn=5),
+            "TF-Ranking MRR()": lambda: tf_ranking("MRRMetric"),
+        }
     return common | {
         "TopKAccuracy(5)": lambda: ours("top_k_accuracy", k=5),
         "MRR()": lambda: ours("mrr"),
@@ -78,13 +92,55 @@ def cases():
     }
 
 
+def of_several(batch, n):
+    """Name -> a call with several positives: a metric of ours, and its plain formula."""
+    import numpy as np
+    import tensorflow as tf
+
+    from rank4class_tf import metrics
+
+    rng = np.random.default_rng(0)
+    scores = tf.constant(rng.normal(size=(batch, n)), tf.float32)
+    ids = tf.constant(np.argsort(rng.random((batch, n)), axis=1)[:, :POSITIVES], tf.int32)
+    discounts = 1 / tf.math.log(tf.range(2.0, 7.0))
+
+    def highest(ids, scores):
+        best = tf.math.top_k(scores, 5).indices
+        same = tf.equal(best[:, :, tf.newaxis], ids[:, tf.newaxis])
+        return tf.cast(tf.reduce_any(same, axis=2), tf.float32)
+
+    def mrr(ids, scores):
+        best = tf.reduce_max(tf.gather(scores, ids, batch_dims=1), axis=1, keepdims=True)
+        return 1 / tf.reduce_sum(tf.cast(scores >= best, tf.float32), axis=1)
+
+    def ndcg(ids, scores):
+        ideal = tf.reduce_sum(discounts)
+        return tf.reduce_sum(highest(ids, scores) * discounts, axis=1) / ideal
+
+    plain = {
+        "NDCG(5)": ndcg,
+        "RecallAtK(5)": lambda *x: tf.reduce_sum(highest(*x), axis=1) / POSITIVES,
+        "HitRate(5)": lambda *x: tf.reduce_max(highest(*x), axis=1),
+        "MRR()": mrr,
+    }
+
+    def of_plain(formula):
+        total = tf.Variable(0.0)
+        return tf.function(lambda *x: total.assign_add(tf.reduce_sum(formula(*x))))
+
+    for name, (identifier, kwargs) in OF_SEVERAL.items():
+        ours = tf.function(metrics.get(identifier, **kwargs).update_state)
+        yield name, functools.partial(ours, ids, scores)
+        yield f"plain {name}", functools.partial(of_plain(plain[name]), ids, scores)
+
+
 def measure(shapes, seconds, peers_up_to):
     """Yields shape, kind of labels, name and seconds, or why it is left out."""
     import numpy as np
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
-    compared_with_peers = (BASELINE, OURS, OURS_OF_ALL_ITEMS)
+    compared_with_peers = (BASELINE, OURS, OURS_OF_ALL_ITEMS, OUR_MRR_OF_ALL_ITEMS)
     for batch, n in shapes:
         scores = tf.constant(rng.normal(size=(batch, n)).astype(np.float32))
         random = tf.constant(rng.integers(0, n, batch), tf.int32)
@@ -112,6 +168,11 @@ def measure(shapes, seconds, peers_up_to):
                 times = harness.best_times([calls[name] for name in names], seconds)
                 for name, taken in zip(names, times, strict=True):
                     yield f"{batch}x{n}", kind, name, taken
+        if n > POSITIVES and os.environ.get("TF_USE_LEGACY_KERAS") != "1":
+            calls = dict(of_several(batch, n))
+            times = harness.best_times(list(calls.values()), seconds)
+            for name, taken in zip(calls, times, strict=True):
+                yield f"{batch}x{n}", f"{POSITIVES} positives", name, taken
 
 
 def in_process(args, legacy_keras):
@@ -161,10 +222,12 @@ def table(args, package):
     times = {(shape, kind, name): taken for shape, kind, name, taken in measured}
     rows = []
     for (shape, kind, name), taken in times.items():
-        ratios = [taken / times[shape, kind, other] for other in (BASELINE, OURS)]
-        rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *(f"{r:.2f}" for r in ratios)])
+        others = (times.get((shape, kind, other)) for other in (BASELINE, OURS, f"plain {name}"))
+        ratios = (harness.quotient(taken, other) for other in others)
+        rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *ratios])
     head = ["scores", "labels", "metric", "ms", "over Keras's top-k", "over our NDCG(5)"]
-    return harness.Table(head, rows, f"{package} {importlib.metadata.version(package)}", 3)
+    head.append("over the plain formula")
+    return harness.Table(head, rows, f"{package} {importlib.metadata.version(package)}", 4)
 
 
 if __name__ == "__main__":

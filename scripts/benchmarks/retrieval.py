@@ -8,6 +8,10 @@ Suites:
   batch has, less one: softmax; softmax after accidental hits are masked and scores corrected by
   log-Q; and softmax over the 16 highest of these. `TwoTower` against the same towers and
   optimizer with the layers of keras-rs (`pip install keras-rs`) and Keras's own loss.
+- `pieces`: a step of towers of `--layers` layers of 1,024 with `encode_in` and `score_in`, over the
+  plain step;
+- `catalogue`: `evaluate` of `--queries` queries among 100,000 candidates that such a tower encodes,
+  after training and when nothing has changed, over encoding them alone;
 - `top_k`: the `--k` best of `--candidates` for `--queries` queries: the index of `TwoTower`,
   keras-rs's `BruteForceRetrieval` and, as a bound, the matrix product of both alone.
 
@@ -24,8 +28,11 @@ STEPS = {
     "hits and log-Q": {"hits": True, "correct": True},
     "16 highest": {"hits": True, "correct": True, "mined": 16},
 }
-SUITES = ("step", "top_k")
+SUITES = ("step", "pieces", "catalogue", "top_k")
 OURS, THEIRS, PRODUCT = "rank4class_tf", "keras-rs", "product alone"
+PIECES, PLAIN = "in pieces of 256", "plain"
+CHANGED, UNCHANGED, ENCODING = "changed", "unchanged", "encoding alone"
+CATALOGUE = 100_000
 
 
 def data(batch, width):
@@ -81,17 +88,18 @@ def their_step(batch, width, jit_compile, hits, correct=False, mined=None):
 
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
             scores = tf.matmul(*y_pred, transpose_b=True)
-            labels = tf.eye(batch)
             if correct:
                 scores = self.correction(scores, y["probability"])
             if hits:
-                scores = self.remove_hits(scores, labels, y["id"])
+                scores = self.remove_hits(scores, tf.eye(batch), y["id"])
+            labels = tf.range(batch)  # Which the loss takes faster than one-hot labels.
             if self.mining is not None:
-                scores, labels = self.mining(scores, labels)
+                scores, labels = self.mining(scores, tf.eye(batch))
             return super().compute_loss(x, labels, scores, sample_weight)
 
     model = Towers()
-    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    kind = "Categorical" if mined else "SparseCategorical"
+    loss = getattr(keras.losses, f"{kind}Crossentropy")(from_logits=True)
     model.compile(keras.optimizers.SGD(1e-3), loss=loss)
     queries, candidates, ids = data(batch, width)
     # They leave it to the user to count.
@@ -109,6 +117,61 @@ def trained(model, batch, jit_compile):
     model.optimizer.build(model.trainable_variables)
     tf.function(model.train_step)(batch)  # Builds what is built at the first call.
     return harness.compiled(lambda x, y: model.train_step((x, y)), *batch, jit_compile=jit_compile)
+
+
+def deep_tower(name, width, layers):
+    """A tower whose activations are most of the memory of a step."""
+    from tensorflow import keras
+
+    inputs = x = keras.layers.Input((width,), name=name)
+    for _ in range(layers):
+        x = keras.layers.Dense(1024, "relu")(x)
+    return keras.Model({name: inputs}, keras.layers.Dense(width)(x))
+
+
+def step_in_pieces(batch, width, layers, jit_compile, size):
+    """A call that trains such towers for a step."""
+    from tensorflow import keras
+
+    from rank4class_tf import losses, models
+
+    both = (deep_tower(name, width, layers) for name in ("query", "candidate"))
+    model = models.TwoTower(*both, candidate_id="id", encode_in=size, score_in=size)
+    model.compile(keras.optimizers.SGD(1e-3), loss=losses.SoftmaxLoss())
+    queries, candidates, ids = data(batch, width)
+    return trained(model, ({"query": queries}, {"candidate": candidates, "id": ids}), jit_compile)
+
+
+def evaluations(queries, width, layers, catalogue=CATALOGUE):
+    """Name -> a call that evaluates, or encodes all candidates."""
+    import numpy as np
+
+    from rank4class_tf import losses, metrics, models
+
+    def model_and_pairs():
+        both = (deep_tower(name, width, layers) for name in ("query", "candidate"))
+        model = models.TwoTower(*both, candidate_id="id")
+        model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.NDCG(10)])
+        rows = np.random.default_rng(0).normal(size=(catalogue, width)).astype(np.float32)
+        model.index({"candidate": rows, "id": np.arange(catalogue)})
+        found = {"candidate": rows[:queries], "id": np.arange(queries)}
+        return model, ({"query": rows[:queries]}, found)
+
+    def changed():
+        model, pairs = model_and_pairs()
+        weight = model.candidate_encoder.trainable_variables[0]
+
+        def call():
+            weight.assign_add(1e-6 * np.ones(weight.shape))
+            model.evaluate(*pairs, batch_size=queries, verbose=0)
+
+        return call
+
+    def unchanged():
+        model, pairs = model_and_pairs()
+        return lambda: model.evaluate(*pairs, batch_size=queries, verbose=0)
+
+    return {CHANGED: changed, UNCHANGED: unchanged, ENCODING: lambda: model_and_pairs()[0].index}
 
 
 def searches(queries, candidates, width, k):
@@ -151,6 +214,14 @@ def calls_of(args, case):
         return {
             name: lambda make=make: make(*arguments, **STEPS[case]) for name, make in step.items()
         }
+    if case == "pieces":
+        arguments = args.batch, args.width, args.layers, args.mode == "xla"
+        return {
+            name: lambda size=size: step_in_pieces(*arguments, size)
+            for name, size in ((PIECES, 256), (PLAIN, None))
+        }
+    if case == "catalogue":
+        return evaluations(args.queries, args.width, args.layers)
     return searches(args.queries, args.candidates, args.width, args.k)
 
 
@@ -171,7 +242,7 @@ def measure(args):
 
 def run(case, mode, args):
     """Times by name, and memory by name in MB."""
-    names = ["batch", "width", "queries", "candidates", "k", "seconds"]
+    names = ["batch", "width", "layers", "queries", "candidates", "k", "seconds"]
     given = harness.options(args, *names) + ["--case", case, "--mode", mode]
     times = harness.in_process(__spec__.name, ["--child", "time", *given])
     memory = {}
@@ -181,9 +252,9 @@ def run(case, mode, args):
     return times, {name: of.get("memory") for name, of in memory.items()}
 
 
-def table(rows, title):
-    """The table of a suite: time and memory of each, and ours over the others'."""
-    names = [n for n in (OURS, THEIRS, PRODUCT) if any(n in times for _, times, _ in rows)]
+def table(rows, title, of=(OURS, THEIRS, PRODUCT)):
+    """The table of a suite: time and memory of each, and the first's over the others'."""
+    names = [n for n in of if any(n in times for _, times, _ in rows)]
     head = ["case", *(f"{n}, ms" for n in names), *(f"{n}, MB" for n in names)]
     head += [f"time ÷ {n}" for n in names[1:]] + [f"memory ÷ {n}" for n in names[1:]]
     lines = []
@@ -195,8 +266,8 @@ def table(rows, title):
         cells += [f"{memory[n]:.0f}" if memory.get(n) is not None else "" for n in names]
         for figures in (times, memory):
             for name in names[1:]:
-                both = figures.get(name) and figures.get(OURS) is not None
-                cells.append(f"{figures[OURS] / figures[name]:.3f}" if both else "")
+                both = figures.get(name) and figures.get(of[0]) is not None
+                cells.append(f"{figures[of[0]] / figures[name]:.3f}" if both else "")
         lines.append([case, *cells])
     return harness.Table(head, lines, title, len(head) - 1)
 
@@ -207,6 +278,7 @@ def parse_args(argv=None):
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--batch", type=int, default=4096, help="of a step")
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=8, help="of the towers of `pieces`")
     parser.add_argument("--queries", type=int, default=256)
     parser.add_argument("--candidates", type=int, default=1_000_000)
     parser.add_argument("--k", type=int, default=100)
@@ -230,6 +302,15 @@ def main(argv=None):
             cases = [(case, mode) for mode in args.modes for case in STEPS]
             rows = [(f"{case}, {mode}", *run(case, mode, args)) for case, mode in cases]
             yield table(rows, f"A step of {args.batch:,} pairs, d = {args.width}")
+        if "pieces" in args.suite:
+            rows = [(f"pieces, {mode}", *run("pieces", mode, args)) for mode in args.modes]
+            title = f"A step of {args.batch:,} pairs, towers of {args.layers} layers of 1,024"
+            yield table(rows, title, (PIECES, PLAIN))
+        if "catalogue" in args.suite:
+            rows = [("evaluate", *run("catalogue", "graph", args))]
+            title = f"{args.queries} queries among {CATALOGUE:,} candidates"
+            title += f", towers of {args.layers} layers of 1,024"
+            yield table(rows, title, (CHANGED, UNCHANGED, ENCODING))
         if "top_k" in args.suite:
             title = f"The {args.k} best of {args.candidates:,} for {args.queries} queries"
             rows = [("top-k, graph", *run("top_k", "graph", args))]
