@@ -85,11 +85,16 @@ def given_labels(y_true: TensorLike) -> TensorLike:
     There, in a graph that never runs, it passes on the mean of the devices' labels, which is
     float64 even for integers. They become integers again, so that ids look like ids.
     """
-    graph = getattr(tf.compat.v1.get_default_graph(), "name", "")  # Only a function's has one.
-    if not KERAS_3 or not graph.startswith("scratch_graph"):
+    if not builds_symbolically():
         return y_true
     averaged = getattr(y_true, "dtype", None) == tf.float64
     return tf.cast(y_true, tf.int64) if averaged else y_true
+
+
+def builds_symbolically() -> bool:
+    """Whether Keras 3 builds a model in a graph that never runs."""
+    graph = getattr(tf.compat.v1.get_default_graph(), "name", "")  # Only a function's has one.
+    return KERAS_3 and graph.startswith("scratch_graph")
 
 
 def pass_on_permission(outer: Any, inner: Any) -> None:
@@ -238,6 +243,13 @@ def build_optimizer(model: keras.Model) -> None:
     if build is not None and all(layer.built for layer in model._flatten_layers()):
         with model.distribute_strategy.scope():
             build(model.trainable_variables)
+
+
+def current_rate(optimizer: Any) -> Any:
+    """The learning rate of an optimizer's next step; Keras 2 computes it from a schedule anew."""
+    if not KERAS_3:
+        optimizer._compute_current_learning_rate()
+    return optimizer.learning_rate
 
 
 def bytes_of(variable: Any) -> int:

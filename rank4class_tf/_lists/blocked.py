@@ -5,6 +5,10 @@ them at once. `BlockedLists` answer each sum that a formula asks for by a pass o
 classes, and record it. One backward pass over the blocks then makes the gradients of all recorded
 sums together. A formula that asks for no sum, since it reads only the highest classes, has a sparse
 gradient and no such pass.
+
+Where each replica of a strategy has a shard of the classes, all replicas run the formula on the
+examples of all of them, and each makes the scores of its own classes. They exchange encodings,
+labels, sums and gradients of encodings, none of which grows with the number of classes.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from rank4class_tf._lists.excess import excess
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exact import violation
+from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.pieces import in_pieces
@@ -41,6 +46,24 @@ _PER_USED = 4
 _CHUNK = 1 << 22
 
 
+class Shard(NamedTuple):
+    """The part of the classes that a replica of a strategy has.
+
+    Attributes:
+        first: the id of the first class here; those after it follow.
+        num_classes: K, of all replicas.
+        exchange: between the replicas.
+        anchor: a number without effect, by which tapes see that the tables are trained.
+        update: takes the gradients of the tables and updates them.
+    """
+
+    first: int
+    num_classes: int
+    exchange: Exchange
+    anchor: tf.Tensor
+    update: Callable
+
+
 class ClassProducts(NamedTuple):
     """Scores `[batch, K]` of encodings with all classes, before anything is computed.
 
@@ -51,22 +74,60 @@ class ClassProducts(NamedTuple):
             shape `[m, ...]` are those of classes for all examples alike, and give `[batch, m]`, as
             do rows of the shape `[batch, m, ...]`, of classes of each example. It reads no
             variables.
+        shard: where the tables are those of a shard, what it is; else None.
     """
 
     encodings: tf.Tensor
     tables: tuple[Any, ...]
     score: Callable
+    shard: Shard | None = None
     handles: tuple[tf.Tensor, ...] = ()  # What stands for the tables in their gradient.
 
     @property
     def num_classes(self) -> int:
         """K."""
+        return self.num_here if self.shard is None else self.shard.num_classes
+
+    @property
+    def num_here(self) -> int:
+        """How many of the classes the tables hold."""
         return self.tables[0].shape[0]
 
-    def rows(self, ids: tf.Tensor) -> list[tf.Tensor]:
-        """Rows of each table; a table is never read as a whole."""
+    def rows(self, places: tf.Tensor) -> list[tf.Tensor]:
+        """Rows of each table by their places in it; a table is never read as a whole."""
         handles = self.handles or self.tables
-        return [_rows(x, table, ids) for x, table in zip(handles, self.tables, strict=True)]
+        return [_rows(x, table, places) for x, table in zip(handles, self.tables, strict=True)]
+
+    def ids(self, places: tf.Tensor) -> tf.Tensor:
+        """The ids of the classes at some places of the tables."""
+        return places if self.shard is None else self.shard.first + places
+
+    def block(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scores and ids of the classes at some places of the tables."""
+        return self.score(self.encodings, *self.rows(places)), self.ids(places)
+
+    def rows_of(self, ids: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor | None]:
+        """Rows of classes by their ids.
+
+        Returns:
+            The rows, ones for a class of another shard; the places of the classes; and booleans,
+            whether a class is here, or None if all are.
+        """
+        if self.shard is None:
+            return self.rows(ids), ids, None
+        places = ids - self.shard.first
+        here = (places >= 0) & (places < self.num_here)
+        places = tf.where(here, places, 0)
+        rows = [tf.where(here[..., tf.newaxis], x, 1.0) for x in self.rows(places)]
+        return rows, places, here
+
+    def total(self, x: tf.Tensor) -> tf.Tensor:
+        """The sum of a tensor over the shards."""
+        return x if self.shard is None else self.shard.exchange.total(x)
+
+    def highest(self, x: tf.Tensor) -> tf.Tensor:
+        """The highest of each number over the shards."""
+        return x if self.shard is None else self.shard.exchange.highest(x)
 
     def all_scores(self) -> tf.Tensor:
         """`[batch, K]`."""
@@ -88,9 +149,15 @@ def losses_of_classes(
         `[batch]`. It has no second derivative.
     """
     try:
-        return _by_classes(compute, products, without_padding(class_ids, relevance), relevance)
-    except EveryItemNeeded:
-        return _by_examples(compute, products, class_ids, relevance)
+        if products.shard is None:
+            return _by_classes(compute, products, without_padding(class_ids, relevance), relevance)
+        return _by_shards(compute, products, class_ids, relevance)
+    except EveryItemNeeded as error:
+        if products.shard is None:
+            return _by_examples(compute, products, class_ids, relevance)
+        raise ValueError(
+            f"`loss` must be one that takes classes by blocks where these are in shards. {error}"
+        ) from error
 
 
 def _by_examples(compute, products, class_ids, relevance):
@@ -143,6 +210,38 @@ def _by_classes(compute, products, class_ids, relevance):
     return losses(products.encodings, *map(_handle, products.tables))
 
 
+def _by_shards(compute, products, class_ids, relevance):
+    """The examples of all replicas, and the classes here block by block."""
+    shard, exchange = products.shard, products.shard.exchange
+    number = tf.shape(class_ids)[0]
+    first = exchange.first_row(number)
+    class_ids = exchange.joined_lists(class_ids, -1)
+    relevance = exchange.joined_lists(relevance, 0)
+
+    @tf.custom_gradient
+    def losses(encodings, anchor):
+        handles = tuple(map(_handle, products.tables))
+        every = exchange.joined(encodings)
+        record = _Record(products._replace(encodings=every, handles=handles))
+        with record.tape:
+            lists = BlockedLists(record, without_padding(class_ids, relevance), relevance)
+            values = compute(lists, None)
+        record.check()
+
+        def gradient(upstream, variables=()):
+            upstream = exchange.joined(upstream)
+            of_encodings, of_tables, of_variables = record.gradients(values, upstream, variables)
+            shard.update(of_tables)
+            of_inputs = (of_encodings[first : first + number], tf.zeros_like(anchor))
+            # All replicas have the same gradient of a variable, and optimizers add them up.
+            of_variables = [x if x is None else x / exchange.size for x in of_variables]
+            return (of_inputs, of_variables) if variables else of_inputs
+
+        return values[first : first + number], gradient
+
+    return losses(products.encodings, shard.anchor)
+
+
 def _handle(table):
     """What stands for a table: TensorFlow would copy all of a variable that a function captures."""
     if not isinstance(table, tf.Variable):
@@ -190,22 +289,34 @@ class _Record:
         """Scores of classes of each example, `[batch, m]`."""
         products = self.products
         with self.tape.stop_recording():
-            scores = products.score(products.encodings, *products.rows(ids))
-            scores = tf.stop_gradient(scores)
+            rows, _, here = products.rows_of(ids)
+            scores = tf.stop_gradient(products.score(products.encodings, *rows))
+            if here is not None:
+                scores = products.total(tf.where(here, scores, 0.0))
         if with_gradient:
             self.tape.watch(scores)
             self._single.append((ids, scores))
         return scores
 
     def fold(self, step: Callable, *state: tf.Tensor) -> list[tf.Tensor]:
-        """Folds `step(raw scores, ids, *state)` over the blocks, without gradients."""
+        """Folds `step(raw scores, ids, *state)` over the blocks of this shard, no gradients."""
         products = self.products
-
-        def of_block(ids, *state):
-            return step(products.score(products.encodings, *products.rows(ids)), ids, *state)
-
         with self.tape.stop_recording():
-            return _fold(of_block, products.num_classes, state)
+            return _fold(
+                lambda places, *state: step(*products.block(places), *state),
+                products.num_here,
+                state,
+            )
+
+    def total(self, x: tf.Tensor) -> tf.Tensor:
+        """The sum over the shards of what each has folded."""
+        with self.tape.stop_recording():
+            return self.products.total(x)
+
+    def highest(self, x: tf.Tensor) -> tf.Tensor:
+        """The highest over the shards of what each has folded."""
+        with self.tape.stop_recording():
+            return self.products.highest(x)
 
     def sum(
         self,
@@ -237,6 +348,7 @@ class _Record:
                 lambda raw, ids, total: [total + _total(of_block(raw, ids, *parameters), vanishes)],
                 start,
             )
+            value = self.total(value)
         value = tf.stop_gradient(value)
         if with_gradient:
             self.tape.watch(value)
@@ -249,7 +361,7 @@ class _Record:
 
     def _sum_and_used(self, of_block, parameters, start):
         """The sum, and which classes have a term above 0."""
-        number = self.products.num_classes
+        number, first = self.products.num_here, self.products.ids(tf.constant(0))
 
         def add(raw, ids, total, used):
             terms = of_block(raw, ids, *parameters)
@@ -257,13 +369,13 @@ class _Record:
             by_class = tf.reshape(terms, [-1, tf.size(ids)])
             ones = tf.ones([1, tf.shape(by_class)[0]], terms.dtype)
             is_used = ~(tf.matmul(ones, by_class)[0] <= 0)  # A NaN is one.
-            return [total + _total(terms, True), used.write(ids[0] // _BLOCK, is_used)]
+            return [total + _total(terms, True), used.write((ids[0] - first) // _BLOCK, is_used)]
 
         blocks = tf.TensorArray(
             tf.bool, -(-number // _BLOCK), infer_shape=False, element_shape=[None]
         )
         value, blocks = self.fold(add, start, blocks)
-        return value, tf.ensure_shape(blocks.concat(), [number])
+        return self.total(value), tf.ensure_shape(blocks.concat(), [number])
 
     def fix(self, tensors: Sequence[tf.Tensor]) -> None:
         """Notes tensors that sums read as constants."""
@@ -302,6 +414,7 @@ class _Record:
         of_encodings, slices = tf.zeros_like(products.encodings), _Slices([])
         if counted:
             of_encodings, slices, of_parameters = self._backward_pass(counted)
+            of_parameters = [products.total(x) for x in of_parameters]
             flat = [x for of, _ in counted for x in of.parameters]
             more = tape.gradient(flat, [*leaves, *variables], of_parameters)
             total = [_add(a, b) for a, b in zip([*of_leaves, *of_variables], more, strict=True)]
@@ -311,58 +424,63 @@ class _Record:
             (ids, g) for (ids, _), g in zip(self._single, of_leaves, strict=True) if g is not None
         ]
         if single:
-            ids = tf.concat([ids for ids, _ in single], axis=1)
-            rows = products.rows(ids)
+            rows, places, here = products.rows_of(tf.concat([ids for ids, _ in single], axis=1))
             with tf.GradientTape() as tape:
                 tape.watch([products.encodings, *rows])
                 scores = products.score(products.encodings, *rows)
             of_single = tf.concat([g for _, g in single], axis=1)
+            if here is not None:
+                of_single = tf.where(here, of_single, 0.0)
             more, *of_rows = tape.gradient(scores, [products.encodings, *rows], of_single)
             of_encodings += more
-            of_rows = [tf.reshape(g, [-1, *g.shape[2:]]) for g in of_rows]
-            slices = slices.plus(tf.reshape(ids, [-1]), of_rows)
-        return of_encodings, slices.of(products.tables), of_variables
+            if here is None:
+                places, *of_rows = (tf.reshape(x, [-1, *x.shape[2:]]) for x in (places, *of_rows))
+            else:  # An optimizer must not touch rows of other shards.
+                places, *of_rows = (tf.boolean_mask(x, here) for x in (places, *of_rows))
+            slices = slices.plus(places, of_rows)
+        return products.total(of_encodings), slices.of(products.tables), of_variables
 
     def _backward_pass(self, counted):
         """Gradients of encodings, tables and parameters by the sums with their upstreams."""
         tables, flat = self.products.tables, [x for of, _ in counted for x in of.parameters]
 
-        def over(number, of_ids):
-            """A pass over so many classes; `of_ids` makes ids of places among them."""
+        def over(number, place_of):
+            """A pass over so many classes; `place_of` tells where each is in the tables."""
 
-            def step(places, of_encodings, of_rows, *of_flat):
-                new, rows, more = self._gradients_of_block(of_ids(places), counted)
-                of_rows = [_set_rows(x, places, g) for x, g in zip(of_rows, rows, strict=True)]
+            def step(numbers, of_encodings, of_rows, *of_flat):
+                new, rows, more = self._gradients_of_block(place_of(numbers), counted)
+                of_rows = [_set_rows(x, numbers, g) for x, g in zip(of_rows, rows, strict=True)]
                 sums = [a + b for a, b in zip(of_flat, more, strict=True)]
                 return [of_encodings + new, of_rows, *sums]
 
             start = [tf.zeros_like(self.products.encodings), [_empty(x, number) for x in tables]]
             return _fold(step, number, [*start, *map(tf.zeros_like, flat)])
 
-        number = self.products.num_classes
+        number = self.products.num_here
         if any(of.used is None for of, _ in counted):
             of_encodings, of_rows, *of_flat = over(number, tf.identity)
             return of_encodings, _Slices(of_rows), of_flat
 
         used = functools.reduce(tf.logical_or, [of.used for of, _ in counted])
-        ids = tf.cast(tf.where(used)[:, 0], tf.int32)
-        is_few = tf.size(ids) * _PER_USED <= number
+        places = tf.cast(tf.where(used)[:, 0], tf.int32)
+        is_few = tf.size(places) * _PER_USED <= number
         of_encodings, of_rows, *of_flat = tf.cond(
             is_few,
-            lambda: over(tf.size(ids), lambda places: tf.gather(ids, places)),
+            lambda: over(tf.size(places), lambda numbers: tf.gather(places, numbers)),
             lambda: over(number, tf.identity),
         )
-        ids = tf.cond(is_few, lambda: ids, lambda: tf.range(number))
-        return of_encodings, _Slices(of_rows, ids, is_few), of_flat
+        places = tf.cond(is_few, lambda: places, lambda: tf.range(number))
+        return of_encodings, _Slices(of_rows, places, is_few), of_flat
 
-    def _gradients_of_block(self, ids, counted):
+    def _gradients_of_block(self, places, counted):
         """Gradients of encodings, of the rows of some classes, and of parameters."""
-        products, rows = self.products, self.products.rows(ids)
+        products, rows = self.products, self.products.rows(places)
         flat = [x for of, _ in counted for x in of.parameters]
         inputs = [products.encodings, *rows, *flat]
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             raw = products.score(products.encodings, *rows)
+            ids = products.ids(places)
             parts = [of.of_block(raw, ids, *of.parameters) for of, _ in counted]
         upstream = [x for _, x in counted]
         new, *more = tape.gradient(parts, inputs, upstream, unconnected_gradients="zero")
@@ -374,8 +492,8 @@ class _Slices(NamedTuple):
 
     Attributes:
         rows: of each table; none where there is no gradient.
-        ids: of the rows; None for all of them in order.
-        is_few: a scalar boolean, whether the ids may be any; else they are all of them in order.
+        ids: places of the rows; None for all of them in order.
+        is_few: a scalar boolean, whether the places may be any; else they are all in order.
     """
 
     rows: list[tf.Tensor]
@@ -597,7 +715,7 @@ class BlockedLists(Lists):
             ],
             lowest,
         )
-        return highest
+        return self._record.highest(highest)
 
     def log_sum_exp(self, temperature: TensorLike = 1.0) -> tf.Tensor:
         if self._top is not None and self._is_fresh:
@@ -617,7 +735,9 @@ class BlockedLists(Lists):
             return [highest, total + tf.reduce_sum(powers, axis=-1)]
 
         lowest = tf.fill(tf.shape(self.relevance)[:1], LOWEST[self.dtype])
-        highest, total = self._record.fold(add, lowest, tf.zeros_like(lowest))
+        here, total = self._record.fold(add, lowest, tf.zeros_like(lowest))
+        highest = self._record.highest(here)
+        total = self._record.total(total * tf.exp((here - highest) / temperature))
         log_total = tf.math.log(total)
         level, log_level = highest[:, tf.newaxis], log_total[:, tf.newaxis]
 
@@ -645,12 +765,14 @@ class BlockedLists(Lists):
             raise EveryItemNeeded(f"The {k} highest of {n} classes are too many for a block.")
         products, transform = self._record.products, self._transform()
 
-        def score(ids):
-            raw = products.score(products.encodings, *products.rows(ids))
-            return self._filled(raw, ids, *transform)
+        def score(places):
+            return self._filled(*products.block(places), *transform)
 
         with self._record.tape.stop_recording():
-            values, ids = top_k_by_blocks(score, n, k)
+            values, places = top_k_by_blocks(score, products.num_here, min(k, products.num_here))
+            ids = products.ids(places)
+            if products.shard is not None:
+                values, ids = products.shard.exchange.best(values, ids, k)
         return ids, values > LOWEST[self.dtype]
 
     def _scores_at(self, ids):
@@ -715,12 +837,13 @@ class BlockedLists(Lists):
         # A sum is NaN by itself. A search may miss the NaN of a row.
         products = self._record.products
 
-        def look(ids, broken):
-            found = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(ids)]
+        def look(places, broken):
+            found = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(places)]
             return [functools.reduce(tf.logical_or, found, broken)]
 
         with self._record.tape.stop_recording():
-            (broken,) = _fold(look, products.num_classes, [tf.constant(False)])
+            (broken,) = _fold(look, products.num_here, [tf.constant(False)])
+            broken = products.total(tf.cast(broken, tf.int32)) > 0
         broken |= has_nan(products.encodings)
         return tf.where(broken, tf.constant(float("nan"), losses.dtype), losses)
 

@@ -1,7 +1,13 @@
 """Keras layers: heads that score classes, what goes around them, and differentiable sorters."""
 
 from rank4class_tf.layers.candidate_frequencies import CandidateFrequencies
-from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
+from rank4class_tf.layers.classes import (
+    ClassAttention,
+    Classes,
+    ClassTable,
+    EncodedClasses,
+    ShardedClassTable,
+)
 from rank4class_tf.layers.companion import Companion
 from rank4class_tf.layers.convolutional_sorter import ConvolutionalSorter
 from rank4class_tf.layers.cross_batch_memory import CrossBatchMemory
@@ -76,6 +82,7 @@ __all__ = [
     "SampledScores",
     "SamplingProbabilityCorrection",
     "SetSorter",
+    "ShardedClassTable",
     "SigmoidSorter",
     "SoftRankSorter",
     "Sorter",

@@ -27,6 +27,10 @@ class ClassScores:
         self.normalize = normalize
         self.table: Any = None  # What graphs of eager calls have read.
 
+    def of(self, classes: Any) -> "ClassScores":
+        """The same scores for other classes."""
+        return ClassScores(classes, self.normalize)
+
     def scaled(self, rows: tf.Tensor) -> tf.Tensor:
         """Encodings or rows of classes as they are multiplied."""
         rows = tf.cast(rows, tf.float32)
@@ -40,7 +44,8 @@ class ClassScores:
             ids: integers.
             gradient: whether the classes get a gradient.
         """
-        rows = tf.cast(self.classes.rows(ids), tf.float32)
+        (rows,) = self.classes.rows_of_step(ids)
+        rows = tf.cast(rows, tf.float32)
         if not gradient:
             rows = tf.stop_gradient(rows)
         biases = self.classes.biases(ids)
@@ -48,6 +53,14 @@ class ClassScores:
             scores = _products(encodings, rows) / norms(rows)[..., 0]
             return scores if biases is None else scores + tf.cast(biases, tf.float32)
         return self.of_rows(encodings, rows, biases)
+
+    def of_step(self, encodings: tf.Tensor, *ids: tf.Tensor) -> list[tf.Tensor]:
+        """Scores of several ids, with gradients; each as in a call."""
+        rows = self.classes.rows_of_step(*ids)
+        return [
+            self.of_rows(encodings, tf.cast(x, tf.float32), self.classes.biases(of))
+            for x, of in zip(rows, ids, strict=True)
+        ]
 
     def of_rows(
         self, encodings: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor | None = None
@@ -59,7 +72,7 @@ class ClassScores:
     def over_classes(self, encodings: tf.Tensor, scale: float = 1.0) -> ClassProducts:
         """The scores of all classes times a scale, before they are computed."""
         encodings = scale * self.scaled(encodings)
-        return ClassProducts(encodings, self.classes.tables(), self.of_rows)
+        return ClassProducts(encodings, self.classes.tables(), self.of_rows, self.classes.shard())
 
 
 def _products(encodings, rows):

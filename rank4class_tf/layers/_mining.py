@@ -1,5 +1,7 @@
 """The negatives with the highest scores."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from rank4class_tf._tf import top as _top
@@ -12,25 +14,17 @@ from rank4class_tf.layers._class_scores import ClassScores
 _FEW_POSITIVES = 32
 
 
-def score_negatives(
-    scores_of: ClassScores,
-    encodings: tf.Tensor,
-    negatives: tf.Tensor,
-    positives: tf.Tensor,
-    num_classes: int,
-    gradient: bool = True,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Scores of negatives, -inf where one is a class of the example, and their class ids.
+def penalties(
+    negatives: tf.Tensor, positives: tf.Tensor, num_classes: int
+) -> tuple[tf.Tensor, Callable]:
+    """The negatives, and a function that sets scores of an example's own classes to -inf.
 
     Negatives `[batch, B]` come back in another order.
 
     Args:
-        scores_of: a `ClassScores`.
-        encodings: `[batch, d]`, scaled.
         negatives: distinct class ids, `[B]` for all examples alike or `[batch, B]`.
         positives: class ids `[batch, P]`, padded with -1.
         num_classes: an int.
-        gradient: whether the classes get a gradient.
     """
     size = negatives.shape[-1]
     if negatives.shape.rank == 2:
@@ -45,10 +39,12 @@ def score_negatives(
             place = tf.gather(order, tf.minimum(place, size - 1))
         place = tf.maximum(place, 0)
         same = tf.gather(negatives, place) == positives
-    scores = scores_of(encodings, negatives, gradient)
-    # An addition can be done in place, without a copy of the scores.
-    scores = _top.add_columns(scores, place, tf.where(same, -float("inf"), 0.0))
-    return scores, negatives
+
+    def penalized(scores):
+        # An addition can be done in place, without a copy of the scores.
+        return _top.add_columns(scores, place, tf.where(same, -float("inf"), 0.0))
+
+    return negatives, penalized
 
 
 def mine(
@@ -59,7 +55,15 @@ def mine(
     num_classes: int,
     num_mined: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The `num_mined` highest scores of negatives, without gradients; see `score_negatives`.
+    """The `num_mined` highest scores of negatives, without gradients.
+
+    Args:
+        scores_of: a `ClassScores`.
+        encodings: `[batch, d]`, scaled.
+        negatives: as in `penalties`.
+        positives: as in `penalties`.
+        num_classes: an int.
+        num_mined: how many.
 
     Returns:
         The scores `[batch, num_mined]`, -inf where a list has fewer negatives; their classes; and
@@ -69,9 +73,8 @@ def mine(
     num_positives = positives.shape[1]
     shared = negatives.shape.rank == 1
     if shared or num_positives is None or num_positives > _FEW_POSITIVES:
-        scores, negatives = score_negatives(
-            scores_of, encodings, negatives, positives, num_classes, gradient=False
-        )
+        negatives, penalized = penalties(negatives, positives, num_classes)
+        scores = penalized(scores_of(encodings, negatives, gradient=False))
         highest, index = _top.top_k(scores, num_mined)
         classes = tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
         return highest, classes, has_nan(scores)

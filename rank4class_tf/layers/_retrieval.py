@@ -12,7 +12,7 @@ from rank4class_tf._tf import top as _top
 from rank4class_tf._tf.eager import as_graph, forget
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers._class_scores import ClassScores
-from rank4class_tf.layers.classes import ClassTable
+from rank4class_tf.layers.classes import ClassTable, ShardedClassTable
 from rank4class_tf.ops.sampling import blocks as _blocks
 
 _ROWS_WRITTEN_AT_ONCE = 65_536
@@ -51,14 +51,18 @@ def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
     _files.write_rows(path, shape, (scores_of.scaled(classes.rows(block)) for block in ids))
 
 
-def _of_block(scores_of, encodings, exclude):
+def _prepared(scores_of, encodings, exclude):
+    """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
     encodings = scores_of.scaled(encodings)
     if exclude is not None:
         num_classes = scores_of.classes.num_classes
         exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
         exclude, invalid = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
         encodings += tf.where(invalid, float("nan"), 0.0)[:, tf.newaxis]
+    return encodings, exclude
 
+
+def _of_block(scores_of, encodings, exclude):
     def score(ids):
         scores = scores_of(encodings, ids, gradient=False)
         if exclude is None:
@@ -87,15 +91,68 @@ def _as_graph(function, scores_of, *args):
 
 
 def _top_k(scores_of, encodings, k, exclude):
-    num_classes = scores_of.classes.num_classes
-    return _blocks.top_k_by_blocks(_of_block(scores_of, encodings, exclude), num_classes, k)
+    encodings, exclude = _prepared(scores_of, encodings, exclude)
+    classes = scores_of.classes
+    if isinstance(classes, ShardedClassTable):
+        return classes.shards.together(_top_k_of_shards(scores_of, k), encodings, exclude)
+    of_block = _of_block(scores_of, encodings, exclude)
+    return _blocks.top_k_by_blocks(of_block, classes.num_classes, k)
+
+
+def _top_k_of_shards(scores_of, k):
+    def of_examples(encodings, exclude):
+        def of_shard(shard):
+            size = shard.last - shard.first
+            of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
+            largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
+            values, places = _blocks.top_k_by_blocks(of_block, size, largest)
+            return values, shard.first + places
+
+        return scores_of.classes.shards.best(of_shard, k)
+
+    return of_examples
 
 
 def _ranks(scores_of, encodings, class_ids, exclude):
-    num_classes, encodings = scores_of.classes.num_classes, tf.convert_to_tensor(encodings)
+    classes, encodings = scores_of.classes, tf.convert_to_tensor(encodings)
+    num_classes = classes.num_classes
     class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
+    encodings, exclude = _prepared(scores_of, encodings, exclude)
+    if isinstance(classes, ShardedClassTable):
+        count = _ranks_of_shards(scores_of)
+        return classes.shards.together(count, encodings, class_ids, exclude)
     scores = _blocks.scores_as_in_blocks(
         _of_block(scores_of, encodings, None), num_classes, class_ids
     )
     of_block = _of_block(scores_of, encodings, exclude)
     return _blocks.count_above_and_tied_by_blocks(of_block, num_classes, class_ids, scores)
+
+
+def _ranks_of_shards(scores_of):
+    shards = scores_of.classes.shards
+
+    def of_examples(encodings, class_ids, exclude):
+        def scores_here(shard):
+            size, places = shard.last - shard.first, class_ids - shard.first
+            here = (places >= 0) & (places < size)
+            of_block = _of_block(scores_of.of(shard.table), encodings, None)
+            scores = _blocks.scores_as_in_blocks(of_block, size, tf.where(here, places, -1))
+            return [tf.where(here, scores, 0.0)]
+
+        (own,) = shards.total(scores_here)
+
+        def count(shard):
+            of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
+            size, places = shard.last - shard.first, class_ids - shard.first
+            return _blocks.count_others_by_blocks(of_block, size, places, own)
+
+        above, others = shards.total(count)
+        ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
+        return above * ranked, (others + 1) * ranked
+
+    return of_examples
+
+
+def _from(shard, ids):
+    """Ids as places of a shard; those of other shards are places that it does not have."""
+    return None if ids is None else ids - shard.first

@@ -166,16 +166,15 @@ class SampledScores(Head):
         shared = negatives.shape.rank == 1
         per_mined = _NEGATIVES_PER_MINED if shared else 1
         if num_mined is None or num_mined * per_mined >= self.num_negatives:
-            scores, _ = _mining.score_negatives(
-                scores_of, encodings, negatives, positives, num_classes
-            )
+            negatives, penalized = _mining.penalties(negatives, positives, num_classes)
+            of_own, scores = scores_of.of_step(encodings, own[:, tf.newaxis], negatives)
+            scores = penalized(scores)
             if num_mined is not None:
                 # A search may miss a NaN.
                 invalid |= has_nan(scores)
                 highest, index = _top.top_k(tf.stop_gradient(scores), num_mined)
                 # In a list with fewer negatives the search may return the positive.
                 scores = where(highest > -float("inf"), gather(scores, index), -float("inf"))
-            of_own = scores_of(encodings, own[:, tf.newaxis])
             of_own = where(has_positive, of_own, -float("inf"))
             scores = tf.concat([of_own, scores], axis=1)
         else:

@@ -11,7 +11,7 @@ from tensorflow import keras
 from rank4class_tf import _checks
 from rank4class_tf._tf.search import places_in
 from rank4class_tf._types import TensorLike
-from rank4class_tf.layers import ClassTable, SampledScores
+from rank4class_tf.layers import ClassTable, SampledScores, ShardedClassTable
 
 
 class Catalogue:
@@ -24,6 +24,7 @@ class Catalogue:
         ids: `[N]` integers or strings; None for the numbers of the rows.
         dataset: None, or a dataset of batches of features.
         num_of_dataset: how many candidates are from it.
+        in_shards: whether each replica holds only some of the encodings.
 
     Attributes:
         ids: `[N]`, as given.
@@ -38,9 +39,11 @@ class Catalogue:
         ids: tf.Tensor | None,
         dataset: tf.data.Dataset | None = None,
         num_of_dataset: int = 0,
+        in_shards: bool = False,
     ) -> None:
         self.features = None if features is None else tf.nest.map_structure(_as_tensor, features)
         self.dataset, self.num_of_dataset = dataset, num_of_dataset
+        self.in_shards = in_shards
         arrays = [] if features is None else tf.nest.flatten(self.features)
         sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
         size = num_of_dataset + (max(sizes, default=0, key=bool) or 0)
@@ -73,7 +76,14 @@ class Catalogue:
         self.encoded_with: Any = None
 
     @classmethod
-    def of(cls, candidates: Any, ids_of: Callable, encoder: Callable, batch_size: int) -> Self:
+    def of(
+        cls,
+        candidates: Any,
+        ids_of: Callable,
+        encoder: Callable,
+        batch_size: int,
+        in_shards: bool = False,
+    ) -> Self:
         """The catalogue of features or of a dataset of batches of them, encoded.
 
         Args:
@@ -81,16 +91,17 @@ class Catalogue:
             ids_of: maps features to ids, or to None.
             encoder: maps features to encodings.
             batch_size: how many candidates are encoded at once where the features are given.
+            in_shards: as in the constructor.
         """
         if not isinstance(candidates, tf.data.Dataset):
-            made = cls(candidates, ids_of(candidates))
+            made = cls(candidates, ids_of(candidates), in_shards=in_shards)
             made.encode(ids_of, encoder, batch_size)
             return made
         batches = [(ids_of(features), encoder(features)) for features in candidates]
         size = sum(len(rows) for _, rows in batches)
         has_ids = size and batches[0][0] is not None
         ids = tf.concat([of for of, _ in batches], axis=0) if has_ids else None
-        made = cls(None, ids, candidates, size)
+        made = cls(None, ids, candidates, size, in_shards)
         made.set_rows(tf.concat([rows for _, rows in batches], axis=0))
         return made
 
@@ -124,10 +135,11 @@ class Catalogue:
     def set_rows(self, rows: tf.Tensor) -> None:
         """Sets the encodings `[N, d]`."""
         if self.head is None:
-            self.head = SampledScores(ClassTable.from_rows(rows, dtype="float32"), normalize=False)
+            table = ShardedClassTable if self.in_shards else ClassTable
+            self.head = SampledScores(table.from_rows(rows, dtype="float32"), normalize=False)
             self.head.build((None, rows.shape[1]))
         else:
-            self.head.classes.embeddings.assign(rows)
+            self.head.classes.assign(rows)
 
     def with_candidates(self, features: Any, ids: tf.Tensor, rows: tf.Tensor) -> Self:
         """A catalogue with further candidates; one with a known id takes the place of the older.
@@ -162,8 +174,9 @@ class Catalogue:
         joined = None
         if parts:
             joined = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *parts)
+        num_of_dataset = len(kept) - len(of_features)
         made = type(self)(
-            joined, tf.concat(ids, axis=0), self.dataset, len(kept) - len(of_features)
+            joined, tf.concat(ids, axis=0), self.dataset, num_of_dataset, self.in_shards
         )
         made.set_rows(tf.concat(all_rows, axis=0))
         made.encoded_with = self.encoded_with

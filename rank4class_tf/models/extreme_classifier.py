@@ -12,7 +12,7 @@ from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
-from rank4class_tf.layers import Classes, SampledScores
+from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
 from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.models._base import RetrievalModel
 from rank4class_tf.ops.ranking.exact import ranks_of_checked
@@ -287,6 +287,14 @@ class ExtremeClassifier(RetrievalModel):
             )
 
     def _check_optimizer(self):
+        if isinstance(self.classes, ShardedClassTable):
+            if hasattr(self.optimizer, "inner_optimizer"):
+                raise ValueError(
+                    "`optimizer` must not scale losses where classes are in shards, whose own "
+                    "optimizer would see the scale. Use mixed_bfloat16, or compile with "
+                    f"auto_scale_loss=False. Received: {type(self.optimizer).__name__}."
+                )
+            return
         # Keras's loss scaling in mixed precision is around the optimizer.
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         plain = isinstance(optimizer, keras.optimizers.SGD)

@@ -185,7 +185,9 @@ class TwoTower(RetrievalModel):
         known = known_to(self.query_encoder, inputs, "x")
         return self._encoded(self.query_encoder, known, training)
 
-    def index(self, candidates: Any = None, batch_size: int = 1024) -> None:
+    def index(
+        self, candidates: Any = None, batch_size: int = 1024, in_shards: bool = False
+    ) -> None:
         """Encodes all candidates.
 
         A saved model does not have the index; `export_top_k` writes it. If it raises, an older
@@ -197,6 +199,9 @@ class TwoTower(RetrievalModel):
                 the ids and encodings alone; None to encode those of the last call again. Training
                 need not have seen them.
             batch_size: candidates that are encoded at once, >= 1; a dataset has its own.
+            in_shards: whether each replica of a strategy holds only a part of the encodings, for a
+                catalogue larger than a device. With several machines, all workers must then call
+                what searches the index at the same time.
 
         Raises:
             ValueError: if numbers of rows differ, an id occurs twice or is -1, there are no
@@ -208,7 +213,7 @@ class TwoTower(RetrievalModel):
             if candidates is None:
                 self._catalogue.encode(*how)
             else:
-                self._search(Catalogue.of(candidates, *how))
+                self._search(Catalogue.of(candidates, *how, in_shards))
         self._catalogue.encoded_with = fingerprint(self.candidate_encoder)
 
     def add_candidates(self, candidates: Any) -> None:

@@ -15,6 +15,7 @@ from tensorflow import keras
 from rank4class_tf import _keras, models
 from tests.models import workers
 
+FAST = ["sampled", "all_in_shards"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -50,8 +51,8 @@ def two_workers(names, folder):
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(["sampled"], id="sampled"),
-        pytest.param([x for x in workers.MODELS if x != "sampled"], marks=pytest.mark.slow),
+        pytest.param(FAST, id="fast"),
+        pytest.param([x for x in workers.MODELS if x not in FAST], marks=pytest.mark.slow),
     ],
 )
 def test_two_workers_train_as_one_process(names, tmp_path):

@@ -57,21 +57,24 @@ def own():
     return model
 
 
-def classifier(num_sampled):
+def classifier(num_sampled, in_shards=False):
+    classes = CLASSES
+    if in_shards:
+        classes = layers.ShardedClassTable(CLASSES, DIM, optimizers.RowwiseAdagrad(0.1), seed=3)
     options = {"seed": 3, "normalize": False}
-    model = models.ExtremeClassifier(encoder(), CLASSES, DIM, num_sampled, **options)
+    model = models.ExtremeClassifier(encoder(), classes, DIM, num_sampled, **options)
     of = [metrics.PrecisionAtK([1, 5])]
     model.compile(optimizers.RowwiseAdagrad(0.1), losses.SoftmaxLoss(), metrics=of)
     return model
 
 
-def two_tower():
+def two_tower(in_shards=False):
     inputs = {"features": keras.layers.Input((5,), name="features")}
     candidates = keras.Model(inputs, keras.layers.Dense(DIM)(inputs["features"]))
     options = {"candidate_id": "id", "memory_size": 12, "num_random": 6, "seed": 4}
     model = models.TwoTower(encoder(), candidates, **options)
     model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
-    model.index({"id": np.arange(CLASSES), "features": CANDIDATES})
+    model.index({"id": np.arange(CLASSES), "features": CANDIDATES}, in_shards=in_shards)
     return model
 
 
@@ -80,7 +83,10 @@ MODELS = {
     "own": own,
     "sampled": lambda: classifier(10),
     "all": lambda: classifier(None),
+    "sampled_in_shards": lambda: classifier(10, in_shards=True),
+    "all_in_shards": lambda: classifier(None, in_shards=True),
     "two_tower": two_tower,
+    "two_tower_in_shards": lambda: two_tower(in_shards=True),
     "uneven": own,
 }
 
@@ -94,7 +100,7 @@ def data_of(name, num_workers):
         weights = np.tile([0.75, 0.75, 1.5] if num_workers == 1 else [1.0] * 3, 8)
         train = tf.data.Dataset.from_tensor_slices((FEATURES, labels, weights)).batch(3)
         return train, train.map(lambda x, y, w: (x, y))
-    labels = {"id": IDS, "features": CANDIDATES[IDS]} if name == "two_tower" else IDS
+    labels = {"id": IDS, "features": CANDIDATES[IDS]} if name.startswith("two_tower") else IDS
     train = tf.data.Dataset.from_tensor_slices((FEATURES, labels))
     return train.batch(BATCH), train.take(LEFT).batch(BATCH)
 
@@ -116,6 +122,11 @@ def run(name, strategy):
         **{f"weight {i}": weight for i, weight in enumerate(model.get_weights())},
         "predict": predicted,
     }
+    if name.endswith("in_shards"):
+        result["scores"], result["best"] = model.top_k(FEATURES[:3], 5)
+    if name in ("sampled_in_shards", "all_in_shards"):
+        result["rows"] = model.classes.rows()
+        result["above"], _ = model.ranks(FEATURES[:3], IDS[:3])
     return {f"{name}, {key}": np.array(value) for key, value in result.items()}
 
 

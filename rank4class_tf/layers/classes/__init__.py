@@ -3,5 +3,13 @@
 from rank4class_tf.layers.classes.class_attention import ClassAttention
 from rank4class_tf.layers.classes.class_table import Classes, ClassTable, as_classes
 from rank4class_tf.layers.classes.encoded_classes import EncodedClasses
+from rank4class_tf.layers.classes.sharded_class_table import ShardedClassTable
 
-__all__ = ["ClassAttention", "ClassTable", "Classes", "EncodedClasses", "as_classes"]
+__all__ = [
+    "ClassAttention",
+    "ClassTable",
+    "Classes",
+    "EncodedClasses",
+    "ShardedClassTable",
+    "as_classes",
+]

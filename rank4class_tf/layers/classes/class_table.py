@@ -69,6 +69,18 @@ class Classes(keras.layers.Layer):
         biases = self.biases()
         return (rows,) if biases is None else (rows, biases)
 
+    def shard(self) -> Any:
+        """Which of the classes `tables` has, where this replica has only some; None for all."""
+        return None
+
+    def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
+        """Rows of several ids that a step scores.
+
+        Args:
+            *ids: `[m]`, the same on all replicas of a strategy, or `[batch, m]`.
+        """
+        return [self.rows(x) for x in ids]
+
     def to_table(self, block_size: int = 1024) -> "Classes":
         """Encodes all classes once and returns a `ClassTable` with these rows.
 
@@ -150,7 +162,7 @@ class ClassTable(Classes):
         num_classes, width = rows.shape
         table = cls(num_classes, width, use_bias=biases is not None, **kwargs)
         table.build((None, width))
-        table.embeddings.assign(tf.cast(rows, table.embeddings.dtype))
+        table.assign(rows)
         if biases is not None:
             table.bias.assign(tf.cast(biases, table.bias.dtype))
         return table
@@ -206,6 +218,10 @@ class ClassTable(Classes):
         if ids is None:
             return tf.convert_to_tensor(self.bias)
         return tf.gather(_keras.variable(self.bias), ids)
+
+    def assign(self, rows: Any) -> None:
+        """Sets the rows of all classes."""
+        self.embeddings.assign(tf.cast(rows, self.embeddings.dtype))
 
     def add(self, rows: Any, biases: Any = None) -> None:
         """Adds classes behind the others, scored from now on.

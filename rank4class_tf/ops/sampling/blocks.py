@@ -125,6 +125,21 @@ def count_above_and_tied_by_blocks(
     class_ids = tf.cast(class_ids, tf.int32)
     own = tf.convert_to_tensor(scores_of_ids)
     ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
+    above, others = count_others_by_blocks(score, num_classes, class_ids, own, block_size)
+    return above * ranked, (others + 1) * ranked
+
+
+def count_others_by_blocks(
+    score: Callable,
+    num_classes: int,
+    class_ids: tf.Tensor,
+    own: tf.Tensor,
+    block_size: int = _BLOCK,
+) -> list[tf.Tensor]:
+    """As `count_above_and_tied_by_blocks`, but a class itself is not counted, whatever its id.
+
+    An id outside of [0, K) is that of a class that is not among these.
+    """
 
     def count(ids, scores):
         # In its own block we don't compare a class with itself: its score may be rounded otherwise.
@@ -144,8 +159,7 @@ def count_above_and_tied_by_blocks(
     def merge(counts, ids, scores):
         return [a + b for a, b in zip(counts, count(ids, scores), strict=True)]
 
-    above, others = _over_blocks(score, num_classes, block_size, count, merge)
-    return above * ranked, (others + 1) * ranked
+    return _over_blocks(score, num_classes, block_size, count, merge)
 
 
 def scores_as_in_blocks(

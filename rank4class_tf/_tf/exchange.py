@@ -1,0 +1,100 @@
+"""What the replicas of a strategy exchange, in code that all of them run alike."""
+
+import tensorflow as tf
+
+from rank4class_tf._types import TensorLike
+
+
+class Exchange:
+    """Between the replicas that run this code, all with the same calls in the same order.
+
+    No call has a gradient, and none may stand in a `tf.cond` or `tf.while_loop`. A single replica
+    exchanges nothing.
+
+    Attributes:
+        size: how many replicas there are.
+        rank: the number of this one, a constant of its graph.
+    """
+
+    def __init__(self) -> None:
+        self._context = tf.distribute.get_replica_context()
+        self._graph = tf.compat.v1.get_default_graph()
+        self.size: int = self._context.num_replicas_in_sync
+        self.rank = int(tf.get_static_value(self._context.replica_id_in_sync_group))
+
+    def total(self, x: tf.Tensor) -> tf.Tensor:
+        """The sum of a tensor over the replicas."""
+        if self.size == 1:
+            return x
+        self._check_place()
+        # An argument of a function has no device, which the collectives of several workers need.
+        total = self._context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(x))
+        return tf.ensure_shape(total, x.shape)
+
+    def joined(self, x: tf.Tensor) -> tf.Tensor:
+        """The rows of a tensor of each replica, `[n, ...]`, one after the other; n may differ."""
+        if self.size == 1:
+            return x
+        self._check_place()
+        every = self._context.all_gather(tf.identity(x), axis=0)
+        return tf.ensure_shape(every, [None, *x.shape[1:]])
+
+    def _check_place(self):
+        if not tf.executing_eagerly() and tf.compat.v1.get_default_graph() is not self._graph:
+            raise NotImplementedError(
+                "Replicas exchange nothing within a loop or a condition of a graph. A loss whose "
+                "formula sums over all classes there, such as `SparsemaxLoss`, does not work with "
+                "classes in shards."
+            )
+
+    def joined_lists(self, x: tf.Tensor, padding: float) -> tf.Tensor:
+        """As `joined`, for rows that may be longer on one replica than on another."""
+        width = tf.shape(x)[1]
+        fill = self.highest(width) - width
+        return self.joined(tf.pad(x, [[0, 0], [0, fill]], constant_values=padding))
+
+    def stacked(self, x: tf.Tensor) -> tf.Tensor:
+        """A tensor of each replica, `[size, ...]`; their shapes must be equal."""
+        return tf.ensure_shape(self.joined(x[tf.newaxis]), [self.size, *x.shape])
+
+    def highest(self, x: tf.Tensor) -> tf.Tensor:
+        """The highest of each number over the replicas."""
+        return tf.reduce_max(self.stacked(x), axis=0)
+
+    def first_row(self, number: tf.Tensor) -> tf.Tensor:
+        """Where, among the rows of all replicas, those of this one begin that has so many."""
+        return tf.reduce_sum(self.stacked(number)[: self.rank])
+
+    def best(self, values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+        """The k highest values over the replicas, and their ids, `[batch, k]`.
+
+        Args:
+            values: the highest of this replica, `[batch, at most k]`, of the same lists everywhere.
+            ids: theirs; of equal values those of the lower replica come first.
+            k: an int or a scalar tensor.
+        """
+        values, ids = (self.stacked(x) for x in _padded(values, ids, k))
+        values, ids = (
+            tf.reshape(tf.transpose(x, [1, 0, 2]), [-1, self.size * k]) for x in (values, ids)
+        )
+        return _best(values, ids, k)
+
+
+def best_of(parts: list[tuple[tf.Tensor, tf.Tensor]], k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `Exchange.best`, where one process has the values and ids of all parts."""
+    padded = [_padded(*part, k) for part in parts]
+    return _best(*(tf.concat(x, axis=1) for x in zip(*padded, strict=True)), k)
+
+
+def _padded(values, ids, k):
+    """Values and ids `[batch, k]`; what fills up is below values that are -inf."""
+    fill = [[0, 0], [0, k - tf.shape(values)[1]]]
+    values = tf.maximum(values, values.dtype.min)
+    return tf.pad(values, fill, constant_values=-float("inf")), tf.pad(ids, fill)
+
+
+def _best(values, ids, k):
+    values, places = tf.math.top_k(values, k)
+    infinite = tf.constant(-float("inf"), values.dtype)
+    values = tf.where(values <= values.dtype.min, infinite, values)
+    return values, tf.gather(ids, places, batch_dims=1)

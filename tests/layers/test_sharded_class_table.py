@@ -1,0 +1,299 @@
+"""ShardedClassTable: two shards are as one table, and any number of shards reads a file."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers, losses, metrics, models, optimizers
+from rank4class_tf._tf import exchange
+
+CLASSES, DIM, BATCH = 203, 8, 32
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(4 * BATCH, 6)).astype("float32")
+IDS = RNG.integers(0, CLASSES, (4 * BATCH, 2)).astype("int32")
+IDS[::3, 1] = -1
+LEFT = 2 * BATCH + 13  # On two devices the last batch of an evaluation is 7 + 6.
+
+OPTIMIZERS = {
+    "sgd": lambda: optimizers.RowwiseSGD(0.3, row_multiplier=20.0, momentum=0.5),
+    "adagrad": lambda: optimizers.RowwiseAdagrad(
+        keras.optimizers.schedules.ExponentialDecay(0.03, 2, 0.9)
+    ),
+    "adam": lambda: optimizers.RowwiseAdam(0.01),
+}
+LOSSES = {
+    "softmax": lambda: losses.SoftmaxLoss(0.5, label_smoothing=0.1),
+    "rankmax": losses.RankmaxLoss,
+    "rankmax_5": lambda: losses.RankmaxLoss(k=5),
+    "mined": lambda: losses.OrderedWeightedLoss("binary", "hinge", losses.TopKWeights(3)),
+    "approx_ndcg": lambda: losses.ApproxNDCGLoss(temperature=0.1),
+    "hinge": losses.PairwiseHingeLoss,
+    "warp": losses.WARPLoss,
+    "list_mle": losses.ListMLELoss,
+}
+
+
+def model_of(loss="softmax", optimizer="adagrad", num_sampled=50, sharded=True, **options):
+    """A compiled model, whose rows start the same in shards and in a table."""
+    keras.utils.set_random_seed(0)
+    encoder = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(DIM)])
+    classes = layers.ShardedClassTable(CLASSES, DIM, OPTIMIZERS[optimizer](), seed=1)
+    if not sharded:
+        classes.build((None, DIM))
+        classes = layers.ClassTable.from_rows(classes.rows())
+    model = models.ExtremeClassifier(encoder, classes, DIM, num_sampled, seed=7, **options)
+    model.compile(OPTIMIZERS[optimizer](), LOSSES[loss](), metrics=[metrics.PrecisionAtK([1, 5])])
+    return model
+
+
+def data(number=4 * BATCH, several=False):
+    """Of examples with several classes a sampled step draws one, which differs between devices."""
+    ids = IDS if several else IDS[:, :1]
+    return tf.data.Dataset.from_tensor_slices((FEATURES[:number], ids[:number])).batch(BATCH)
+
+
+def trained(model, epochs=1):
+    """What training, evaluation and search return."""
+    several = model.scores.num_sampled is None
+    train = data(several=several)
+    history = model.fit(train, epochs=epochs, shuffle=False, verbose=0).history["loss"]
+    scores, best = model.top_k(FEATURES[:5], 7)
+    above, tied = model.ranks(FEATURES[:5], IDS[:5])
+    return {
+        "loss": history,
+        "evaluated": model.evaluate(data(LEFT, several), verbose=0),
+        "rows": model.classes.rows(),
+        "encoder": model.encoder.get_weights()[0],
+        "scores": scores,
+        "best": best,
+        "above": above,
+        "tied": tied,
+    }
+
+
+def assert_same(found, expected):
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=2e-6, atol=3e-6, err_msg=key)
+
+
+CASES = [
+    *(pytest.param(loss, "adagrad", 50, marks=pytest.mark.slow) for loss in LOSSES),
+    *(pytest.param(loss, "adagrad", None, marks=pytest.mark.slow) for loss in LOSSES),
+    *(pytest.param("rankmax", name, None, marks=pytest.mark.slow) for name in ("sgd", "adam")),
+    ("softmax", "adam", None),
+    ("warp", "adagrad", None),
+    ("softmax", "sgd", 50),
+    ("mined", "adam", 50),
+]
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(("loss", "optimizer", "num_sampled"), CASES)
+def test_two_shards_are_as_one_table(two_devices, loss, optimizer, num_sampled):
+    """Training, evaluation with an uneven last batch, search."""
+    with two_devices.scope():
+        model = model_of(loss, optimizer, num_sampled)
+    expected = trained(model_of(loss, optimizer, num_sampled, sharded=False))
+    assert_same(trained(model), expected)
+
+
+def test_without_a_strategy_there_is_one_shard():
+    one = model_of(num_sampled=None, normalize=False)
+    table = model_of(num_sampled=None, normalize=False, sharded=False)
+    assert_same(trained(one, 2), trained(table, 2))
+
+
+def test_samples_of_each_example(two_devices):
+    """As with one shard on two devices: such draws differ between devices."""
+    options = {"num_sampled": 20, "shared_negatives": False}
+    with two_devices.scope():
+        model, table = model_of(**options), model_of(**options, sharded=False)
+    assert_same(trained(model), trained(table))
+
+
+def test_rows_do_not_depend_on_the_number_of_shards(two_devices):
+    """Also beyond the 16,384 rows that are drawn at once."""
+    one = layers.ShardedClassTable(40_001, 2, seed=5)
+    one.build((None, 2))
+    with two_devices.scope():
+        two = layers.ShardedClassTable(40_001, 2, seed=5)
+        two.build((None, 2))
+    np.testing.assert_array_equal(two.rows(), one.rows())
+    assert [shard.variable.shape[0] for shard in two.shards.local.values()] == [20_000, 20_001]
+    lengths = tf.norm(one.rows(), axis=1)
+    assert 0.85 < float(tf.reduce_mean(lengths)) < 1
+    assert not np.any(one.rows()[:16_000] == one.rows()[16_384:32_384])
+
+
+@pytest.mark.keras2
+def test_search_with_ties_nan_and_excluded_classes(two_devices):
+    """Ties across shards, a class without a number, and lists shorter than k."""
+    rows = RNG.integers(-1, 2, (11, 3)).astype("float32")
+    with two_devices.scope():
+        shards = layers.SampledScores(layers.ShardedClassTable.from_rows(rows), normalize=False)
+        shards.build((None, 3))
+    table = layers.SampledScores(layers.ClassTable.from_rows(rows), normalize=False)
+    table.build((None, 3))
+    encodings = RNG.integers(-1, 2, (6, 3)).astype("float32")
+    exclude = RNG.integers(-1, 11, (6, 4)).astype("int32")
+    ids = RNG.integers(-1, 11, (6, 2)).astype("int32")
+    for k in (1, 7, 11):
+        for one, other in zip(
+            shards.top_k(encodings, k, exclude), table.top_k(encodings, k, exclude), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+    for one, other in zip(
+        shards.ranks(encodings, ids, exclude), table.ranks(encodings, ids, exclude), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_nan_row_shows_in_the_loss(two_devices):
+    with two_devices.scope():
+        model = model_of(num_sampled=None)
+    rows = model.classes.rows().numpy()
+    rows[7] = np.nan
+    model.classes.assign(rows)
+    assert np.isnan(model.evaluate(data(LEFT), verbose=0)[0])
+
+
+@pytest.mark.keras2
+def test_files_of_any_number_of_shards(two_devices, tmp_path):
+    """A `.keras` file, weights and a checkpoint; training goes on as undisturbed."""
+    with two_devices.scope():
+        model = model_of(optimizer="adam", num_sampled=None)
+    trained(model)
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
+    model.export_classes(tmp_path / "classes.npy")
+    rows = model.classes.rows()
+    unit = tf.math.l2_normalize(rows, axis=1)
+    np.testing.assert_allclose(np.load(tmp_path / "classes.npy"), unit, rtol=1e-6)
+
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    of_weights, of_checkpoint = (model_of(optimizer="adam", num_sampled=None) for _ in range(2))
+    for other in (of_weights, of_checkpoint):
+        other.fit(
+            data(), steps_per_epoch=1, shuffle=False, verbose=0
+        )  # So that its optimizer has weights.
+    of_weights.load_weights(tmp_path / "model.weights.h5")
+    tf.train.Checkpoint(model=of_checkpoint).restore(str(tmp_path / "checkpoint"))
+    expected = trained(model)
+    for name, other in {
+        "loaded": loaded,
+        "weights": of_weights,
+        "checkpoint": of_checkpoint,
+    }.items():
+        assert len(other.classes.shards.local) == 1
+        assert_same(trained(other), expected), name
+
+
+def test_a_file_of_one_shard_in_two(two_devices, tmp_path):
+    model = model_of(optimizer="adam")
+    trained(model)
+    model.save(tmp_path / "model.keras")
+    with two_devices.scope():
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert len(loaded.classes.shards.local) == 2
+    assert_same(trained(loaded), trained(model))
+
+
+def test_a_served_model_reads_all_shards(two_devices, tmp_path):
+    with two_devices.scope():
+        model = model_of()
+    model.export_top_k(tmp_path / "served", tf.TensorSpec([None, 6]), k=3)
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+    scores, ids = model.top_k(FEATURES[:4], 3)
+    found = served(features=tf.constant(FEATURES[:4]))
+    np.testing.assert_array_equal(found["class_ids"], ids)
+    np.testing.assert_allclose(found["scores"], scores, rtol=1e-6)
+
+
+def bytes_exchanged(strategy, monkeypatch, num_classes, num_sampled):
+    """What each call of a step exchanges."""
+    with strategy.scope():
+        optimizer = optimizers.RowwiseAdagrad(0.03)
+        classes = layers.ShardedClassTable(num_classes, DIM, optimizer, seed=1)
+        scores = layers.SampledScores(classes, num_sampled, seed=2)
+        scores.build((None, DIM))
+    counted = []
+
+    def counting(name):
+        call = getattr(exchange.Exchange, name)
+
+        def counted_call(self, x):
+            counted.append(x.dtype.size * int(tf.size(x)))
+            return call(self, x)
+
+        return counted_call
+
+    with monkeypatch.context() as patched:
+        for name in ("total", "joined"):
+            patched.setattr(exchange.Exchange, name, counting(name))
+
+        def step():
+            encodings = tf.ones([4, DIM])
+            with tf.GradientTape() as tape:
+                tape.watch(encodings)
+                if num_sampled is None:
+                    loss = losses.RankmaxLoss()([1, 2, 3, 4], scores.over_classes(encodings))
+                else:
+                    loss = losses.SoftmaxLoss()(
+                        [0] * 4, scores(encodings, class_ids=[1, 2, 3, 4], training=True)
+                    )
+            return tape.gradient(loss, encodings)
+
+        strategy.run(step)
+    return sorted(counted)
+
+
+@pytest.mark.parametrize("num_sampled", [None, 50])
+def test_what_is_exchanged_does_not_grow_with_the_classes(two_devices, monkeypatch, num_sampled):
+    few, many = (
+        bytes_exchanged(two_devices, monkeypatch, num_classes, num_sampled)
+        for num_classes in (1_000, 100_000)
+    )
+    assert few == many
+    assert len(few) > 4
+
+
+def test_rows_that_are_not_trained_stay(two_devices):
+    with two_devices.scope():
+        model = model_of()
+        model.classes.trainable = False
+        model.compile(OPTIMIZERS["adagrad"](), losses.SoftmaxLoss())
+    before = model.classes.rows()
+    model.fit(data(), shuffle=False, verbose=0)
+    np.testing.assert_array_equal(model.classes.rows(), before)
+
+
+def test_errors(two_devices):
+    with pytest.raises(
+        ValueError, match="must be one of rank4class_tf.optimizers.*Received: .*SGD"
+    ):
+        layers.ShardedClassTable(10, 2, keras.optimizers.SGD())
+    with pytest.raises(ValueError, match="must have no `clipnorm`.*Received: clipnorm=1.0"):
+        layers.ShardedClassTable(10, 2, optimizers.RowwiseSGD(clipnorm=1.0))
+    with two_devices.scope(), pytest.raises(ValueError, match="num_classes=1, 2 replicas"):
+        layers.ShardedClassTable(1, 2).build((None, 2))
+    with pytest.raises(ValueError, match=r"must be rows of the shape \(10, 2\).*\(3, 2\)"):
+        table = layers.ShardedClassTable(10, 2)
+        table.build((None, 2))
+        table.assign(np.zeros([3, 2]))
+
+
+@pytest.mark.parametrize(
+    ("loss", "error"),
+    [
+        (losses.SparsemaxLoss(), "within a loop or a condition of a graph"),
+        (losses.GumbelApproxNDCGLoss(), "takes classes by blocks where these are in shards"),
+    ],
+)
+def test_losses_that_cannot_say_so(two_devices, loss, error):
+    with two_devices.scope():
+        model = model_of(num_sampled=None)
+        model.compile(OPTIMIZERS["sgd"](), loss)
+    with pytest.raises((ValueError, NotImplementedError), match=error):
+        model.fit(data(), shuffle=False, verbose=0)
