@@ -1,6 +1,7 @@
 """Trains a classifier of many classes on several workers, which keep one model in step.
 
     python examples/multi_worker.py --workers 2     # two processes on this machine
+    python examples/multi_worker.py --workers 2 --in-shards    # each holds half of the classes
     python examples/multi_worker.py                 # one; or one of several machines, see below
 
 On several machines start it on each, without `--workers`, with TF_CONFIG in the environment:
@@ -30,7 +31,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import losses, metrics, models, optimizers
+from rank4class_tf import layers, losses, metrics, models, optimizers
 
 DIM = 32
 
@@ -81,8 +82,12 @@ def train(args):
 
     with strategy.scope():
         encoder = keras.Sequential([keras.layers.Input((DIM,)), keras.layers.Dense(DIM)])
+        classes = args.classes
+        if args.in_shards:
+            of_rows = optimizers.RowwiseAdagrad(0.1)
+            classes = layers.ShardedClassTable(args.classes, DIM, of_rows, seed=0)
         num_sampled = args.num_sampled or None
-        model = models.ExtremeClassifier(encoder, args.classes, DIM, num_sampled, seed=0)
+        model = models.ExtremeClassifier(encoder, classes, DIM, num_sampled, seed=0)
         model.compile(
             optimizers.RowwiseAdagrad(0.1),
             losses.SoftmaxLoss(temperature=0.1),
@@ -119,6 +124,7 @@ def main(argv=None):
     parser.add_argument("--workers", type=int, default=0, help="processes to start on this machine")
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--num-sampled", type=int, default=256, help="0: all classes in each step")
+    parser.add_argument("--in-shards", action="store_true", help="a part of the classes each")
     parser.add_argument("--examples", type=int, default=16_384)
     parser.add_argument("--batch-size", type=int, default=256, help="of all workers together")
     parser.add_argument("--epochs", type=int, default=4)

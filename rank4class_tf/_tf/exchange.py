@@ -82,8 +82,9 @@ class Exchange:
 
 def best_of(parts: list[tuple[tf.Tensor, tf.Tensor]], k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     """As `Exchange.best`, where one process has the values and ids of all parts."""
-    padded = [_padded(*part, k) for part in parts]
-    return _best(*(tf.concat(x, axis=1) for x in zip(*padded, strict=True)), k)
+    padded = [_padded(values, ids, k) for values, ids in parts]
+    values, ids = (tf.concat(x, axis=1) for x in zip(*padded, strict=True))
+    return _best(values, ids, k)
 
 
 def _padded(values, ids, k):

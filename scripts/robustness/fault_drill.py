@@ -10,8 +10,9 @@ a checkpoint is being written; it is started again, killed again up to four time
 end. Then its weights and those of its optimizer are compared, bit by bit, with the ones of a run
 that nothing disturbed. `--damages` is how many times a checkpoint is cut, or one of its bits is
 flipped, before a run goes on from it, and how many times the disk is full while one is written; the
-run after that has space again. Under Keras 2, one of two processes of a MultiWorkerMirroredStrategy
-is killed as well, and both are started again (Keras 3 does not run under this strategy).
+run after that has space again. One of two processes of a MultiWorkerMirroredStrategy, which train
+a model with classes in shards, is killed as well, and both are started again, or only one that has
+all shards; its end may differ by rounding. The table says how long the other process went on.
 
 A row of the table says how often the end was the same or another, how often a run stopped with an
 error, and which. The folder gets `<case>.json` for each case that is done; a case with such a file
@@ -70,6 +71,7 @@ class Case:
         saves: the class and the name of its method that writes a checkpoint.
         share: the part of `--kills` that this case gets.
         workers: how many processes train together.
+        last_workers: how many of them are started for the last time, if not as many.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Case:
     saves: tuple[Any, str]
     share: float = 1.0
     workers: int = 1
+    last_workers: int | None = None
 
 
 class Progress:
@@ -184,6 +187,36 @@ def by_workers(folder):
     return end_state(model)
 
 
+def by_workers_with_shards(folder):
+    """Trains as one of several processes, each of which has some of the classes.
+
+    All take part in a checkpoint, which holds all classes. The first one's is read.
+    """
+    in_cluster = "TF_CONFIG" in os.environ
+    strategy = (
+        tf.distribute.MultiWorkerMirroredStrategy() if in_cluster else tf.distribute.get_strategy()
+    )
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        classes = layers.ShardedClassTable(CLASSES, 4, optimizers.RowwiseAdagrad(0.1), seed=1)
+        encoder = keras.Sequential([keras.layers.Input((WIDTH,)), keras.layers.Dense(4)])
+        model = models.ExtremeClassifier(encoder, classes, 4, num_sampled=None, seed=1)
+        model.compile(optimizers.RowwiseAdagrad(0.1), losses.SoftmaxLoss())
+        model.optimizer.build(model.trainable_variables)
+    examples = tf.data.Dataset.from_tensor_slices(data())
+
+    def batches_of(epoch):
+        return examples.shuffle(len(examples), seed=epoch).batch(BATCH)
+
+    with _folder() as copy:
+        if in_cluster and strategy.cluster_resolver.task_id:
+            if (folder / "checkpoints").exists():
+                shutil.copytree(folder / "checkpoints", copy / "checkpoints")
+            folder = copy
+        resume_training.train(model, batches_of, EPOCHS, folder / "checkpoints")
+    return [*end_state(model), *classes.shards.values().values()]
+
+
 def cases():
     """All cases of this Keras."""
     manager = (tf.train.CheckpointManager, "save")
@@ -202,7 +235,10 @@ def cases():
         "WARPLoss": lambda: classifier(losses.WARPLoss(seed=1)),
     }
     third = 1 / 3
+    shards = "two workers, classes in shards"
     listed = [
+        Case(shards, by_workers_with_shards, manager, 0.2, workers=2),
+        Case(f"{shards}, then one", by_workers_with_shards, manager, 0.2, 2, last_workers=1),
         Case("SoftmaxLoss, resume_training.py", by_example(softmax), manager),
         *(
             Case(f"{name}, resume_training.py", by_example(make), manager, third)
@@ -233,15 +269,17 @@ class Run:
         folder: the folder.
         full_at: the number of the save, from 1, from which on no file may be longer than `limit`.
         limit: in bytes.
+        workers: how many processes, if not as many as the case says.
     """
 
-    def __init__(self, case, folder, full_at=None, limit=0):
+    def __init__(self, case, folder, full_at=None, limit=0, workers=None):
         self.case, self.folder = case, folder
         self.full = full_at, limit
         self.started = time.monotonic()
-        ports = [_free_port() for _ in range(case.workers)]
+        workers = workers or case.workers
+        ports = [_free_port() for _ in range(workers)]
         self.progress = [Progress() for _ in ports]
-        self.pids = [self._fork(worker, ports) for worker in range(case.workers)]
+        self.pids = [self._fork(worker, ports) for worker in range(workers)]
         self.status = {}
 
     def _fork(self, worker, ports):
@@ -350,10 +388,12 @@ def _folder():
         yield pathlib.Path(name)
 
 
-def same(found, expected):
-    """Whether two end states are the same, bit by bit."""
+def same(found, expected, tolerance=0.0):
+    """Whether two end states are the same, bit by bit, or by as much as numbers may differ."""
     return len(found) == len(expected) and all(
-        x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+        x.dtype == y.dtype
+        and x.shape == y.shape
+        and (x.tobytes() == y.tobytes() or bool(tolerance and np.all(abs(x - y) <= tolerance)))
         for x, y in zip(found, expected, strict=True)
     )
 
@@ -381,18 +421,20 @@ class Tally(collections.Counter):
     def __init__(self):
         super().__init__()
         self.errors = collections.Counter()
+        self.seconds = []  # How long other processes went on after a kill.
 
-    def add(self, end, expected):
+    def add(self, end, expected, tolerance=0.0):
         """Counts the end of a run."""
         if isinstance(end, list):
-            self["same" if same(end, expected) else "other"] += 1
+            self["same" if same(end, expected, tolerance) else "other"] += 1
         else:
             self["error"] += 1
             self.errors[_general(str(end))] += 1
 
     def as_json(self):
         """For a file."""
-        return {**self, "errors": dict(self.errors.most_common(6))}
+        errors = dict(self.errors.most_common(6))
+        return {**self, "errors": errors, "seconds": max(self.seconds, default=0)}
 
 
 def _general(message):
@@ -411,7 +453,7 @@ def kill_and_resume(case, expected, kills, rng):
             tally["chains"] += 1
             left = min(rng.randint(1, 4), kills - done)
             while True:
-                run = Run(case, folder)
+                run = Run(case, folder, workers=None if left else case.last_workers)
                 if left and rng.random() < 0.5:
                     killed = _at_moment(run, rng.uniform(0, seconds))
                 elif left:
@@ -420,8 +462,9 @@ def kill_and_resume(case, expected, kills, rng):
                     tally["hung"] += run.wait()
                     killed = None
                 if killed is None:
-                    tally.add(run.end(), end)
+                    tally.add(run.end(), end, 1e-5 if case.last_workers else 0.0)
                     break
+                tally.seconds.append(run.seconds_after_kill)
                 done += 1
                 left -= 1
                 tally["kills"] += 1
@@ -465,8 +508,9 @@ def _stop_after(run, count):
 
 
 def _killed(run):
-    saved = run.kill([random.randrange(len(run.pids))])
-    run.wait(30)  # The other processes should end by themselves.
+    saved, before = run.kill([random.randrange(len(run.pids))]), time.monotonic()
+    run.wait(60)  # The other processes should end by themselves.
+    run.seconds_after_kill = time.monotonic() - before
     return saved
 
 
@@ -538,15 +582,19 @@ def table(results):
     for name, found in results.items():
         of = found["killed"]
         killed.append(
-            [name, *counts(of, "kills", "while saving", "chains", "same", "other", "error")]
+            [
+                name,
+                *counts(of, "kills", "while saving", "chains", "same", "other", "error"),
+                f"{of['seconds']:.0f}",
+            ]
         )
         of = found["full disk"]
         times = of.get("stopped", 0) + of.get("went on", 0)
         full.append([name, str(times), *counts(of, "stopped", "same", "other", "error")])
         kinds = (counts(found["damaged"][kind], *ENDS) for kind in ("cut", "flipped"))
         damaged.append([name, *itertools.chain(*kinds)])
-    head = ["killed", "kills", "of these while saving", "ends", *ENDS]
-    lines = [*tables.table(head, killed, 6), ""]
+    head = ["killed", "kills", "of these while saving", "ends", *ENDS, "the other ended after s"]
+    lines = [*tables.table(head, killed, 7), ""]
     head = ["disk full", "times", "stopped with an error", "then the same", *ENDS[1:]]
     lines += [*tables.table(head, full, 5), ""]
     head = ["damaged", "cut: same", *ENDS[1:], "flipped: same", *ENDS[1:]]

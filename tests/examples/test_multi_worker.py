@@ -21,8 +21,9 @@ def run(*options):
 
 @pytest.mark.keras2
 def test_two_workers_end_as_one_process(tmp_path):
-    expected = example.main(SHORT)
-    done = run(f"--save={tmp_path / 'model.keras'}")
+    options = "--in-shards", f"--save={tmp_path / 'model.keras'}"
+    expected = example.main([*SHORT, options[0]])
+    done = run(*options)
     assert done.returncode == 0, done.stderr
     printed = dict(line.split(": ") for line in done.stdout.splitlines() if line.count(":") == 1)
     assert {name: float(printed[name]) for name in expected} == pytest.approx(expected, abs=2e-6)

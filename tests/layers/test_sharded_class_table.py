@@ -168,6 +168,7 @@ def test_files_of_any_number_of_shards(two_devices, tmp_path):
     model.save_weights(tmp_path / "model.weights.h5")
     tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
     model.export_classes(tmp_path / "classes.npy")
+    model.classes.save_shards(tmp_path / "shards")
     rows = model.classes.rows()
     unit = tf.math.l2_normalize(rows, axis=1)
     np.testing.assert_allclose(np.load(tmp_path / "classes.npy"), unit, rtol=1e-6)
@@ -178,16 +179,30 @@ def test_files_of_any_number_of_shards(two_devices, tmp_path):
         other.fit(
             data(), steps_per_epoch=1, shuffle=False, verbose=0
         )  # So that its optimizer has weights.
+    of_shards = keras.models.load_model(tmp_path / "model.keras")
+    of_shards.classes.assign(np.zeros([CLASSES, DIM]))
+    of_shards.classes.load_shards(tmp_path / "shards")
     of_weights.load_weights(tmp_path / "model.weights.h5")
     tf.train.Checkpoint(model=of_checkpoint).restore(str(tmp_path / "checkpoint"))
     expected = trained(model)
     for name, other in {
         "loaded": loaded,
+        "shards": of_shards,
         "weights": of_weights,
         "checkpoint": of_checkpoint,
     }.items():
         assert len(other.classes.shards.local) == 1
         assert_same(trained(other), expected), name
+
+
+def test_folders_that_lack_a_shard(tmp_path):
+    table = layers.ShardedClassTable(10, 2)
+    table.build((None, 2))
+    with pytest.raises(ValueError, match="must have files of rows"):
+        table.load_shards(tmp_path)
+    np.save(tmp_path / "rows-5-10.npy", np.zeros([5, 2], "float32"))
+    with pytest.raises(ValueError, match="must have the rows from 0 on"):
+        table.load_shards(tmp_path)
 
 
 def test_a_file_of_one_shard_in_two(two_devices, tmp_path):

@@ -1,7 +1,10 @@
 """The shards of a table of classes: which of them are here, how to reach all, what files hold."""
 
+import collections
 import concurrent.futures
 import math
+import os
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.trackable.base import Trackable
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _files, _keras, ops
 from rank4class_tf._tf.exchange import Exchange, best_of
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers.classes.class_table import ClassTable
@@ -159,7 +162,8 @@ class Shards(Trackable):
     def best(self, function: Callable, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
         """The k best of what a function finds in each shard: values and ids, `[batch, <= k]`."""
         if self.are_exchanged:
-            return Exchange().best(*function(self.own), k)
+            values, ids = function(self.own)
+            return Exchange().best(values, ids, k)
         return best_of([function(shard) for shard in self.local.values()], k)
 
     def total(self, function: Callable) -> Any:
@@ -203,6 +207,34 @@ class Shards(Trackable):
                     last = min(first + _ROWS, shard.last)
                     shard.set(name, first, last, values[name][first:last])
 
+    def save(self, folder: Any) -> None:
+        """Writes what each shard here keeps to files of its own."""
+        os.makedirs(folder, exist_ok=True)
+        for shard in self.local.values():
+            for name, variable in shard.kept.items():
+                path = pathlib.Path(folder, f"{name}-{shard.first}-{shard.last}.npy")
+                if not len(variable.shape):
+                    with _files.replacing(path) as temporary, open(temporary, "wb") as file:
+                        np.save(file, variable.numpy())
+                    continue
+                starts = range(0, variable.shape[0], _ROWS)
+                blocks = (variable[start : start + _ROWS] for start in starts)
+                _files.write_rows(path, tuple(variable.shape), blocks)
+
+    def load(self, folder: Any) -> None:
+        """Reads what `save` of all processes wrote, with any number of shards."""
+        parts: dict[str, list] = collections.defaultdict(list)
+        for path in pathlib.Path(folder).glob("*-*-*.npy"):
+            name, first, _ = path.stem.split("-")
+            parts[name].append((int(first), np.load(path, mmap_mode="r")))
+        values = {
+            name: _Joined(folder, found) if found[0][1].ndim else found[0][1]
+            for name, found in parts.items()
+        }
+        if "rows" not in values:
+            raise ValueError(f"`folder` must have files of rows. Received: {folder}.")
+        self.assign(values)
+
     def _serialize_to_tensors(self):
         """What `tf.train.Checkpoint` writes."""
         return self.values()
@@ -210,3 +242,21 @@ class Shards(Trackable):
     def _restore_from_tensors(self, restored_tensors):
         """Reads what any number of shards has written."""
         self.assign(restored_tensors)
+
+
+class _Joined:
+    """The rows of several files, of which only what is asked for is read."""
+
+    def __init__(self, folder: Any, parts: list[tuple[int, np.ndarray]]) -> None:
+        self._parts = sorted(parts, key=lambda part: part[0])
+        end = 0
+        for first, rows in self._parts:
+            if first != end:
+                raise ValueError(f"`folder` must have the rows from {end} on. Received: {folder}.")
+            end = first + len(rows)
+        self.shape = (end, *self._parts[0][1].shape[1:])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return np.concatenate(
+            [x[max(rows.start - i, 0) : max(rows.stop - i, 0)] for i, x in self._parts]
+        )

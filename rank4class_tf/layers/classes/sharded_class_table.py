@@ -93,8 +93,9 @@ class ShardedClassTable(Classes):
             **kwargs: arguments of the constructor.
         """
         rows = np.asarray(rows)
-        table = cls(*rows.shape, optimizer, **kwargs)
-        table.build((None, rows.shape[1]))
+        num_classes, width = rows.shape
+        table = cls(num_classes, width, optimizer, **kwargs)
+        table.build((None, width))
         table.assign(rows)
         return table
 
@@ -192,6 +193,28 @@ class ShardedClassTable(Classes):
             self._tie(),
             lambda gradients: self._update(own, gradients[0]),
         )
+
+    def save_shards(self, folder: Any) -> None:
+        """Writes a `.npy` file for each shard of this process and each thing that it keeps.
+
+        For tables larger than the memory of a machine. `rows-0-1000.npy` has the rows of the
+        classes 0 to 999.
+
+        Args:
+            folder: of all processes, empty. A file gets its name when it is whole.
+        """
+        self.shards.save(folder)
+
+    def load_shards(self, folder: Any) -> None:
+        """Reads what `save_shards` of all processes wrote, with any number of shards.
+
+        Args:
+            folder: where all files are.
+
+        Raises:
+            ValueError: if files are missing, or are of another number of classes.
+        """
+        self.shards.load(folder)
 
     def save_own_variables(self, store: Any) -> None:
         """Writes all rows, and what the optimizer keeps, as a table of one device has them."""
