@@ -55,9 +55,9 @@ def test_other_arguments_than_those_of_the_name_raise():
         with pytest.raises(ValueError, match=rf"'{name}' takes other.*'foo'. Received: foo=1"):
             r4c.losses.get(name, foo=1)
     with pytest.raises(
-        ValueError, match="'top_k_accuracy' takes other arguments.*'k'.*Received: none"
+        ValueError, match="'propensity_scored_ndcg' takes other.*'k'.*Received: none"
     ):
-        r4c.metrics.get("top_k_accuracy")
+        r4c.metrics.get("propensity_scored_ndcg")
     with pytest.raises(ValueError, match="'mean_rank' takes other arguments.*Received: k=5"):
         r4c.metrics.get("mean_rank_at_5")
     with pytest.raises(ValueError, match="`k` must not be given beside a name with a cutoff"):

@@ -115,8 +115,10 @@ class ShardedClassTable(Classes):
 
     def rows(self, ids: Any = None) -> tf.Tensor:
         """Rows of some classes or of all."""
-        ids = tf.range(self.num_classes) if ids is None else tf.convert_to_tensor(ids)
-        (rows,) = self._rows_of([ids], [])
+        if ids is None:
+            (rows,) = self._rows_of([], [tf.range(self.num_classes)])
+        else:
+            (rows,) = self._rows_of([tf.convert_to_tensor(ids)], [])
         return rows
 
     def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
