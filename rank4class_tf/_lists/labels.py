@@ -335,6 +335,14 @@ def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.reduce_sum(weighted, axis=-1), total)
 
 
+def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
+    """A tensor; raises if it holds strings or complex numbers."""
+    values = tf.convert_to_tensor(values)
+    if values.dtype in _NO_NUMBERS:
+        raise ValueError(f"`{name}` must be numbers. Received: {values.dtype.name}.")
+    return values
+
+
 def _with_format(y_true, shape, label_format):
     """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
     if isinstance(y_true, tf.SparseTensor):
@@ -345,9 +353,7 @@ def _with_format(y_true, shape, label_format):
         if y_true.dtype.is_bool:
             raise ValueError("`y_true` must hold integers where it is ragged. Received: bool.")
         return _dense(y_true), True, False
-    y_true = tf.convert_to_tensor(y_true)
-    if y_true.dtype in _NO_NUMBERS:
-        raise ValueError(f"`y_true` must be numbers. Received: {y_true.dtype.name}.")
+    y_true = as_numbers("y_true", y_true)
     inferred = label_format is None
     if inferred:
         label_format = _infer_format(y_true, shape)
