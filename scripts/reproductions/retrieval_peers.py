@@ -13,12 +13,14 @@ evaluated only by the encodings of its towers. Each library is there twice:
   training, and the highest negatives of a batch if these are better.
 
 `TwoTower` is there twice more: with no option at all, and with 512 negatives drawn from all films,
-which the others do not have. With `--expand 2 2` the ratings are a fractal expansion of those in
-the archive, with twice the users and films. The temperature, then the number of negatives, are chosen by NDCG@10 on the validation, with a seed
+which the others do not have. `--expand 2 2` measures on a fractal expansion of the ratings, with
+twice the users and films, and the settings that are chosen on the ratings.
+
+The temperature, then the number of negatives, are chosen by NDCG@10 on the validation, with a seed
 that is not one of those reported; so is the epoch of each run. TensorFlow Recommenders runs in a
 process with Keras 2. A step is timed by the processor, the fastest epoch counts; memory is how far
 the resident set grows in training. Lines of code are those of the function that makes the model.
-Each run is a file in `--out`; the table is `results.md`.
+Each run is a file in `--out`; the table is `results-1-1.md`, named after the expansion.
 """
 
 import argparse
@@ -274,14 +276,14 @@ def study(args):
     """Runs all that is missing, each in its process; yields a model and its runs."""
     from scripts.reproductions import harness
 
-    def run(name, temperature, hard, seed):
+    def run(name, temperature, hard, seed, expand):
         of_run = {"name": name, "temperature": temperature, "hard": hard, "seed": seed}
-        names = ("expand", "epochs", "width", "batch_size")
-        of_run |= {name: getattr(args, name) for name in names}
-        file = "-".join(map(str, (name, temperature, hard, seed))).replace(" ", "_")
+        names = ("epochs", "width", "batch_size")
+        of_run |= {"expand": expand, **{name: getattr(args, name) for name in names}}
+        file = "-".join(map(str, (name, temperature, hard, seed, *expand))).replace(" ", "_")
 
         def make():
-            given = benchmarks.options(args, "zip", *names)
+            given = [*benchmarks.options(args, "zip", *names), "--expand", *expand]
             legacy = "1" if name.startswith("TensorFlow") else "0"
             environment = {**benchmarks.RETURN_MEMORY, "TF_USE_LEGACY_KERAS": legacy}
             result = benchmarks.in_process(
@@ -300,9 +302,9 @@ def study(args):
         if is_tuned(name):
             for choices in ([(t, HARD[0]) for t in TEMPERATURES], [(None, hard) for hard in HARD]):
                 choices = [(t or best[0], hard) for t, hard in choices]
-                tried = [run(name, *choice, args.tuning_seed) for choice in choices]
+                tried = [run(name, *choice, args.tuning_seed, (1, 1)) for choice in choices]
                 best = choices[int(np.argmax([r["validation"]["ndcg_at_10"] for r in tried]))]
-        yield name, best, [run(name, *best, seed) for seed in args.seeds]
+        yield name, best, [run(name, *best, seed, args.expand) for seed in args.seeds]
 
 
 def report(results):
@@ -348,10 +350,11 @@ def main(argv=None):
     from rank4class_tf import _files
 
     results = []
+    name = "results-{}-{}.md".format(*args.expand)
     for result in study(args):
         results.append(result)
         args.out.mkdir(parents=True, exist_ok=True)
-        _files.write_text(args.out / "results.md", report(results))
+        _files.write_text(args.out / name, report(results))
     print(report(results))
 
 
