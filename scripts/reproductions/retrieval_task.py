@@ -196,17 +196,11 @@ def expanded(task: Task, rows: int, columns: int) -> Task:
         users.append((column * size + of_films)[order])
     films = task.films
     ids = np.concatenate([films.ids + i * (films.ids.max() + 1) for i in range(columns)])
-    words, genres, decades = (
-        np.concatenate([of_film] * columns) for of_film in (films.words, films.genres, films.decades)
-    )
-    films = dataclasses.replace(
-        films,
-        ids=ids,
-        titles=films.titles * columns,
-        words=words,
-        genres=genres,
-        decades=decades,
-    )
+    copies = {
+        name: np.concatenate([getattr(films, name)] * columns)
+        for name in ("words", "genres", "decades")
+    }
+    films = dataclasses.replace(films, ids=ids, titles=films.titles * columns, **copies)
     return Task(films, [user for user in users if len(user) >= 3])
 
 
