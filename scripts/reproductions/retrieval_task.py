@@ -196,7 +196,7 @@ def expanded(task: Task, rows: int, columns: int) -> Task:
         users.append((column * size + of_films)[order])
     films = task.films
     ids = np.concatenate([films.ids + i * (films.ids.max() + 1) for i in range(columns)])
-    copies = {
+    copies: dict[str, Any] = {
         name: np.concatenate([getattr(films, name)] * columns)
         for name in ("words", "genres", "decades")
     }
