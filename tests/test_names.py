@@ -15,6 +15,7 @@ def test_metrics_by_the_names_of_their_results():
     for name in ("top_k_accuracy_at_5", "ndcg_at_3", "recall_at_1", "mrr"):
         assert r4c.metrics.get(name).name == name
     assert r4c.metrics.get("hit_rate_at_2").name == "top_k_accuracy_at_2"
+    assert r4c.metrics.get("bpref_at_5").name == "bpref_at_5"
     with pytest.raises(ValueError, match="`k` must be a positive integer"):
         r4c.metrics.get("top_k_accuracy_at_0")
     with pytest.raises(ValueError, match="Received: 'nonsense_at_3'|Received: 'nonsense'"):
