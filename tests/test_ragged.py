@@ -98,6 +98,17 @@ def test_in_fit(lists):
     assert log["ndcg_at_3"][0] == pytest.approx(float(metric.result()), rel=1e-5)
 
 
+@pytest.mark.parametrize("of_scores", [tf.int32, tf.int64])
+def test_splits_of_any_type(of_scores, lists):
+    labels, scores, weights = (x.with_row_splits_dtype(tf.int32) for x in lists)
+    scores = scores.with_row_splits_dtype(of_scores)
+    loss, metric, expected = losses.SoftmaxLoss(), metrics.NDCG(3), metrics.NDCG(3)
+    assert float(loss(labels, scores, weights)) == pytest.approx(float(loss(*lists)))
+    metric.update_state(labels, scores, weights)
+    expected.update_state(*lists)
+    assert float(metric.result()) == pytest.approx(float(expected.result()))
+
+
 def test_labels_of_other_forms_raise(lists):
     labels, scores, _ = lists
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged"
