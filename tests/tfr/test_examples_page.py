@@ -42,6 +42,7 @@ def files(tmp_path, monkeypatch):
     run(FILES)
 
 
+@pytest.mark.slow
 def test_pipeline(files):
     before = run(PROGRAMS[0])
     after = run(applied(DIFFS[0], PROGRAMS[0]))
