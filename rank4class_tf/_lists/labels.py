@@ -133,9 +133,11 @@ def _without_ragged(relevance, scores, label_format):
         raise ValueError(f"{rule} Received: {received}.")
     if scores.shape.rank != 2 or relevance.shape.rank != 2:
         raise ValueError(f"{rule} Received: shapes {relevance.shape} and {scores.shape}.")
-    lengths = relevance.row_lengths()[:, tf.newaxis]
-    lengths = same_sizes(lengths, scores.row_lengths(), rule)
-    check(lengths != scores.row_lengths()[:, tf.newaxis], lengths, rule.rstrip("."))
+    # What `parse_example` makes counts in int32.
+    of_scores = tf.cast(scores.row_lengths(), tf.int64)
+    lengths = tf.cast(relevance.row_lengths(), tf.int64)[:, tf.newaxis]
+    lengths = same_sizes(lengths, of_scores, rule)
+    check(lengths != of_scores[:, tf.newaxis], lengths, rule.rstrip("."))
     dtype = tf.float64 if scores.dtype == tf.float64 else tf.float32
     return _items(tf.cast(relevance, dtype), -1), _items(scores, 0)
 

@@ -100,11 +100,7 @@ def test_bad_seed():
 
 def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-<<<<<<< HEAD
-    with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install -e '.\[data"):
-=======
     with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install -e '.\[d"):
->>>>>>> retrieval
         data.goemotions()
 
 

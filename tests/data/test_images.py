@@ -145,9 +145,5 @@ def test_bad_image_size():
 @pytest.mark.parametrize("load", [data.cifar10, data.imagenet2012])
 def test_without_tensorflow_datasets(load, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-<<<<<<< HEAD
-    with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install -e '.\[data"):
-=======
     with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install -e '.\[d"):
->>>>>>> retrieval
         load()

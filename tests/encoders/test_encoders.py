@@ -221,9 +221,5 @@ def test_backbone_of_another_kind(tmp_path, image):
 
 def test_without_keras_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
-<<<<<<< HEAD
-    with pytest.raises(ImportError, match=r"need keras-hub: pip install -e '.\[encoders\]"):
-=======
     with pytest.raises(ImportError, match=r"need keras-hub: pip install -e '.\[encoders\]'"):
->>>>>>> retrieval
         encoders.TextEncoder("bert_base_en_uncased")
