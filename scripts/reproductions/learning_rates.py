@@ -1,4 +1,4 @@
-"""Learning rates by loss: how far the best rate of each loss is from the best rate of softmax.
+"""Learning rates by loss: the best rate of each loss relative to the best rate of softmax.
 
     python -m scripts.reproductions.learning_rates
     python -m scripts.reproductions.learning_rates --tasks digits goemotions --data-dir DIR
@@ -7,10 +7,11 @@ Tasks: `digits`, scikit-learn's images with a hidden layer of 128 units, and `go
 model on the 1,000 most frequent words of 10,000 comments with one of 28 labels. There is no weight
 decay. Every loss is trained at every rate of the same grid, in half decades, with Adam and with SGD
 (momentum 0.9). The best rate has the highest mean NDCG@5 over the seeds on the validation part,
-after each run's best epoch there; the table reports the test part.
+after each run's best epoch there; the tables report the test part. "Good rates" are those within
+.01 NDCG@5 of the best on the validation part. Finished runs are kept in `--out`.
 """
 
-import json
+import functools
 import pathlib
 from collections.abc import Callable
 
@@ -18,13 +19,14 @@ import numpy as np
 
 from rank4class_tf import _files, data, losses
 from scripts.command_line import parser, seed
-from scripts.reproductions import noisy_labels
+from scripts.reproductions import harness, noisy_labels
 from scripts.reproductions.rare_classes import figures
 from scripts.reproductions.stacked_training import Settings, Trainer
 from scripts.tables import plus_minus, table
 
 WORDS = 1000
-# Half decades; plain gradients are smaller than the steps of Adam.
+NEARLY = 0.01
+# Half decades. SGD needs higher rates, because gradients are smaller than the steps of Adam.
 RATES = {"adam": 10 ** np.arange(-4, 0, 0.5), "sgd": 10 ** np.arange(-4, 1.1, 0.5)}
 LOSSES: dict[str, Callable] = {
     "SoftmaxLoss": losses.SoftmaxLoss,
@@ -73,7 +75,7 @@ def goemotions(data_dir):
 
 
 def ndcg(dataset, make_loss, optimizer, seeds):
-    """NDCG@5 on the validation part and on the test part, `[rates, seeds]` each."""
+    """NDCG@5 on the validation part and on the test part, lists `[rates, seeds]`."""
     right = np.eye(dataset.num_classes)
     problems = [noisy_labels.problem(dataset, right, seed) for seed in seeds]
     rates = RATES[optimizer]
@@ -96,18 +98,42 @@ def ndcg(dataset, make_loss, optimizer, seeds):
             figures(s, problem.labels[part])["NDCG@5"]
             for s, problem in zip(scores, every, strict=True)
         ]
-        found.append(np.reshape(values, (len(rates), len(seeds))))
-    return found
+        found.append(np.reshape(values, (len(rates), len(seeds))).tolist())
+    return {"ndcg": found}
+
+
+def choice(found, softmax):
+    """The best rate of a loss and of softmax, as places in the grid, by the validation part."""
+    return (int(np.mean(of[0], axis=1).argmax()) for of in (found, softmax))
 
 
 def row(name, found, softmax, rates):
-    """A row of the table: the best rate against softmax's, and NDCG@5 at both."""
-    validation, test = found
-    own, usual = (int(of.mean(axis=1).argmax()) for of in (validation, softmax[0]))
-    steps = (own - usual) / 2
-    at_edge = own in (0, len(rates) - 1)
-    factor = f"{10**steps:.2g}" + (" (end of the grid)" if at_edge else "")
-    return [f"`{name}`", f"{rates[own]:.1g}", factor, plus_minus(test[own]), plus_minus(test[usual])]
+    """A loss: its best rate, the rates that are nearly as good, NDCG@5 at its rate and softmax's."""
+    own, usual = choice(found, softmax)
+    validation, test = np.array(found)
+    mean = validation.mean(axis=1)
+    good = rates[mean > mean.max() - NEARLY]
+    interval = f"{good.min():.1g} to {good.max():.1g}"
+    return [
+        f"`{name}`",
+        f"{rates[own]:.1g}",
+        interval,
+        plus_minus(test[own]),
+        plus_minus(test[usual]),
+    ]
+
+
+def summary(found):
+    """A row for each loss: in each setting the factor to softmax's rate, and what that rate costs."""
+    rows = []
+    for loss in next(iter(found.values())):
+        cells = []
+        for of_setting in found.values():
+            own, usual = choice(of_setting[loss], of_setting["SoftmaxLoss"])
+            test = np.mean(of_setting[loss][1], axis=1)
+            cells.append(f"{10 ** ((own - usual) / 2):.2g} ({test[usual] - test[own]:+.3f})")
+        rows.append([f"`{loss}`", *cells])
+    return table(["loss", *found], rows, len(found))
 
 
 def main(argv=None):
@@ -117,28 +143,42 @@ def main(argv=None):
     options.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     options.add_argument("--losses", nargs="+", choices=LOSSES, default=[*LOSSES])
     options.add_argument("--optimizers", nargs="+", choices=RATES, default=[*RATES])
-    options.add_argument("--seeds", type=seed, nargs="+", default=[0, 1, 2])
-    options.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/learning_rates"))
+    options.add_argument("--seeds", type=seed, nargs="+", default=[0, 1, 2], help="of the runs")
+    options.add_argument(
+        "--out", type=pathlib.Path, default=pathlib.Path("out/learning_rates"), help="a folder"
+    )
     args = options.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
-    numbers: dict[str, dict] = {}
-    for name in args.tasks:
-        dataset = noisy_labels.digits() if name == "digits" else goemotions(args.data_dir)
+    found: dict[str, dict] = {}
+    lines: list[str] = []
+    for task in args.tasks:
+        dataset = noisy_labels.digits() if task == "digits" else goemotions(args.data_dir)
         for optimizer in args.optimizers:
-            rates, found = RATES[optimizer], {}
+            of_setting = found[f"{task}, {optimizer}"] = {}
             for loss in dict.fromkeys(["SoftmaxLoss", *args.losses]):
-                found[loss] = ndcg(dataset, LOSSES[loss], optimizer, args.seeds)
-                print(row(loss, found[loss], found["SoftmaxLoss"], rates), flush=True)
-            head = ["loss", "best rate", "over softmax's", "NDCG@5 there", "at softmax's rate"]
-            rows = [row(loss, found[loss], found["SoftmaxLoss"], rates) for loss in found]
-            text = "\n".join([f"## {name}, {optimizer}", "", *table(head, rows, 4), ""])
-            numbers[f"{name}, {optimizer}"] = {
-                "rates": rates.tolist(),
-                **{loss: [part.tolist() for part in parts] for loss, parts in found.items()},
-            }
-            _files.write_text(args.out / f"{name}_{optimizer}.md", text)
-            _files.write_text(args.out / "learning_rates.json", json.dumps(numbers, indent=1))
-            print(text, flush=True)
+                described = {
+                    "task": task,
+                    "optimizer": optimizer,
+                    "loss": loss,
+                    "seeds": args.seeds,
+                }
+                of_setting[loss] = harness.cached(
+                    args.out / f"{task}-{optimizer}-{loss}.json",
+                    described,
+                    functools.partial(ndcg, dataset, LOSSES[loss], optimizer, args.seeds),
+                )["ndcg"]
+            rows = [
+                row(loss, of_loss, of_setting["SoftmaxLoss"], RATES[optimizer])
+                for loss, of_loss in of_setting.items()
+            ]
+            head = ["loss", "best rate", "good rates", "NDCG@5", "NDCG@5 at softmax's rate"]
+            lines += [f"## {task}, {optimizer}", "", *table(head, rows, 4), ""]
+    lines += [
+        "## Best rate over softmax's (change of NDCG@5 at softmax's rate)",
+        "",
+        *summary(found),
+    ]
+    _files.write_text(args.out / "results.md", "\n".join(lines) + "\n")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":
