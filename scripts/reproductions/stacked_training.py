@@ -70,13 +70,22 @@ class Trainer:
         hidden: the units of the hidden layer; None for a linear model.
         batch_size: examples a step.
         epochs: how many there are; the last examples of each, which fill no batch, are left out.
+        optimizer: "adam", or "sgd" with momentum 0.9.
     """
 
-    def __init__(self, loss: Callable, hidden: int | None, batch_size: int, epochs: int) -> None:
+    def __init__(
+        self,
+        loss: Callable,
+        hidden: int | None,
+        batch_size: int,
+        epochs: int,
+        optimizer: str = "adam",
+    ) -> None:
         self._loss = loss
         self._hidden = hidden
         self._batch_size = batch_size
         self._num_epochs = epochs
+        self._direction = {"adam": _adam, "sgd": _sgd}[optimizer]
         self._epoch = tf.function(self._run_epoch, jit_compile=True)
         self.scores = tf.function(_scores_of_rows, jit_compile=True)
 
@@ -135,7 +144,7 @@ class Trainer:
         return Trained(best, weights, best_epoch, accuracy)
 
     def _run_epoch(self, state, done, features, batches, transitions, classes, hyper):
-        """An epoch of Adam with decoupled weight decay, on weights and their two means."""
+        """An epoch with decoupled weight decay, on weights and the optimizer's two means."""
         (rows, labels), (rate, decay, smoothing) = batches, hyper
 
         def body(i, state):
@@ -150,8 +159,7 @@ class Trainer:
             t = done + tf.cast(i, tf.float32) + 1
             result = []
             for (w, m, v), g in zip(state, gradients, strict=True):
-                m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-                step = (m / (1 - 0.9**t)) / (tf.sqrt(v / (1 - 0.999**t)) + 1e-7)
+                step, m, v = self._direction(g, m, v, t)
                 if w.shape[1] > 1:  # Biases don't decay.
                     step += decay[:, tf.newaxis, tf.newaxis] * w
                 result.append((w - rate[:, tf.newaxis, tf.newaxis] * step, m, v))
@@ -178,6 +186,18 @@ class Trainer:
                 losses = (1 - share) * losses + share * mean
             total = tf.reduce_sum(losses) / batch
         return tape.gradient(total, weights)
+
+
+def _adam(g, m, v, t):
+    """The step of Adam for a rate of 1, and its means."""
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+    return (m / (1 - 0.9**t)) / (tf.sqrt(v / (1 - 0.999**t)) + 1e-7), m, v
+
+
+def _sgd(g, m, v, t):
+    """The same of SGD, as Keras computes momentum."""
+    m = 0.9 * m + g
+    return m, m, v
 
 
 def _scores(weights, features):

@@ -55,32 +55,39 @@ TOLERANCES = {"float32": 1e-4, "mixed_float16": 2e-2, "mixed_bfloat16": 1e-1}
 INTRODUCTION = """
 # Strategies
 
-`python -m scripts.robustness.strategy_matrix --out docs/results/strategies.md`: small models
-trained by Keras's `fit`, two replicas or processes on one machine, against one device in a graph
-in float32. An entry says how many objects are equal to it, and how far the farthest of these is:
-of weights, by what training changed of them; of losses and metrics, by their size. The tolerances
-are 1e-4 in float32, 0.02 in float16, 0.1 in bfloat16. Columns after the first have a few objects
-of each kind. "Keras" means that a loss of Keras by itself, which reads no labels, fails there too;
-"trains", that there is nothing to compare with. A blank has not been run.
+**What to do.** Use Keras 2 (`TF_USE_LEGACY_KERAS=1`) for training with several workers or a
+parameter server, because `MultiWorkerMirroredStrategy` does not work with Keras 3.15. On one
+machine, `MirroredStrategy` works with both. Under any strategy, pad ragged labels
+(`labels.to_tensor(-1, shape=[None, P])`) and leave out `jit_compile=True`. These limits are
+Keras's: they apply to any model. Apart from them, all parts of this package give the same results
+as on one device, except the sorter `set`, whose network is sensitive to rounding.
 
-The last batch has three examples, 2 + 1 on two replicas. Keras takes the mean of the replicas'
-means, on which the examples have other weights than on one device; the comparison is with one
-device and these weights. So it is with a last batch of 1 + 0, whose step is half that of one
-device.
+`python -m scripts.robustness.strategy_matrix --out docs/results/strategies.md` trains small
+models with Keras's `fit` on two replicas or processes of one machine, and compares them with one
+device in graph mode in float32. An entry says how many objects agree, and gives the largest
+difference. Weights are compared relative to the change that training made, losses and metrics
+relative to their size. The tolerances are 1e-4 in float32, 0.02 in float16 and 0.1 in bfloat16.
+Columns after the first cover a few objects of each kind. "Keras" means that a plain Keras loss,
+which reads no labels, fails there too. "trains" means that training works and there is no
+reference to compare with. A blank cell has not been run.
 
-Losses that draw, dropout, and `ExtremeClassifier` with several classes of an example draw apart
-on each replica: on two replicas they are compared with `MirroredStrategy` in a graph.
+The last batch has three examples, which is 2 + 1 on two replicas. Keras takes the mean of the
+replicas' means, so the examples have other weights than on one device; the reference uses the
+same weights. The same holds for a last batch of 1 + 0, whose step is half that of one device.
 
-In float16 the loss is scaled by 128 from the start: with the 2**15 of Keras the first steps
-overflow, and are left out. The gradient of the sorter `set`, a network in float32, is 5e-5 from
-that in float64 in each mode; four steps make up to 1e-3 of the difference between two modes.
-In half precision its ranks are those of the rounded scores to the last bit; to round scores to
-bfloat16 moves its gradient by 40 % (of the recurrent sorter by 7 %), and so what it trains.
+Losses with random draws, dropout, and `ExtremeClassifier` with several classes per example draw
+differently on each replica. On two replicas they are compared with `MirroredStrategy` in a graph.
 
-Faults of Keras 3.15, with any model: no `MultiWorkerMirroredStrategy`; under `MirroredStrategy`
-no ragged labels (pad them: `labels.to_tensor(-1, shape=[None, P])`), and no dataset whose first
-batch is uneven. Two steps at once have even batches here. Of Keras 3.15 and of Keras 2: no
-`jit_compile=True` under a strategy.
+In float16 the loss is scaled by 128 from the start. With Keras's 2**15, the first steps would
+overflow and be skipped. The gradient of the sorter `set`, a float32 network, differs from that in
+float64 by 5e-5 in each mode; four steps turn this into a difference of up to 1e-3 between two
+modes. In half precision its ranks are exactly those of the rounded scores, but rounding the
+scores to bfloat16 changes its gradient by 40 % (that of the recurrent sorter by 7 %), and so the
+trained weights.
+
+Keras 3.15 fails with any model under `MultiWorkerMirroredStrategy`; under `MirroredStrategy` it
+fails with ragged labels and with a dataset whose first batch is uneven. That is why "2 steps at
+once" has even batches. Keras 3.15 and Keras 2 both fail with `jit_compile=True` under a strategy.
 """
 
 FEATURES, CLASSES, BATCH = 3, 6, 4
