@@ -74,18 +74,27 @@ def _module_doc(module):
 
 
 def _index():
-    rows = [f"   {name}" for name in sorted(public.modules())]
-    return "\n".join(
-        [
-            _title("API reference"),
-            "What is not here is internal and may change; see :doc:`/api_stability`.\n",
-            ".. toctree::",
-            "   :maxdepth: 1",
-            "",
-            *rows,
-            "",
+    """All public names with a line each, module by module."""
+    modules = sorted(public.modules().items())
+    lines = [
+        _title("API reference"),
+        "Everything that is not listed here is internal and may change; see :doc:`/api_stability`.\n",
+        ".. toctree::",
+        "   :hidden:",
+        "",
+        *(f"   {name}" for name, _ in modules),
+        "",
+    ]
+    for name, module in modules:
+        own = [
+            member
+            for member in public.public_names(module)
+            if public.full_name(name, module, member) == f"{name}.{member}"
         ]
-    )
+        first = _module_doc(module).split("\n\n")[0]
+        lines += [name, "-" * len(name), "", f"{first} :doc:`Details <{name}>`", ""]
+        lines += _table(name, module, own)
+    return "\n".join(lines)
 
 
 def _front(name, module, rooms):

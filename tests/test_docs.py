@@ -22,6 +22,7 @@ RUN = [
     "docs/large_output_spaces.md",
     "docs/losses.md",
     "docs/metrics.md",
+    "docs/recipes.md",
     "docs/retrieval.md",
     "docs/serving.md",
     "docs/papers/rank4class.md",

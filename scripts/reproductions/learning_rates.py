@@ -124,7 +124,7 @@ def row(name, found, softmax, rates):
 
 
 def summary(found):
-    """A row for each loss: in each setting the factor to softmax's rate, and what that rate costs."""
+    """A row for each loss: the factor to softmax's rate, and what softmax's rate would change."""
     rows = []
     for loss in next(iter(found.values())):
         cells = []
