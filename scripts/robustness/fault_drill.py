@@ -213,7 +213,9 @@ def by_workers_with_shards(folder):
         if not in_cluster or not strategy.cluster_resolver.task_id:
             own = folder
         for epoch in range(done, EPOCHS):
-            batches = examples.shuffle(len(examples), seed=epoch).batch(BATCH)
+            # Under a strategy Keras 3 reads a batch before it trains, which changes no order here.
+            batches = examples.shuffle(len(examples), epoch, reshuffle_each_iteration=False)
+            batches = batches.batch(BATCH)
             model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=2)
             model.save_weights(own / "new.weights.h5")
             os.replace(own / "new.weights.h5", own / f"epoch-{epoch + 1}.weights.h5")
