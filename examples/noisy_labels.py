@@ -1,10 +1,11 @@
-"""Learns digits from labels of which some are wrong, with five losses.
+"""Compares five losses on digits with wrong labels.
 
     python examples/noisy_labels.py
 
-0, 20 and 40 % of the labels for training and validation are exchanged for the digit that looks
-most alike; the labels for testing are right. The epoch with the best accuracy on the validation
-labels counts. In a model of your own it is one line: `model.compile("adam", losses.RankmaxLoss())`.
+0, 20 or 40 % of the labels for training and validation are replaced by the digit that looks most
+alike; the test labels are correct. Each run reports its epoch with the best accuracy on the
+validation labels. In your own model it takes one line: `model.compile("adam",
+losses.RankmaxLoss())`.
 """
 
 import os

@@ -77,8 +77,10 @@ class RetrievalAndRating(models.TwoTower):
 def main(argv=None):
     """Trains and evaluates both tasks; returns the metrics."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
-    parser.add_argument("--rating-weight", type=float, default=1.0, help="of the second loss")
+    parser.add_argument("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
+    parser.add_argument(
+        "--rating-weight", type=float, default=1.0, help="weight of the second loss"
+    )
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=512)

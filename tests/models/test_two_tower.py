@@ -1015,7 +1015,7 @@ def test_wrong_arguments(pairs, candidates):
 def test_wrong_ids_of_candidates(candidates, pairs):
     model, features = make(), {"features": candidates["features"][:3]}
     for ids, rule in (
-        ([5, -1, 7], "other ids than -1"),
+        ([5, -1, 7], "must not have the id -1"),
         (np.zeros([3, 2], int), r"ids of the shape \[N\] or \[N, 1\]; .* Received: .*\(3, 2\)"),
     ):
         with pytest.raises(ValueError, match=f"`candidates` must have {rule}"):
