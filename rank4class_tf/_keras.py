@@ -5,9 +5,10 @@ when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs be
 """
 
 import contextlib
+import copy
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -115,6 +116,70 @@ def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> A
     known = {} if KERAS_3 else dict(_classes_within(config))
     known.update(custom_objects or {})
     return keras.utils.deserialize_keras_object(config, custom_objects=known)
+
+
+def deserialized_in_turn(
+    configs: Iterable[Any], custom_objects: dict[str, Any] | None = None
+) -> list[Any]:
+    """`deserialized` objects, of which models may share layers.
+
+    Keras 3 counts the calls of a layer from the first model on, but the configuration of each model
+    counts them from 0, so that a later model would take the call of an earlier one for its own.
+    """
+    made: list[Any] = []
+    calls: dict[int, int] = {}
+    for given in configs:
+        own = copy.deepcopy(given)  # Keras takes parts out of it.
+        made.append(deserialized(_after_calls(own, calls), custom_objects))
+        if KERAS_3:
+            calls |= _calls_within(given, made[-1])
+    return made
+
+
+def _layers_within(config):
+    """The configurations of a model's layers; none for what is no model."""
+    of_model = config.get("config") if isinstance(config, dict) else None
+    return of_model.get("layers", []) if isinstance(of_model, dict) else []
+
+
+def _calls_within(config, model):
+    """How often the layers of a model were called, by the numbers that mark shared objects."""
+    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    calls = {}
+    for part in _layers_within(config):
+        layer = layers.get(part["config"].get("name"))
+        if layer is not None:
+            calls[part.get("shared_object_id")] = len(layer._inbound_nodes)
+            calls |= _calls_within(part, layer)
+    return calls
+
+
+def _after_calls(config, calls):
+    """A model's configuration, where its layers have been called so often before."""
+    parts = _layers_within(config)
+    if not parts or not calls:
+        return config
+    before = {
+        part["config"].get("name"): calls.get(part.get("shared_object_id"), 0) for part in parts
+    }
+
+    def moved(x):
+        if isinstance(x, dict):
+            return {key: moved(value) for key, value in x.items()}
+        if not isinstance(x, list | tuple):
+            return x
+        if len(x) == 3 and isinstance(x[0], str) and isinstance(x[1], int):  # A call of a layer.
+            return [x[0], x[1] + before.get(x[0], 0), x[2]]
+        return [moved(value) for value in x]
+
+    inner = {name: moved(value) for name, value in config["config"].items() if name != "layers"}
+    inner["layers"] = [
+        {**_after_calls(part, calls), "inbound_nodes": moved(part["inbound_nodes"])}
+        if "inbound_nodes" in part
+        else part
+        for part in parts
+    ]
+    return {**config, "config": inner}
 
 
 def _classes_within(config):

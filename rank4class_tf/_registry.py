@@ -38,8 +38,8 @@ def named(kind: str, name: str, build: Callable) -> None:
 
 
 def snake_case(name: str) -> str:
-    """`"ApproxNDCGLoss"` -> `"approx_ndcg_loss"`."""
-    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
+    """`"ApproxNDCGLoss"` -> `"approx_ndcg_loss"`, and `"BPref"` -> `"bpref"`."""
+    name = re.sub(r"(^[A-Z]{2,}|(?<!^)[A-Z]+)([A-Z][a-z])", r"\1_\2", name)
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 

@@ -9,8 +9,8 @@ from docs import docstrings, public
 from scripts.benchmarks import page as figures_page
 from tests import pages
 
-# What is run as it stands. The page on TF-Ranking shows parts of examples/tfr_pipeline.py, and
-# docs/extending.md has tests of its own.
+# What is run as it stands. The page on TF-Ranking shows parts of examples/tfr_pipeline.py;
+# docs/tf_ranking_examples.md and docs/extending.md have tests of their own.
 RUN = [
     "README.md",
     "docs/approximate_search.md",

@@ -118,6 +118,25 @@ def test_other_tensors_raise(make):
             make()(labels, scores, bad[:, 0])
 
 
+@pytest.mark.parametrize("complex_first", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [
+        r4c.losses.SpearmanLoss,
+        r4c.losses.MeanAveragePrecisionLoss,
+        r4c.losses.RankTripletLoss,
+        lambda: r4c.metrics.MeanAveragePrecision(2),
+        lambda: r4c.metrics.SpearmanCorrelation(2),
+    ],
+)
+def test_complex_numbers_of_datasets_raise(make, complex_first):
+    pair = [np.array([[1, 0], [0, 1]], dtype) for dtype in (np.complex64, np.float32)]
+    name = "y_true" if complex_first else "y_pred"
+    with pytest.raises(ValueError, match=f"`{name}` must be numbers. Received: complex64"):
+        made = make()
+        getattr(made, "update_state", made)(*(pair if complex_first else pair[::-1]))
+
+
 @pytest.mark.parametrize("label_format", [None, "ids", "relevance"])
 def test_strings_of_any_format_raise(label_format):
     with pytest.raises(ValueError, match="must be numbers"):

@@ -15,6 +15,7 @@ def test_metrics_by_the_names_of_their_results():
     for name in ("top_k_accuracy_at_5", "ndcg_at_3", "recall_at_1", "mrr"):
         assert r4c.metrics.get(name).name == name
     assert r4c.metrics.get("hit_rate_at_2").name == "top_k_accuracy_at_2"
+    assert r4c.metrics.get("bpref_at_5").name == "bpref_at_5"
     with pytest.raises(ValueError, match="`k` must be a positive integer"):
         r4c.metrics.get("top_k_accuracy_at_0")
     with pytest.raises(ValueError, match="Received: 'nonsense_at_3'|Received: 'nonsense'"):
@@ -54,8 +55,9 @@ def test_other_arguments_than_those_of_the_name_raise():
     for name in ("spearman_loss", "rankmax_loss", "gumbel_approx_ndcg_loss"):
         with pytest.raises(ValueError, match=rf"'{name}' takes other.*'foo'. Received: foo=1"):
             r4c.losses.get(name, foo=1)
-    with pytest.raises(ValueError, match="'recall' takes other arguments.*'k'.*Received: none"):
-        r4c.metrics.get("recall")
+    rule = "'mean_average_precision' takes other arguments.*'num_classes'.*Received: none"
+    with pytest.raises(ValueError, match=rule):
+        r4c.metrics.get("mean_average_precision")
     with pytest.raises(ValueError, match="'mean_rank' takes other arguments.*Received: k=5"):
         r4c.metrics.get("mean_rank_at_5")
     with pytest.raises(ValueError, match="`k` must not be given with a name that has a cutoff"):

@@ -98,6 +98,30 @@ def test_in_fit(lists):
     assert log["ndcg_at_3"][0] == pytest.approx(float(metric.result()), rel=1e-5)
 
 
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("lengths", [[], [0, 0]], ids=["no lists", "no items"])
+def test_lists_of_no_items_have_no_loss(lengths, in_graph):
+    empty = tf.RaggedTensor.from_row_lengths(tf.zeros([0]), tf.constant(lengths, tf.int64))
+    for loss in (losses.SoftmaxLoss(), losses.PairwiseLogisticLoss(), losses.ListMLELoss()):
+        compute = tf.function(loss, [empty._type_spec] * 2) if in_graph else loss
+        assert float(compute(empty, empty)) == 0
+        assert float(loss(empty, empty, empty)) == 0
+    metric = metrics.NDCG(3)
+    metric.update_state(empty, empty, empty)
+    assert metric.per_list(empty, empty)[1].numpy().tolist() == [0.0] * len(lengths)
+
+
+@pytest.mark.parametrize("of_scores", [tf.int32, tf.int64])
+def test_splits_of_any_type(of_scores, lists):
+    labels, scores, weights = (x.with_row_splits_dtype(tf.int32) for x in lists)
+    scores = scores.with_row_splits_dtype(of_scores)
+    loss, metric, expected = losses.SoftmaxLoss(), metrics.NDCG(3), metrics.NDCG(3)
+    assert float(loss(labels, scores, weights)) == pytest.approx(float(loss(*lists)))
+    metric.update_state(labels, scores, weights)
+    expected.update_state(*lists)
+    assert float(metric.result()) == pytest.approx(float(expected.result()))
+
+
 def test_labels_of_other_forms_raise(lists):
     labels, scores, _ = lists
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged"

@@ -133,11 +133,20 @@ def _without_ragged(relevance, scores, label_format):
         raise ValueError(f"{rule} Received: {received}.")
     if scores.shape.rank != 2 or relevance.shape.rank != 2:
         raise ValueError(f"{rule} Received: shapes {relevance.shape} and {scores.shape}.")
-    lengths = relevance.row_lengths()[:, tf.newaxis]
-    lengths = same_sizes(lengths, scores.row_lengths(), rule)
-    check(lengths != scores.row_lengths()[:, tf.newaxis], lengths, rule.rstrip("."))
+    # What `parse_example` makes counts in int32.
+    of_scores = tf.cast(scores.row_lengths(), tf.int64)
+    lengths = tf.cast(relevance.row_lengths(), tf.int64)[:, tf.newaxis]
+    lengths = same_sizes(lengths, of_scores, rule)
+    check(lengths != of_scores[:, tf.newaxis], lengths, rule.rstrip("."))
     dtype = tf.float64 if scores.dtype == tf.float64 else tf.float32
-    return tf.cast(relevance, dtype).to_tensor(-1), scores.to_tensor()
+    return _items(tf.cast(relevance, dtype), -1), _items(scores, 0)
+
+
+def _items(values, filler):
+    """Ragged values of items as dense ones, of one item at least."""
+    values = values.to_tensor(filler)
+    missing = tf.cast(tf.equal(tf.shape(values)[1], 0), tf.int32)
+    return tf.pad(values, [[0, 0], [0, missing]], constant_values=tf.cast(filler, values.dtype))
 
 
 def parse_ids(
@@ -268,7 +277,7 @@ def checked_weights(sample_weight: TensorLike) -> tf.Tensor:
     Losses take negative weights, as Keras's do.
     """
     if isinstance(sample_weight, tf.RaggedTensor):
-        sample_weight = sample_weight.to_tensor()
+        sample_weight = _items(sample_weight, 0)
     weights = tf.convert_to_tensor(sample_weight)
     if weights.dtype in _NO_NUMBERS:
         return weights  # `example_weights` raises.
@@ -291,7 +300,7 @@ def example_weights(
         per_item: whether weights may be `[batch, n]` as well, ragged too, and stay so.
     """
     if isinstance(sample_weight, tf.RaggedTensor):
-        sample_weight = sample_weight.to_tensor()
+        sample_weight = _items(sample_weight, 0)
     if isinstance(y_pred, tf.RaggedTensor):
         y_pred = y_pred.row_lengths()  # One for each list.
     weights = tf.convert_to_tensor(sample_weight)
@@ -333,6 +342,14 @@ def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.reduce_sum(weighted, axis=-1), total)
 
 
+def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
+    """A tensor; raises if it holds strings or complex numbers."""
+    values = tf.convert_to_tensor(values)
+    if values.dtype in _NO_NUMBERS:
+        raise ValueError(f"`{name}` must be numbers. Received: {values.dtype.name}.")
+    return values
+
+
 def _with_format(y_true, shape, label_format):
     """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
     if isinstance(y_true, tf.SparseTensor):
@@ -343,9 +360,7 @@ def _with_format(y_true, shape, label_format):
         if y_true.dtype.is_bool:
             raise ValueError("`y_true` must hold integers where it is ragged. Received: bool.")
         return _dense(y_true), True, False
-    y_true = tf.convert_to_tensor(y_true)
-    if y_true.dtype in _NO_NUMBERS:
-        raise ValueError(f"`y_true` must be numbers. Received: {y_true.dtype.name}.")
+    y_true = as_numbers("y_true", y_true)
     inferred = label_format is None
     if inferred:
         label_format = _infer_format(y_true, shape)
@@ -376,8 +391,8 @@ def _infer_format(labels, scores_shape):
     raise ValueError(
         "`label_format` must be 'ids' or 'relevance' if static shapes and dtypes do not "
         "distinguish the two. Received: label_format=None, y_true of dtype "
-        f"{labels.dtype.name} and shape {labels_shape}, y_pred of shape {scores_shape}. (Keras forgets the shapes if it "
-        "calls a model with labels of several ranks in turn.)"
+        f"{labels.dtype.name} and shape {labels_shape}, y_pred of shape {scores_shape}. "
+        "(Keras forgets the shapes if it calls a model with labels of several ranks in turn.)"
     )
 
 

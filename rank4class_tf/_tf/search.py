@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# Up to this many entries, comparing with all of them costs less.
+from rank4class_tf._tf.raising import in_xla
+
+# Up to this many entries, comparing with all of them costs less under XLA.
 _FEW = 16
 
 
@@ -19,7 +21,8 @@ def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf
     Returns:
         `[batch, P]` int32.
     """
-    if rising.shape[1] is not None and rising.shape[1] <= _FEW:
+    few = rising.shape[1] is not None and rising.shape[1] <= _FEW
+    if few or not in_xla():
         return tf.searchsorted(rising, values, side)
     return count_leading(rising, values, {"left": tf.less, "right": tf.less_equal}[side])
 

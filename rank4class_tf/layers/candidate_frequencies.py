@@ -59,7 +59,7 @@ class CandidateFrequencies(keras.layers.Layer):
             ValueError: if `counts` is empty, or one is negative or not a whole number.
         """
         counts = np.asarray(counts)
-        if counts.ndim != 1 or not counts.size:
+        if counts.ndim != 1 or not counts.size or counts.dtype.kind not in "iuf":
             raise ValueError(
                 "`counts` must be integers >= 0, at least one. "
                 f"Received: shape {counts.shape}, {counts.dtype}."

@@ -8,6 +8,7 @@ from rank4class_tf import _checks
 from rank4class_tf._tf import scan
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.search import searchsorted
+from rank4class_tf._tf.where import where
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.ops import Lists
@@ -55,30 +56,32 @@ def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
     if lists.has_few_columns:
         relevant = _by_pairs(own, lists.relevance, temperature, with_ties)
     else:
-        relevant = _by_sorting(own, lists.relevance, temperature, with_ties)
+        most = lists.num_columns_of_items
+        most = most if isinstance(most, int) else None
+        relevant = _by_sorting(own, lists.relevance, temperature, with_ties, most)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
 def _by_pairs(own, relevance, temperature, with_ties):
     compare = tf.less_equal if with_ties else tf.less
-    other = relevance[:, tf.newaxis, :]
-    competes = compare(other, relevance[:, :, tf.newaxis]) & (other > 0)
+    other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
+    competes = compare(other, relevance[:, :, tf.newaxis])
     differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
     floor = tf.constant(own.dtype.min / 8, own.dtype)
-    return tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
+    return tf.reduce_logsumexp(where(competes, differences, floor), axis=-1)
 
 
-def _by_sorting(own, relevance, temperature, with_ties):
+def _by_sorting(own, relevance, temperature, with_ties, most):
     floor = tf.constant(own.dtype.min / 8, own.dtype)
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
     # highest score, so that what is far above it, before it, costs it no digits.
     order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
     ranked = -tf.gather(relevance, order, batch_dims=1)
     suffix = gather(tf.where(relevance > 0, own, floor), order)
-    highest = scan.maxima(suffix)
+    highest = scan.maxima(suffix, most)
     drops = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
     sums = tf.exp((suffix - highest) / temperature)
-    sums = scan.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]))
+    sums = scan.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]), most)
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
     start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _config, _keras, _registry
-from rank4class_tf._lists.labels import example_weights
+from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf.dtypes import as_dtype
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import TensorLike
@@ -135,7 +135,7 @@ class SorterLoss(UnsavedLayer, keras.losses.Loss):
 
 
 def _matrix(argument, values):
-    values = tf.convert_to_tensor(values)
+    values = as_numbers(argument, values)
     if values.shape.rank == 1:
         values = values[:, tf.newaxis]
     if values.shape.rank != 2:

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _config, _keras, _registry
-from rank4class_tf._lists.labels import checked_weights, example_weights
+from rank4class_tf._lists.labels import as_numbers, checked_weights, example_weights
 from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf.metrics._base import Metric
@@ -88,7 +88,7 @@ class DatasetMetric(Metric):
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
     def _columns(self, name, values):
-        values = tf.convert_to_tensor(values)
+        values = as_numbers(name, values)
         if values.shape.rank == 1 and self.num_columns == 1:
             values = values[:, tf.newaxis]
         if not values.shape.is_compatible_with([None, self.num_columns]):

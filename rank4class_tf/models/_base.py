@@ -121,12 +121,9 @@ class RetrievalModel(MultiWorker, keras.Model):
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> Self:
         """Builds the model that `get_config` describes."""
-        parts = {
-            name: _keras.deserialized(config[name], custom_objects=custom_objects)
-            for name in cls._parts
-            if config[name] is not None
-        }
-        return cls(**{**config, **parts})
+        names = [name for name in cls._parts if config[name] is not None]
+        parts = _keras.deserialized_in_turn((config[name] for name in names), custom_objects)
+        return cls(**{**config, **dict(zip(names, parts, strict=True))})
 
     def _scores_of_step(
         self, x: Any, y_pred: tf.Tensor, y: Any, training: bool

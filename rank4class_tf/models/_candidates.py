@@ -9,7 +9,7 @@ from tensorflow import keras
 
 from rank4class_tf import _keras
 from rank4class_tf._lists import labels as _labels
-from rank4class_tf._tf.raising import check
+from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf.models._catalogue import id_keys
 
 
@@ -96,15 +96,14 @@ def in_rows(features: Any, ids: Any, weights: Any = None) -> Candidates:
         ids: None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
         weights: None, or numbers of the shape of the ids.
     """
-    if weights is not None:
-        weights = tf.cast(weights, tf.float32)
     if isinstance(ids, tf.RaggedTensor):
         rows = tf.range(tf.size(ids.values))
+        keys = id_keys(ids.values)
         return Candidates(
             tf.nest.map_structure(lambda x: x.values, features),
-            id_keys(ids.values),
+            keys,
             ids.with_values(rows).to_tensor(-1),
-            None if weights is None else weights.values,
+            None if weights is None else _checked_weights(weights.values, keys),
         )
     if ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]:
         ids = _labels.in_rows(ids)
@@ -117,15 +116,28 @@ def in_rows(features: Any, ids: Any, weights: Any = None) -> Candidates:
             tf.nest.map_structure(lambda x: tf.gather(_merged(x), there), features),
             keys,
             tf.reshape(places, tf.shape(ids)),
-            None if weights is None else tf.reshape(weights, [-1]),
+            None if weights is None else _checked_weights(weights, keys),
         )
     first = tf.nest.flatten(features)[0]
     batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
     places = tf.range(tf.cast(batch, tf.int32))
     keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
-    return Candidates(
-        features, keys, places, None if weights is None else tf.reshape(weights, [-1])
-    )
+    if weights is not None:
+        weights = _checked_weights(weights, keys)
+    return Candidates(features, keys, places, weights)
+
+
+def _checked_weights(weights, keys):
+    """Weights `[m]`; raises unless those of candidates are > 0, and gives NaN under XLA."""
+    weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
+    if keys is not None:
+        weights = same_sizes(weights, keys, "`negative_weight` must have the shape of the ids.")
+        weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
+    # Graphs would make "not greater than 0" of a NaN "less".
+    rows = weights[:, tf.newaxis]
+    bad = (rows <= 0) | ~tf.math.is_finite(rows)
+    bad = check(bad, rows, "`negative_weight` must hold finite numbers > 0")
+    return tf.where(bad, tf.constant(float("nan")), weights)
 
 
 def one_each(ids: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:

@@ -61,6 +61,11 @@ class MultiWorker:
         Keras then reports the results of the last step: a mean over workers, in Keras 2 a sum.
         """
         results = self.get_metrics_result()  # type: ignore[attr-defined]
-        return {name: results.get(name, value) for name, value in logs.items()}
+        return {name: _number(results.get(name, value)) for name, value in logs.items()}
 
     _validate_and_get_metrics_result = _get_metrics_result_or_logs
+
+
+def _number(x):
+    """A scalar tensor as a number of Python, as Keras 2 has it in these results."""
+    return x.numpy().item() if tf.is_tensor(x) and not len(x.shape) else x

@@ -212,7 +212,12 @@ def measure(case, batch, n, args):
     scores = tf.constant(rng.normal(size=(batch, n)), tf.float32)
     ids = np.argsort(rng.random((batch, n)), axis=1)[:, : args.positives].astype(np.int32)
     is_ours = case.peer_of is None
-    if (args.labels if is_ours else case.labels) == "relevance":
+    kind = args.labels if is_ours or args.labels == "graded" else case.labels
+    if kind == "graded":
+        # As often as MSLR-WEB30K has grades from 0 to 4.
+        labels = rng.choice(5, (batch, n), p=[0.515, 0.325, 0.134, 0.019, 0.007])
+        labels = labels.astype(np.float32)
+    elif kind == "relevance":
         labels = np.zeros((batch, n), np.float32)
         np.put_along_axis(labels, ids, 1, axis=1)
     else:
@@ -302,9 +307,10 @@ def parse_args(argv=None):
     parser.add_argument("--positives", type=int, default=1, help="number of positives per list")
     parser.add_argument(
         "--labels",
-        choices=["ids", "relevance"],
+        choices=["ids", "relevance", "graded"],
         default="ids",
-        help="labels for our losses: class ids, or relevance of all items",
+        help="labels for our losses: class ids, or relevance of all items, 0 and 1; graded: grades "
+        "from 0 to 4, for peers too",
     )
     parser.add_argument(
         "--max-positives", type=int, help="`max_positives` of our losses for relevance labels"

@@ -14,6 +14,9 @@ looked at once per seed, with the weights of the best epoch. With `--refit` the 
 only for tuning: each seed trains on the training and the validation films, for as many epochs as
 were best in tuning, and has its last weights tested.
 
+`--expand 16 32` trains on a fractal expansion of the ratings, of 16 times the users and 32 times
+the films, as the paper's Movielens 1B is one of MovieLens 20M.
+
 EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is not in the paper: a
 ridge regression of each film on all others, in closed form. Its L2 is chosen like that of the
 losses.
@@ -180,6 +183,9 @@ def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
 
     def make():
         users = r4c.data.movielens(args.version, args.data_dir, seed=seed)
+        if args.expand:
+            expansion = r4c.data.fractal_expansion(users, *args.expand)
+            users = r4c.data.UserItems.from_pairs(expansion.batches(), seed=seed)
         if refit_epochs:
             both = tf.concat([users.train, users.validation], axis=1)
             users = dataclasses.replace(users, train=both, validation=users.validation[:, :0])
@@ -190,7 +196,16 @@ def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
     settings = {"loss": loss_name, "learning_rate": learning_rate, "l2": l2, "seed": seed}
     if refit_epochs:
         settings["refit_epochs"] = refit_epochs
-    shared = ("version", "epochs", "evaluate_every", "patience", "batch_size", "units", "dropout")
+    shared = (
+        "version",
+        "expand",
+        "epochs",
+        "evaluate_every",
+        "patience",
+        "batch_size",
+        "units",
+        "dropout",
+    )
     rate = "" if learning_rate is None else f"-{learning_rate:g}"
     return harness.cached(
         args.out / f"{loss_name}{rate}-{l2:g}-{seed}{'-refit' * bool(refit_epochs)}.json",
@@ -224,8 +239,9 @@ def summary(chosen, runs, args):
         ]
         rows.append([*cells, f"{seconds:.0f}", paper])
     trained = "training and validation films" if args.refit else "training films"
+    expanded = " expanded {} times {}".format(*args.expand) if args.expand else ""
     title = (
-        f"MovieLens {args.version}, models of the {trained}, test part, "
+        f"MovieLens {args.version}{expanded}, models of the {trained}, test part, "
         f"mean ± standard deviation of seeds {args.seeds}."
     )
     return "\n".join([title, "", *tables.table(head, rows)]) + "\n"
@@ -289,6 +305,9 @@ def parse_args(argv=None):
         "--patience", type=count, default=8, help="stop after so many epochs without a better AP@10"
     )
     parser.add_argument("--batch-size", type=count, default=128, help="users")
+    parser.add_argument(
+        "--expand", nargs=2, type=count, metavar=("ROWS", "COLUMNS"), help="a fractal expansion"
+    )
     parser.add_argument("--refit", action="store_true", help="also train on the validation set")
     parser.add_argument("--units", type=count, default=64)
     parser.add_argument("--dropout", type=command_line.number_below(1), default=0.5)

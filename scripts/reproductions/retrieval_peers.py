@@ -4,19 +4,23 @@
     python -m scripts.reproductions.retrieval_peers --zip ml-latest-small.zip --out out/peers
 
 The task, the towers, the optimizer and the batches are those of `retrieval.py`, and every model is
-evaluated by the encodings of its towers alone. Each library is there twice:
+evaluated only by the encodings of its towers. Each library is there twice:
 
 - `as its guide`: what its first example of retrieval does. For TensorFlow Recommenders and keras-rs
-  that is a softmax over the inner products of a batch, for this package `TwoTower` as it stands;
+  that is a softmax over the inner products of a batch. The example of this package sets a
+  temperature, counts how frequent films are, and draws 64 negatives from all of them;
 - `all set`: cosines, a temperature, accidental hits masked, log-Q with the share of each film in
   training, and the highest negatives of a batch if these are better.
 
-`TwoTower` is there a third time, with negatives drawn from all films, which the others do not have.
+`TwoTower` is there twice more: with no option at all, and with 512 negatives drawn from all films,
+which the others do not have. `--expand 2 2` measures on a fractal expansion of the ratings, with
+twice the users and films, and the settings that are chosen on the ratings.
+
 The temperature, then the number of negatives, are chosen by NDCG@10 on the validation, with a seed
 that is not one of those reported; so is the epoch of each run. TensorFlow Recommenders runs in a
 process with Keras 2. A step is timed by the processor, the fastest epoch counts; memory is how far
 the resident set grows in training. Lines of code are those of the function that makes the model.
-Each run is a file in `--out`; the table is `results.md`.
+Each run is a file in `--out`; the table is `results-1-1.md`, named after the expansion.
 """
 
 import argparse
@@ -35,11 +39,27 @@ TEMPERATURES = (0.1, 0.2, 0.5)
 HARD = (None, 64)
 
 
-def ours_as_its_guide(towers, task, seed, temperature, hard):
+def ours_without_options(towers, task, seed, temperature, hard):
     """A `TwoTower` as it stands."""
     from rank4class_tf import losses, models
 
     model = models.TwoTower(*towers, candidate_id="id")
+    return model, losses.SoftmaxLoss()
+
+
+def ours_as_its_guide(towers, task, seed, temperature, hard):
+    """The first example of `docs/retrieval.md`."""
+    from rank4class_tf import layers, losses, models
+
+    model = models.TwoTower(
+        *towers,
+        candidate_id="id",
+        temperature=0.1,
+        frequencies=layers.CandidateFrequencies(num_buckets=2 * len(task.films.ids)),
+        num_random=64,
+        seed=seed,
+    )
+    model.index(task.films.features(task.rated))
     return model, losses.SoftmaxLoss()
 
 
@@ -175,6 +195,7 @@ def tfrs_all_set(towers, task, seed, temperature, hard):
 MODELS = {
     "TensorFlow Recommenders, as its guide": tfrs_as_its_guide,
     "keras-rs, as its guide": keras_rs_as_its_guide,
+    "rank4class_tf, without options": ours_without_options,
     "rank4class_tf, as its guide": ours_as_its_guide,
     "TensorFlow Recommenders, all set": tfrs_all_set,
     "keras-rs, all set": keras_rs_all_set,
@@ -207,7 +228,7 @@ def train(name, temperature, hard, seed, args):
 
     from scripts.reproductions import retrieval, retrieval_task
 
-    task = retrieval_task.load(args.zip, args.batch_size)
+    task = retrieval_task.load(args.zip, args.batch_size, args.expand)
     keras.utils.set_random_seed(seed)
     towers = retrieval_task.towers(task.films, args.width)
     model, loss = MODELS[name](towers, task, seed, temperature, hard)
@@ -246,17 +267,23 @@ def train(name, temperature, hard, seed, args):
     return {**best, "ms": min(steps), "MB": (benchmarks.memory_status("VmHWM") - before) / 1e6}
 
 
+def is_tuned(name):
+    """Whether a model has a temperature to choose."""
+    return "guide" not in name and "without" not in name
+
+
 def study(args):
     """Runs all that is missing, each in its process; yields a model and its runs."""
     from scripts.reproductions import harness
 
-    def run(name, temperature, hard, seed):
+    def run(name, temperature, hard, seed, expand):
         of_run = {"name": name, "temperature": temperature, "hard": hard, "seed": seed}
-        of_run |= {"epochs": args.epochs, "width": args.width, "batch_size": args.batch_size}
-        file = "-".join(map(str, (name, temperature, hard, seed))).replace(" ", "_")
+        names = ("epochs", "width", "batch_size")
+        of_run |= {"expand": expand, **{name: getattr(args, name) for name in names}}
+        file = "-".join(map(str, (name, temperature, hard, seed, *expand))).replace(" ", "_")
 
         def make():
-            given = benchmarks.options(args, "zip", "epochs", "width", "batch_size")
+            given = [*benchmarks.options(args, "zip", *names), "--expand", *expand]
             legacy = "1" if name.startswith("TensorFlow") else "0"
             environment = {**benchmarks.RETURN_MEMORY, "TF_USE_LEGACY_KERAS": legacy}
             result = benchmarks.in_process(
@@ -272,12 +299,12 @@ def study(args):
 
     for name in MODELS:
         best = 1.0, None
-        if "guide" not in name:
+        if is_tuned(name):
             for choices in ([(t, HARD[0]) for t in TEMPERATURES], [(None, hard) for hard in HARD]):
                 choices = [(t or best[0], hard) for t, hard in choices]
-                tried = [run(name, *choice, args.tuning_seed) for choice in choices]
+                tried = [run(name, *choice, args.tuning_seed, (1, 1)) for choice in choices]
                 best = choices[int(np.argmax([r["validation"]["ndcg_at_10"] for r in tried]))]
-        yield name, best, [run(name, *best, seed) for seed in args.seeds]
+        yield name, best, [run(name, *best, seed, args.expand) for seed in args.seeds]
 
 
 def report(results):
@@ -291,7 +318,7 @@ def report(results):
         code = [line.strip() for line in inspect.getsource(MODELS[name]).splitlines()]
         count = sum(bool(line) and not line.startswith(('"""', "#")) for line in code)
         time, memory = (f"{min(run[key] for run in runs):.0f}" for key in ("ms", "MB"))
-        chosen = "" if "guide" in name else f"T = {temperature:g}, {hard or 'all'} negatives"
+        chosen = f"T = {temperature:g}, {hard or 'all'} negatives" if is_tuned(name) else ""
         lines.append([name, *of_runs, time, memory, str(count), chosen])
     head = ["model", "Recall@10", "Recall@100", "NDCG@10", "step, ms", "MB", "lines", "chosen"]
     return "\n".join(tables.table(head, lines)) + "\n"
@@ -303,6 +330,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     count = command_line.positive(int)
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/peers"))
+    expand = "how many times the users and the films"
+    parser.add_argument("--expand", type=count, nargs=2, default=[1, 1], help=expand)
     parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument("--width", type=count, default=64)
@@ -321,10 +350,11 @@ def main(argv=None):
     from rank4class_tf import _files
 
     results = []
+    name = "results-{}-{}.md".format(*args.expand)
     for result in study(args):
         results.append(result)
         args.out.mkdir(parents=True, exist_ok=True)
-        _files.write_text(args.out / "results.md", report(results))
+        _files.write_text(args.out / name, report(results))
     print(report(results))
 
 

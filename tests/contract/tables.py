@@ -377,6 +377,7 @@ OTHERS = [
     lambda: r4c.layers.HardNegativeMining(2),
     lambda: r4c.layers.PredictionSets(0.5),
     lambda: r4c.layers.SampledScores(2000),
+    lambda: r4c.layers.ShardedClassTable(5),
     lambda: r4c.layers.SparseDense(4),
     lambda: r4c.layers.TopClasses(2),
     lambda: r4c.layers.UniformNegatives(3),

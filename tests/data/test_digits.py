@@ -90,5 +90,5 @@ def test_bad_seed(seed):
 
 def test_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"`sklearn.datasets`: pip install 'rank4class_tf\[data"):
+    with pytest.raises(ImportError, match=r"`sklearn.datasets`: pip install -e '.\[data"):
         data.digits()

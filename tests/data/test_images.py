@@ -145,5 +145,5 @@ def test_bad_image_size():
 @pytest.mark.parametrize("load", [data.cifar10, data.imagenet2012])
 def test_without_tensorflow_datasets(load, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install 'rank4class_tf\[d"):
+    with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install -e '.\[d"):
         load()

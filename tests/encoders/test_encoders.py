@@ -221,7 +221,5 @@ def test_backbone_of_another_kind(tmp_path, image):
 
 def test_without_keras_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
-    with pytest.raises(
-        ImportError, match=r"need keras-hub: pip install 'rank4class_tf\[encoders\]"
-    ):
+    with pytest.raises(ImportError, match=r"need keras-hub: pip install -e '.\[encoders\]'"):
         encoders.TextEncoder("bert_base_en_uncased")

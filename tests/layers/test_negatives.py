@@ -110,6 +110,9 @@ def test_wrong_arguments():
     for wrong in (-1, 0.6, np.nan, np.inf):
         with pytest.raises(ValueError, match=f"`counts` must be .* Received: {wrong} among"):
             layers.CandidateFrequencies.from_counts([1, wrong, -7])
+    for kind in (bool, complex):
+        with pytest.raises(ValueError, match=f"`counts` must be integers .* {kind.__name__}"):
+            layers.CandidateFrequencies.from_counts(np.ones([2], kind))
     with pytest.raises(ValueError, match="`candidate_ids` must have the shape"):
         layers.RemoveAccidentalHits()(np.zeros([1, 2]), np.array([0]), np.zeros([1, 2, 1], int))
 

@@ -284,6 +284,12 @@ def test_rows_that_are_not_trained_stay(two_devices):
     np.testing.assert_array_equal(model.classes.rows(), before)
 
 
+def test_rows_of_ids_out_of_range_are_nan():
+    table = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32"))
+    rows = table.rows([[-1, 0], [2, 3]])
+    np.testing.assert_array_equal(rows[..., 0], [[np.nan, 1], [1, np.nan]])
+
+
 def test_errors(two_devices):
     with pytest.raises(
         ValueError, match="must be one of rank4class_tf.optimizers.*Received: .*SGD"

@@ -12,7 +12,7 @@ def test_cutoffs_are_checked(bad):
         with pytest.raises(ValueError, match="`k` must"):
             metric(k=bad)
     with pytest.raises(ValueError, match="`k` must be a positive integer"):
-        r4c.metrics.PrecisionAtK(k=None)
+        r4c.metrics.TopKAccuracy(k=None)
 
 
 def test_cutoffs_name_their_results():

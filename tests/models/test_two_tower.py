@@ -936,6 +936,39 @@ def test_towers_that_share_a_layer(tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def towers_of_one_embedding(kind):
+    """Encoders, and the features of both, that share an embedding in several ways."""
+    embedding, dense = keras.layers.Embedding(9, 4), keras.layers.Dense(4)
+    one, some, other = (keras.layers.Input(shape, dtype="int32") for shape in ((), (3,), ()))
+    words = np.arange(27).reshape(9, 3) % 9
+    if kind == "nested":
+        inner = keras.Model(one, dense(embedding(one)))
+        first = keras.layers.Input((), dtype="int32")
+        return keras.Model(first, inner(first)), keras.Model(other, inner(other)), np.arange(9)
+    if kind == "sequential":
+        first = keras.Sequential([keras.layers.Input((), dtype="int32"), embedding, dense])
+        return first, keras.Model(one, dense(embedding(one))), np.arange(9)
+    mean, of_some = keras.layers.GlobalAveragePooling1D(), embedding(some)
+    both = dense(mean(of_some)) + dense(mean(of_some[:, :2]))
+    return keras.Model(some, both), keras.Model(one, dense(embedding(one))), words
+
+
+@pytest.mark.parametrize("kind", ["functional", "sequential", "nested"])
+def test_towers_that_share_calls_of_a_layer(kind, tmp_path):
+    *towers, x = towers_of_one_embedding(kind)
+    model = models.TwoTower(*towers)
+    model.compile("sgd", loss=losses.SoftmaxLoss())
+    for _ in range(2):  # What was loaded saves and loads too.
+        model.fit(x, np.arange(9), verbose=0)
+        model.save(tmp_path / "m.keras")
+        loaded = keras.models.load_model(tmp_path / "m.keras")
+        assert len(loaded.trainable_variables) == 3
+        for name, features in (("query_encoder", x), ("candidate_encoder", np.arange(9))):
+            ours, theirs = getattr(loaded, name)(features), getattr(model, name)(features)
+            np.testing.assert_array_equal(ours, theirs)
+        model = loaded
+
+
 _SERVE = """
 import json, sys
 import numpy as np, tensorflow as tf
@@ -1059,6 +1092,24 @@ def several(rng, ragged, candidates):
     first, last = slice(3), slice(3, 5)
     y = {name: of(name, first) for name in ("id", "features")}
     return y, {name: of(name, last) for name in ("id", "features")}, rows, kept
+
+
+@pytest.mark.parametrize("wrong", [0, -1, np.nan, np.inf])
+def test_weights_of_negatives_are_positive(wrong, pairs, candidates):
+    model = make(negatives="others", negative_weight="weight")
+    model.compile("sgd", loss=losses.SoftmaxLoss(), jit_compile=False)
+    ids = np.array([[3, -1]] * len(pairs[0]))
+    others = {"id": ids, "features": candidates["features"][ids]}
+    given = np.where(ids == -1, wrong, 2).astype(np.float32)  # Padding has any weight.
+    labels = {**pairs[1], "others": {**others, "weight": given}}
+    assert np.isfinite(model.fit(pairs[0], labels, verbose=0).history["loss"]).all()
+    labels["others"]["weight"] = np.full(given.shape, wrong, np.float32)
+    rule = "`negative_weight` must hold finite numbers > 0"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
+        model.fit(pairs[0], labels, verbose=0)
+    labels["others"]["weight"] = given[:, :1]
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="the shape of the ids"):
+        model.fit(pairs[0], labels, verbose=0)
 
 
 @pytest.mark.parametrize("ragged", [False, True])

@@ -114,10 +114,13 @@ class ShardedClassTable(Classes):
         self.shards.assign({"rows": rows})
 
     def rows(self, ids: Any = None) -> tf.Tensor:
-        """Rows of some classes or of all."""
-        ids = tf.range(self.num_classes) if ids is None else tf.convert_to_tensor(ids)
+        """Rows of some classes or of all; NaN for an id that is out of range."""
+        if ids is None:
+            return self._rows_of([], [tf.range(self.num_classes)])[0]
+        ids = tf.convert_to_tensor(ids)
         (rows,) = self._rows_of([ids], [])
-        return rows
+        there = (ids >= 0) & (ids < self.num_classes)
+        return tf.where(there[..., tf.newaxis], rows, float("nan"))
 
     def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
         """Rows of several ids that a step scores, in one exchange; see `Classes`."""
@@ -168,13 +171,15 @@ class ShardedClassTable(Classes):
 
         return found(self._tie())
 
+    @property
+    def _is_trained(self):
+        return self._optimizer_config is not None and self.trainable
+
     def _tie(self):
-        if self._optimizer_config is None or not self.trainable:
-            return tf.zeros([])
-        return tf.convert_to_tensor(self.anchor)
+        return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
 
     def _update(self, shard: OneShard, gradient: Any) -> None:
-        if self._optimizer_config is not None and self.trainable and gradient is not None:
+        if self._is_trained and gradient is not None:
             shard.update(gradient)
 
     def tables(self) -> tuple[Any, ...]:

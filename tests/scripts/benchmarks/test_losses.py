@@ -24,9 +24,10 @@ def test_table_shows_ratios():
 
 
 @pytest.mark.slow
-def test_runs(tmp_path):
+@pytest.mark.parametrize("labels", ["ids", "graded"])
+def test_runs(tmp_path, labels):
     out = tmp_path / "table.md"
-    command = [*COMMAND, "--losses", "approx_ndcg", "--shapes", "2x8"]
+    command = [*COMMAND, "--losses", "approx_ndcg", "--shapes", "2x8", "--labels", labels]
     subprocess.run([*command, "--seconds", "0", "--out", out], check=True, capture_output=True)
     title, _, _, _, row = out.read_text().splitlines()
     assert title == "### 2 × 8"

@@ -94,5 +94,5 @@ def test_bad_seed():
 
 def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install 'rank4class_tf\[d"):
+    with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install -e '.\[data"):
         goemotions_words()

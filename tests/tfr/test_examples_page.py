@@ -1,0 +1,65 @@
+"""The programs of docs/tf_ranking_examples.md, before and after their diffs."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import pages, tf_ranking
+
+_tfr = tf_ranking.load_or_skip()
+
+pytestmark = pytest.mark.keras2
+
+PAGE = "docs/tf_ranking_examples.md"
+_DIFF = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILES, *PROGRAMS = (code for _, code in pages.python_blocks(PAGE))
+DIFFS = _DIFF.findall((pages.ROOT / PAGE).read_text())
+
+
+def applied(diff, program):
+    """A program after a diff, whose hunks have empty lines between them."""
+    for hunk in re.split(r"^\n", diff, flags=re.MULTILINE):
+        lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
+        before = "".join(text for sign, text in lines if sign in "- ")
+        assert program.count(before) == 1, f"not once in the program:\n{before}"
+        program = program.replace(before, "".join(text for sign, text in lines if sign in "+ "))
+    return program
+
+
+def run(program):
+    """What a program defines."""
+    namespace = {"__name__": "page"}
+    exec(compile(program, PAGE, "exec"), namespace)
+    return namespace
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The files that the programs read, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    run(FILES)
+
+
+@pytest.mark.slow
+def test_pipeline(files):
+    before = run(PROGRAMS[0])
+    after = run(applied(DIFFS[0], PROGRAMS[0]))
+    labels = tf.constant([[1.0, 0.0, 1.0, -1.0]])
+    scores = tf.constant([[0.1, 0.4, -0.3, 0.2]])
+    values = [float(of["pipeline"].build_loss()(labels, scores)) for of in (before, after)]
+    np.testing.assert_allclose(*values, rtol=1e-5)
+    exported = tf.saved_model.load("model/export/best_model_by_metric")
+    assert "top_k" in exported.signatures
+
+
+def test_ragged_lists(files):
+    before = run(PROGRAMS[1])["model"]
+    after = run(applied(DIFFS[1], PROGRAMS[1]))
+    inputs, labels = next(iter(after["read"]("valid*")))
+    assert isinstance(labels, tf.RaggedTensor)
+    scores = before(inputs)
+    values = [model.loss(labels, scores) for model in (before, after["model"])]
+    np.testing.assert_allclose(*values, rtol=1e-5)
+    assert "val_ndcg_at_5" in after["model"].history.history
