@@ -4,7 +4,7 @@
 
 The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of any version
 with `ratings.csv` and `movies.csv`. Both tasks train the same towers: a subclass of `TwoTower` adds
-a small network, and its error to the loss. `--rating-weight 0` trains for retrieval alone. Of each
+a small network, and its error to the loss. `--rating-weight 0` trains only for retrieval. Of each
 user a tenth of the ratings, the last by time, is the test.
 """
 
