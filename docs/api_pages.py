@@ -78,7 +78,7 @@ def _index():
     modules = sorted(public.modules().items())
     lines = [
         _title("API reference"),
-        "Everything that is not listed here is internal and may change; see :doc:`/api_stability`.\n",
+        "What is not listed here is internal and may change; see :doc:`/api_stability`.\n",
         ".. toctree::",
         "   :hidden:",
         "",

@@ -1,13 +1,13 @@
-"""Finds the best classes of each query by approximate search, and tells how exact that is.
+"""Finds the best classes of each query by approximate search, and compares them with exact search.
 
     python examples/extreme_classification.py --wordnet-dir /usr/share/wordnet --export index
     python examples/approximate_search.py --folder index
 
 The first program writes the class embeddings, `classes.npy`, and the encodings of its test points,
-`queries.npy`; so do `TwoTower.export_candidates` and `predict`. This one builds an index with FAISS
-(pip install faiss-cpu) and compares its best of each query with the exact best, once for each of
-`--probes`. It writes `index.faiss`, for a server to read, and the best of the last to `best.npy`.
-It needs no TensorFlow. Without FAISS the search is exact.
+`queries.npy`. `TwoTower.export_candidates` and `predict` give the same files. This program builds
+an index with FAISS (pip install faiss-cpu) and compares its results with the exact best classes,
+once for each of `--probes`. It writes `index.faiss` for a server, and the results of the last
+comparison to `best.npy`. It does not need TensorFlow. Without FAISS the search is exact.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def import_faiss():
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of the files")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="folder of the files")
     parser.add_argument(
         "--k", type=int, default=5, help="how many classes to find (default: %(default)s)"
     )
@@ -77,7 +77,7 @@ def parse_args(argv=None):
         type=int,
         nargs="+",
         default=[4, 16, 64],
-        help="clusters to read; more are slower, better (default: %(default)s)",
+        help="clusters to read; more are slower and more exact (default: %(default)s)",
     )
     args = parser.parse_args(argv)
     if min(args.probes) < 1:

@@ -3,14 +3,15 @@
     python examples/extreme_classification.py --wordnet-dir /usr/share/wordnet
     python examples/extreme_classification.py --train train.txt --test test.txt
 
-The first learns the concepts above a concept of WordNet from the words that explain it, the second
-reads files of the Extreme Classification Repository; their lines should be in a random order.
+The first command learns to predict the concepts above a WordNet concept from the words of its
+definition. The second reads files of the Extreme Classification Repository, whose lines should be
+in random order.
 
 The model is that of Reddi et al. 2019: sparse features, a layer of 512 with ReLU, a linear one of
-512, and class embeddings, all scaled to length 1. It trains as in that paper: the rows of the first
-layer and of the class embeddings by plain SGD at a large rate, the linear layer with momentum at a
+512, and class embeddings, all scaled to length 1. As in that paper, the rows of the first layer and
+of the class embeddings use plain SGD with a large rate, and the linear layer uses momentum with a
 small one. The loss differs: the mean of the pairwise hinge losses of the four highest negatives,
-with a margin of 1/3, did better on WordNet (docs/results/snm.md).
+with a margin of 1/3, was better on WordNet (docs/results/snm.md).
 """
 
 import argparse
@@ -72,15 +73,19 @@ def load(args):
 def main(argv=None):
     """Trains, saves, evaluates and shows the best classes of some examples."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--wordnet-dir", help="WordNet's folder dict")
-    parser.add_argument("--train", type=pathlib.Path, help="a file to learn from")
-    parser.add_argument("--test", type=pathlib.Path, help="a file to report")
-    parser.add_argument("--num-sampled", type=int, default=1024, help="classes sampled")
-    parser.add_argument("--width", type=int, default=512, help="of encodings and embeddings")
+    parser.add_argument("--wordnet-dir", help="folder dict of WordNet")
+    parser.add_argument("--train", type=pathlib.Path, help="file with training examples")
+    parser.add_argument("--test", type=pathlib.Path, help="file with test examples")
+    parser.add_argument("--num-sampled", type=int, default=1024, help="number of classes to sample")
+    parser.add_argument("--width", type=int, default=512, help="width of encodings and embeddings")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--out", type=pathlib.Path, help="a file for the trained model, .keras")
-    parser.add_argument("--export", type=pathlib.Path, help="a folder for approximate_search.py")
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="file to write the trained model to, .keras"
+    )
+    parser.add_argument(
+        "--export", type=pathlib.Path, help="folder to write files for approximate_search.py to"
+    )
     args = parser.parse_args(argv)
     if not (args.wordnet_dir or (args.train and args.test)):
         parser.error("--wordnet-dir, or --train and --test, must be given")

@@ -4,7 +4,7 @@
     python examples/image_classification.py --preset resnet_50_imagenet --head concat
 
 TensorFlow Datasets downloads the images. The program needs the extras `data` and `encoders`, Keras
-3, and, to end today, a GPU.
+3, and in practice a GPU.
 """
 
 import argparse
@@ -17,7 +17,9 @@ from rank4class_tf import data, encoders, layers, losses, metrics
 def main(argv=None):
     """Trains and evaluates; returns the metrics on the test part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--preset", required=True, help="of keras-hub, or a local folder with one")
+    parser.add_argument(
+        "--preset", required=True, help="a preset of keras-hub, or a local folder with one"
+    )
     parser.add_argument("--loss", default="rankmax_loss", help="a name of rank4class_tf.losses")
     parser.add_argument("--head", default="latent_cross", help="a name of rank4class_tf.layers")
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")

@@ -1,11 +1,11 @@
-"""Makes losses of metrics: average precision and recall at k, each in two lines.
+"""Turns metrics into losses: average precision and recall at k, each in two lines.
 
     python examples/metric_as_loss.py
 
-A metric has two forms. The exact one, in `rank4class_tf.metrics`, counts tied items in expectation
-and has no gradient. The soft one, `ops.soft_average_precision` and others, takes soft ranks, which
-have no ties and a gradient, and its negative is a loss. The program trains a classifier of digits
-with two such losses and prints the exact metrics on the test split.
+A metric has two forms. The exact form, in `rank4class_tf.metrics`, averages over tied items and has
+no gradient. The soft form, such as `ops.soft_average_precision`, reads soft ranks and has a
+gradient, so its negative is a loss. The program trains a classifier of digits with two such losses
+and prints the exact metrics on the test split.
 """
 
 import argparse

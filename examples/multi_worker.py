@@ -14,7 +14,7 @@ free ports. `index` is the place of this worker in the list. All workers run the
 take part in each step; a worker waits at the start until all are there, and ends with an
 UnavailableError if another dies. `--workers` starts processes in just this way.
 
-Each batch is split among the workers. The results are those of one process, but for rounding.
+Each batch is split among the workers. The results equal those of one process, except for rounding.
 """
 
 import argparse

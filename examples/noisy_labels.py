@@ -1,10 +1,11 @@
-"""Learns digits from labels of which some are wrong, with five losses.
+"""Compares five losses on digits with wrong labels.
 
     python examples/noisy_labels.py
 
-0, 20 and 40 % of the labels for training and validation are exchanged for the digit that looks
-most alike; the labels for testing are right. The epoch with the best accuracy on the validation
-labels counts. In a model of your own it is one line: `model.compile("adam", losses.RankmaxLoss())`.
+0, 20 or 40 % of the labels for training and validation are replaced by the digit that looks most
+alike; the test labels are correct. Each run reports its epoch with the best accuracy on the
+validation labels. In your own model it takes one line: `model.compile("adam",
+losses.RankmaxLoss())`.
 """
 
 import os
@@ -92,12 +93,12 @@ def main(seeds=10, epochs=40, picture="noisy_labels.png"):
     for loss, level, seed in tqdm([*np.ndindex(found.shape)], unit="network", file=sys.stdout):
         found[loss, level, seed] = trainers[loss](LEVELS[level], seed)
     mean, half = found.mean(-1), stats.t.ppf(0.975, seeds - 1) * stats.sem(found, axis=-1)
-    axes = (figure := Figure()).subplots()
-    print("right in testing, with wrong labels:", *(f"{level:>7} %" for level in LEVELS))
+    axes = (figure := Figure(figsize=(6.4, 3.6), layout="constrained")).subplots()
+    print("test accuracy, with wrong labels:   ", *(f"{level:>7} %" for level in LEVELS))
     for name, means, halves in zip(LOSSES, mean, half, strict=True):
         print(f"{name:<36}", *(f"{value:9.3f}" for value in means))
         axes.errorbar(LEVELS, means, halves, label=name, marker="o", capsize=3)
-    axes.set(xlabel="wrong labels in %", ylabel="right in testing, with 95 % intervals")
+    axes.set(xlabel="wrong labels in training, %", ylabel="test accuracy, 95 % intervals")
     axes.legend()
     figure.savefig(picture, dpi=120)
     gain = found[list(LOSSES).index("Rankmax"), -1] - found[0, -1]

@@ -31,7 +31,7 @@ def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
         **more: what else has a state: `loss=model.loss` for a random loss.
     """
     model.optimizer.build(model.trainable_variables)
-    if hasattr(keras, "ops"):  # Keras 3 keeps the random numbers of dropout in these alone.
+    if hasattr(keras, "ops"):  # Keras 3 keeps the random numbers of dropout only here.
         more["rest"] = [variable.value for variable in model.non_trainable_variables]
     epoch = tf.Variable(0, dtype=tf.int64)
     return tf.train.Checkpoint(model=model, optimizer=model.optimizer, epoch=epoch, **more)

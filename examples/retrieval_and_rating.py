@@ -4,7 +4,7 @@
 
 The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of any version
 with `ratings.csv` and `movies.csv`. Both tasks train the same towers: a subclass of `TwoTower` adds
-a small network, and its error to the loss. `--rating-weight 0` trains for retrieval alone. Of each
+a small network, and its error to the loss. `--rating-weight 0` trains only for retrieval. Of each
 user a tenth of the ratings, the last by time, is the test.
 """
 
@@ -77,8 +77,10 @@ class RetrievalAndRating(models.TwoTower):
 def main(argv=None):
     """Trains and evaluates both tasks; returns the metrics."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
-    parser.add_argument("--rating-weight", type=float, default=1.0, help="of the second loss")
+    parser.add_argument("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
+    parser.add_argument(
+        "--rating-weight", type=float, default=1.0, help="weight of the second loss"
+    )
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=512)

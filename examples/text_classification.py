@@ -1,11 +1,11 @@
-"""Fine-tunes a pretrained transformer to put comments into classes, with a head and a ranking loss.
+"""Fine-tunes a pretrained transformer to classify comments, with a head and a ranking loss.
 
     python examples/text_classification.py --preset bert_base_en_uncased
     python examples/text_classification.py --preset bert_base_en_uncased --frozen all --epochs 20
 
 The comments are those of GoEmotions, with one of 28 emotions each; TensorFlow Datasets downloads
-them. The program needs the extras `data` and `encoders`, and Keras 3. Without a GPU freeze layers:
-what they give is computed once, before training.
+them. The program needs the extras `data` and `encoders`, and Keras 3. Without a GPU, freeze layers:
+their output is computed once, before training.
 """
 
 import argparse
@@ -31,12 +31,14 @@ def features_of(encoder, dataset, batch_size=128):
 def main(argv=None):
     """Trains and evaluates; returns the metrics on the test part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--preset", required=True, help="of keras-hub, or a local folder with one")
+    parser.add_argument(
+        "--preset", required=True, help="a preset of keras-hub, or a local folder with one"
+    )
     parser.add_argument(
         "--frozen",
         type=lambda text: text if text == "all" else int(text),
         default=0,
-        help="how many layers stay as they are, or all",
+        help="number of layers to freeze, or all",
     )
     parser.add_argument("--loss", default="rankmax_loss", help="a name of rank4class_tf.losses")
     parser.add_argument("--head", default="latent_cross", help="a name of rank4class_tf.layers")

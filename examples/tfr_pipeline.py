@@ -5,8 +5,8 @@
 writes scikit-learn's digits as ExampleListWithContext files (an image is a context, the ten digits
 are its examples), trains the same pipeline with each loss, exports the best model of each by NDCG@5
 on the validation images, and prints Top-1 accuracy and NDCG@5 of that model on the test images. The
-exported models are in <out>/<loss>/export/best_model_by_metric. TF-Ranking reads its files
-in no fixed order, so the numbers change a little from run to run.
+exported models are in <out>/<loss>/export/best_model_by_metric. TF-Ranking reads its files in
+random order, so the numbers change a little from run to run.
 """
 
 import argparse
@@ -97,7 +97,9 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--loss", nargs="+", default=list(LOSSES), help="names, as in the pipeline")
+    parser.add_argument(
+        "--loss", nargs="+", default=list(LOSSES), help="names of losses, as in the pipeline"
+    )
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=0.003)

@@ -1,12 +1,12 @@
-"""Trains a classifier by ranking and one for many classes, on a TPU or on what is there.
+"""Trains a ranking classifier and one for many classes, on a TPU or on the devices that exist.
 
     python examples/tpu.py                      # one CPU or GPU
     python examples/tpu.py --devices 2          # as many replicas on logical CPUs
     python examples/tpu.py --tpu local          # the TPUs of this machine
     python examples/tpu.py --tpu my-tpu-name    # those of a name or address
 
-The program is the same everywhere; docs/tpu.md says what a program must keep to. Points lie about
-the centers of their classes, so that both models should find most classes.
+The program is the same everywhere; docs/tpu.md lists the rules for such programs. The points lie
+around the centers of their classes, so both models should find most classes.
 """
 
 import argparse
@@ -84,10 +84,14 @@ def main(argv=None):
     """Trains and evaluates both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tpu", help="name or address of a TPU, or 'local'; default: none")
-    parser.add_argument("--devices", type=int, default=1, help="logical CPUs, without a TPU")
-    parser.add_argument("--classes", type=int, default=1000, help="at least 20")
+    parser.add_argument(
+        "--devices", type=int, default=1, help="number of logical CPUs, without a TPU"
+    )
+    parser.add_argument("--classes", type=int, default=1000, help="number of classes, at least 20")
     parser.add_argument("--examples", type=int, default=16_384)
-    parser.add_argument("--batch-size", type=int, default=256, help="of all replicas together")
+    parser.add_argument(
+        "--batch-size", type=int, default=256, help="batch size of all replicas together"
+    )
     parser.add_argument("--epochs", type=int, default=4)
     args = parser.parse_args(argv)
     if args.classes < 20:  # A quarter of them is drawn, and the five highest of these are mined.

@@ -2,10 +2,10 @@
 
     python examples/unbiased_ranking.py
 
-Lists have grades from 0 to 4, which training never sees. A ranker of today shows each list; people
-look at rank r with the propensity 1 / r, and click what they look at and like. Clicks therefore
-repeat the ranker of today. Weighed by one over the propensity they are, on average, as if people
-had looked at everything (Joachims et al. 2017). In a model of your own it is one argument:
+Lists have grades from 0 to 4, which training never sees. Today's ranker shows each list. People
+look at rank r with the propensity 1 / r, and click what they look at and like, so clicks favour the
+order of today's ranker. Clicks weighted by one over the propensity are unbiased: on average, as if
+people had looked at everything (Joachims et al. 2017). In your own model it takes one argument:
 `model.fit(features, clicks, sample_weight=1 / propensities)`.
 """
 
@@ -89,12 +89,15 @@ def main(arguments=None):
     """Trains with several seeds and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--lists", type=int, default=2000, help="lists for training")
+    parser.add_argument("--lists", type=int, default=2000, help="number of training lists")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument(
-        "--severity", type=float, default=1.0, help="rank r is looked at with 1 / r**severity"
+        "--severity",
+        type=float,
+        default=1.0,
+        help="people look at rank r with probability 1 / r**severity",
     )
-    parser.add_argument("--clip", type=float, default=np.inf, help="the highest weight")
+    parser.add_argument("--clip", type=float, default=np.inf, help="upper limit of the weights")
     args = parser.parse_args(arguments)
     settings = args.lists, args.epochs, args.severity, args.clip
     runs = [compare(seed, *settings) for seed in range(args.seeds)]

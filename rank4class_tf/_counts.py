@@ -7,7 +7,7 @@ from rank4class_tf._types import TensorLike
 
 
 def count_labels(labels: TensorLike | tf.data.Dataset, num_classes: int) -> tuple[np.ndarray, int]:
-    """Counts labels, `[num_classes]` int64, and the examples.
+    """Counts the labels of each class, `[num_classes]` int64, and the examples.
 
     Args:
         labels: class ids of any shape, ragged too, padded with -1; or a dataset of
@@ -25,7 +25,7 @@ def count_labels(labels: TensorLike | tf.data.Dataset, num_classes: int) -> tupl
         ids = np.asarray(ids)
         if ids.dtype.kind not in "iuf" or ids.dtype.kind == "f" and ids.ndim > 1:
             raise ValueError(
-                "`labels` must hold class ids, not labels of all classes. "
+                "`labels` must hold class ids, not a label for each class. "
                 f"Received: {ids.dtype} of shape {ids.shape}."
             )
         ids = ids.reshape(-1)

@@ -25,12 +25,12 @@ _ROUNDING = 1e-5
 def calibrate(
     model: Any, dataset: Any, label_format: str | None = None, batch_size: int = 256
 ) -> Probabilities:
-    r"""Fits the temperature of a softmax over a model's scores, whatever its loss was.
+    r"""Fits a softmax temperature that turns a model's scores into probabilities, after any loss.
 
     $$T = \arg\min_T -\sum_i w_i \log \mathrm{softmax}(s_i / T)_{y_i}$$
 
-    The problem is convex in 1 / T, so the result is exact to all digits. Several positives share an
-    example equally. The order of the classes stays the same, and so do all metrics of ranks.
+    The problem is convex in 1 / T, so the result is exact. Several positives share an example
+    equally. The order of the classes stays the same, and so do all ranking metrics.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
@@ -43,7 +43,7 @@ def calibrate(
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
     Returns:
-        A layer, to put at the end of a model or to give to `layers.TopClasses` or `conformalize`.
+        A layer. Put it at the end of a model, or pass it to `layers.TopClasses` or `conformalize`.
 
     Warns:
         UserWarning: if the model was compiled with a loss that has probabilities of its own, and
@@ -78,15 +78,15 @@ def calibrate(
             float("inf"): "on average, higher scores for the right classes than for the others",
         }
         raise ValueError(
-            f"`dataset` must have {reasons.get(temperature, 'scores that are numbers')}, or no "
-            f"temperature is the best one. Received: {len(weights)} examples."
+            f"`dataset` must have {reasons.get(temperature, 'scores that are numbers')}; "
+            f"otherwise no temperature is the best. Received: {len(weights)} examples."
         )
     fitted, own = Probabilities(temperature), _own_probabilities(model)
     if own is not None:
         of_fitted, of_own = (_brier(p, scores, relevance, weights) for p in (fitted, own))
         if of_own < of_fitted:
             warnings.warn(
-                "The probabilities of the loss are better than the softmax that was fitted. Use "
+                "The loss's own probabilities are better than the fitted softmax. Use "
                 f"`model.loss.probabilities`. Brier scores: {of_own:.4f} and {of_fitted:.4f}.",
                 stacklevel=2,
             )
@@ -117,7 +117,7 @@ def conformalize(
     label_format: str | None = None,
     batch_size: int = 256,
 ) -> PredictionSets:
-    r"""Finds sets of classes that hold the right one with a given probability.
+    r"""Returns a layer that predicts sets of classes with a guaranteed coverage.
 
     This is split conformal prediction. If the N examples of `dataset` and a new example are
     exchangeable, for instance drawn from one distribution, then the new example's set holds its
@@ -142,7 +142,7 @@ def conformalize(
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
     Returns:
-        A layer, to put at the end of a model or to give to `layers.TopClasses`.
+        A layer. Put it at the end of a model, or pass it to `layers.TopClasses`.
 
     Raises:
         ValueError: if an argument is out of range, if there are fewer than c / (1 - c) examples for
@@ -164,11 +164,11 @@ def conformalize(
     for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):
         if bool(tf.reduce_any(labels.num_positives != 1)):
             raise ValueError(
-                "`dataset` must have one positive an example. "
+                "`dataset` must have one positive per example. "
                 f"Received: {labels.num_positives.numpy()}."
             )
         if bool(tf.reduce_any(weights != 1)):
-            raise ValueError("`dataset` must have no weights. Received: others than 1.")
+            raise ValueError("`dataset` must have no weights. Received: weights other than 1.")
         right = tf.reduce_max(labels.positives, axis=1, keepdims=True)
         conformity = sets.conformity(labels.scores)
         reached.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())

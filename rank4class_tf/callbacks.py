@@ -58,7 +58,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
         except ImportError as error:
             raise ImportError(
                 "RankingTensorBoard needs tensorboard and matplotlib: "
-                f"pip install -e '.[plots]' in a copy of the project. Received: {error}."
+                f"pip install -e '.[plots]' in a clone of the project. Received: {error}."
             ) from None
         if isinstance(dataset, Iterator):
             raise ValueError(

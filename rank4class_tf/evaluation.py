@@ -49,7 +49,7 @@ class Comparison:
         difference: mean of the first minus mean of the second.
         low: lower end of its confidence interval.
         high: upper end of the interval.
-        p_value: the probability of a difference at least as large if the models are alike.
+        p_value: the probability of a difference at least as large if the models do not differ.
     """
 
     difference: float
@@ -82,7 +82,7 @@ class _Comparisons(_ByMetric):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` returns.
+    """The result of `evaluate`: each metric with its interval, and the values of every list.
 
     Attributes:
         estimates: name of a metric -> `Estimate`.
@@ -122,8 +122,8 @@ class Evaluation:
         """Writes a row for each list: its rank, and value and weight of each metric.
 
         Args:
-            path: a file that ends in `.csv`, or in `.parquet`, which needs pyarrow. It gets its
-                name when it is whole.
+            path: a file that ends in `.csv`, or in `.parquet`, which needs pyarrow. It appears
+                under its name only once it is complete.
 
         Raises:
             ImportError: for `.parquet` without pyarrow.
@@ -344,7 +344,7 @@ def evaluate_retrieval(
             f"`matches` needs a square. Received: {similarity.shape} and {matches.shape}."
         )
     if not np.isin(matches, [0, 1]).all():
-        raise ValueError(f"`matches` must hold booleans. Received: {matches.dtype} beside 0 and 1.")
+        raise ValueError(f"`matches` must hold booleans. Received: other values ({matches.dtype}).")
     if not matches.any():
         raise ValueError("`matches` must hold a match. Received: none.")
     cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]
@@ -367,7 +367,7 @@ def evaluate_retrieval(
 
 
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
-    """The mean evaluation of several models on the same lists, such as those of several seeds.
+    """Averages the evaluations of several models on the same lists, such as several seeds.
 
     Each list gets the mean of its values. The intervals, those of `evaluate` for the method
     `"normal"`, say how the mean would differ with other lists, not with other models.
@@ -412,10 +412,11 @@ def compare(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> dict[str, Comparison]:
-    r"""Compares two models on the same lists, first minus second, by the paired randomisation test.
+    r"""Compares two models on the same lists, by the paired randomisation test: first minus second.
 
-    If the models are alike, swapping the two values of a list changes nothing. So we swap them at
-    random: the p-value is the share of draws with a difference at least as large. The interval is
+    If the models do not differ, swapping the two values of a list makes no difference on average.
+    So the test swaps them at random: the p-value is the share of draws with a difference at least
+    as large. The interval is
     $\bar v \pm q s$ of `evaluate`, for the differences of the lists.
 
     Source: Smucker, Allan & Carterette 2007.

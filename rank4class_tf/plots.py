@@ -180,7 +180,7 @@ def _named(evaluations) -> Mapping[str, Evaluation]:
         return {"": evaluations}
     if not isinstance(evaluations, Mapping) or not evaluations:
         raise ValueError(
-            "`evaluations` must be an `Evaluation`, or a dict of names and at least one. "
+            "`evaluations` must be an `Evaluation`, or a dict from names to at least one. "
             f"Received: {evaluations!r}."
         )
     for name, evaluation in evaluations.items():
@@ -222,7 +222,7 @@ def _figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            "Plots need matplotlib: pip install -e '.[plots]' in a copy of the project. "
+            "Plots need matplotlib: pip install -e '.[plots]' in a clone of the project. "
             f"Received: {error}."
         ) from None
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -176,7 +176,7 @@ def test_batches_of_other_widths_raise():
     [
         ((np.eye(3), [0, 1, 2]), {"coverage": 1.0}, r"`coverage` must be a number in \(0, 1\)"),
         ((np.eye(3), [0, 1, 2]), {}, "at least 19 examples for coverage=0.95. Received: 3"),
-        ((np.eye(3), [0, 1, -1]), {"coverage": 0.5}, "one positive an example"),
+        ((np.eye(3), [0, 1, -1]), {"coverage": 0.5}, "one positive per example"),
         ((np.eye(3), [0, 1, 2], [1.0, 2.0, 1.0]), {"coverage": 0.5}, "must have no weights"),
         ((np.full([3, 3], np.nan), [0, 1, 2]), {"coverage": 0.5}, "Received: NaN"),
         ((np.eye(3), [0, 1, 2]), {"method": "raps"}, "`method` must be one of"),

@@ -60,7 +60,7 @@ def test_other_arguments_than_those_of_the_name_raise():
         r4c.metrics.get("mean_average_precision")
     with pytest.raises(ValueError, match="'mean_rank' takes other arguments.*Received: k=5"):
         r4c.metrics.get("mean_rank_at_5")
-    with pytest.raises(ValueError, match="`k` must not be given beside a name with a cutoff"):
+    with pytest.raises(ValueError, match="`k` must not be given with a name that has a cutoff"):
         r4c.metrics.get("ndcg_at_5", k=3)
 
 

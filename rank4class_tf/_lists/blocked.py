@@ -71,7 +71,7 @@ class ClassProducts(NamedTuple):
         encodings: `[batch, d]`, float32.
         tables: rows `[K, width]` and, if there are any, biases `[K]`: variables or tensors.
         score: a function of encodings and some rows of each table that returns scores. Rows of the
-            shape `[m, ...]` are those of classes for all examples alike, and give `[batch, m]`, as
+            shape `[m, ...]` are those of classes shared by all examples, and give `[batch, m]`, as
             do rows of the shape `[batch, m, ...]`, of classes of each example. It reads no
             variables.
         shard: where the tables are those of a shard, what it is; else None.

@@ -18,7 +18,7 @@ from rank4class_tf._tf.gradients import value_and_gradients, with_ready_gradient
 def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
     """Applies a formula to lists with as few columns as hold all positives of a batch.
 
-    Labels of all n items, most of them 0, then cost only a few passes more than class ids.
+    Labels of all n items, most of them 0, then take only a few more passes than class ids.
 
     Args:
         compute: `Lists` -> `[batch]`.

@@ -325,8 +325,8 @@ def as_lists(
         mask: `[batch, n]` booleans, False for a masked item. A score of -inf is masked too.
 
     Raises:
-        ValueError: if a shape is another, or an id is out of range; where XLA compiles, a list with
-            such an id is NaN. If `Lists` come with another argument.
+        ValueError: if a shape is wrong, if an id is out of range (under XLA, such a list becomes
+            NaN), or if `Lists` come with another argument.
     """
     if isinstance(scores, Lists):
         for name, value in (("class_ids", class_ids), ("relevance", relevance), ("mask", mask)):

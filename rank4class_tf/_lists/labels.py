@@ -164,7 +164,7 @@ def parse_ids(
     y_true, is_ids, inferred = _with_format(y_true, shape, label_format)
     if not is_ids:
         raise ValueError(
-            "`y_true` must hold class ids over all classes, not labels of all of them. "
+            "`y_true` must hold class ids, not a label for each class. "
             f"Received: {y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
             f"label_format={label_format!r}."
         )
@@ -191,9 +191,7 @@ def padded_ids(
         this; elsewhere such ids raise.
     """
     if getattr(class_ids, "dtype", None) in (tf.bool, bool):
-        raise ValueError(
-            f"`{argument}` must hold integers where it holds class ids. Received: bool."
-        )
+        raise ValueError(f"`{argument}` must hold class ids as integers. Received: bool.")
     ids = in_rows(_dense(class_ids))
     if ids.shape.rank != 2:
         raise ValueError(
@@ -208,7 +206,7 @@ def padded_ids(
     exact = _EXACT.get(ids.dtype)
     if None not in (known, exact) and known > exact:
         raise ValueError(
-            f"`{argument}` must hold class ids of an integer dtype where there are more than "
+            f"`{argument}` must hold class ids of an integer dtype if there are more than "
             f"{exact} classes. Received: {ids.dtype.name}, for {known} classes. (Under mixed "
             "precision Keras 2 casts floating labels to the dtype of the scores.)"
         )
@@ -382,8 +380,8 @@ def _infer_format(labels, scores_shape):
             return "ids"
         if None not in (width, n) and not labels.dtype.is_integer:
             raise ValueError(
-                "`y_true` must have as many columns as `y_pred` where it has labels of all items; "
-                "class ids [batch, P] are integers, or need label_format='ids'. "
+                "`y_true` must have as many columns as `y_pred` if it holds a label for each item. "
+                "For class ids [batch, P], use integers or label_format='ids'. "
                 f"Received: {labels.dtype.name} labels of {width} items and scores of {n}."
             )
     # Integers whose static shape tells nothing are checked while running, see
@@ -391,10 +389,10 @@ def _infer_format(labels, scores_shape):
     if labels.dtype.is_integer and labels_shape.rank in (None, 2):
         return "ids"
     raise ValueError(
-        "`label_format` must be 'ids' or 'relevance' where static shapes and integer labels do not "
-        f"tell the two apart. Received: label_format=None, y_true of dtype {labels.dtype.name} and "
-        f"shape {labels_shape}, y_pred of shape {scores_shape}. (Keras forgets the shapes of a "
-        "model that is called with labels of several ranks in turns.)"
+        "`label_format` must be 'ids' or 'relevance' if static shapes and dtypes do not "
+        "distinguish the two. Received: label_format=None, y_true of dtype "
+        f"{labels.dtype.name} and shape {labels_shape}, y_pred of shape {scores_shape}. "
+        "(Keras forgets the shapes if it calls a model with labels of several ranks in turn.)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Real datasets as tf.data pipelines of `(features, class_ids)`; they need the `data` extra.
+"""Real datasets as tf.data pipelines of `(features, class_ids)`. Most need the `data` extra.
 
 `elwc` writes and reads TF-Ranking's files, without the extra.
 """

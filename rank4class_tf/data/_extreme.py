@@ -150,13 +150,14 @@ def write_extreme_classification(
     """Writes points in the format of the Extreme Classification Repository.
 
     Args:
-        path: the file; if its name ends in `.gz`, it is packed. It gets its name when it is whole.
+        path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once
+            it is complete.
         points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
         num_features: number of features.
         num_labels: number of labels.
 
     Raises:
-        ValueError: if there is no point, or a number is out of range.
+        ValueError: if there are no points, or a number is out of range.
         OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
     """
     num_features = _checks.positive_int("num_features", num_features)
@@ -184,12 +185,13 @@ def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> 
     labels: what a model finds for a point.
 
     Args:
-        path: the file; if its name ends in `.gz`, it is packed. It gets its name when it is whole.
+        path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once
+            it is complete.
         batches: pairs `(scores, class_ids)` of `[batch, k]`, as `ExtremeClassifier.top_k` gives.
         num_labels: number of labels.
 
     Raises:
-        ValueError: if there is no point, if a label is out of range, or a score is not finite.
+        ValueError: if there are no points, if a label is out of range, or a score is not finite.
         OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
 
     Example:

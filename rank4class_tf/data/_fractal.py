@@ -1,4 +1,4 @@
-"""Ratings at a scale of which there are none to download."""
+"""Ratings at a scale that no public dataset has."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _LOWEST, _HIGHEST = 0.01, 0.95
 
 @dataclasses.dataclass(frozen=True)
 class FractalExpansion:
-    """The users and items of `fractal_expansion`, of which only the ratings are in memory.
+    """The users and items of `fractal_expansion`; only the original ratings are in memory.
 
     Attributes:
         ratings: ragged int32 `[base users, None]`, the items of each user of the ratings.
@@ -37,7 +37,7 @@ class FractalExpansion:
 
     @property
     def num_items(self) -> int:
-        """The number of items, some of which no user may have."""
+        """The number of items; possibly no user has some of them."""
         return self.probabilities.shape[1] * self.num_base_items
 
     @property
@@ -56,7 +56,7 @@ class FractalExpansion:
             Ragged int32 `[last - first, None]`, the sorted item numbers of each user.
 
         Raises:
-            ValueError: if there are no such users.
+            ValueError: if the range is outside [0, num_users].
         """
         if not 0 <= first <= last <= self.num_users:
             raise ValueError(
@@ -118,10 +118,10 @@ def fractal_expansion(
     Kronecker product of L and R, which keeps the long tails of users and items and the decay of the
     singular values.
 
-    The authors also shuffle the users and items of each block by itself. The popular items of one
+    The authors also shuffle the users and items of each block separately. The popular items of one
     block are then the rare ones of the next, sums over blocks even out, and the tails are lost:
-    `docs/data.md` has figures. Here the blocks of a row have their users in one order, the blocks
-    of a column their items.
+    `docs/data.md` has figures. Here all blocks of a row have their users in the same order, and all
+    blocks of a column their items.
 
     Source: Belletti et al. 2019, "Scalable Realistic Recommendation Datasets through Fractal
     Expansions", equations 2 and 3 and algorithm 2. With MovieLens 20M it makes what the Rankmax
@@ -131,7 +131,8 @@ def fractal_expansion(
         ratings: the users and their items, all three parts of them.
         rows: a >= 1.
         columns: b >= 1.
-        num_pairs: the expected number of pairs; None for that of L. A power of L brings it about.
+        num_pairs: the expected number of pairs; None for that of L. It is reached by raising L to a
+            power.
         seed: of the pairs that stay, in [0, 2**32).
 
     Returns:

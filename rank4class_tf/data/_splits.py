@@ -69,6 +69,6 @@ def import_extra(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"This dataset needs `{module}`: pip install -e '.[data]' in a copy of the project. "
+            f"This dataset needs `{module}`: pip install -e '.[data]' in a clone of the project. "
             f"Received: {error}."
         ) from None

@@ -57,7 +57,7 @@ class UserItems:
             occur in a pair get a number.
 
         Raises:
-            ValueError: if there is no batch, or a batch breaks these rules.
+            ValueError: if there are no batches, or a batch breaks these rules.
 
         Example:
             >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])

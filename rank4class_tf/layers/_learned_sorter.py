@@ -56,7 +56,7 @@ class LearnedSorter(Sorter):
             frequencies: how many sines, and how many cosines, are made from a score, >= 1.
             units: width of the network, >= 1.
             trainable: whether the sorter's weights are trained.
-            **kwargs: Keras's own, such as `name`.
+            **kwargs: arguments of Keras, such as `name`.
         """
         super().__init__(trainable=trainable, **kwargs)
         self.frequencies = _checks.positive_int("frequencies", frequencies)
@@ -103,8 +103,8 @@ class LearnedSorter(Sorter):
         if not (self._trained or self.trainable):
             name = type(self).__name__
             warnings.warn(
-                f"{name} has random weights, so its ranks mean nothing. Take {name}.pretrained(), "
-                "or train one with scripts/reproductions/train_sorter.py.",
+                f"{name} has random weights, so its ranks are meaningless. Use "
+                f"{name}.pretrained(), or train one with scripts/reproductions/train_sorter.py.",
                 stacklevel=2,
             )
         standardized = tf.cast(standardize(scores, mask), tf.float32)
@@ -169,7 +169,7 @@ class LearnedSorter(Sorter):
             path: a file that `save_pretrained` wrote; None means the one that comes with the
                 package.
             trainable: whether the weights are trained further; frozen if not.
-            **kwargs: Keras's own, such as `name`.
+            **kwargs: arguments of Keras, such as `name`.
 
         Returns:
             The sorter.
@@ -277,7 +277,7 @@ def _sha256(card):
         return json.loads(card.read_text(encoding="utf-8"))["sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{os.fspath(card)!r} must be a card that `save_pretrained` wrote, or not be there. "
+            f"{os.fspath(card)!r} must be a card that `save_pretrained` wrote, or must not exist. "
             f"Received: {error!r}."
         ) from error
 

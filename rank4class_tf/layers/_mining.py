@@ -22,7 +22,7 @@ def penalties(
     Negatives `[batch, B]` come back in another order.
 
     Args:
-        negatives: distinct class ids, `[B]` for all examples alike or `[batch, B]`.
+        negatives: distinct class ids, `[B]` shared by all examples or `[batch, B]`.
         positives: class ids `[batch, P]`, padded with -1.
         num_classes: an int.
     """

@@ -12,7 +12,7 @@ from rank4class_tf._types import TensorLike
 
 @_keras.register
 class CandidateFrequencies(keras.layers.Layer):
-    r"""How frequent a candidate is among the positives, counted in training or given.
+    r"""The share of each candidate among the positives, counted in training or given.
 
     $$\hat p_i = \max(c_i, 1) / \max(\textstyle\sum_j c_j, 1)$$
 
@@ -26,7 +26,7 @@ class CandidateFrequencies(keras.layers.Layer):
     Args:
         num_buckets: how many counts are kept, >= 1.
         running: whether a call in training counts its ids.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Input: integers of any shape; -1 is padding, which is not counted. Output: their frequencies,
     float32.
@@ -53,7 +53,7 @@ class CandidateFrequencies(keras.layers.Layer):
 
         Args:
             counts: `[num_buckets]` integers >= 0, how often each id is the positive.
-            **kwargs: Keras's own, such as `name`.
+            **kwargs: arguments of Keras, such as `name`.
 
         Raises:
             ValueError: if `counts` is empty, or one is negative or not a whole number.

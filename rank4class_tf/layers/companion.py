@@ -10,7 +10,7 @@ from rank4class_tf import _config, _keras
 
 @_keras.register
 class Companion(keras.layers.Layer):
-    """Passes its input on and makes another layer a part of the model: the sorter of its loss.
+    """Passes its input through, and makes another layer part of the model: the sorter of its loss.
 
     Keras does not count a loss as part of the model. If its sorter is in a `Companion` at the end
     of the model, the sorter's weights are trained (if it is trainable), saved, loaded and
@@ -19,7 +19,7 @@ class Companion(keras.layers.Layer):
 
     Args:
         layer: the layer to keep.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Input: anything. Output: the same.
 

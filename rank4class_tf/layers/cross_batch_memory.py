@@ -21,7 +21,7 @@ class CrossBatchMemory(keras.layers.Layer):
 
     Args:
         size: how many candidates it holds, >= 1.
-        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Inputs: encodings `[batch, d]` and int64 ids `[batch]`.
 

@@ -12,10 +12,10 @@ from rank4class_tf._tf.dtypes import as_floating
 
 @_keras.register
 class ExcludeItems(keras.layers.Layer):
-    """Gives the score -inf to items, such as those that a user has seen already.
+    """Sets the score of some items to -inf, such as those that a user has already seen.
 
-    Put it at the end of a model that is evaluated or served. Do not train with it: the loss of a
-    positive that is excluded means nothing. A metric ranks -inf last.
+    Put it at the end of a model that is evaluated or served. Do not train with it: the loss of an
+    excluded positive is undefined. A metric ranks -inf last.
 
     Args:
         **kwargs: arguments of `keras.layers.Layer`. `dtype` is float32 unless given.
@@ -26,8 +26,8 @@ class ExcludeItems(keras.layers.Layer):
     Output: scores `[batch, n]`.
 
     Raises:
-        ValueError: if an item does not exist; where XLA compiles, which cannot raise, the list has
-            NaN.
+        ValueError: if an item does not exist. Under XLA, which cannot raise errors, the scores of
+            the list become NaN instead.
 
     Example:
         >>> ExcludeItems()([tf.constant([[3.0, 1.0, 2.0]]), tf.constant([[0, -1]])]).numpy()

@@ -22,7 +22,7 @@ class HardNegativeMining(keras.layers.Layer):
 
     Args:
         num_hard_negatives: how many, >= 1; a list with fewer columns gives all of them.
-        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, P]`, the
     columns of the positives, -1 for none.
@@ -32,8 +32,8 @@ class HardNegativeMining(keras.layers.Layer):
     P - 1, or -1 where there is none.
 
     Raises:
-        ValueError: if `num_hard_negatives` is not a positive integer, a shape is another or a
-            column does not exist; where XLA compiles, a list with such a column has a NaN.
+        ValueError: if `num_hard_negatives` is not a positive integer, a shape is wrong or a column
+            does not exist; under XLA, a list with such a column gets a NaN instead.
 
     Example:
         >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])

@@ -26,15 +26,15 @@ from rank4class_tf.layers.interactions import (
 
 @_keras.register
 class Head(keras.layers.Layer):
-    """Scores all classes by an interaction of the encoding with that of each class.
+    """Scores all classes, through an interaction between the encoding and each class.
 
     The heads below are this one with an interaction of this package. Use `Head` itself with an
-    interaction of your own.
+    your own interaction.
 
     Args:
         classes: a number of classes, for a `ClassTable`, or a layer of classes.
         interaction: an `Interaction`, or the name of one of this package's.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Input: `[batch, d]`. Output: `[batch, num_classes]`.
 
@@ -71,7 +71,8 @@ class Head(keras.layers.Layer):
             **kwargs: arguments of the constructor, but for `classes`.
 
         Raises:
-            ValueError: if the layer is another, or the interaction cannot start as a dot product.
+            ValueError: if the layer is not such a `Dense`, or the interaction cannot start as a dot
+                product.
         """
         classes = ClassTable.from_dense(layer)
         head = cls(classes, **kwargs)
@@ -117,8 +118,8 @@ class Head(keras.layers.Layer):
         """The scores of all classes for a loss, without the memory that the scores take.
 
         A loss of `rank4class_tf.losses` takes what this returns in place of scores, with class ids
-        for labels. It makes the scores block by block, and again for the gradient, so that
-        `[batch, num_classes]` never exists. The scores are float32 in mixed precision too.
+        for labels. It computes the scores block by block, and again for the gradient, so
+        `[batch, num_classes]` is never in memory. The scores are float32 in mixed precision too.
 
         Args:
             encodings: `[batch, d]`.
@@ -164,7 +165,7 @@ class Head(keras.layers.Layer):
 
 @_registry.register("head")
 class DotProductHead(Head):
-    r"""The classical last layer, seen as a ranker: a dot product with each class encoding.
+    r"""The usual last layer of a classifier: a dot product with each class encoding.
 
     $$s_i = c_i^\top h + b_i$$
 
@@ -172,7 +173,7 @@ class DotProductHead(Head):
 
     Args:
         classes: as in `Head`, as wide as the encodings; the table of a number has biases.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> DotProductHead(28).compute_output_shape((None, 16))
@@ -196,7 +197,7 @@ class BilinearHead(Head):
         classes: as in `Head`; the table of a number has biases.
         kernel_initializer: of W, `[d, width of the classes]`.
         kernel_regularizer: None or a regularizer of W.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> BilinearHead(28).compute_output_shape((None, 16))
@@ -224,9 +225,10 @@ class CosineHead(Head):
 
     $$s_i = a \left(\frac{h^\top c_i}{\|h\| \|c_i\|} - m \, y_i\right)$$
 
-    With a margin m > 0, training lowers the score of an example's class, y_i = 1, as losses for
-    face recognition do, so that this score must exceed the others by more. The margin takes effect
-    in training and where the head is called with class ids, which `keras.Sequential` does not do.
+    With a margin m > 0, training lowers the score of an example's own class, y_i = 1, so that it
+    must exceed the other scores by more. Losses for face recognition do the same. The margin takes
+    effect in training and where the head is called with class ids, which `keras.Sequential` does
+    not do.
 
     Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition".
 
@@ -234,13 +236,13 @@ class CosineHead(Head):
         classes: as in `Head`, as wide as the encodings.
         scale: a, > 0.
         margin: m, in [0, 1].
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Input: `[batch, d]`, and class ids where there is a margin. Output: `[batch, num_classes]`.
 
     Raises:
-        ValueError: as for `Head`; if `scale` or `margin` is out of range; or if a class id does not
-            exist. XLA cannot raise, so there the scores of such an example are NaN.
+        ValueError: as for `Head`; if `scale` or `margin` is out of range; or if a class id does
+            not exist. Under XLA, which cannot raise errors, its scores become NaN instead.
 
     Example:
         >>> head = CosineHead(28, scale=30.0, margin=0.3)
@@ -335,7 +337,7 @@ class _MLPHead(Head):
             **kwargs: arguments of the constructor, but for `classes`.
 
         Raises:
-            ValueError: if the layer is another.
+            ValueError: if the layer is not such a `Dense`.
         """
         return super().from_dense(layer, add_dot_product=True, **kwargs)
 
@@ -355,7 +357,7 @@ class LatentCrossHead(_MLPHead):
     Args:
         classes: as in `Head`, as wide as the encodings.
         units, ..., seed: as in `MLPInteraction`.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> LatentCrossHead(28, units=(64, 64)).compute_output_shape((None, 16))
@@ -380,7 +382,7 @@ class ConcatHead(_MLPHead):
     Args:
         classes: as in `Head`.
         units, ..., seed: as in `MLPInteraction`.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> ConcatHead(28, units=(64, 64)).compute_output_shape((None, 16))

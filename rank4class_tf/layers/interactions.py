@@ -1,4 +1,4 @@
-"""Interactions: how an encoding and the encodings of classes meet in a score."""
+"""Interactions: how the encodings of an example and of a class are combined into a score."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_bloc
 
 
 class Interaction(keras.layers.Layer):
-    """Base: how an encoding and the encodings of classes, or of documents, meet in a score.
+    """Base: how the encoding of an example and those of classes or documents make a score.
 
     A subclass has `score_candidates`, and `build_for` where it has weights. Under
     `rank4class_tf.layers.Head(classes, interaction)` it is a head.
 
-    Input: a list of encodings `[batch, d]` and candidates, `[n, c]` for all examples alike or
+    Input: a list of encodings `[batch, d]` and candidates, `[n, c]` shared by all examples or
     `[batch, n, c]`. Output: `[batch, n]`.
 
     Example:
@@ -65,8 +65,8 @@ class Interaction(keras.layers.Layer):
     def start_as_dot_product(self) -> None:
         """Sets the weights, which are built, such that the scores are dot products."""
         raise ValueError(
-            "`from_dense` needs an interaction that can start as a dot product, which "
-            f"`start_as_dot_product` makes it. Received: {type(self).__name__}."
+            "`from_dense` needs an interaction that can start as a dot product: "
+            f"implement `start_as_dot_product`. Received: {type(self).__name__}."
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
@@ -115,7 +115,7 @@ class BilinearInteraction(Interaction):
     Args:
         kernel_initializer: of W, `[d, c]`.
         kernel_regularizer: None or a regularizer of W.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> interaction = BilinearInteraction(kernel_initializer="ones")
@@ -173,7 +173,7 @@ class CosineInteraction(Interaction):
     Args:
         scale: a, > 0. Losses of the softmax family need one well above 1, since cosines differ
             by 2 at most.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> interaction = CosineInteraction(scale=10.0)
@@ -203,12 +203,10 @@ class CosineInteraction(Interaction):
 class MLPInteraction(Interaction):
     """Base: an MLP on each pair of an encoding and a candidate.
 
-    A subclass says what the MLP reads of a pair: it has the first layer, `build_first` and
-    `first_layer`.
+    A subclass defines the first layer, which reads the pair: `build_first` and `first_layer`.
 
-    More than two thousand candidates that all examples share are scored in blocks of a thousand,
-    which the backward pass computes again: memory stays at what one block takes, for a third more
-    time.
+    More than two thousand shared candidates are scored in blocks of a thousand, which the backward
+    pass computes again. Memory is then that of one block, and the time grows by a third.
 
     Args:
         units: widths of the hidden layers, at least one, each >= 1.
@@ -220,7 +218,7 @@ class MLPInteraction(Interaction):
         kernel_initializer: of the kernels.
         kernel_regularizer: None or a regularizer of the kernels.
         seed: of the dropout, an int; None draws one from NumPy's global generator.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if a number is out of range.

@@ -35,13 +35,13 @@ _CONFORMITY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 @_keras.register
 class PredictionSets(keras.layers.Layer):
-    r"""The classes that may well be the right one, by split conformal prediction.
+    r"""Predicts a set of classes that probably contains the right one (split conformal prediction).
 
     $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
     C(s) = \{i : \textstyle\sum_{j : p_j > p_i} p_j \le 1 - t\} \;\text{("aps")}$$
 
     and always the best class, so that no set is empty. A set holds the first few classes in the
-    order of the scores: the less sure the model, the more of them.
+    order of the scores. The less certain the model is, the larger the set.
 
     `rank4class_tf.conformalize` finds the threshold for a coverage, and says what it guarantees.
 
@@ -54,7 +54,7 @@ class PredictionSets(keras.layers.Layer):
         method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends
             less on how hard an example is.
         probabilities: a layer that maps scores to probabilities; None for softmax.
-        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set; for all
     classes of a list whose probabilities are NaN.

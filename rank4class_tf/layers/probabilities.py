@@ -26,7 +26,7 @@ class Probabilities(keras.layers.Layer):
     Args:
         temperature: T > 0.
         regularizer: `"entropy"`, `"euclidean"` or an `ops.Regularizer` of your own.
-        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Input: scores `[batch, n]`; -inf masks a class. Output: `[batch, n]`, which sum to 1.
 

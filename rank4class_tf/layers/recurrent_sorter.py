@@ -30,7 +30,7 @@ class RecurrentSorter(LearnedSorter):
         frequencies: how many sines, and how many cosines, are made from a score, >= 1.
         units: width of the LSTM in each direction, >= 1.
         trainable: whether the weights are trained with the model that the sorter serves.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Ranks depend a little on the order in which the items stand.
 

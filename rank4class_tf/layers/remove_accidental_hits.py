@@ -12,7 +12,7 @@ from rank4class_tf.layers._columns import of_columns, scores_and_columns
 
 @_keras.register
 class RemoveAccidentalHits(keras.layers.Layer):
-    """Masks negatives that are a positive itself: other columns with the same candidate.
+    """Masks negatives that are in fact the positive: other columns with the same candidate.
 
     Where the candidates of a batch are negatives of each other, a frequent one occurs more than
     once. A masked item has the score -inf, which the losses of this package leave out, and so does
@@ -21,16 +21,16 @@ class RemoveAccidentalHits(keras.layers.Layer):
     Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
 
     Args:
-        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
-    for none; and candidate ids, integers or strings, `[n]` for all lists alike or `[batch, n]`.
+    for none; and candidate ids, integers or strings, `[n]` shared by all lists or `[batch, n]`.
 
     Output: scores `[batch, n]`.
 
     Raises:
-        ValueError: if a shape is another, a column does not exist or ids are of another kind;
-            where XLA compiles, a list with such a column has a NaN.
+        ValueError: if a shape is wrong, a column does not exist or ids have the wrong type;
+            under XLA, a list with such a column gets a NaN instead.
 
     Example:
         >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]

@@ -27,7 +27,7 @@ _NEGATIVES_PER_MINED = 64
 
 @_registry.register("head")
 class SampledScores(Head):
-    r"""Dot products with the embeddings of very many classes, some of which a step scores.
+    r"""Dot products with the embeddings of very many classes; a training step scores only a sample.
 
     $$s_i = \frac{h}{\|h\|} \cdot \frac{c_i}{\|c_i\|}$$
 
@@ -51,8 +51,8 @@ class SampledScores(Head):
         shared_negatives: whether one sample serves the whole batch, on all devices. Otherwise each
             example has its own, and memory is O(batch B d).
         seed: an int; None draws one from NumPy's global generator.
-        **kwargs: Keras's own, such as `name`. The dtype is float32 unless it is given, under mixed
-            precision too.
+        **kwargs: arguments of Keras, such as `name`. The dtype is float32 unless it is given, under
+            mixed precision too.
 
     Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. If an
     example has several, each call draws one of them uniformly; none of them is a negative.
@@ -225,7 +225,7 @@ class SampledScores(Head):
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, and of length
                 1 where the layer scales them: inner products with them rank as the layer does. It
-                gets its name when it is whole.
+                appears under its name only once it is complete.
 
         Raises:
             OSError: if it cannot be written, as on a full disk; a file of that name stays then.

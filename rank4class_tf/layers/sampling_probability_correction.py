@@ -29,16 +29,16 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     Large Corpus Item Recommendations".
 
     Args:
-        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
-    for none; and expected counts, > 0, `[n]` for all lists alike or `[batch, n]`.
+    for none; and expected counts, > 0, `[n]` shared by all lists or `[batch, n]`.
 
     Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0, or infinite.
 
     Raises:
-        ValueError: if a shape is another or a column does not exist; where XLA compiles, a list
-            with such a column has a NaN.
+        ValueError: if a shape is wrong or a column does not exist; under XLA, a list with such a
+            column gets a NaN instead.
 
     Example:
         >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]

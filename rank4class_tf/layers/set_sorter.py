@@ -32,7 +32,7 @@ class SetSorter(LearnedSorter):
         frequencies: how many sines, and how many cosines, are made from a score, >= 1.
         units: width of the network, >= 1.
         trainable: whether the weights are trained with the model that the sorter serves.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if `frequencies` or `units` is not a positive integer.

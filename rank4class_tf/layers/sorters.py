@@ -34,7 +34,7 @@ class Sorter(keras.layers.Layer):
         """Args shared by all sorters.
 
         Args:
-            **kwargs: Keras's own, such as `name`.
+            **kwargs: arguments of Keras, such as `name`.
         """
         # Half precision cannot hold ranks above some hundreds.
         super().__init__(autocast=False, **kwargs)
@@ -112,7 +112,7 @@ class SigmoidSorter(_TemperatureSorter):
     Args:
         temperature: T > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
             of items that are far apart.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if `temperature` is not a finite number > 0.
@@ -140,7 +140,7 @@ class LaplaceSorter(_TemperatureSorter):
 
     Args:
         temperature: as in `SigmoidSorter`.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if `temperature` is not a finite number > 0.
@@ -174,7 +174,7 @@ class SoftRankSorter(Sorter):
     Args:
         regularization: $\varepsilon$ > 0. The smaller, the closer to the exact ranks, and the fewer
             items have a gradient.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if `regularization` is not a finite number > 0.

@@ -16,7 +16,7 @@ class SparseDense(keras.layers.Layer):
 
     Args:
         units: width of the output, >= 1.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Input: `tf.SparseTensor` `[batch, features]`. Output: `[batch, units]`.
 

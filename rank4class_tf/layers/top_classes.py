@@ -12,7 +12,7 @@ from rank4class_tf._types import TensorLike
 
 @_keras.register
 class TopClasses(keras.layers.Layer):
-    r"""The end of a served model: scores -> the k best classes, with names and probabilities.
+    r"""The last layer of a served model: the k best classes, with names and probabilities.
 
         best = TopClasses(3, class_names, rank4class_tf.calibrate(model, validation))
         inputs = keras.Input(shape)
@@ -26,7 +26,7 @@ class TopClasses(keras.layers.Layer):
         probabilities: None, or a layer that maps scores to probabilities: that of `calibrate`, or
             `loss.probabilities`.
         prediction_sets: None, or the layer of `rank4class_tf.conformalize`.
-        **kwargs: Keras's own, such as `name`. `dtype` is float32 unless given.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Input: scores `[batch, n]`, n >= k. Output: a dict, the best class first, of
 

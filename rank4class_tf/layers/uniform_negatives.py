@@ -21,7 +21,7 @@ class UniformNegatives(keras.layers.Layer):
     Args:
         num_sampled: how many, >= 1; all candidates, if these are fewer.
         seed: an int; None draws one from NumPy's global generator.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Input: a tensor with a row for each candidate; only its static number of rows is read.
     Output: numbers of rows, int32.

@@ -31,17 +31,17 @@ from rank4class_tf.losses._probabilities import function_behind
 
 
 class RankingLoss(keras.losses.Loss):
-    """Base of the losses; a subclass is its formula and its configuration.
+    """Base of the losses; a subclass defines the formula and its configuration.
 
     **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
     ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred`
-    are `[batch, n]`, or ragged with ragged relevance. They are not probabilities: a model that ends
-    in a softmax or a sigmoid makes the loss warn. The result is one value per list, reduced by
-    Keras. Masked items change nothing; a list without positives has loss 0 and gradient 0.
+    are `[batch, n]`, or ragged with ragged relevance. They are not probabilities: the loss warns if
+    the model ends in a softmax or a sigmoid. The result is one value per list, reduced by Keras.
+    Masked items have no effect. A list without positives has a loss of 0 and a gradient of 0.
 
     **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
-    Weights of items `[batch, n]` mean what they mean in TF-Ranking's loss of the same name, as each
-    loss says; other losses raise.
+    Item weights `[batch, n]` work as in TF-Ranking's loss of the same name, as each loss
+    describes; other losses raise an error.
     """
 
     # Whether probabilities are valid as `y_pred`, so that they are not warned of.
@@ -109,10 +109,10 @@ class RankingLoss(keras.losses.Loss):
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """The layer that maps scores to the probabilities that the loss fits; None for none.
+        """The layer that converts scores to the probabilities that the loss fits, or None.
 
-        They are those of a label that is one class. Where there are none, as where the projection
-        needs the label, `rank4class_tf.calibrate` fits a softmax.
+        They apply to examples with one right class. If it is None, for instance because the
+        projection needs the label, `rank4class_tf.calibrate` fits a softmax.
         """
         return None
 
@@ -226,8 +226,8 @@ class RankingLoss(keras.losses.Loss):
         if function is not None:
             warnings.warn(
                 "`y_pred` should hold scores, not probabilities. Received: the output of a "
-                f"{function}, which `{self.name}` learns less from. Leave the {function} away, and "
-                "apply it to predictions where probabilities are needed.",
+                f"{function}, from which `{self.name}` learns less. Remove the {function} from the "
+                "model, and apply it to predictions if you need probabilities.",
                 stacklevel=2,
             )
 
@@ -246,7 +246,7 @@ def _checked_class_weight(given):
     is_mapping = isinstance(given, Mapping)
     if not is_mapping and (isinstance(given, str) or np.ndim(given) != 1):
         raise ValueError(
-            "`class_weight` must be a list of weights, or a dict of those of some class ids. "
+            "`class_weight` must be a list of weights, or a dict from class ids to weights. "
             f"Received: {given!r}."
         )
     weights = [*given.values()] if is_mapping else [*given]

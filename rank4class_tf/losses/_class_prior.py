@@ -12,7 +12,7 @@ from rank4class_tf._types import TensorLike
 def class_prior(
     labels: TensorLike | tf.data.Dataset, num_classes: int, pseudo_count: float = 1.0
 ) -> list[float]:
-    r"""The share of each class among the labels, for `SoftmaxLoss(class_prior=...)`.
+    r"""Returns the share of each class among the labels, for `SoftmaxLoss(class_prior=...)`.
 
     $$\pi_i = \frac{c_i + a}{\sum_j (c_j + a)}$$
 

@@ -16,7 +16,7 @@ from rank4class_tf.losses._unsaved_layer import UnsavedLayer
 
 
 class MetricLoss(UnsavedLayer, RankingLoss):
-    r"""Base of the losses that are a metric of soft ranks, negated; a subclass is its metric.
+    r"""Base of the losses that negate a metric of soft ranks; a subclass defines the metric.
 
     $$\ell(s, y) = -\mathrm{metric}(\pi(s), y), \qquad
     \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$

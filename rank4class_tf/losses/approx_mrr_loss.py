@@ -19,8 +19,8 @@ class ApproxMRRLoss(MetricLoss):
 
     Args:
         temperature: T > 0 of the sigmoid, as in `ApproxNDCGLoss`.
-        ranker: what ranks the items in the sigmoid's place, such as a sorter of
-            `rank4class_tf.layers`; see `MetricLoss`.
+        ranker: ranks the items instead of the sigmoid, such as a sorter of `rank4class_tf.layers`;
+            see `MetricLoss`.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:

@@ -12,7 +12,7 @@ from rank4class_tf.losses._temperature import Temperature
 
 @_registry.register("loss")
 class ApproxNDCGLoss(MetricLoss):
-    r"""Negative NDCG with soft ranks; it optimises the metric itself.
+    r"""Negative NDCG with soft ranks: a smooth form of the metric itself.
 
     $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))},
     \qquad \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
@@ -24,8 +24,8 @@ class ApproxNDCGLoss(MetricLoss):
     Args:
         temperature: T > 0 of the sigmoid. The smaller, the closer to NDCG, and the smaller the
             gradient of items that are far apart.
-        ranker: what ranks the items in the sigmoid's place, such as a sorter of
-            `rank4class_tf.layers`; see `MetricLoss`.
+        ranker: ranks the items instead of the sigmoid, such as a sorter of `rank4class_tf.layers`;
+            see `MetricLoss`.
         gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that
             increases from 0 at 0; registered with Keras, if the loss is to be saved.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function

@@ -16,7 +16,7 @@ _LEAST = -1e30
 
 @_registry.register("loss")
 class ForwardCorrectionLoss(RankingLoss):
-    r"""Softmax cross-entropy of the labels that are seen, where it is known how these go wrong.
+    r"""Softmax cross-entropy for labels whose error rates are known (forward correction).
 
     $$\ell(s, y) = -\sum_i y_i \log \sum_j T_{ji} p_j, \qquad p = \mathrm{softmax}(s)$$
 
@@ -32,7 +32,7 @@ class ForwardCorrectionLoss(RankingLoss):
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
-        ValueError: if `transition` is not square, has an entry that is negative or no number, a row
+        ValueError: if `transition` is not square, has an entry that is negative or NaN, a row
             that does not add up to 1, or a column of zeros; in the call, if there is not a row for
             each class.
 
@@ -70,7 +70,7 @@ class ForwardCorrectionLoss(RankingLoss):
 
 
 def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.ndarray:
-    r"""Estimates how labels go wrong, from the labels and what a model says of the examples.
+    r"""Estimates how often each class carries which label, from a model's probabilities.
 
     An example with the label i is counted as one of class j if the model gives j at least the
     probability that it gives j on the average where j is the label; of several such classes, the
@@ -78,8 +78,8 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
     it, and the counts of a class to the sum 1. A label or a class without a count is taken to be
     right.
 
-    What the model mistakes counts as a wrong label. Where classes are hard to tell apart, the loss
-    with this matrix may be far worse than without a correction.
+    The estimate counts the model's own mistakes as wrong labels. If classes are hard to
+    distinguish, the loss with this matrix may be far worse than without a correction.
 
     Source: Northcutt et al. 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
     equations 1 to 3, the confident joint.
@@ -94,7 +94,7 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
         `ForwardCorrectionLoss`.
 
     Raises:
-        ValueError: if a shape or a label is not as above, or there is no example.
+        ValueError: if a shape or a label is not as above, or there are no examples.
 
     Example:
         >>> probabilities = [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]]

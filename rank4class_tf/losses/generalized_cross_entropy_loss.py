@@ -11,13 +11,13 @@ from rank4class_tf.losses._base import RankingLoss
 
 @_registry.register("loss")
 class GeneralizedCrossEntropyLoss(RankingLoss):
-    r"""Between softmax cross-entropy and the probability of a mistake, for labels that are wrong.
+    r"""Between softmax cross-entropy and the probability of a mistake, for noisy labels.
 
     $$\ell(s, y) = \sum_i y_i \frac{1 - p_i^q}{q}, \qquad p = \mathrm{softmax}(s)$$
 
-    The gradient is that of the softmax loss times $p_i^q$, so that a label which the model
-    contradicts pulls less. q near 0 is the softmax loss, q = 1 is $1 - p_i$, which is bounded, but
-    slow to learn from.
+    The gradient is $p_i^q$ times that of the softmax loss, so a label that the model contradicts
+    has less influence. With q near 0 it is the softmax loss. With q = 1 it is $1 - p_i$, which is
+    bounded, but slow to learn.
 
     Source: Zhang & Sabuncu 2018, "Generalized Cross Entropy Loss for Training Deep Neural Networks
     with Noisy Labels", equation 6.

@@ -9,7 +9,7 @@ from rank4class_tf.losses.approx_mrr_loss import ApproxMRRLoss
 class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
     """ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
 
-    The definition is that of `GumbelApproxNDCGLoss`, with ApproxMRR in place of ApproxNDCG.
+    It is defined like `GumbelApproxNDCGLoss`, with ApproxMRR instead of ApproxNDCG.
 
     Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
 

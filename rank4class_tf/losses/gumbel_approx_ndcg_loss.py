@@ -23,7 +23,7 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
         gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
         temperature: T > 0 of ApproxNDCG's sigmoid.
         seed: integer >= 0. Losses with the same seed draw the same noise, step by step.
-        ranker: what ranks the items in the sigmoid's place; see `MetricLoss`.
+        ranker: ranks the items instead of the sigmoid; see `MetricLoss`.
         gain: see `ApproxNDCGLoss`.
         discount: see `ApproxNDCGLoss`.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.

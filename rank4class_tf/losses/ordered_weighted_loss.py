@@ -10,7 +10,7 @@ from rank4class_tf.losses._ordered import OrderedLoss
 
 @_registry.register("loss")
 class OrderedWeightedLoss(OrderedLoss):
-    r"""Weights on the ordered negatives: the more weight ahead, the more the top counts.
+    r"""A loss over the negatives in the order of their scores, with a weight for each rank.
 
     With $v_{[j]}$ the j-th highest score of an item that is not positive, `kind="pairwise"` is the
     first and `kind="binary"` the second of

@@ -21,11 +21,11 @@ class PairwiseHingeLoss(RankingLoss):
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \max(0, \eta - (s_i - s_j))$$
 
-    With weights of items each pair has that of its more relevant item, as in TF-Ranking.
+    With item weights, a pair has the weight of its more relevant item, as in TF-Ranking.
 
-    Label smoothing takes a pair the other way round with the probability $\epsilon$: the loss f of
-    the difference $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see
-    the labels as they are.
+    Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the difference
+    $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see the original
+    labels.
 
     With many positives, and neither weights nor label smoothing, the loss comes from one sort and
     prefix sums, O(n log n) for each distinct label above 0.

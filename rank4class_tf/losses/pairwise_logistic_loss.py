@@ -21,11 +21,11 @@ class PairwiseLogisticLoss(RankingLoss):
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
 
-    With weights of items each pair has that of its more relevant item, as in TF-Ranking.
+    With item weights, a pair has the weight of its more relevant item, as in TF-Ranking.
 
-    Label smoothing takes a pair the other way round with the probability $\epsilon$: the loss f of
-    the difference $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see
-    the labels as they are.
+    Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the difference
+    $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see the original
+    labels.
 
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 

@@ -12,7 +12,7 @@ from rank4class_tf.losses._sorter_loss import SorterLoss
 
 @_registry.register("loss")
 class RankTripletLoss(SorterLoss):
-    r"""Triplet loss on the ranks of a similarity matrix, for retrieval from both sides.
+    r"""Triplet loss on the ranks of a similarity matrix, for retrieval in both directions.
 
     $$\ell = \frac{1}{d} \sum_i \left(\alpha + \frac{f(s_i)_i - f(s_i)_n}{d}\right)_+
     + \text{the same over the columns}$$

@@ -21,8 +21,8 @@ class RankmaxLoss(RankingLoss):
     more than the margin $\eta$ below the positive, or below the k-th score if that is lower, have
     no gradient.
 
-    The projection needs the positive, so that the loss gives no probabilities of unlabelled scores:
-    `rank4class_tf.calibrate` fits a softmax to them.
+    The projection needs the positive, so the loss defines no probabilities for unlabelled scores.
+    Use `rank4class_tf.calibrate` to fit a softmax to them.
 
     Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k = 1 the
     gradient is 1/S for each other item within the margin and -(s - 1)/S for y, where S is the inner

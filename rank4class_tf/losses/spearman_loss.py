@@ -12,7 +12,7 @@ from rank4class_tf.ops.ranking.exact import expected_ranks_of_all
 
 @_registry.register("loss")
 class SpearmanLoss(SorterLoss):
-    r"""Squared error of ranks, for regressions in which the order counts, as in Spearman's rho.
+    r"""Squared error of ranks, for regressions in which the order matters, as in Spearman's rho.
 
     $$\ell = \frac{1}{d} \sum_i \left(\frac{\mathrm{rk}(y)_i - f(\hat y)_i}{d}\right)^2$$
 

@@ -71,7 +71,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         leading = self.rank_weights.num_leading
         if leading is not None and leading > self.num_sampled:
             raise ValueError(
-                f"`rank_weights` must lead with at most num_sampled={self.num_sampled} weights. "
+                f"`rank_weights` must have at most num_sampled={self.num_sampled} leading weights. "
                 f"Received: {self.rank_weights!r}."
             )
 
@@ -81,8 +81,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         negatives = lists.negatives()
         if isinstance(n, int) and self.num_sampled >= n - 1:
             warnings.warn(
-                f"num_sampled={self.num_sampled} is no less than the number of negatives among {n} "
-                "items: all are taken, and nothing is random.",
+                f"num_sampled={self.num_sampled} is at least the number of negatives among {n} "
+                "items, so the loss takes all of them and nothing is random.",
                 stacklevel=2,
             )
             return lists.keep_nan(self.ordered_weighted_sum(negatives))

@@ -9,7 +9,7 @@ from rank4class_tf.losses._log_total import SoftmaxOfRivalsLoss, log_total
 
 @_registry.register("loss")
 class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
-    r"""Softmax in which each positive competes with the less relevant items only.
+    r"""Softmax in which each positive competes only with less relevant items.
 
     $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
     \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$

@@ -17,17 +17,17 @@ class WeightedSumLoss(keras.losses.Loss):
 
     $$\ell(y, s) = \sum_j w_j \ell_j(y, s)$$
 
-    Keras takes `compile(loss=[a, b])` for the losses of two outputs, and a model with one output
-    then trains with `a` only, without a word.
+    Keras reads `compile(loss=[a, b])` as the losses of two outputs. A model with one output then
+    silently trains with `a` only.
 
     Args:
         losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
-            as it would by itself. They must share a reduction, and not `"none"`.
+            as it would on its own. They must share a reduction other than `"none"`.
         weights: a finite number >= 0 for each loss.
         name: name of the loss.
 
     Raises:
-        ValueError: if there is no loss, the numbers of losses and weights differ, a weight is out
+        ValueError: if `losses` is empty, the numbers of losses and weights differ, a weight is out
             of range, or the reductions are not as above.
 
     Example:

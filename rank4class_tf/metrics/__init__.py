@@ -69,14 +69,14 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
     if isinstance(identifier, str):
         if "@" in identifier:
             raise ValueError(
-                f"`identifier` must have its cutoff as in {identifier.replace('@', '_at_')!r}. "
+                f"`identifier` must write its cutoff as in {identifier.replace('@', '_at_')!r}. "
                 f"Received: {identifier!r}."
             )
         if cutoff := re.fullmatch(r"(\w+)_at_(\d+)", identifier):
             if "k" in kwargs:
                 raise ValueError(
-                    f"`k` must not be given beside a name with a cutoff. Received: {identifier!r} "
-                    f"and k={kwargs['k']!r}."
+                    f"`k` must not be given with a name that has a cutoff. Received: "
+                    f"{identifier!r} and k={kwargs['k']!r}."
                 )
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
     return _registry.get("metric", Metric, identifier, **kwargs)

@@ -46,24 +46,23 @@ class Metric(keras.metrics.Metric):
 
 
 class RankingMetric(Metric):
-    """Base of the metrics; a subclass is the formula of one list and its configuration.
+    """Base of the metrics; a subclass defines the formula for one list and its configuration.
 
-    The result is the weighted mean over lists, a list without positives left out; metrics with a
-    cutoff count it, with the value 0, if they get `count_empty=True`. **Labels**
-    `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
-    relevance `[batch, n]`, where a negative entry masks the item. **Scores**
-    `y_pred` are `[batch, n]`, or ragged with ragged relevance; a NaN ranks last and is never a hit,
-    -inf is a score like others. Ties are broken at random, in expectation, so that equal scores
-    give chance level.
+    The result is the weighted mean over lists. Lists without positives are left out; with
+    `count_empty=True`, metrics with a cutoff count them as 0. **Labels** `y_true` are class ids
+    (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or relevance `[batch, n]`,
+    where a negative entry masks the item. **Scores** `y_pred` are `[batch, n]`, or ragged with
+    ragged relevance; a NaN ranks last and is never a hit; -inf is an ordinary score. A metric
+    averages over all orders of tied items, so equal scores give the value of random guessing.
 
-    **Items to leave out**, such as those that a user has seen, are no part of the ranking when
-    `update_state` gets them as `exclude` or when their relevance is negative. Where Keras calls
+    **Items to leave out**, such as those that a user has already seen, are removed from the ranking
+    if `update_state` gets them as `exclude` or if their relevance is negative. Where Keras calls
     `update_state`, put `rank4class_tf.layers.ExcludeItems` at the end of the model.
 
     **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
-    Weights of items `[batch, n]` mean what they mean in TF-Ranking: an item of weight 0 is no part
-    of the ranking, and a list weighs as the mean of its positives, or of its items where it has
-    none. In `NDCG`, `DCG` and `AveragePrecisionAtK` a positive counts by its weight as well.
+    Item weights `[batch, n]` work as in TF-Ranking: an item of weight 0 is removed from the
+    ranking, and a list has the mean weight of its positives, or of its items if it has no
+    positives. In `NDCG`, `DCG` and `AveragePrecisionAtK` a positive counts by its weight as well.
     """
 
     # How many values one pass gives.

@@ -24,7 +24,7 @@ class DatasetMetric(Metric):
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
-                f"`{type(self).__name__}` keeps examples, which several replicas cannot share. "
+                f"`{type(self).__name__}` keeps all examples, which replicas cannot share. "
                 "Build it outside of the strategy's scope and update it with the predictions."
             )
         self.num_columns = _checks.positive_int("num_columns", num_columns)
@@ -75,7 +75,7 @@ class DatasetMetric(Metric):
             sample_weight: scalar, `[batch]` or `[batch, 1]`; None means 1.
 
         Raises:
-            ValueError: if a shape is another, or if there are too many examples.
+            ValueError: if a shape is wrong, or if there are too many examples.
         """
         labels, scores = (
             self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))

@@ -15,11 +15,11 @@ from rank4class_tf.metrics._base import RankingMetric
 def propensities(
     labels: TensorLike | tf.data.Dataset, num_classes: int, a: float = 0.55, b: float = 1.5
 ) -> list[float]:
-    r"""How likely each class is to be among the labels of an example that it fits.
+    r"""Returns how likely each class is to be listed among the labels of an example that it fits.
 
     $$p_l = \frac{1}{1 + C \, (N_l + B)^{-A}}, \qquad C = (\log N - 1) (B + 1)^A$$
 
-    with N examples, $N_l$ of which have the label l. Give it the labels of the training data.
+    with N examples, $N_l$ of which have the label l. Pass the labels of the training data.
 
     Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions for Recommendation,
     Tagging, Ranking & Other Missing Label Applications", section 5.

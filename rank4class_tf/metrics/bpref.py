@@ -13,7 +13,7 @@ from rank4class_tf.ops.ranking.exact import count_of_all
 
 @_registry.register("metric")
 class BPref(CutoffMetric):
-    r"""Binary preference: how few judged items that are wrong stand above the right ones.
+    r"""Binary preference: how few items that were judged wrong stand above the right ones.
 
     $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
     \left(1 - \frac{\min(n_p, R)}{\min(R, N)}\right)$$

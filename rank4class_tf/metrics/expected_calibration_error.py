@@ -15,7 +15,7 @@ from rank4class_tf.metrics._hits import hits
 
 @_registry.register("metric")
 class ExpectedCalibrationError(RankingMetric):
-    r"""How far the probability of the best class is from the share of examples where it is right.
+    r"""The gap between the predicted probability of the best class and how often it is right.
 
     $$\mathrm{ECE} = \sum_{b=1}^{M} \frac{|B_b|}{N}
     \left| \mathrm{acc}(B_b) - \mathrm{conf}(B_b) \right|, \qquad
@@ -30,8 +30,8 @@ class ExpectedCalibrationError(RankingMetric):
 
     Args:
         num_bins: M >= 1.
-        probabilities: None if `y_pred` are probabilities, which the metric takes in place of
-            scores; or a layer that makes them of scores, such as `layers.Probabilities()`.
+        probabilities: None if `y_pred` are probabilities; or a layer that converts scores to
+            probabilities, such as `layers.Probabilities()`.
         **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
 
     Raises:

@@ -15,7 +15,7 @@ from rank4class_tf.metrics._exact_sum import ExactSum
 
 @_keras.register
 class MacroAverage(RankingMetric):
-    r"""Mean over classes, or other groups of lists, of the means of a metric.
+    r"""Averages a metric within each class, or other group of lists, and then over the classes.
 
     $$\frac{1}{|G|} \sum_{g \in G} \frac{\sum_{i \in g} w_i v_i}{\sum_{i \in g} w_i}$$
 

@@ -166,16 +166,16 @@ class RetrievalModel(MultiWorker, keras.Model):
         if not isinstance(loss, RankingLoss):
             raise ValueError(
                 "`loss` must be a loss of rank4class_tf.losses, such as `SoftmaxLoss()`: the model "
-                f"scores {self._scored}, and another loss would take their places for classes. "
-                f"Received: {loss!r}."
+                f"scores {self._scored}, and another loss would mistake their positions for "
+                f"class ids. Received: {loss!r}."
             )
         if self._scores_all:
             return
         for name in ("class_weight", "class_prior", "transition"):
             if getattr(loss, name, None) is not None:
                 raise ValueError(
-                    f"`loss` must have no `{name}`, since the model scores {self._scored}, and "
-                    "their places are no class ids. Examples may have a `sample_weight`. "
+                    f"`loss` must have no `{name}`, since the model scores {self._scored}, "
+                    "whose positions are not class ids. Examples may have a `sample_weight`. "
                     f"Received: {getattr(loss, name)}."
                 )
 

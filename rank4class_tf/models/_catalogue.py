@@ -49,7 +49,7 @@ class Catalogue:
         size = num_of_dataset + (max(sizes, default=0, key=bool) or 0)
         if len(sizes) > 1 or not size:
             raise ValueError(
-                "`candidates` must have a row for each candidate, of at least one. "
+                "`candidates` must have a row for each candidate, and at least one. "
                 f"Received: numbers of rows {sorted(sizes, key=str)}."
             )
         self.size = size
@@ -61,7 +61,7 @@ class Catalogue:
             )
         self.keys = id_keys(self.ids)
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
-            raise ValueError("`candidates` must have other ids than -1, which is padding.")
+            raise ValueError("`candidates` must have ids other than -1, which marks padding.")
         order = np.argsort(self.keys.numpy(), kind="stable")
         self._order = tf.constant(order, tf.int32)
         self._sorted = tf.gather(self.keys, self._order)

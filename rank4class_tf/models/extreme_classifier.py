@@ -33,8 +33,8 @@ _NOT_PLAIN = (
 class ExtremeClassifier(RetrievalModel):
     r"""A classifier for thousands to millions of classes, whose scores it never holds all at once.
 
-    Without `num_sampled`, a step takes all classes, block by block: value and gradient are those of
-    any loss of `rank4class_tf.losses` on the scores of all classes, and all labels of an example
+    Without `num_sampled`, a step scores all classes, block by block. Value and gradient equal those
+    of any loss of `rank4class_tf.losses` on the scores of all classes, and all labels of an example
     count. Memory is that of the table and one gradient of it.
 
     With `num_sampled`, a step costs what these cost. It scores a class of each example and
@@ -64,7 +64,7 @@ class ExtremeClassifier(RetrievalModel):
         normalize: whether encodings and class embeddings are scaled to length 1.
         shared_negatives: whether one sample serves the whole batch.
         seed: an int; None draws one from NumPy's global generator.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Compile it with an optimizer of `rank4class_tf.optimizers`. Others write to the whole table or
     take wrong steps, and the model warns. Metrics need a cutoff. Fit it on `(features, class_ids)`,
@@ -156,8 +156,8 @@ class ExtremeClassifier(RetrievalModel):
             shape = tf.TensorShape(getattr(labels, "shape", None))
             if shape.rank != 1 and shape[1:] != [1]:
                 raise ValueError(
-                    "`class_weight` must come with class ids [batch] or [batch, 1]: Keras weighs "
-                    "others by their places. Give examples a `sample_weight`. "
+                    "`class_weight` must come with class ids [batch] or [batch, 1]: Keras would "
+                    "misread others. Give examples a `sample_weight`. "
                     f"Received: labels of shape {shape}."
                 )
             kwargs["class_weight"] = class_weight
@@ -247,7 +247,8 @@ class ExtremeClassifier(RetrievalModel):
         those of `top_k`. `examples/approximate_search.py` hands them to FAISS.
 
         Args:
-            path: the file, for `np.load(path, mmap_mode="r")`. It gets its name when it is whole.
+            path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
+                it is complete.
 
         Raises:
             OSError: if it cannot be written, as on a full disk; a file of that name stays then.
@@ -376,7 +377,7 @@ def _class_ids(labels, num_classes):
     labels = tf.convert_to_tensor(labels)
     if labels.shape.rank == 1:
         return labels
-    rule = "`y` must hold class ids [batch], [batch, 1] or [batch, P], not labels of all classes"
+    rule = "`y` must hold class ids [batch], [batch, 1] or [batch, P], not a label for each class"
     rows = _labels.in_rows(labels)
     width = rows.shape[1] or tf.shape(rows)[1]
     one_hot = width > 1 if labels.dtype.is_floating else (width == num_classes) & (width > 1)

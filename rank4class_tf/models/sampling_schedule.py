@@ -76,8 +76,8 @@ class SamplingSchedule(keras.callbacks.Callback):
             all_classes = num_sampled >= self.model.classes.num_classes - 1
             if leading is not None and leading > num_sampled and not all_classes:
                 raise ValueError(
-                    "`stages` must sample as many classes as the weights of the loss lead with. "
-                    f"Received: {num_sampled} classes and {weights} from epoch {epoch} on."
+                    "`stages` must sample at least as many classes as the loss has leading "
+                    f"weights. Received: {num_sampled} classes and {weights} from epoch {epoch} on."
                 )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

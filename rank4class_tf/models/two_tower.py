@@ -98,7 +98,7 @@ class TwoTower(RetrievalModel):
             are held, of n candidates in the lists. The step is the same. Losses that draw random
             numbers cannot do it.
         seed: of the draws, an int; None draws one from NumPy's global generator.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if a number is out of range, or there are `negatives` and no `candidate_id`.
@@ -359,7 +359,8 @@ class TwoTower(RetrievalModel):
         those of `top_k`. `examples/approximate_search.py` hands them to FAISS.
 
         Args:
-            path: the file, for `np.load(path, mmap_mode="r")`. It gets its name when it is whole.
+            path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
+                it is complete.
 
         Raises:
             OSError: if it cannot be written, as on a full disk; a file of that name stays then.

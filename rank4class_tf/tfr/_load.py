@@ -54,8 +54,8 @@ def load() -> Any:
     _check_version()
     if tf.__version__ < "2.16" and importlib.util.find_spec("tf_keras") is not None:
         warnings.warn(
-            "TensorFlow 2.15 has Keras 2 itself. With tf_keras beside it, models that are saved "
-            "after one was loaded cannot be loaded: pip uninstall tf_keras",
+            "TensorFlow 2.15 includes Keras 2. If tf_keras is installed as well, models that are "
+            "saved after one was loaded cannot be loaded: pip uninstall tf_keras",
             stacklevel=2,
         )
     for module in (tf, tf.compat.v1):

@@ -1,4 +1,4 @@
-"""Time and memory of losses over all classes by blocks, against the plain form.
+"""Time and memory of losses over all classes, computed in blocks and on the whole matrix.
 
     taskset -c 0 python -m scripts.benchmarks.all_classes
 
@@ -104,7 +104,9 @@ def parse_args(argv=None):
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--positives", type=int, default=1)
-    parser.add_argument("--untrained", action="store_true", help="encodings far from their class")
+    parser.add_argument(
+        "--untrained", action="store_true", help="use encodings far from their class"
+    )
     parser.add_argument("--form", choices=(OURS, PLAIN), help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

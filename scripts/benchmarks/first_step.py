@@ -2,8 +2,8 @@
 
     python -m scripts.benchmarks.first_step --losses softmax rankmax
 
-The first step traces and optimises the graph, which takes longer than many steps after it: one
-feels it in notebooks, tests and searches. A model of two layers is built anew for each of several
+The first step traces and optimises the graph, which takes longer than many later steps. This
+matters in notebooks, tests and searches. A model of two layers is built anew for each of several
 turns, in which Keras's loss and ours follow each other; of each the shortest first `fit`, on one
 batch, is taken, in seconds of the processor, since what else the machine does would drown the rest.
 Each loss has a process of its own, and its first turn, which loads what all share, does not count.
@@ -90,8 +90,12 @@ def parse_args(argv=None):
         "--shape", type=harness.shape_of(2), default=(32, 100), help="batch x classes"
     )
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--time-limit", type=float, default=600.0, help="seconds per process")
-    parser.add_argument("--memory-limit", type=float, default=8.0, help="GB per process")
+    parser.add_argument(
+        "--time-limit", type=float, default=600.0, help="time limit per process in seconds"
+    )
+    parser.add_argument(
+        "--memory-limit", type=float, default=8.0, help="memory limit per process in GB"
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

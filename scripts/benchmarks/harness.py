@@ -303,8 +303,12 @@ def add_cases(parser, option, kind, cases, measures, time_limit=120.0, memory_li
     """Options of a benchmark whose cases have names and processes of their own."""
     parser.add_argument(option, nargs="+", choices=sorted(cases), default=list(cases))
     parser.add_argument("--seconds", type=float, default=2.0, help=f"time per {kind} and mode")
-    parser.add_argument("--time-limit", type=float, default=time_limit, help="seconds per process")
-    parser.add_argument("--memory-limit", type=float, default=memory_limit, help="GB per process")
+    parser.add_argument(
+        "--time-limit", type=float, default=time_limit, help="time limit per process in seconds"
+    )
+    parser.add_argument(
+        "--memory-limit", type=float, default=memory_limit, help="memory limit per process in GB"
+    )
     parser.add_argument("--child", choices=measures, help=argparse.SUPPRESS)
 
 

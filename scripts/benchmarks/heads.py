@@ -4,7 +4,7 @@
 
 A row is a head, forward and gradient of all its weights and of the encodings, in a process of its
 own, in turns with `keras.layers.Dense` of as many classes; both are taken at their best over the
-turns, so that what else the machine does hits both alike. The plain forms are those of the
+turns, so other work on the machine affects both equally. The plain forms are those of the
 formulas, by `tf.einsum` over all pairs, and take turns with the head, too. Memory is measured in a
 second process, as in `losses.py`: the growth of the resident set during one step, which
 holds the gradients but not the weights.
@@ -152,7 +152,7 @@ def parse_args(argv=None):
         help="batch x n x d",
     )
     parser.add_argument(
-        "--units", nargs="+", type=int, default=[256, 256], help="of the hidden layers"
+        "--units", nargs="+", type=int, default=[256, 256], help="widths of the hidden layers"
     )
     return parser.parse_args(argv)
 

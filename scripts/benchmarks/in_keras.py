@@ -1,4 +1,4 @@
-"""What losses, metrics and searches cost where Keras's own stand: called eagerly, and in `fit`.
+"""The cost of losses, metrics and searches compared with Keras's own, in eager calls and in `fit`.
 
     taskset -c 0 python -m scripts.benchmarks.in_keras
 
@@ -132,7 +132,7 @@ def parse_args(argv=None):
     parser.add_argument("--classes", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--turns", type=int, default=5, help="of the first step")
-    parser.add_argument("--seconds", type=float, default=4.0, help="time per case")
+    parser.add_argument("--seconds", type=float, default=4.0, help="seconds per case")
     return parser.parse_args(argv)
 
 

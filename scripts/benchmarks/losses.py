@@ -4,7 +4,7 @@
 
 Every loss runs in a process of its own, forward and gradient, in turns with
 `tf.nn.sparse_softmax_cross_entropy_with_logits`; both are taken at their best over the turns, so
-that what else the machine does hits both alike. Memory is measured in a second process whose
+other work on the machine affects both equally. Memory is measured in a second process whose
 allocator returns what is freed to the system: the growth of the resident set during one call. The
 gradient itself is part of it, the scores are not. A peer that exceeds `--memory-limit` or
 `--time-limit` is reported as such.
@@ -304,15 +304,17 @@ def parse_args(argv=None):
         default=[(32, 28), (64, 1000), (256, 10_000), (32, 100_000)],
         help="batch x n",
     )
-    parser.add_argument("--positives", type=int, default=1, help="positives per list")
+    parser.add_argument("--positives", type=int, default=1, help="number of positives per list")
     parser.add_argument(
         "--labels",
         choices=["ids", "relevance", "graded"],
         default="ids",
-        help="labels of ours: class ids, or relevance of all items, 0 and 1; graded: grades from 0 "
-        "to 4, those of peers too",
+        help="labels for our losses: class ids, or relevance of all items, 0 and 1; graded: grades "
+        "from 0 to 4, for peers too",
     )
-    parser.add_argument("--max-positives", type=int, help="what ours are told of relevance labels")
+    parser.add_argument(
+        "--max-positives", type=int, help="`max_positives` of our losses for relevance labels"
+    )
     return parser.parse_args(argv)
 
 

@@ -10,7 +10,7 @@ not installed is left out. All take class ids, but TF-Ranking, keras-rs and scik
 one-hot labels. What takes these is measured with graded labels as well, 0 to 4 for all items;
 Keras's is not, and stands there with class ids. With 20 positives a list, ids `[batch, 20]`, the
 peers are plain formulas, which break ties by place. Updates run in a tf.function, scikit-learn's as
-it is. They take turns, and each is taken at its best, so that what else the machine does hits none.
+it is. They take turns, and each is taken at its best, so other work on the machine hardly matters.
 """
 
 import argparse
@@ -200,7 +200,10 @@ def parse_arguments(argv):
     )
     parser.add_argument("--seconds", type=float, default=1.0, help="time for the rows of a kind")
     parser.add_argument(
-        "--peers-up-to", type=int, default=2**21, help="scores beyond which peers are left out"
+        "--peers-up-to",
+        type=int,
+        default=2**21,
+        help="number of scores beyond which peers are left out",
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)

@@ -16,7 +16,7 @@ Suites:
   keras-rs's `BruteForceRetrieval` and, as a bound, the matrix product of both alone.
 
 Time and memory are of processes of their own. All of a case take turns in the one of time, and the
-best time of each counts, so that what else the machine does hits all alike.
+best time of each counts, so other work on the machine affects all equally.
 """
 
 import argparse
@@ -282,7 +282,7 @@ def parse_args(argv=None):
     parser.add_argument("--queries", type=int, default=256)
     parser.add_argument("--candidates", type=int, default=1_000_000)
     parser.add_argument("--k", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=10.0, help="time per case and mode")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds per case and mode")
     parser.add_argument("--modes", nargs="+", choices=harness.MODES, default=["graph"])
     parser.add_argument("--child", choices=("time", "memory"), help=argparse.SUPPRESS)
     for name in ("case", "mode", "of"):

@@ -11,7 +11,7 @@ Suites:
 
 Each row is a process of its own that trains by `fit`, so its time is that of a step of `fit`. In
 that process every model takes its turn, one `fit` of a few steps after the other, and the best time
-of each counts, so that what else the machine does hits all alike. The models have the same encoder
+of each counts, so other work on the machine affects all equally. The models have the same encoder
 and the same row-wise optimizer:
 
 - `top_k`: this package's stochastic negative mining with the k highest of B;
@@ -190,12 +190,16 @@ def parse_args(argv=None):
     parser = harness.parser(__spec__, __doc__)
     suites = ["classes", "samples", "memory", "evaluation"]
     parser.add_argument("--suite", nargs="+", choices=suites, default=suites)
-    parser.add_argument("--max-classes", type=int, help="leave out what has more")
+    parser.add_argument("--max-classes", type=int, help="leave out cases with more")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=20, help="steps of a fit")
-    parser.add_argument("--turns", type=int, default=5, help="fits of each model")
-    parser.add_argument("--steps-per-execution", type=int, default=1, help="of Keras's compile")
-    parser.add_argument("--threads", type=int, help="of TensorFlow; default: its own")
+    parser.add_argument("--steps", type=int, default=20, help="number of steps of a fit")
+    parser.add_argument("--turns", type=int, default=5, help="number of fits of each model")
+    parser.add_argument(
+        "--steps-per-execution", type=int, default=1, help="steps_per_execution of compile"
+    )
+    parser.add_argument(
+        "--threads", type=int, help="number of threads of TensorFlow; default: its own"
+    )
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

@@ -4,7 +4,7 @@
 
 Every sorter runs in a process of its own for each shape, forward and with the gradient of the sum
 of squared ranks, in turns with the forward pass of `tf.sort`; all are taken at their best over the
-turns, so that what else the machine does hits them alike. Accuracy is that of SoDeep: the mean
+turns, so other work on the machine affects them equally. Accuracy is that of SoDeep: the mean
 error of the ranks over d on the lists of `sorting.py`, and the shares of items whose own slope
 vanishes or has the wrong sign. A peer that exceeds `--memory-limit` or `--time-limit`, or that is
 not installed, is reported as such.

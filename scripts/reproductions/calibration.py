@@ -1,4 +1,4 @@
-"""How far the probabilities of each loss can be trusted, and how large its prediction sets are.
+"""Measures how well each loss is calibrated, and how large its prediction sets are.
 
     python -m scripts.reproductions.calibration --dataset digits
     python -m scripts.reproductions.calibration --dataset goemotions --preset FOLDER --pooling mean
@@ -15,7 +15,7 @@ was fitted to, gives `conformalize` its threshold. All figures are of the test e
   for both methods, on calibrated probabilities and on softmax as it is.
 
 The scores of each trained model are kept in the folder that --out names; a second call with the
-same settings goes on from there, one with others puts its scores in their place. <dataset>.md holds
+same settings resumes there, and a call with other settings replaces the scores. <dataset>.md holds
 the tables, mean and standard deviation over the seeds.
 """
 
@@ -55,10 +55,10 @@ def parse_args(argv=None):
     number = command_line.positive(int)
     parser.add_argument("--dataset", choices=ENCODERS, default="digits")
     parser.add_argument("--loss", nargs="+", choices=LOSSES, default=LOSSES)
-    parser.add_argument("--seeds", type=number, default=5, help="how many; default: 5")
-    parser.add_argument("--shots", type=number, default=10, help="images of a digit; default: 10")
-    parser.add_argument("--epochs", type=number, help="at most; default: 300 or 20, by dataset")
-    parser.add_argument("--preset", help="of a transformer, for goemotions")
+    parser.add_argument("--seeds", type=number, default=5, help="number of seeds; default: 5")
+    parser.add_argument("--shots", type=number, default=10, help="images per digit; default: 10")
+    parser.add_argument("--epochs", type=number, help="most epochs; default: 300 or 20, by dataset")
+    parser.add_argument("--preset", help="preset of a transformer, for goemotions")
     parser.add_argument("--pooling", choices=("first", "mean"), default="mean")
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/calibration"))

@@ -25,7 +25,9 @@ def parse_args(argv):
     """Reads the command line."""
     parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument(
-        "--examples-per-class", type=command_line.positive(int), help="to learn from; default: all"
+        "--examples-per-class",
+        type=command_line.positive(int),
+        help="training examples; default: all",
     )
     for name, known in (("loss", LOSSES), ("head", HEADS)):
         parser.add_argument(f"--{name}", nargs="+", choices=known, default=known)

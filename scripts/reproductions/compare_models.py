@@ -1,4 +1,4 @@
-"""Two models that Top-1 and Top-5 accuracy cannot tell apart, but NDCG@5 can.
+"""Compares two models with equal Top-1 and Top-5 accuracy, which NDCG@5 distinguishes.
 
     python -m scripts.reproductions.compare_models --out out/compare
 

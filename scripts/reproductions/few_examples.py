@@ -1,20 +1,20 @@
-"""Few examples per class, and classes without any: what descriptions of classes are good for.
+"""Measures what descriptions of classes gain with few examples per class, or none.
 
     python -m scripts.reproductions.few_examples --preset FOLDER --data-dir data --out out/few
 
 GoEmotions' comments, and the definitions of its 28 emotions by the authors of the dataset, are
-encoded once by a pretrained transformer, which stays as it is. Heads are trained on that. Their
-classes are a table (with the dot product this is keras.layers.Dense) or the encoded definitions
-through a dense layer that starts as the identity.
+encoded once by a frozen pretrained transformer. Heads are trained on these encodings. Their classes
+are a table (with the dot product this is keras.layers.Dense) or the encoded definitions through a
+dense layer that starts as the identity.
 
 Few examples: a number of training comments of each class, or all there are if fewer; several draws.
 The rate with the best balanced accuracy on the validation part of the first draw is taken for all.
 Held-out classes: trained on the comments of 21 classes, 500 of each at most, and tested on those of
 the other seven, whose definitions are added after training; each class is held out once. The rate
 is that of the largest number of examples, which was chosen on validation comments of all classes,
-the held-out ones among them. A table lacks rows for them, so it guesses.
+the held-out ones among them. A table has no rows for them, so it can only guess.
 
-Every finished run is a file in the folder that --out names; a second call goes on from there.
+Every finished run is a file in the folder that --out names; a second call resumes there.
 results.md holds the tables, mean and standard deviation over the draws.
 """
 
@@ -48,15 +48,21 @@ def parse_args(argv=None):
     """Reads the command line."""
     parser = command_line.parser(__spec__, description=__doc__)
     number = command_line.positive(int)
-    parser.add_argument("--preset", default="bert_base_en_uncased", help="of a transformer")
+    parser.add_argument("--preset", default="bert_base_en_uncased", help="preset of a transformer")
     parser.add_argument("--pooling", choices=("first", "mean"), default="mean")
     parser.add_argument("--shots", nargs="+", type=number, default=[5, 20, 100])
     parser.add_argument("--draws", type=number, default=3, help="default: 3")
-    parser.add_argument("--steps", type=number, default=400, help="of training; default: 400")
+    parser.add_argument("--steps", type=number, default=400, help="training steps; default: 400")
     parser.add_argument(
         "--learning-rates", nargs="+", type=command_line.positive(float), default=[1e-3, 1e-2]
     )
-    parser.add_argument("--units", nargs="+", type=number, default=[64, 64], help="of MLPs")
+    parser.add_argument(
+        "--units",
+        nargs="+",
+        type=number,
+        default=[64, 64],
+        help="widths of the hidden layers of MLP heads",
+    )
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/few"))
     return parser.parse_args(argv)

@@ -92,13 +92,18 @@ def statistics(matrix):
 def main(argv=None):
     """Prints the table."""
     parser = command_line.parser(__spec__, description=__doc__)
-    parser.add_argument("--ratings", required=True, help="an archive of MovieLens")
+    parser.add_argument("--ratings", required=True, help="archive of MovieLens")
     parser.add_argument("--rows", type=command_line.positive(int), default=16)
     parser.add_argument("--columns", type=command_line.positive(int), default=32)
-    parser.add_argument("--num-pairs", type=command_line.positive(float), help="to expect")
+    parser.add_argument(
+        "--num-pairs", type=command_line.positive(float), help="expected number of pairs"
+    )
     parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument(
-        "--shuffled", action=argparse.BooleanOptionalAction, default=True, help="the third row"
+        "--shuffled",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether to compute the third row",
     )
     args = parser.parse_args(argv)
     ratings = read_ratings(args.ratings)

@@ -1,4 +1,4 @@
-"""Words of comments on Reddit, to be told from the words around them."""
+"""Words of comments on Reddit, to be predicted from the words around them."""
 
 import itertools
 import os

@@ -108,7 +108,7 @@ def choice(found, softmax):
 
 
 def row(name, found, softmax, rates):
-    """A loss: its best rate, the rates that are nearly as good, NDCG@5 at its rate and softmax's."""
+    """A loss: its best rate, the good rates, and NDCG@5 at its rate and at softmax's."""
     own, usual = choice(found, softmax)
     validation, test = np.array(found)
     mean = validation.mean(axis=1)
@@ -143,9 +143,14 @@ def main(argv=None):
     options.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     options.add_argument("--losses", nargs="+", choices=LOSSES, default=[*LOSSES])
     options.add_argument("--optimizers", nargs="+", choices=RATES, default=[*RATES])
-    options.add_argument("--seeds", type=seed, nargs="+", default=[0, 1, 2], help="of the runs")
     options.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path("out/learning_rates"), help="a folder"
+        "--seeds", type=seed, nargs="+", default=[0, 1, 2], help="seeds of the runs"
+    )
+    options.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("out/learning_rates"),
+        help="folder for the results",
     )
     args = options.parse_args(argv)
     found: dict[str, dict] = {}

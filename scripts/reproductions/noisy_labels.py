@@ -1,19 +1,19 @@
-r"""Labels that confuse classes: which loss learns from them what is right.
+r"""Compares losses on labels that confuse classes.
 
     python -m scripts.reproductions.noisy_labels --dataset digits --out out/noisy
     python -m scripts.reproductions.noisy_labels --dataset goemotions --features features.npz \
         --preset FOLDER --data-dir data --out out/noisy
 
-A part of the labels for training and validation is exchanged for wrong ones: for any other class
-(symmetric), for the class whose examples are nearest on the average (nearest), for one of the three
-nearest (three), for the next class (next), or, among the digits, for the one that looks most alike
-(lookalike). The labels for testing are right. Every loss gets the same number of settings, of rate,
+Part of the labels for training and validation are replaced by wrong ones: by any other class
+(symmetric), by the class whose examples are nearest on average (nearest), by one of the three
+nearest (three), by the next class (next), or, for digits, by the one that looks most alike
+(lookalike). The test labels are correct. Every loss gets the same number of settings, of rate,
 weight decay and label smoothing, of which the one with the best accuracy on the wrong validation
 labels of the first seeds, two (digits) or one (GoEmotions), is taken for all seeds. Each seed's
 epoch is chosen likewise on its own wrong validation labels.
 
 GoEmotions' comments are encoded once, by the pretrained transformer in FOLDER, and kept as the file
-that --features names. A result is a file in the folder that --out names; a second call goes on from
+that --features names. A result is a file in the folder that --out names; a second call resumes
 there. `noisy_labels_report` makes the tables and pictures.
 """
 
@@ -406,7 +406,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--num-train", type=int, default=10_000)
-    parser.add_argument("--wide", action="store_true", help="higher rates, more smoothing")
+    parser.add_argument("--wide", action="store_true", help="try higher rates and more smoothing")
     parser.add_argument("--kinds", nargs="+", choices=KINDS)
     parser.add_argument("--levels", nargs="+", type=int, default=LEVELS)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])

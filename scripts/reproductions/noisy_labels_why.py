@@ -1,4 +1,4 @@
-"""Why some losses learn from wrong labels what is right: experiments that could say otherwise.
+"""Tests explanations of why some losses are robust to wrong labels.
 
     python -m scripts.reproductions.noisy_labels_why --out out/noisy
 

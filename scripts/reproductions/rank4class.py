@@ -12,7 +12,7 @@ with the first head and the first seed. With it the loss is trained under every 
 each run the weights of the epoch with the best validation NDCG@5 are tested once.
 
 Every finished run is a file in the folder that --out names; a second call with the same settings
-goes on from there, one with others puts its runs in their place. tables.md holds the mean over the
+resumes there, and a call with other settings replaces the runs. tables.md holds the mean over the
 seeds, with the standard deviation from two seeds on; the best of a metric is bold, the second and
 third best are in italics.
 """
@@ -76,13 +76,17 @@ def parse_args(argv=None):
         help="to choose from; default: 0.3, 1 and 3 times --learning-rate, which it replaces",
     )
     parser.add_argument(
-        "--units", nargs="+", type=command_line.positive(int), default=[64, 64], help="of MLPs"
+        "--units",
+        nargs="+",
+        type=command_line.positive(int),
+        default=[64, 64],
+        help="widths of the hidden layers of MLP heads",
     )
     parser.add_argument(
         "--frozen", type=harness.frozen, default=0, help="layers of a preset, or all"
     )
     parser.add_argument(
-        "--pooling", choices=("first", "mean"), default="first", help="of a transformer"
+        "--pooling", choices=("first", "mean"), default="first", help="pooling of a transformer"
     )
     harness.add_settings(parser)
     parser.add_argument("--data-dir", help="where the data is")

@@ -21,9 +21,9 @@ EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is not 
 ridge regression of each film on all others, in closed form. Its L2 is chosen like that of the
 losses.
 
-Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
-with others puts its runs in their place. The results are
-`results.md`, `results.json` and, with matplotlib, `figure_2.png`.
+Each finished run is a file in `--out`; a second call with the same settings resumes there, and a
+call with other settings replaces the runs. The results are `results.md`, `results.json` and, with
+matplotlib, `figure_2.png`.
 """
 
 import dataclasses
@@ -286,7 +286,7 @@ def parse_args(argv=None):
     parser = command_line.parser(__spec__, description=__doc__)
     count, number = command_line.positive(int), command_line.positive(float)
     parser.add_argument("--version", default="latest-small", help="of MovieLens")
-    parser.add_argument("--data-dir", help="TensorFlow Datasets' folder")
+    parser.add_argument("--data-dir", help="folder of TensorFlow Datasets")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rankmax"))
     names = [*LOSSES, EASE]
     parser.add_argument("--losses", nargs="+", choices=names, default=names)
@@ -301,12 +301,14 @@ def parse_args(argv=None):
     )
     parser.add_argument("--epochs", type=count, default=200)
     parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
-    parser.add_argument("--patience", type=count, default=8, help="epochs without a better AP@10")
+    parser.add_argument(
+        "--patience", type=count, default=8, help="stop after so many epochs without a better AP@10"
+    )
     parser.add_argument("--batch-size", type=count, default=128, help="users")
     parser.add_argument(
         "--expand", nargs=2, type=count, metavar=("ROWS", "COLUMNS"), help="a fractal expansion"
     )
-    parser.add_argument("--refit", action="store_true", help="train on the validation part too")
+    parser.add_argument("--refit", action="store_true", help="also train on the validation set")
     parser.add_argument("--units", type=count, default=64)
     parser.add_argument("--dropout", type=command_line.number_below(1), default=0.5)
     return parser.parse_args(argv)

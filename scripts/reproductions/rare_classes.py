@@ -1,4 +1,4 @@
-"""Rare classes: what logit adjustment gains in averages over classes, on GoEmotions.
+"""Rare classes: measures what logit adjustment gains in averages over classes, on GoEmotions.
 
     python -m scripts.reproductions.noisy_labels --dataset goemotions --features features.npz \
         --preset FOLDER --data-dir data      # makes the file of features
@@ -75,14 +75,21 @@ def train(dataset, loss, settings, seeds, part):
 def main(argv=None):
     """Trains, tests and reports."""
     options = parser(__spec__, description=__doc__)
-    options.add_argument("--features", type=pathlib.Path, required=True, help="of noisy_labels")
     options.add_argument(
-        "--num-train", type=positive(int), default=10_000, help="comments to learn from"
+        "--features", type=pathlib.Path, required=True, help="file of features from noisy_labels"
     )
     options.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path("out/rare_classes"), help="a folder"
+        "--num-train", type=positive(int), default=10_000, help="number of training comments"
     )
-    options.add_argument("--seeds", type=seed, nargs="+", default=[*range(8)], help="of the runs")
+    options.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("out/rare_classes"),
+        help="folder for the results",
+    )
+    options.add_argument(
+        "--seeds", type=seed, nargs="+", default=[*range(8)], help="seeds of the runs"
+    )
     args = options.parse_args(argv)
     dataset = goemotions(args.features, args.num_train)
     grid = np.array([(rate, decay) for rate in RATES for decay in DECAYS])

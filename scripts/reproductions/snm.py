@@ -22,8 +22,8 @@ is chosen by the same figure. The test part is looked at once per seed, with the
 epoch. A seed decides on the first weights, the samples, the order of the batches and, for words,
 the words held out in training.
 
-Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
-with others puts its runs in their place. The results are `results.md`, `results.json` and, with
+Each finished run is a file in `--out`; a second call with the same settings resumes there, and a
+call with other settings replaces the runs. The results are `results.md`, `results.json` and, with
 matplotlib, `ratios.png`.
 """
 
@@ -490,14 +490,21 @@ def parse_args(argv=None):
         "--accumulator", type=number, default=1e-8, help="its value at the start, for adagrad"
     )
     parser.add_argument(
-        "--num-sampled", nargs="+", type=count, default=[1024], help="classes sampled, B"
+        "--num-sampled",
+        nargs="+",
+        type=count,
+        default=[1024],
+        help="number of classes to sample, B",
     )
-    parser.add_argument("--width", type=count, default=64, help="of encodings and embeddings")
+    parser.add_argument("--width", type=count, default=64, help="width of encodings and embeddings")
     parser.add_argument("--batch-size", type=count, default=256)
     parser.add_argument("--epochs", type=count, default=10)
     parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
     parser.add_argument(
-        "--patience", type=count, default=4, help="epochs without a better Recall@5"
+        "--patience",
+        type=count,
+        default=4,
+        help="stop after so many epochs without a better Recall@5",
     )
     parser.add_argument("--planted-points", type=count, default=40_000, help="to learn from")
     parser.add_argument("--planted-classes", type=count, default=10_000, help="and features")

@@ -1,12 +1,12 @@
-"""SoDeep: the sorters, and what they are worth as losses beside losses without ranks.
+"""SoDeep: compares sorters, and losses on ranks with other losses.
 
     python -m scripts.reproductions.sodeep --data-dir data --out out/sodeep
 
 Parts: `table1`, L1 and slopes of each sorter; `figure5`, the rank of one item whose score goes from
 -1 to 1; `synthetic`, the comparison of losses of the average precision (Figure 6); `diabetes` and
-`films`, a regression that is to order; `goemotions`, comments with several labels; `retrieval`,
-films by their words and by who rated them. `--data-dir` holds ml-latest-small.zip of MovieLens and
-train.tsv, dev.tsv and test.tsv of GoEmotions.
+`films`, regressions whose outputs should have the right order; `goemotions`, comments with several
+labels; `retrieval`, films by their words and by who rated them. `--data-dir` holds
+ml-latest-small.zip of MovieLens and train.tsv, dev.tsv and test.tsv of GoEmotions.
 
 Protocol: small models, Adam, batches of 100, which are the lists. For each method every learning
 rate is tried with `--tuning-seed`, which is none of the seeds reported; the one with the best
@@ -14,8 +14,8 @@ figure on the validation part is used with each seed, and the epoch is chosen by
 The test part is looked at once per seed, with the weights of the best epoch. A seed decides on the
 split (but for GoEmotions, which has one), the first weights and the order.
 
-Each finished run is a file in `--out`; a second call with the same settings goes on from there, one
-with others puts its runs in their place. The results are `results.md`, `results.json` and, with
+Each finished run is a file in `--out`; a second call with the same settings resumes there, and a
+call with other settings replaces the runs. The results are `results.md`, `results.json` and, with
 matplotlib, `figure5.png` and `figure6.png`.
 """
 

@@ -1,4 +1,4 @@
-"""Which loss, which head: all of them on real tasks, with the same search for each.
+"""Compares all losses and heads on real tasks, with the same search for each.
 
     python -m scripts.reproductions.which_loss --tasks digits
     python -m scripts.reproductions.which_loss --preset FOLDER --data-dir DIR --out OUT
@@ -15,7 +15,7 @@ tables have the mean over the seeds on the test part, 95 % intervals for other t
 same models, and the paired randomisation test of each row against softmax with the dot product; the
 sentence below a table keeps the probability of an error in it below 5 % (Holm).
 
-Runs are kept in `--out`; a second call goes on from there. After each task it writes
+Runs are kept in `--out`; a second call resumes there. After each task it writes
 `which_loss.md` and `which_loss.json`.
 """
 
@@ -120,9 +120,11 @@ def main(argv=None):
     parser.add_argument(
         "--tasks", nargs="+", choices=TASKS, help="default: digits; with --preset all of them"
     )
-    parser.add_argument("--preset", help="of keras-hub or a local folder, for goemotions")
+    parser.add_argument("--preset", help="preset of keras-hub or a local folder, for goemotions")
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
-    parser.add_argument("--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict")
+    parser.add_argument(
+        "--wordnet-dir", default="/usr/share/wordnet", help="folder dict of WordNet"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/which_loss"))
     parser.add_argument("--losses", nargs="*", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--heads", nargs="*", choices=HEADS, default=list(HEADS))
@@ -139,7 +141,7 @@ def main(argv=None):
         nargs="+",
         type=command_line.positive(float),
         default=[1e-3, 3e-3, 1e-2, 3e-2],
-        help="of Adam; the same for all rows",
+        help="learning rates of Adam; the same for all rows",
     )
     parser.add_argument(
         "--weight-decays",

@@ -638,8 +638,12 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, default="strategy_matrix")
     parser.add_argument("--keras", nargs="+", choices=KERAS, default=list(KERAS))
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
-    parser.add_argument("--time-limit", type=int, default=600, help="seconds for a cell")
-    parser.add_argument("--out", type=pathlib.Path, help="the table; None prints it")
+    parser.add_argument(
+        "--time-limit", type=int, default=600, help="time limit per cell in seconds"
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="file for the table; without it the table is printed"
+    )
     parser.add_argument("--child", choices=STRATEGIES, help=argparse.SUPPRESS)
     parser.add_argument("--cells", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()

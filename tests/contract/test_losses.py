@@ -310,7 +310,7 @@ def test_shapes_are_checked(case, scores):
     with pytest.raises(ValueError, match="`label_format` must be"):
         loss(np.zeros((BATCH, N, 2)), scores)
     signature = [tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None, N])]
-    with pytest.raises(ValueError, match="do not tell the two apart"):
+    with pytest.raises(ValueError, match="do not distinguish the two"):
         tf.function(loss, input_signature=signature).get_concrete_function()
 
 

@@ -207,7 +207,7 @@ def test_mining_without_rescaling_is_a_mean(rng):
 
 def test_mining_more_than_there_are_warns(rng):
     scores, ids = rng.normal(size=(3, 4)), [0, 1, 2]
-    with pytest.warns(UserWarning, match="num_sampled=3 is no less than the number of negatives"):
+    with pytest.warns(UserWarning, match="num_sampled=3 is at least the number of negatives"):
         value = mining(3)(ids, scores)
     expected = losses.OrderedWeightedLoss(reduction="none")(ids, scores)
     np.testing.assert_allclose(value, expected, rtol=1e-6)

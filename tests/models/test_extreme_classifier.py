@@ -643,7 +643,7 @@ def test_bad_class_ids_raise(data):
 def test_labels_of_all_classes_raise(wrong, data):
     model = make()
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1))
-    with pytest.raises(ValueError, match="not labels of all classes"):
+    with pytest.raises(ValueError, match="not a label for each class"):
         model.fit(data[0], wrong, verbose=0)
 
 
@@ -788,7 +788,7 @@ def test_labels_of_several_ranks(data):
     own = class_ids[:, 0]
     expected = model.evaluate(features, own, verbose=0)
     assert model.evaluate(features, own[:, None], verbose=0) == pytest.approx(expected)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not labels of all classes"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not a label for each class"):
         model.evaluate(features, np.eye(NUM_CLASSES, dtype=int)[own], verbose=0)
     for labels in (np.stack([own, own], axis=1), own[:, None], own):
         assert model.evaluate(features, labels, verbose=0) == pytest.approx(expected)

@@ -570,7 +570,7 @@ def test_candidates_that_are_not_there_are_not_removed(candidates):
     model.index({k: v[:5] for k, v in candidates.items()})
     with pytest.raises(ValueError, match=f"`ids` must be in the index. Received: {IDS[7]}"):
         model.remove_candidates(IDS[[2, 7]])
-    with pytest.raises(ValueError, match="of at least one"):
+    with pytest.raises(ValueError, match="and at least one"):
         model.remove_candidates(IDS[:5])
     nameless = make(candidate_id=None)
     nameless.index({"features": candidates["features"]})
@@ -1048,7 +1048,7 @@ def test_wrong_arguments(pairs, candidates):
 def test_wrong_ids_of_candidates(candidates, pairs):
     model, features = make(), {"features": candidates["features"][:3]}
     for ids, rule in (
-        ([5, -1, 7], "other ids than -1"),
+        ([5, -1, 7], "ids other than -1"),
         (np.zeros([3, 2], int), r"ids of the shape \[N\] or \[N, 1\]; .* Received: .*\(3, 2\)"),
     ):
         with pytest.raises(ValueError, match=f"`candidates` must have {rule}"):

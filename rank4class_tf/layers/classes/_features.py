@@ -17,7 +17,7 @@ class Features:
         sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
         if len(set(sizes)) != 1 or not sizes[0]:
             raise ValueError(
-                "`features` must have a row for each class, of at least one class. "
+                "`features` must have a row for each class, and at least one. "
                 f"Received: numbers of rows {sizes}."
             )
         self.num_classes = sizes[0]

@@ -26,7 +26,7 @@ class ClassAttention(Classes):
         num_heads: heads of the attention, >= 1.
         key_dim: width of a head, >= 1; None for the width of the classes over `num_heads`.
         dropout: share of the weights of attention that training sets to zero, in [0, 1].
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if a number is out of range.
@@ -60,7 +60,7 @@ class ClassAttention(Classes):
 
     @property
     def width(self) -> int:
-        """How many numbers encode one."""
+        """The width of an encoding."""
         return self.classes.width
 
     def build(self, input_shape: Any) -> None:

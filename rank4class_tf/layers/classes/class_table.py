@@ -32,12 +32,12 @@ class Classes(keras.layers.Layer):
 
     @property
     def num_classes(self) -> int:
-        """How many there are."""
+        """The number of classes."""
         raise NotImplementedError
 
     @property
     def width(self) -> int:
-        """How many numbers encode one, once built."""
+        """The width of an encoding, once built."""
         raise NotImplementedError
 
     def rows(self, ids: Any = None) -> tf.Tensor:
@@ -106,7 +106,7 @@ class ClassTable(Classes):
         use_bias: whether each class has a bias, which heads add to its score.
         initializer: of the rows.
         regularizer: None or a regularizer of the rows.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if a number is not a positive integer.
@@ -136,12 +136,12 @@ class ClassTable(Classes):
 
     @property
     def num_classes(self) -> int:
-        """How many there are."""
+        """The number of classes."""
         return self._num_classes
 
     @property
     def width(self) -> int:
-        """How many numbers encode one, once built."""
+        """The width of an encoding, once built."""
         return self._width  # type: ignore[return-value]
 
     @classmethod
@@ -176,7 +176,7 @@ class ClassTable(Classes):
             **kwargs: arguments of the constructor.
 
         Raises:
-            ValueError: if the layer is another.
+            ValueError: if the layer is not such a `Dense`.
         """
         is_dense = isinstance(layer, keras.layers.Dense) and layer.built
         if not is_dense or layer.activation is not keras.activations.linear:

@@ -13,17 +13,17 @@ from rank4class_tf.layers.classes.class_table import Classes
 
 @_keras.register
 class EncodedClasses(Classes):
-    """Classes by their features, through an encoder.
+    """Classes that are represented by their features, such as descriptions, through an encoder.
 
-    By descriptions, attributes or places in a taxonomy, classes with few examples learn from
-    others, and classes that training has never seen get scores.
+    With descriptions, attributes or places in a taxonomy, classes with few examples learn from
+    similar classes, and classes that training has never seen can be scored.
 
     Source: Rank4Class, section 6, where classes with metadata are an outlook.
 
     A head encodes each class once in a step, for all examples; a head that scores only sampled
     classes encodes only these. The features are part of the config, and so of a saved model. For
-    inference, `to_table` encodes all classes once. XLA compiles no strings: there, use
-    what the strings become as features, such as token ids.
+    inference, `to_table` encodes all classes once. XLA does not support strings: use token ids or
+    similar as features there.
 
     Args:
         features: of all classes, an array, a list of strings, or a dict or tuple of such, each with
@@ -31,7 +31,7 @@ class EncodedClasses(Classes):
         encoder: a Keras layer or model that maps them to `[n, width]`; it trains with the rest
             unless its `trainable` is False. It may also be the encoder of the examples; a `.keras`
             file then needs Keras 3, since Keras 2 loads two layers in place of one.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if numbers of rows differ, or the encoder does not give a row for each class.
@@ -61,7 +61,7 @@ class EncodedClasses(Classes):
 
     @property
     def width(self) -> int:
-        """How many numbers encode one, once built."""
+        """The width of an encoding, once built."""
         return self._width
 
     @property

@@ -19,18 +19,18 @@ _NOT_LOCAL = ("clipnorm", "global_clipnorm", "weight_decay", "use_ema")
 
 @_keras.register
 class ShardedClassTable(Classes):
-    r"""A table of classes of which each replica of a strategy holds a part.
+    r"""A table of classes that is split over the replicas of a strategy.
 
     Build it, or the model that has it, in `strategy.scope()`, under `tf.distribute`'s
     `MirroredStrategy` or `MultiWorkerMirroredStrategy`. With W replicas each holds about K / W rows
-    and what the optimizer keeps for them. A step is that of one device: replicas exchange the rows
-    of sampled classes and their gradients, or, where a loss takes all classes, encodings and sums
-    over the classes. What they exchange does not grow with K. Without a strategy there is one
-    shard.
+    and what the optimizer keeps for them. A step gives the same result as on one device. Replicas
+    exchange the rows of sampled classes and their gradients or, if a loss takes all classes,
+    encodings and sums over the classes. What they exchange does not grow with K. Without a strategy
+    there is one shard.
 
-    The table has an optimizer of its own. It updates the rows within the backward pass, so take a
-    gradient once a step. Callbacks that change the rate of the model's optimizer don't change its
-    rate; a schedule does.
+    The table has its own optimizer, which updates the rows during the backward pass. So take the
+    gradient only once per step. Callbacks that change the rate of the model's optimizer don't
+    change its rate; a schedule does.
 
     Outside of a step, `rows`, `top_k` and what saves a model read all shards. With several
     machines all workers must then make the same call at the same time.
@@ -41,7 +41,7 @@ class ShardedClassTable(Classes):
         optimizer: one of `rank4class_tf.optimizers`, for the rows; None if they are not trained.
         seed: an int, for the rows at the start, which do not depend on the number of shards. None
             draws one from NumPy's global generator.
-        **kwargs: Keras's own, such as `name`.
+        **kwargs: arguments of Keras, such as `name`.
 
     Raises:
         ValueError: if a number is out of range, or if the optimizer is another, or has an option
@@ -75,12 +75,12 @@ class ShardedClassTable(Classes):
 
     @property
     def num_classes(self) -> int:
-        """How many there are."""
+        """The number of classes."""
         return self._num_classes
 
     @property
     def width(self) -> int:
-        """How many numbers encode one, once built."""
+        """The width of an encoding, once built."""
         return self._width  # type: ignore[return-value]
 
     @classmethod

@@ -76,7 +76,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         ("clip", positive(float), "highest norm of the gradient"),
     ):
         parser.add_argument(f"--{name}", type=kind, help=f"{text}. Default: by dataset")
-    parser.add_argument("--precision", choices=PRECISIONS, help="of Keras. Default: float32")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, help="precision of Keras. Default: float32"
+    )
 
 
 def with_settings(settings: Settings, args: argparse.Namespace) -> Settings:
