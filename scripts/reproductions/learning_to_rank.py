@@ -70,6 +70,7 @@ SITUATIONS = {
 OURS = {
     "softmax": losses.SoftmaxLoss,
     "ApproxNDCG": losses.ApproxNDCGLoss,
+    "ApproxNDCG, temperature 1": lambda: losses.ApproxNDCGLoss(temperature=1.0),
     "Gumbel ApproxNDCG": losses.GumbelApproxNDCGLoss,
     "pairwise logistic": losses.PairwiseLogisticLoss,
     "lambda weights": lambda: losses.PairwiseLogisticLoss(lambda_weights=ops.NDCGLambdaWeights()),
