@@ -322,7 +322,7 @@ def test_probabilities_of_the_loss_that_are_better_are_noticed(rng):
     ids = np.array([rng.choice(8, p=row / row.sum()) for row in shares])
     model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Activation("linear")])
     model.compile("sgd", loss=r4c.losses.SparsemaxLoss())
-    with pytest.warns(UserWarning, match="probabilities of the loss are better") as caught:
+    with pytest.warns(UserWarning, match="own probabilities are better") as caught:
         fitted = r4c.calibrate(model, (scores, ids))
     right = np.eye(8)[ids]
     figures = [np.square(p(scores) - right).sum(1).mean() for p in (own, fitted)]

@@ -127,7 +127,7 @@ def test_starts_from_a_dense_with_equal_scores(head_class, options, use_bias, rn
 
 def test_what_cannot_start_from_a_dense_raises(rng):
     with pytest.raises(
-        ValueError, match="can start as a dot product, .* Received: CosineInteraction"
+        ValueError, match="can start as a dot product: .* Received: CosineInteraction"
     ):
         CosineHead.from_dense(trained_dense(rng))
     for wrong in (keras.layers.Dense(3), trained_dense(rng, activation="relu"), 3):

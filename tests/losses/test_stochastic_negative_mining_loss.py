@@ -115,7 +115,7 @@ def test_as_many_as_there_are_means_no_sampling_and_says_so(rng, num_sampled):
     class_ids = [[0], [1], [4]]
     loss = formula(num_sampled=num_sampled)
     for function in (loss, tf.function(loss)):
-        with pytest.warns(UserWarning, match=rf"num_sampled={num_sampled} is no less than"):
+        with pytest.warns(UserWarning, match=rf"num_sampled={num_sampled} is at least the number"):
             drawn = function(tf.constant(scores), class_ids)
         expected = value_of(losses.OrderedWeightedLoss(rank_weights=[1.0]), scores, class_ids)
         np.testing.assert_allclose(drawn, expected, rtol=1e-14)
@@ -217,7 +217,7 @@ def test_mining_more_than_there_are_warns(rng):
     ("make", "message"),
     [
         (lambda: mining(0), "`num_sampled` must be a positive integer"),
-        (lambda: mining(3, rank_weights=ops.TopKWeights(4)), "at most num_sampled=3 weights.*k=4"),
+        (lambda: mining(3, rank_weights=ops.TopKWeights(4)), "at most num_sampled=3 leading weights.*k=4"),
         (lambda: mining(3, rank_weights=[1.0] * 4), "at most num_sampled=3"),
     ],
 )

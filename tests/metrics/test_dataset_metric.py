@@ -85,7 +85,7 @@ def test_shapes_and_strategies(make, columns, two_devices):
         make().update_state(labels, scores[:, :2])
     with pytest.raises(ValueError, match="`max_examples` must be a positive integer"):
         make(max_examples=0)
-    with two_devices.scope(), pytest.raises(ValueError, match="several replicas"):
+    with two_devices.scope(), pytest.raises(ValueError, match="replicas cannot share"):
         make()
 
 
