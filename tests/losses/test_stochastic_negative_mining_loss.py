@@ -217,7 +217,10 @@ def test_mining_more_than_there_are_warns(rng):
     ("make", "message"),
     [
         (lambda: mining(0), "`num_sampled` must be a positive integer"),
-        (lambda: mining(3, rank_weights=ops.TopKWeights(4)), "at most num_sampled=3 leading weights.*k=4"),
+        (
+            lambda: mining(3, rank_weights=ops.TopKWeights(4)),
+            "at most num_sampled=3 leading weights.*k=4",
+        ),
         (lambda: mining(3, rank_weights=[1.0] * 4), "at most num_sampled=3"),
     ],
 )

@@ -810,7 +810,9 @@ def test_stages_that_sample_too_few_show_before_training(data):
     model = make()
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1))
     schedule = models.SamplingSchedule({0: (10, None), 1: (3, ops.TopKWeights(5))})
-    with pytest.raises(ValueError, match="`stages` must sample at least as many classes as .* 3 classes"):
+    with pytest.raises(
+        ValueError, match="`stages` must sample at least as many classes as .* 3 classes"
+    ):
         model.fit(*data, callbacks=[schedule], verbose=0)
     assert int(model.optimizer.iterations) == 0
 

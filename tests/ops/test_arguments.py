@@ -81,7 +81,9 @@ def test_relevance_of_ranks_has_the_shape_of_ids():
         ops.ranks_of_positives(scores, ids, [[1.0]])
     none = ops.ranks_of_positives(scores, np.zeros((2, 0), int), np.zeros((2, 0)))
     assert none.above.shape == none.tied.shape == (2, 0)
-    with pytest.raises(ValueError, match="`class_ids` must hold class ids as integers. Received: bool"):
+    with pytest.raises(
+        ValueError, match="`class_ids` must hold class ids as integers. Received: bool"
+    ):
         ops.ranks_of_positives(scores, [[True], [False]])
 
 
