@@ -150,6 +150,14 @@ class ExtremeClassifier(RetrievalModel):
             ValueError: if there is a `class_weight` and examples may have several classes: Keras
                 takes such labels for one-hot ones, and their places for classes.
         """
+        if isinstance(self.classes, ShardedClassTable):
+            for callback in tf.nest.flatten(kwargs.get("callbacks")):
+                if getattr(callback, "restore_best_weights", False):
+                    raise ValueError(
+                        "`callbacks` must not restore weights where classes are in shards, whose "
+                        "rows are not among them. Use `ModelCheckpoint`. "
+                        f"Received: {callback}."
+                    )
         if class_weight is not None:
             batch = getattr(x, "element_spec", None)  # Of a dataset.
             labels = batch[1] if y is None and isinstance(batch, tuple) and batch[1:] else y
@@ -289,7 +297,8 @@ class ExtremeClassifier(RetrievalModel):
 
     def _check_optimizer(self):
         if isinstance(self.classes, ShardedClassTable):
-            if hasattr(self.optimizer, "inner_optimizer"):
+            factor = getattr(self.optimizer, "loss_scale_factor", None)
+            if factor is not None or hasattr(self.optimizer, "inner_optimizer"):
                 raise ValueError(
                     "`optimizer` must not scale losses where classes are in shards, whose own "
                     "optimizer would see the scale. Use mixed_bfloat16, or compile with "

@@ -284,6 +284,15 @@ def test_rows_that_are_not_trained_stay(two_devices):
     np.testing.assert_array_equal(model.classes.rows(), before)
 
 
+def test_what_would_leave_the_rows_out_raises(two_devices):
+    model = model_of()
+    best = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    with pytest.raises(ValueError, match="`callbacks` must not restore weights"):
+        model.fit(data(), shuffle=False, callbacks=[best], verbose=0)
+    with pytest.raises(ValueError, match="must be built in the scope of the strategy"):
+        two_devices.run(lambda: model.classes.rows([0]))
+
+
 def test_rows_of_ids_out_of_range_are_nan():
     table = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32"))
     rows = table.rows([[-1, 0], [2, 3]])
@@ -297,6 +306,8 @@ def test_errors(two_devices):
         layers.ShardedClassTable(10, 2, keras.optimizers.SGD())
     with pytest.raises(ValueError, match="must have no `clipnorm`.*Received: clipnorm=1.0"):
         layers.ShardedClassTable(10, 2, optimizers.RowwiseSGD(clipnorm=1.0))
+    with pytest.raises(ValueError, match="must have no `clipvalue`"):
+        layers.ShardedClassTable(10, 2, optimizers.RowwiseSGD(clipvalue=1.0))
     with two_devices.scope(), pytest.raises(ValueError, match="num_classes=1, 2 replicas"):
         layers.ShardedClassTable(1, 2).build((None, 2))
     with pytest.raises(ValueError, match=r"must be rows of the shape \(10, 2\).*\(3, 2\)"):

@@ -113,8 +113,15 @@ class Shards(Trackable):
     @property
     def are_exchanged(self) -> bool:
         """Whether this code runs in a replica of the strategy, beside the others."""
-        in_replica = tf.distribute.get_replica_context() is not None
-        return in_replica and tf.distribute.get_strategy() is self._strategy
+        if tf.distribute.get_replica_context() is None:
+            return False
+        is_same = tf.distribute.get_strategy() is self._strategy
+        if not is_same and tf.distribute.has_strategy():
+            raise ValueError(
+                "A ShardedClassTable must be built in the scope of the strategy whose replicas use "
+                f"it. Received: a table of {self.size} shards, built in another."
+            )
+        return is_same
 
     @property
     def own(self) -> OneShard:

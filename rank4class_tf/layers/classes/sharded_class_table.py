@@ -14,7 +14,7 @@ from rank4class_tf.layers.classes._shards import OneShard, Shards
 from rank4class_tf.layers.classes.class_table import Classes
 
 # With these options a step needs the gradients of all shards, or writes to rows without one.
-_NOT_LOCAL = ("clipnorm", "global_clipnorm", "weight_decay", "use_ema")
+_NOT_LOCAL = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
 
 
 @_keras.register
