@@ -15,6 +15,7 @@ RUN = [
     "README.md",
     "docs/approximate_search.md",
     "docs/data.md",
+    "docs/distribution.md",
     "docs/getting_started.md",
     "docs/heads.md",
     "docs/index.md",
