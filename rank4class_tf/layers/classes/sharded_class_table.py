@@ -50,7 +50,7 @@ class ShardedClassTable(Classes):
     Example:
         >>> from rank4class_tf import models, optimizers
         >>> with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        ...     classes = ShardedClassTable(1000, 8, optimizers.RowwiseAdagrad(0.03), seed=0)
+        ...     classes = ShardedClassTable(5000, 8, optimizers.RowwiseAdagrad(0.03), seed=0)
         ...     encoder = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)])
         ...     model = models.ExtremeClassifier(encoder, classes, embedding_dim=8)
         >>> model.classes.rows([3, 5]).shape
