@@ -28,6 +28,7 @@ from rank4class_tf._tf import raising
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._tf.gradients import cond
 from rank4class_tf._tf.nan import has_nan
 from rank4class_tf._tf.pieces import in_pieces
 from rank4class_tf._tf.top import add_columns
@@ -536,6 +537,9 @@ class _Slices(NamedTuple):
 class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
+    # Each pass makes the scores again. Sparsemax over 20,000 classes takes a third of the time.
+    num_worth_finding = 127
+
     def __init__(self, record: _Record, class_ids: tf.Tensor, relevance: tf.Tensor) -> None:
         """Not for users; the losses make lists.
 
@@ -547,6 +551,9 @@ class BlockedLists(Lists):
         self._record = record
         self._class_ids = class_ids
         self.relevance = relevance
+        # Its length is known only when running, which XLA does not allow.
+        single = relevance.shape[1] == 1 or raising.in_xla()
+        self._flat = None if single else pairs.Flat.of(relevance)
         self._own = record.single_scores(class_ids, with_gradient=True)
         self._has_gradient = True
         self._excluded: tf.Tensor | None = None  # `[batch, E]`, padded with -1.
@@ -626,8 +633,11 @@ class BlockedLists(Lists):
             scores = add_columns(scores, place, low)
         return fill_masked(scores)
 
-    def _sum(self, function, parameters, for_positives=False, tends_to_zero=True, **how):
-        """Sums `function(scores, ids, mask, *parameters)` over the blocks; see `_Record.sum`."""
+    def _sum(self, function, parameters, start=None, tends_to_zero=True, **how):
+        """Sums `function(scores, ids, mask, *parameters)` over the blocks; see `_Record.sum`.
+
+        The sum has the shape of `start`, by default `[batch]`.
+        """
         transform = self._transform()
         number = len(transform)
 
@@ -640,14 +650,22 @@ class BlockedLists(Lists):
 
         if not self._has_gradient:
             self._record.fix(parameters)
-        start = tf.zeros_like(self.relevance if for_positives else self.relevance[:, 0])
+        start = tf.zeros_like(self.relevance[:, 0] if start is None else start)
         return self._record.sum(
             of_block, [*transform, *parameters], start, self._has_gradient, **how
         )
 
-    def _sum_for_positives(self, function, items, positives, tends_to_zero, vanishes):
-        few = pairs.are_few(self.num_columns, None)
+    def _sum_for_positives(
+        self, function, items, positives, tends_to_zero=True, vanishes=False, many=None
+    ):
+        """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`.
+
+        `many(*items, *positives)` is the sum where lists have many positives.
+        """
+        flat, few = self._flat, pairs.are_few(self.num_columns, None)
         vanishes = vanishes and few
+        if flat is not None:
+            positives = [flat.take(x) for x in positives]
 
         def of_block(scores, ids, mask, *positives):
             given, of_pair = [scores, *(values.of_block(ids) for values in items)], function
@@ -658,13 +676,32 @@ class BlockedLists(Lists):
                     values = function(*arguments)
                     return tf.where(mask > 0, values, tf.zeros_like(values))
 
-            if not few:
-                return pairs.sum_over_items(of_pair, given, [*positives], lambda: self.num_visited)
-            return _total(pairs.terms(of_pair, given, [*positives]), not vanishes)
+            if few:
+                terms = pairs.terms if flat is None else flat.terms
+                return _total(terms(of_pair, given, positives), not vanishes)
+            number = len(given)
 
-        return self._sum(
-            of_block, positives, True, tends_to_zero=tends_to_zero or vanishes, vanishes=vanishes
+            def sum_many(*tensors):
+                given, positives = tensors[:number], tensors[number:]
+                if many is not None:
+                    return many(*given, *positives)
+                return pairs.sum_over_items(of_pair, given, positives, lambda: self.num_visited)
+
+            if flat is None:
+                return sum_many(*given, *positives)
+            return cond(
+                flat.are_few,
+                lambda *x: tf.reduce_sum(flat.terms(of_pair, x[:number], x[number:]), axis=-1),
+                lambda *x: flat.take(sum_many(*x[:number], *map(flat.columns, x[number:]))),
+                *given,
+                *positives,
+            )
+
+        start = self.relevance if flat is None else flat.take(self.relevance)
+        result = self._sum(
+            of_block, positives, start, tends_to_zero=tends_to_zero or vanishes, vanishes=vanishes
         )
+        return result if flat is None else flat.columns(result)
 
     # Reductions over the items.
 
@@ -695,13 +732,12 @@ class BlockedLists(Lists):
         return self._sum_for_positives(function, items, positives, tends_to_zero, vanishes)
 
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
-        levels = self.positive_scores if levels is None else levels
-        if pairs.are_few(self.num_columns, None):
-            return self._sum_for_positives(
-                lambda s, p: violation(s - p, margin), [], [levels], True, vanishes=True
-            )
-        return self._sum(
-            lambda scores, ids, mask, levels: excess(scores, levels, margin), [levels], True
+        return self._sum_for_positives(
+            lambda s, p: violation(s - p, margin),
+            [],
+            [self.positive_scores if levels is None else levels],
+            vanishes=True,
+            many=lambda scores, levels: excess(scores, levels, margin),
         )
 
     def max(self) -> tf.Tensor:

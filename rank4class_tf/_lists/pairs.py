@@ -1,11 +1,14 @@
 """Sums over all items for each positive, of long lists without a `[batch, P, n]` tensor."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from rank4class_tf._tf import raising
+from rank4class_tf._tf.gather import gather_rows
 
 # Up to this many positives, a pass over the items for each costs less than sorting.
 FEW = 16
@@ -85,6 +88,52 @@ def terms(function: Callable, items: list, positives: list) -> tf.Tensor:
     return function(
         *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
     )
+
+
+class Flat(NamedTuple):
+    """The positives of all lists one after another, `[T]`, without the padding of `[batch, P]`.
+
+    A list with fewer positives than others then takes less time: with 5 of at most 22, the value
+    and gradient of Rankmax take a tenth.
+
+    Attributes:
+        lists: `[T]` int32, the list of each.
+        places: `[T]` int32, where each stands in `[batch P]`.
+        slots: `[batch, P]` int32, where each column stands here; padding is as the first column.
+    """
+
+    lists: tf.Tensor
+    places: tf.Tensor
+    slots: tf.Tensor
+
+    @classmethod
+    def of(cls, relevance: tf.Tensor) -> Flat:
+        """Those of relevance `[batch, P]`, 0 where padded; each list has its first column."""
+        width = tf.shape(relevance)[1]
+        there = (relevance > 0) | (tf.range(width) == 0)
+        flat = tf.reshape(there, [-1])
+        places = tf.cast(tf.where(flat)[:, 0], tf.int32)
+        slots = tf.reshape(tf.cumsum(tf.cast(flat, tf.int32)) - 1, tf.shape(relevance))
+        return cls(places // width, places, tf.where(there, slots, slots[:, :1]))
+
+    @property
+    def are_few(self) -> tf.Tensor:
+        """Whether there are at most `FEW` for each list on average, a scalar."""
+        return tf.size(self.lists) <= FEW * tf.shape(self.slots)[0]
+
+    def take(self, columns: tf.Tensor) -> tf.Tensor:
+        """`[batch, P]` -> `[T]`."""
+        return gather_rows(tf.reshape(columns, [-1]), self.places)
+
+    def columns(self, values: tf.Tensor) -> tf.Tensor:
+        """`[T]` -> `[batch, P]`."""
+        return gather_rows(values, self.slots)
+
+    def terms(self, function: Callable, items: list, positives: list) -> tf.Tensor:
+        """`function` of items `[batch, n]` and positives `[T]`, `[T, n]`."""
+        return function(
+            *(gather_rows(x, self.lists) for x in items), *(x[:, tf.newaxis] for x in positives)
+        )
 
 
 def _sum_block(function, items, positives):

@@ -26,6 +26,21 @@ def gather(values: tf.Tensor, places: tf.Tensor) -> Any:
     return tf.gather(values, places, batch_dims=1), gradient
 
 
+@tf.custom_gradient
+def gather_rows(values: tf.Tensor, places: tf.Tensor) -> Any:
+    """`tf.gather(values, places)`, whose gradient is dense.
+
+    Args:
+        values: `[n, ...]`.
+        places: integers of any shape.
+    """
+
+    def gradient(upstream):
+        return tf.math.unsorted_segment_sum(upstream, places, tf.shape(values)[0]), None
+
+    return tf.gather(values, places), gradient
+
+
 def scatter_add(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
     """Zeros of a shape, with each value added at its place.
 

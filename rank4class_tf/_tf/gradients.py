@@ -54,3 +54,25 @@ def value_and_gradients(function: Callable, *inputs: tf.Tensor) -> tuple[Any, li
         tape.watch(inputs)
         values = function(*inputs)
     return values, list(tape.gradient(values, inputs, unconnected_gradients="zero"))
+
+
+def cond(predicate: tf.Tensor, true: Callable, false: Callable, *inputs: tf.Tensor) -> tf.Tensor:
+    """`tf.cond` of functions of tensors, whose gradient may be taken within a loop.
+
+    TensorFlow's own fails there. The gradient flows to the inputs, not to what a function captures.
+    """
+
+    @tf.custom_gradient
+    def values(*inputs):
+        def gradient(upstream):
+            def of(function):
+                with tf.GradientTape() as tape:
+                    tape.watch(inputs)
+                    value = function(*inputs)
+                return tape.gradient(value, inputs, upstream, unconnected_gradients="zero")
+
+            return tf.cond(predicate, lambda: of(true), lambda: of(false))
+
+        return tf.cond(predicate, lambda: true(*inputs), lambda: false(*inputs)), gradient
+
+    return values(*inputs)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import layers, losses, ops
-from rank4class_tf._lists import blocked
+from rank4class_tf._lists import blocked, pairs
 from rank4class_tf._lists.dense import DenseLists
 from rank4class_tf._lists.lists import EveryItemNeeded, Lists
 
@@ -38,6 +38,7 @@ LOSSES = {
     "prior": losses.SoftmaxLoss(0.5, class_prior=[i / 91 for i in range(1, 14)]),
     "class_weight": losses.SoftmaxLoss(class_weight=np.linspace(0.5, 2, CLASSES)),
     "rankmax": losses.RankmaxLoss(),
+    "approx_ndcg": losses.ApproxNDCGLoss(),
     "mined": losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(3)),
     "list_mle": losses.ListMLELoss(),
     "transition": losses.ForwardCorrectionLoss(np.full((CLASSES, CLASSES), 1 / CLASSES)),
@@ -183,8 +184,11 @@ def test_under_xla(name):
     assert_same((compiled(ids, x), both(loss, ids, head, x)[1]))
 
 
-@pytest.mark.parametrize("name", ["softmax", "rankmax", "lambda"])
-def test_batches_of_an_unknown_size(name):
+@pytest.mark.parametrize("most", [16, 1], ids=["few", "many"])
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "approx_ndcg", "lambda"])
+def test_batches_of_an_unknown_size(name, most, monkeypatch):
+    """Also where examples have more labels on average than `FEW`."""
+    monkeypatch.setattr(pairs, "FEW", most)
     head, loss = a_head(), LOSSES[name]
 
     @tf.function(
@@ -195,6 +199,12 @@ def test_batches_of_an_unknown_size(name):
 
     ids = tf.constant([[0, 3], [5, -1], [12, 1]])
     assert_same((step(ids, encodings()), both(loss, ids, head, encodings())[1]))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 10.0], ids=["many in the support", "few"])
+def test_sparsemax_of_more_classes_than_it_tries_first(alpha):
+    head, ids = a_head(300), tf.constant([[0, 3], [255, -1], [12, 1]])
+    assert_same(both(losses.FenchelYoungLoss(alpha=alpha), ids, head, encodings()))
 
 
 def test_a_temperature_that_is_trained():

@@ -12,9 +12,6 @@ from rank4class_tf._lists.pairs import SHORT
 from rank4class_tf._tf import raising
 from rank4class_tf.ops.projections.cap import cap
 
-# We try so many of the largest scores, beyond k, before we read all. If few items are in the
-# support, as in a trained model, 15 is faster than 31 and 63.
-_TRIED = 15
 # More steps than bisection needs in float64; Newton's method takes about five.
 _MAX_STEPS = 64
 
@@ -131,7 +128,7 @@ class _Euclidean(Regularizer):
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
         if k == 1 and isinstance(n, int) and n <= SHORT and not raising.in_xla():
             return _by_sorting(lists.top_k(n)[0])
-        tried = k + _TRIED
+        tried = k + lists.num_worth_finding
         lowest = -tf.ones_like(total)
         if not isinstance(n, int) or n <= 2 * tried:
             return _newton(lists, total, lowest)
