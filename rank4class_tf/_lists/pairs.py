@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -83,7 +83,7 @@ def visited(relevance: tf.Tensor) -> tf.Tensor:
     )
 
 
-def terms(function: Callable, items: list, positives: list) -> tf.Tensor:
+def terms(function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
     """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
     return function(
         *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
@@ -129,7 +129,7 @@ class Flat(NamedTuple):
         """`[T]` -> `[batch, P]`."""
         return gather_rows(values, self.slots)
 
-    def terms(self, function: Callable, items: list, positives: list) -> tf.Tensor:
+    def terms(self, function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
         """`function` of items `[batch, n]` and positives `[T]`, `[T, n]`."""
         return function(
             *(gather_rows(x, self.lists) for x in items), *(x[:, tf.newaxis] for x in positives)
