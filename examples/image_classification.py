@@ -56,4 +56,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ImportError as error:  # An extra that is not installed: the message says which.
+        raise SystemExit(error) from None
