@@ -26,12 +26,18 @@ KINDS = (REFERENCE, "1 shard", "2 shards", "4 shards", WORKERS)
 CLASSES, DIM, BATCH, STEPS, SAMPLED = 203, 8, 32, 10, 50
 
 
-def cases():
-    """Name -> loss, and the number of sampled classes, None for all."""
+NAMES = (
+    *("softmax", "softmax, sampled", "Rankmax", "Rankmax, sampled"),
+    *("OWL", "mined", "ApproxNDCG", "ApproxNDCG, sampled"),
+)
+
+
+def loss_of(case):
+    """The loss of a case, and the number of sampled classes, None for all."""
     from rank4class_tf import losses, ops
 
     softmax, top = losses.SoftmaxLoss(0.5), ops.TopKWeights(3)
-    return {
+    of_case = {
         "softmax": (softmax, None),
         "softmax, sampled": (softmax, SAMPLED),
         "Rankmax": (losses.RankmaxLoss(), None),
@@ -41,6 +47,7 @@ def cases():
         "ApproxNDCG": (losses.ApproxNDCGLoss(), None),
         "ApproxNDCG, sampled": (losses.ApproxNDCGLoss(), SAMPLED),
     }
+    return of_case[case]
 
 
 def optimizers_of(rate):
@@ -61,7 +68,7 @@ def train(kind, case, optimizer, rate):
     from rank4class_tf import layers, models
 
     keras.utils.set_random_seed(0)
-    loss, num_sampled = cases()[case]
+    loss, num_sampled = loss_of(case)
     encoder = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(DIM)])
     of_rows = optimizers_of(rate)[optimizer]
     classes = layers.ShardedClassTable(CLASSES, DIM, of_rows, seed=1)
@@ -92,7 +99,7 @@ def child(args):
     else:
         strategy = tf.distribute.get_strategy()
     results = {}
-    for case in cases():
+    for case in args.cases:
         for optimizer in optimizers_of(args.rate):
             with strategy.scope():
                 arrays = train(args.child, case, optimizer, args.rate)
@@ -114,8 +121,8 @@ def run(keras, kind, args):
                 config = {"cluster": {"worker": addresses}, "task": task}
                 # The processes wait for each other within operations.
                 environment |= {"TF_CONFIG": json.dumps(config), "TF_NUM_INTEROP_THREADS": "4"}
-            given = ["--child", kind, "--out", path, "--rate", str(args.rate)]
-            command = [sys.executable, "-m", __spec__.name, *map(str, given)]
+            given = ["--child", kind, "--out", str(path), "--cases", *args.cases]
+            command = [sys.executable, "-m", __spec__.name, *given, "--rate", str(args.rate)]
             processes.append(subprocess.Popen(command, env=environment))
         if any([process.wait() for process in processes]):
             sys.exit(f"{kind}, Keras {keras}: a process failed.")
@@ -135,6 +142,8 @@ def main(argv=None):
     """Trains all kinds and prints the table."""
     parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("out/shards"))
+    parser.add_argument("--cases", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS[1:], default=KINDS[1:])
     parser.add_argument("--keras", type=int, nargs="+", choices=(2, 3), default=[3, 2])
     parser.add_argument(
         "--rate", type=command_line.positive(float), default=0.03, help="of Adagrad"
@@ -149,11 +158,11 @@ def main(argv=None):
     rows = []
     for keras in args.keras:
         expected = run(keras, REFERENCE, args)
-        for kind in KINDS[1:]:
+        for kind in args.kinds:
             found = run(keras, kind, args)
-            cells = [f"{difference(found, expected, case):.0e}" for case in cases()]
+            cells = [f"{difference(found, expected, case):.0e}" for case in args.cases]
             rows.append([str(keras), kind, *cells])
-    print("\n".join(tables.table(["Keras", "", *cases()], rows)))
+    print("\n".join(tables.table(["Keras", "", *args.cases], rows)))
 
 
 if __name__ == "__main__":
