@@ -55,40 +55,52 @@ TOLERANCES = {"float32": 1e-4, "mixed_float16": 2e-2, "mixed_bfloat16": 1e-1}
 INTRODUCTION = """
 # Strategies
 
-**What to do.** Use Keras 2 (`TF_USE_LEGACY_KERAS=1`) for training with several workers or a
-parameter server, because `MultiWorkerMirroredStrategy` does not work with Keras 3.15. On one
-machine, `MirroredStrategy` works with both. Under any strategy, pad ragged labels
-(`labels.to_tensor(-1, shape=[None, P])`) and leave out `jit_compile=True`. These limits are
-Keras's: they apply to any model. Apart from them, all parts of this package give the same results
-as on one device, except the sorter `set`, whose network is sensitive to rounding.
+**What to do.** In Keras 3.15, train on several workers with `ExtremeClassifier`, `TwoTower`, or a
+model of your own that derives from `models.MultiWorker`
+([how](../distribution.md#several-machines)). Any other Keras 3.15 model fails under
+`MultiWorkerMirroredStrategy`. On one machine, `MirroredStrategy` works with Keras 3 and Keras 2.
+Parameter servers need Keras 2 (`TF_USE_LEGACY_KERAS=1`). In Keras 3, pad ragged labels
+(`labels.to_tensor(-1, shape=[None, P])`) unless the model derives from `MultiWorker`. Leave out
+`jit_compile=True` under every strategy. These limits come from Keras and apply to any model. Apart
+from them, all parts of this package give the same results as on one device, except the sorter
+`set`, whose network is sensitive to rounding.
+
+The tables were measured without `MultiWorker`, so they have no row for Keras 3 with several
+workers. `tests/models/test_multi_worker.py` compares two such workers with one process.
 
 `python -m scripts.robustness.strategy_matrix --out docs/results/strategies.md` trains small
 models with Keras's `fit` on two replicas or processes of one machine, and compares them with one
 device in graph mode in float32. An entry says how many objects agree, and gives the largest
 difference. Weights are compared relative to the change that training made, losses and metrics
 relative to their size. The tolerances are 1e-4 in float32, 0.02 in float16 and 0.1 in bfloat16.
-Columns after the first cover a few objects of each kind. "Keras" means that a plain Keras loss,
-which reads no labels, fails there too. "trains" means that training works and there is no
-reference to compare with. A blank cell has not been run.
+The first column covers all objects of a kind, the others only a few. The models are
+`ExtremeClassifier`s with sampled classes. "Keras" means that a plain Keras loss fails there too.
+"trains" means that training works and there is no reference to compare with. A blank cell has not
+been run.
 
 The last batch has three examples, which is 2 + 1 on two replicas. Keras takes the mean of the
-replicas' means, so the examples have other weights than on one device; the reference uses the
+replicas' means, so the examples have different weights than on one device; the reference uses the
 same weights. The same holds for a last batch of 1 + 0, whose step is half that of one device.
 
 Losses with random draws, dropout, and `ExtremeClassifier` with several classes per example draw
-differently on each replica. On two replicas they are compared with `MirroredStrategy` in a graph.
+different numbers on each replica. On two replicas they are compared with `MirroredStrategy` in a
+graph.
 
-In float16 the loss is scaled by 128 from the start. With Keras's 2**15, the first steps would
-overflow and be skipped. The gradient of the sorter `set`, a float32 network, differs from that in
-float64 by 5e-5 in each mode; four steps turn this into a difference of up to 1e-3 between two
-modes. In half precision its ranks are exactly those of the rounded scores, but rounding the
-scores to bfloat16 changes its gradient by 40 % (that of the recurrent sorter by 7 %), and so the
-trained weights.
+In float16 the loss is scaled by 128 from the start. With Keras's default of 2**15, the first steps
+would overflow and be skipped. The sorter `set` is a float32 network. In each mode its gradient
+differs from the one in float64 by 5e-5; four steps turn this into a difference of up to 1e-3
+between two modes. In half precision its ranks are exactly those of the rounded scores. But rounding
+the scores to bfloat16 changes its gradient by 40 % (that of the recurrent sorter by 7 %), and so
+the trained weights.
 
-Keras 3.15 fails with any model under `MultiWorkerMirroredStrategy`; under `MirroredStrategy` it
-fails with ragged labels and with a dataset whose first batch is uneven. That is why "2 steps at
-once" has even batches. Keras 3.15 and Keras 2 both fail with `jit_compile=True` under a strategy.
+Under `MirroredStrategy`, plain Keras 3.15 models fail with ragged labels and with a dataset whose
+first batch is uneven. That is why "2 steps at once" has even batches. Keras 3.15 and Keras 2 both
+fail with `jit_compile=True` under a strategy.
 """
+FAILURES = (
+    "Each line is an error, or an object whose difference exceeds the tolerance. Brackets say "
+    "where."
+)
 
 FEATURES, CLASSES, BATCH = 3, 6, 4
 EXAMPLES = {"even": 8, "uneven": 7, "one_left": 5}
@@ -627,7 +639,7 @@ def table(folder):
         head = ["Keras", "strategy", *map(heading, cells_of_row)]
         text += ["", f"## {kind.capitalize()}", ""]
         text += tables.table(head, lines_of_table, len(cells_of_row))
-    text += ["", "## What fails or differs", ""]
+    text += ["", "## What fails or differs", "", FAILURES, ""]
     text += [f"- {line} ({'; '.join(where)})" for line, where in notes.items()]
     return "\n".join(text) + "\n"
 
