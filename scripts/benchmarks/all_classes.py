@@ -57,6 +57,11 @@ def measure(args):
     if not args.untrained:
         rows = tf.reduce_sum(head.classes.rows(ids), axis=1)
         encodings = 4 * tf.math.l2_normalize(rows, axis=1) + encodings
+    signature = None
+    if args.padded:
+        number = tf.random.uniform([args.batch, 1], 1, args.positives + 1, tf.int32)
+        ids = tf.where(tf.range(args.positives) < number, ids, -1)
+        signature = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, args.width])]
 
     def call(name):
         def step(ids, encodings):
@@ -68,7 +73,9 @@ def measure(args):
             gradients = tape.gradient(value, [encodings, *(getattr(v, "value", v) for v in table)])
             return value, *gradients
 
-        run = tf.function(step).get_concrete_function(ids, encodings)
+        run = tf.function(step, signature).get_concrete_function(
+            *(() if signature else (ids, encodings))
+        )
         return lambda: run(ids, encodings)[0].numpy()
 
     names = (OURS, PLAIN)
@@ -81,6 +88,7 @@ def run(loss, classes, args):
     """The cells of a row."""
     options = harness.options(args, "batch", "width", "positives", "seconds")
     options += ["--loss", loss, "--classes", classes, *["--untrained"] * args.untrained]
+    options += ["--padded"] * args.padded
     times = harness.in_process(__spec__.name, ["--child", "time", *options], None, args.time_limit)
     memory = {}
     for name in (OURS, PLAIN):
@@ -103,7 +111,12 @@ def parse_args(argv=None):
     parser.add_argument("--classes", type=int, nargs="+", default=list(CLASSES))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--positives", type=int, default=1)
+    parser.add_argument("--positives", type=int, default=1, help="labels of an example")
+    parser.add_argument(
+        "--padded",
+        action="store_true",
+        help="from 1 to --positives, a number that the graph learns",
+    )
     parser.add_argument(
         "--untrained", action="store_true", help="use encodings far from their class"
     )
@@ -122,7 +135,8 @@ def main(argv=None):
         head = ["loss", "classes", "ms", "over plain", "MB more", "over plain"]
         rows = [run(loss, n, args) for n in args.classes for loss in args.loss]
         state = "untrained" if args.untrained else "trained"
-        title = f"{args.batch} examples of {args.positives} labels, d = {args.width}, {state}"
+        labels = f"{'1 to ' * args.padded}{args.positives} labels"
+        title = f"{args.batch} examples of {labels}, d = {args.width}, {state}"
         yield harness.Table(head, rows, title, 4)
 
     harness.show(tables(), args)
