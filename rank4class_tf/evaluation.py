@@ -168,7 +168,7 @@ def evaluate(
 ) -> Evaluation:
     r"""Evaluates a model in one pass, with a confidence interval for each metric.
 
-    `method="normal"` has the standard error
+    `method="normal"` uses the standard error
     $s = \sqrt{\frac{m}{m - 1} \sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i$ of the mean $\bar v$
     over the values $v_i$ and weights $w_i$ of the lists, where $m = (\sum_i w_i)^2 / \sum_i w_i^2$
     is the number of lists if they weigh the same. A metric in [0, 1] gets Wilson's interval
@@ -176,10 +176,11 @@ def evaluate(
     $$\frac{\bar v + q^2 / 2 n \pm q \sqrt{\bar v (1 - \bar v) / n + q^2 / 4 n^2}}{1 + q^2 / n},
     \qquad n = \frac{\bar v (1 - \bar v)}{s^2}$$
 
-    with q of Student's distribution. Where each value is 0 or 1 it is that of a proportion, with q
-    of the normal distribution and n = m. Others get $\bar v \pm q s$, cut at the bounds of the
-    metric.
-    `"bootstrap"` gives the percentiles of means over lists drawn with replacement.
+    with q from Student's distribution. If every value is 0 or 1, the interval is that of a
+    proportion, with q from the normal distribution and n = m. Metrics with other bounds get
+    $\bar v \pm q s$, clipped to the bounds of the metric.
+
+    `method="bootstrap"` uses the percentiles of means over lists drawn with replacement.
 
     Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference";
     Korn & Graubard 1998, "Confidence Intervals for Proportions with Small Expected Number of
@@ -187,9 +188,9 @@ def evaluate(
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
-            operations that does so, which is compiled; or an `ExtremeClassifier` or a `TwoTower`
-            with an index, whose labels are those of their `evaluate`, and which rank all classes or
-            candidates in blocks.
+            operations that does so, which is compiled; or an `ExtremeClassifier`, or a `TwoTower`
+            with an index. These two take the same labels as in their own `evaluate`, and rank all
+            classes or candidates in blocks.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics or their names, such as `"ndcg_at_5"`; each is a mean over lists.
@@ -198,15 +199,15 @@ def evaluate(
         exclude: None, or a function from the features of a batch to the items to leave out: ids
             `[batch, E]` padded with -1, or booleans `[batch, n]`.
         samples: how many times the bootstrap draws.
-        seed: of the bootstrap, in [0, 2**32).
+        seed: for the bootstrap, in [0, 2**32).
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
     Returns:
         `Evaluation`.
 
     Raises:
-        ValueError: if an argument is out of range, if two metrics share a name, if a metric is not
-            a mean over lists.
+        ValueError: if an argument is out of range, if two metrics share a name, or if a metric is
+            not a mean over lists.
 
     Example:
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
@@ -369,8 +370,9 @@ def evaluate_retrieval(
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
     """Averages the evaluations of several models on the same lists, such as several seeds.
 
-    Each list gets the mean of its values. The intervals, those of `evaluate` for the method
-    `"normal"`, say how the mean would differ with other lists, not with other models.
+    The value of each list is the mean over the models. The intervals are computed as in
+    `evaluate(method="normal")`. They show the uncertainty from the choice of lists, not from the
+    choice of models.
 
     Args:
         evaluations: at least one, of the same metrics and lists in the same order.

@@ -32,12 +32,12 @@ class SampledScores(Head):
     $$s_i = \frac{h}{\|h\|} \cdot \frac{c_i}{\|c_i\|}$$
 
     Called with only encodings, it scores all classes, as any head does. Called with encodings and
-    class ids, it scores a class of each example and negatives. For these, each call in training
-    draws `num_sampled` classes uniformly without replacement and leaves out those of the example. A
-    call with `num_mined` finds the highest of these without gradients and scores them again with
-    gradients: the backward pass and the update of the table cost what `num_mined` classes cost. If
-    the shared sample is not much larger than `num_mined`, the gradient of all scores costs less and
-    is taken instead.
+    class ids, it scores one class of each example and negatives. Each call in training draws
+    `num_sampled` classes uniformly without replacement as negatives, and leaves out those of the
+    example. With `num_mined`, a call finds the highest-scoring negatives without gradients and
+    scores only these again with gradients, so the cost of the backward pass and of the table update
+    depends only on `num_mined`. If the shared sample is not much larger than `num_mined`, computing
+    the gradient of all scores is cheaper and is done instead.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and section 5.
@@ -45,14 +45,14 @@ class SampledScores(Head):
     Args:
         classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes as wide
             as the encodings.
-        num_sampled: number of sampled classes B, >= 1. None means all. B >= K - 1 means all too,
-            and warns.
+        num_sampled: number of sampled classes B, >= 1. None means all classes. So does B >= K - 1,
+            with a warning.
         normalize: whether encodings and class embeddings are scaled to length 1.
         shared_negatives: whether one sample serves the whole batch, on all devices. Otherwise each
             example has its own, and memory is O(batch B d).
         seed: an int; None draws one from NumPy's global generator.
-        **kwargs: arguments of Keras, such as `name`. The dtype is float32 unless it is given, under
-            mixed precision too.
+        **kwargs: arguments of Keras, such as `name`. The dtype is float32 unless it is given, also
+            under mixed precision.
 
     Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. If an
     example has several, each call draws one of them uniformly; none of them is a negative.
@@ -61,8 +61,8 @@ class SampledScores(Head):
     negatives, from high to low if they are mined. Places without a class have -inf.
 
     Raises:
-        ValueError: if a number is out of range, a class id does not exist (where XLA compiles this
-            the scores of the example are NaN), or `num_mined` exceeds the number of negatives.
+        ValueError: if a number is out of range, a class id does not exist (under XLA, the scores
+            of the example are NaN instead), or `num_mined` exceeds the number of negatives.
 
     Example:
         >>> layer = SampledScores(1_000_000, num_sampled=100)
@@ -106,7 +106,7 @@ class SampledScores(Head):
 
     @property
     def num_negatives(self) -> int:
-        """How many classes a call with class ids scores besides the example's own."""
+        """How many classes a call with class ids scores in addition to the example's own."""
         if self.num_sampled is None or self.num_sampled >= self.num_classes - 1:
             return self.num_classes
         return self.num_sampled
@@ -125,7 +125,7 @@ class SampledScores(Head):
             inputs: encodings `[batch, d]`.
             class_ids: None, or the classes of each example.
             num_mined: None for all negatives, or how many of the highest, <= B.
-            training: whether the next call draws other classes.
+            training: whether the next call draws different classes.
         """
         encodings = self._scores_of.scaled(inputs)
         if class_ids is None:
@@ -214,8 +214,8 @@ class SampledScores(Head):
             exclude: None, or other classes to leave out, `[batch, E]` padded with -1.
 
         Returns:
-            Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
-            the class itself counted. Without ties the rank is 1 + the first.
+            Two int32 tensors `[batch, P]`: how many classes score higher, and how many score the
+            same, including the class itself. Without ties, the rank is 1 + the first number.
         """
         return _retrieval.ranks(self._built_scores(), encodings, class_ids, exclude)
 
@@ -223,12 +223,13 @@ class SampledScores(Head):
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
 
         Args:
-            path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, and of length
-                1 where the layer scales them: inner products with them rank as the layer does. It
-                appears under its name only once it is complete.
+            path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, and have
+                length 1 if `normalize` is True: inner products with them rank as the layer does.
+                The file appears under its name only once it is complete.
 
         Raises:
-            OSError: if it cannot be written, as on a full disk; a file of that name stays then.
+            OSError: if it cannot be written, as on a full disk; an existing file of that name stays
+                unchanged.
             ValueError: if the classes have biases, or the layer is not built.
         """
         _retrieval.export_rows(self._built_scores(), path)

@@ -33,22 +33,27 @@ _NOT_PLAIN = (
 class ExtremeClassifier(RetrievalModel):
     r"""A classifier for thousands to millions of classes, whose scores it never holds all at once.
 
-    Without `num_sampled`, a step scores all classes, block by block. Value and gradient equal those
-    of any loss of `rank4class_tf.losses` on the scores of all classes, and all labels of an example
-    count. Memory is that of the table and one gradient of it.
+    With `num_sampled=None`, a step scores all classes, block by block. Value and gradient of the
+    loss, any of `rank4class_tf.losses`, are the same as on the scores of all classes, and all
+    labels of an example count. A step needs memory for the table and one gradient of it.
 
-    With `num_sampled`, a step costs what these cost. It scores a class of each example and
-    `num_sampled` classes drawn at random, and applies the loss to these scores. For an
-    `OrderedWeightedLoss` the model mines: it finds the sampled classes whose weight is not 0
-    without gradients, and scores only these with gradients. So
+    With `num_sampled`, the cost of a step depends on the number of sampled classes, not on K. The
+    step scores one class of each example and `num_sampled` random classes, and applies the loss to
+    these scores. For an `OrderedWeightedLoss` the model mines: it finds the sampled classes whose
+    weight is not 0 without gradients, and scores only these with gradients. So
 
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
-    - `SoftmaxLoss(temperature)` is sampled softmax. The sample is uniform, so that a correction by
-      the log of its probability would be the same for all classes and change nothing.
+    - `SoftmaxLoss(temperature)` is sampled softmax. The sample is uniform, so a correction by the
+      log of its probability would be the same for all classes and change nothing.
 
-    `evaluate` ranks all classes, in blocks. The loss it reports is that of all classes or of one
-    fixed sample. The model itself maps features to encodings, for `predict`; `top_k` maps them to
+    Compile the model with an optimizer of `rank4class_tf.optimizers`. Others write to the whole
+    table or take wrong steps, and the model warns. Metrics need a cutoff. Fit it on
+    `(features, class_ids)`, with ids `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. If an
+    example has several classes, each step with a sample draws one of them.
+
+    `evaluate` ranks all classes, in blocks. It reports the loss over all classes or over one fixed
+    sample. Calling the model, or `predict`, maps features to encodings; `top_k` maps them to
     classes.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
@@ -56,24 +61,19 @@ class ExtremeClassifier(RetrievalModel):
 
     Args:
         encoder: a layer or model, features -> encodings `[batch, embedding_dim]`.
-        classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes of that
-            width, such as `EncodedClasses`.
+        classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes of the
+            width `embedding_dim`, such as `EncodedClasses`.
         embedding_dim: width of the encodings and of the class embeddings, >= 1.
-        num_sampled: number of sampled classes B. None means all. So does B >= K - 1, with a
-            warning.
+        num_sampled: number of sampled classes B. None means all classes. So does B >= K - 1, with
+            a warning.
         normalize: whether encodings and class embeddings are scaled to length 1.
         shared_negatives: whether one sample serves the whole batch.
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
 
-    Compile it with an optimizer of `rank4class_tf.optimizers`. Others write to the whole table or
-    take wrong steps, and the model warns. Metrics need a cutoff. Fit it on `(features, class_ids)`,
-    with ids `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. If an example has several
-    classes, each step with a sample draws one of them.
-
     Raises:
         ValueError: if a number is out of range, or if the loss weighs more than B negatives. From
-            `compile`, if the loss or a metric is not of this package, or a metric has no cutoff.
+            `compile`, if the loss or a metric is not from this package, or a metric has no cutoff.
 
     Example:
         >>> model = ExtremeClassifier(
@@ -121,8 +121,8 @@ class ExtremeClassifier(RetrievalModel):
         """Configures the model for training, as Keras does; see `RetrievalModel.compile`.
 
         Warns:
-            UserWarning: if the table of classes and what the optimizer keeps for it take more than
-                a quarter of the machine's memory.
+            UserWarning: if the table of classes and its optimizer state take more than a quarter of
+                the machine's memory.
         """
         super().compile(optimizer, loss, **kwargs)
         num_classes = self.classes.num_classes
@@ -147,8 +147,8 @@ class ExtremeClassifier(RetrievalModel):
         """Trains as Keras does.
 
         Raises:
-            ValueError: if there is a `class_weight` and examples may have several classes: Keras
-                takes such labels for one-hot ones, and their places for classes.
+            ValueError: if `class_weight` is given and examples may have several classes: Keras
+                would read such labels as one-hot.
         """
         if isinstance(self.classes, ShardedClassTable):
             for callback in tf.nest.flatten(kwargs.get("callbacks")):
@@ -208,8 +208,8 @@ class ExtremeClassifier(RetrievalModel):
             class_ids: `[batch]`, `[batch, 1]` or `[batch, P]`, padded with -1.
 
         Returns:
-            Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
-            the class itself counted. Without ties the rank is 1 + the first.
+            Two int32 tensors `[batch, P]`: how many classes score higher, and how many score the
+            same, including the class itself. Without ties, the rank is 1 + the first number.
         """
         return self.scores.ranks(self(features, training=False), class_ids)
 
@@ -230,13 +230,14 @@ class ExtremeClassifier(RetrievalModel):
         Sparse features are three arguments; see `rank4class_tf.export_top_k`.
 
         Args:
-            path: a folder. The SavedModel replaces an older one there when it is whole.
+            path: a folder. The SavedModel replaces an older one there once it is complete.
             features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
             k: in [1, K]; None means 10, or K if that is less.
-            class_names: None, or the name of each class: both signatures give `class_names` then.
+            class_names: None, or the name of each class; then both signatures also return
+                `class_names`.
 
         Raises:
-            ValueError: if `k` is out of range, or there are more or fewer names than classes.
+            ValueError: if `k` is out of range, or the number of names is not K.
         """
         if not self.built:
             tf.function(self).get_concrete_function(features_spec)
@@ -251,15 +252,16 @@ class ExtremeClassifier(RetrievalModel):
     def export_classes(self, path: str | os.PathLike) -> None:
         """Writes the class embeddings `[K, embedding_dim]` to a NumPy file, for approximate search.
 
-        The classes with the highest inner products with the encoding that `predict` gives are
-        those of `top_k`. `examples/approximate_search.py` hands them to FAISS.
+        `top_k` finds the classes with the highest inner products with the output of `predict`.
+        `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
                 it is complete.
 
         Raises:
-            OSError: if it cannot be written, as on a full disk; a file of that name stays then.
+            OSError: if it cannot be written, as on a full disk; an existing file of that name stays
+                unchanged.
         """
         self.scores.export_embeddings(path)
 

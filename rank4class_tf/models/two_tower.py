@@ -35,29 +35,29 @@ class TwoTower(RetrievalModel):
 
     $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
 
-    Fit it on pairs `(query_features, candidate_features)`. In a step, the list of a query has its
-    own candidate, the positive, and as negatives
+    Train it on pairs `(query_features, candidate_features)`. In a training step, each query has a
+    list of candidates. Its own candidate is the positive. The negatives are
 
     - the candidates of the other queries of the batch, on all devices of a strategy,
-    - those of earlier batches, with `memory_size`,
-    - candidates drawn from all, with `num_random`,
-    - those that the pairs bring along, with `negatives`.
+    - the candidates of earlier batches, with `memory_size`,
+    - random candidates from the index, with `num_random`,
+    - your own negatives, which you pass with the pairs, with `negatives`.
 
     A query may have several candidates: ids `[batch, P]`, padded with -1, and features
-    `[batch, P, ...]`, or both ragged (which XLA does not compile). All of them are positives of one
-    list.
+    `[batch, P, ...]`, or both ragged (XLA cannot compile ragged ones). All of them are positives of
+    one list.
 
-    A negative with the id of a positive is masked. `frequencies` corrects the scores for the
-    share of frequent candidates among the negatives. The loss gets the whole list or only its
-    highest negatives: as many as the loss reads, or `num_mined`. Each of these steps is also a
-    layer: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
+    A negative with the id of a positive is masked. `frequencies` corrects the scores of popular
+    candidates, which are negatives too often. The loss sees the whole list, or only the
+    highest-scoring negatives: as many as it uses, or `num_mined`. Each of these steps is also
+    available as a layer: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
     `SamplingProbabilityCorrection`, `HardNegativeMining`.
 
     `index(candidates)` gives the model all candidates. `top_k`, `ranks` and `evaluate` then rank
-    all of them, in blocks, exactly. `fit`, `evaluate` and `load_weights` encode them again if the
-    weights of their encoder have changed; after `set_weights` or a checkpoint, call `index()`. The
-    model itself maps the features of queries to encodings, for `predict`. Towers may share layers.
-    A subclass may have layers and losses of its own: see `extra_loss`.
+    all of them exactly, in blocks. `fit`, `evaluate` and `load_weights` encode the candidates again
+    if the weights of their encoder have changed. After `set_weights` or a checkpoint, call
+    `index()`. Calling the model, or `predict`, maps the features of queries to encodings. Towers
+    may share layers. A subclass may have its own layers and losses: see `extra_loss`.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural
@@ -67,41 +67,42 @@ class TwoTower(RetrievalModel):
     Args:
         query_encoder: a layer or model, features of queries -> `[batch, d]`.
         candidate_encoder: a layer or model, features of candidates -> `[batch, d]`.
-        candidate_id: the key of the candidates' ids, integers or strings (which XLA does not
-            compile, and which Keras 3's `fit` takes as tensors or as arrays of objects), in their
-            features. None if the features are the ids, or if candidates have no ids: then all
+        candidate_id: the key, in the candidate features, of the candidate ids: integers or strings.
+            XLA cannot compile strings, and Keras 3's `fit` accepts them as tensors or object
+            arrays. None if the features are the ids, or if candidates have no ids; then all
             candidates of a batch count as different.
-        exclude: None, or the key, in the features of queries, of candidate ids `[batch, E]` that
-            `top_k`, `ranks` and `evaluate` leave out, such as those seen already. Integers are
+        exclude: None, or the key, in the query features, of candidate ids `[batch, E]` that
+            `top_k`, `ranks` and `evaluate` leave out, such as those already seen. Integers are
             padded with -1, strings with any string that is not an id.
         normalize: whether encodings are scaled to length 1.
-        temperature: T > 0. Cosines learn little at 1: try 0.1 first.
-        frequencies: None, or a `CandidateFrequencies` for the log-Q correction. It is for a softmax
-            with the temperature here, not in the loss.
+        temperature: T > 0. With cosines, a softmax learns little at 1: try 0.1 first.
+        frequencies: None, or a `CandidateFrequencies` for the log-Q correction. Use it with a
+            softmax, and set the temperature here, not in the loss.
         memory_size: how many candidates of earlier batches are negatives, >= 0.
-        num_random: how many candidates drawn from all are negatives, >= 0; it needs `index` before
-            `fit`.
-        num_mined: None for as many of the highest negatives as the loss reads, or how many, >= 1.
-        negatives: None, or the key, in the features of candidates, of features of further
-            candidates `[batch, H, ...]`, padded with the id -1, or ragged. They are negatives of
-            all queries of the batch. The log-Q correction leaves them as they are. They need a
-            `candidate_id`. Evaluation needs none.
+        num_random: how many random candidates from the index are negatives, >= 0. Call `index`
+            before `fit`.
+        num_mined: how many of the highest-scoring negatives the loss gets, >= 1; None for as many
+            as it uses.
+        negatives: None, or the key, in the candidate features, that holds the features of
+            additional negatives, `[batch, H, ...]`, padded with the id -1, or ragged. They are
+            negatives of all queries of the batch. The log-Q correction does not change their
+            scores. They require a `candidate_id`. Evaluation does not need them.
         negative_weight: None, or the key, in the features of candidates or of `negatives`, of
-            weights > 0, of the shape of the ids. A negative of weight w counts in a softmax as w
-            of them: its score gets log w.
+            weights > 0, of the shape of the ids. In a softmax, a negative of weight w counts like
+            w negatives: log w is added to its score.
         encode_in: None, or how many queries or candidates are encoded at once, >= 1, so that a
-            large batch takes the memory of a piece. The step is the same; the encoders run twice.
-            Both runs draw the same dropout (in Keras 2 after
+            large batch needs only the memory of one piece. The step is the same; the encoders run
+            twice. Both runs use the same dropout (in Keras 2 only after
             `keras.backend.experimental.enable_tf_random_generator()`). A batch normalization sees
-            a piece. Encoders must add no losses of their activities.
-        score_in: None, or how many queries are scored at once, >= 1, so that no `[batch, n]` scores
-            are held, of n candidates in the lists. The step is the same. Losses that draw random
-            numbers cannot do it.
-        seed: of the draws, an int; None draws one from NumPy's global generator.
+            one piece at a time. Encoders must not add activity losses.
+        score_in: None, or how many queries are scored at once, >= 1, so that the `[batch, n]`
+            scores of n candidates are never in memory at once. The step is the same. Not available
+            for losses that draw random numbers.
+        seed: an int, for the random draws; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
 
     Raises:
-        ValueError: if a number is out of range, or there are `negatives` and no `candidate_id`.
+        ValueError: if a number is out of range, or `negatives` is given without `candidate_id`.
             From `fit`, if candidates have no ids and `frequencies` or `memory_size` needs them.
 
     Example:
@@ -190,22 +191,22 @@ class TwoTower(RetrievalModel):
     ) -> None:
         """Encodes all candidates.
 
-        A saved model does not have the index; `export_top_k` writes it. If it raises, an older
-        index stays.
+        A saved model does not include the index; `export_top_k` writes it. If this method raises an
+        error, an older index stays in use.
 
         Args:
             candidates: features as in training, arrays or a dict or tuple of arrays, with a row
-                for each candidate; or a `tf.data.Dataset` of batches of them, of which memory holds
-                the ids and encodings alone; None to encode those of the last call again. Training
-                need not have seen them.
-            batch_size: candidates that are encoded at once, >= 1; a dataset has its own.
+                for each candidate; or a `tf.data.Dataset` of batches of them, in which case only
+                ids and encodings are kept in memory; None to encode the candidates of the last
+                call again. Candidates need not occur in training.
+            batch_size: how many candidates are encoded at once, >= 1; a dataset has its own.
             in_shards: whether each replica of a strategy holds only a part of the encodings, for a
-                catalogue larger than a device. With several machines, all workers must then call
-                what searches the index at the same time.
+                catalogue larger than a device. With several machines, all workers must then search
+                the index at the same time.
 
         Raises:
             ValueError: if numbers of rows differ, an id occurs twice or is -1, there are no
-                candidates, or a dataset gives other ones than before.
+                candidates, or a dataset yields different candidates than before.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         with self.distribute_strategy.scope():
@@ -219,7 +220,7 @@ class TwoTower(RetrievalModel):
     def add_candidates(self, candidates: Any) -> None:
         """Adds candidates to the index, and encodes only these.
 
-        One with an id that the index has takes the place of the older.
+        A candidate whose id is already in the index replaces the old one.
 
         Args:
             candidates: features as in training, with ids.
@@ -238,7 +239,7 @@ class TwoTower(RetrievalModel):
         """Removes candidates from the index.
 
         Args:
-            ids: those of the candidates `[n]`; without ids of one's own, their rows.
+            ids: candidate ids `[n]`, or row numbers if the candidates have no ids.
 
         Raises:
             ValueError: if an id is not in the index, or no candidate is left.
@@ -269,11 +270,11 @@ class TwoTower(RetrievalModel):
             queries: a batch of what the query encoder takes.
             k: in [1, N], an int or a scalar tensor.
             exclude: ids to leave out, `[batch, E]`; None for those of the key `exclude`, if any.
-                Where fewer than k are left, the last have the score -inf.
+                If fewer than k candidates are left, the last ones have the score -inf.
 
         Returns:
-            Scores and candidate ids, both `[batch, k]`, the best first. Without ids, the numbers of
-            rows in the index.
+            Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
+            row numbers in the index.
         """
         scores, rows = self._best(queries, k, exclude)
         return scores, tf.gather(self._catalogue.ids, rows)
@@ -286,13 +287,14 @@ class TwoTower(RetrievalModel):
         """Writes the k candidates with the highest scores of very many queries.
 
         Args:
-            path: a folder, which must exist. It gets `scores.npy` and `candidate_ids.npy`, both
-                `[queries, k]`, for `np.load(file, mmap_mode="r")`; ids that are strings are bytes.
+            path: a folder, which must exist. The method writes `scores.npy` and
+                `candidate_ids.npy` there, both `[queries, k]`, for `np.load(file, mmap_mode="r")`;
+                string ids are bytes.
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
 
         Raises:
-            OSError: if a file cannot be written; a file of that name stays then.
+            OSError: if a file cannot be written; an existing file of that name stays unchanged.
             ValueError: if `k` is out of range, or `index` was not called.
         """
         ids = self._catalogue.ids.numpy()
@@ -318,8 +320,8 @@ class TwoTower(RetrievalModel):
             exclude: as in `top_k`; a given candidate that is excluded has no rank.
 
         Returns:
-            `ops.Ranks`, which metrics take as labels: `metric.update_state(ranks, None)`.
-            A query with an id that is not in the index has NaN for ranks.
+            `ops.Ranks`, which metrics accept as labels: `metric.update_state(ranks, None)`.
+            The ranks of a query with an id that is not in the index are NaN.
         """
         return self._ranks(self._encode_queries(queries), queries, candidates, exclude)
 
@@ -334,8 +336,9 @@ class TwoTower(RetrievalModel):
         - `serving_default(queries)`, the same for the `k` given here.
 
         Args:
-            path: a folder. The SavedModel replaces an older one there when it is whole.
-            queries_spec: `tf.TensorSpec`s of the features of queries, in their structure.
+            path: a folder. The SavedModel replaces an older one there once it is complete.
+            queries_spec: `tf.TensorSpec`s of the query features, in the same structure, such as a
+                dict.
             k: in [1, N]; None means 10, or N if that is less.
 
         Raises:
@@ -355,15 +358,16 @@ class TwoTower(RetrievalModel):
     def export_candidates(self, path: str | os.PathLike[str]) -> None:
         """Writes the encodings of the index `[N, d]` to a NumPy file, for approximate search.
 
-        The candidates with the highest inner products with the encoding that `predict` gives are
-        those of `top_k`. `examples/approximate_search.py` hands them to FAISS.
+        `top_k` finds the candidates with the highest inner products with the output of `predict`.
+        `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
                 it is complete.
 
         Raises:
-            OSError: if it cannot be written, as on a full disk; a file of that name stays then.
+            OSError: if it cannot be written, as on a full disk; an existing file of that name stays
+                unchanged.
             ValueError: if `index` was not called.
         """
         self._catalogue.head.export_embeddings(path)
@@ -372,7 +376,7 @@ class TwoTower(RetrievalModel):
         """Trains as Keras does, then encodes the candidates again if `index` was called.
 
         Raises:
-            ValueError: if there is a `class_weight`: Keras would take features for classes.
+            ValueError: if `class_weight` is given: Keras would read features as classes.
         """
         if class_weight is not None:
             raise ValueError(
@@ -394,8 +398,8 @@ class TwoTower(RetrievalModel):
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Encodes what has changed and evaluates as Keras does, by ranks among all candidates.
 
-        The metrics read only the ids of candidates. If a batch has several ids a query and no
-        features of them, the loss is NaN.
+        The metrics read only the ids of candidates. If a batch has several ids per query and not
+        their features, the loss is NaN.
         """
         self._encode_what_changed()
         return super().evaluate(*args, **kwargs)
@@ -403,22 +407,23 @@ class TwoTower(RetrievalModel):
     def extra_loss(
         self, queries: tf.Tensor, candidates: tf.Tensor, x: Any, y: Any, training: bool
     ) -> tf.Tensor | None:
-        """A further loss of a step, for subclasses: it is added to that of retrieval.
+        """A second loss of a step, for subclasses: it is added to the retrieval loss.
 
-        It may use layers that the subclass made after `super().__init__`, and update metrics that
-        it keeps in its attributes. `examples/retrieval_and_rating.py` predicts ratings so.
+        It may use layers that the subclass created after `super().__init__`, and update metrics
+        that the subclass keeps as attributes. `examples/retrieval_and_rating.py` predicts ratings
+        in this way.
 
         Args:
-            queries: encodings `[batch, d]` as the encoder gives them.
-            candidates: those of the candidates, `[batch, d]`, or `[batch, P, d]` where queries have
-                several, any numbers where padded.
-            x: the features of the queries.
-            y: what was given for the candidates. Where their encoder has named inputs, it may hold
+            queries: query encodings `[batch, d]`, as the encoder returns them.
+            candidates: candidate encodings, `[batch, d]`, or `[batch, P, d]` if queries have
+                several; padded places hold any numbers.
+            x: the query features.
+            y: the candidate features. If the candidate encoder has named inputs, this may hold
                 more than these, such as ratings.
             training: False in evaluation.
 
         Returns:
-            A scalar, such as a mean over the batch; None for none.
+            A scalar, such as a mean over the batch; None for no second loss.
         """
         del queries, candidates, x, y, training
         return None

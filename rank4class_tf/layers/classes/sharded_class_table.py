@@ -22,30 +22,31 @@ class ShardedClassTable(Classes):
     r"""A table of classes that is split over the replicas of a strategy.
 
     Build it, or the model that has it, in `strategy.scope()`, under `tf.distribute`'s
-    `MirroredStrategy` or `MultiWorkerMirroredStrategy`. With W replicas each holds about K / W rows
-    and what the optimizer keeps for them. A step gives the same result as on one device. Replicas
-    exchange the rows of sampled classes and their gradients or, if a loss takes all classes,
-    encodings and sums over the classes. What they exchange does not grow with K. Without a strategy
-    there is one shard.
+    `MirroredStrategy` or `MultiWorkerMirroredStrategy`. With W replicas, each holds about K / W
+    rows and the optimizer's state for them. A step gives the same result as on one device. Replicas
+    exchange the rows of sampled classes and their gradients or, if a loss uses all classes,
+    encodings and sums over the classes. The amount of data exchanged does not grow with K. Without
+    a strategy there is one shard.
 
     The table has its own optimizer, which updates the rows during the backward pass. So take the
-    gradient only once per step. Callbacks that change the rate of the model's optimizer don't
-    change its rate; a schedule does.
+    gradient only once per step. Callbacks that change the learning rate of the model's optimizer
+    don't change its learning rate; a schedule does.
 
-    Outside of a step, `rows`, `top_k` and what saves a model read all shards. With several
-    machines all workers must then make the same call at the same time.
+    Outside of a step, `rows`, `top_k` and all functions that save a model read all shards. With
+    several machines, all workers must then make the same call at the same time.
 
     Args:
         num_classes: number of classes K, at least the number of replicas.
         width: numbers in a row, >= 1; None for the width of the encodings that are scored.
         optimizer: one of `rank4class_tf.optimizers`, for the rows; None if they are not trained.
-        seed: an int, for the rows at the start, which do not depend on the number of shards. None
-            draws one from NumPy's global generator.
+        seed: an int, for the initial rows, which do not depend on the number of shards. None draws
+            one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
 
     Raises:
-        ValueError: if a number is out of range, or if the optimizer is another, or has an option
-            that needs the gradients of all shards: clipping by norms, weight decay or an average.
+        ValueError: if a number is out of range, if the optimizer is not one of
+            `rank4class_tf.optimizers`, or if it uses an option that needs the gradients of all
+            shards: norm clipping, weight decay or an average of the weights.
 
     Example:
         >>> from rank4class_tf import models, optimizers
@@ -110,11 +111,11 @@ class ShardedClassTable(Classes):
         self.built = True
 
     def assign(self, rows: Any) -> None:
-        """Sets the rows of all classes, of which each process takes those of its shards."""
+        """Sets the rows of all classes; each process takes the rows of its shards."""
         self.shards.assign({"rows": rows})
 
     def rows(self, ids: Any = None) -> tf.Tensor:
-        """Rows of some classes or of all; NaN for an id that is out of range."""
+        """Returns the rows of some classes or of all; NaN for an id that is out of range."""
         if ids is None:
             return self._rows_of([], [tf.range(self.num_classes)])[0]
         ids = tf.convert_to_tensor(ids)
@@ -123,7 +124,7 @@ class ShardedClassTable(Classes):
         return tf.where(there[..., tf.newaxis], rows, float("nan"))
 
     def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
-        """Rows of several ids that a step scores, in one exchange; see `Classes`."""
+        """Returns rows of several ids that a step scores, in one exchange; see `Classes`."""
         own = [x for x in ids if x.shape.rank > 1]
         shared = [x for x in ids if x.shape.rank == 1]
         rows = iter(self._rows_of(own, shared))
@@ -183,11 +184,14 @@ class ShardedClassTable(Classes):
             shard.update(gradient)
 
     def tables(self) -> tuple[Any, ...]:
-        """The rows of the shard here, or of all classes outside of a step."""
+        """Returns the rows of this replica's shard or, outside of a step, of all classes."""
         return (self.shards.own.variable if self.shards.are_exchanged else self.rows(),)
 
     def shard(self) -> Shard | None:
-        """What a loss over all classes knows of the shard here; None outside of a step."""
+        """Returns what a loss over all classes needs from this replica's shard, or None.
+
+        It is None outside of a step.
+        """
         if not self.shards.are_exchanged:
             return None
         own = self.shards.own
@@ -200,13 +204,14 @@ class ShardedClassTable(Classes):
         )
 
     def save_shards(self, folder: Any) -> None:
-        """Writes a `.npy` file for each shard of this process and each thing that it keeps.
+        """Writes one `.npy` file per shard of this process for the rows and each optimizer state.
 
-        For tables larger than the memory of a machine. `rows-0-1000.npy` has the rows of the
-        classes 0 to 999.
+        Use it for tables larger than the memory of a machine. `rows-0-1000.npy` has the rows of
+        the classes 0 to 999.
 
         Args:
-            folder: of all processes, empty. A file gets its name when it is whole.
+            folder: an empty folder shared by all processes. Each file appears under its name only
+                once it is complete.
         """
         self.shards.save(folder)
 
@@ -214,20 +219,20 @@ class ShardedClassTable(Classes):
         """Reads what `save_shards` of all processes wrote, with any number of shards.
 
         Args:
-            folder: where all files are.
+            folder: the folder with all files.
 
         Raises:
-            ValueError: if files are missing, or are of another number of classes.
+            ValueError: if files are missing, or come from a different number of classes.
         """
         self.shards.load(folder)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes all rows, and what the optimizer keeps, as a table of one device has them."""
+        """Writes all rows and the optimizer's state, as a table on one device would."""
         for name, values in self.shards.values().items():
             store[name] = values
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what any number of shards has written."""
+        """Reads what a table with any number of shards has written."""
         self.shards.assign(store)
 
     def get_config(self) -> dict:
