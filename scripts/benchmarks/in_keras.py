@@ -7,7 +7,8 @@
   the same search without these graphs.
 - in `fit`: softmax with NDCG(5) and TopKAccuracy(5), over Keras's cross-entropy with its top-1 and
   top-5 accuracy. The model has two layers, for 64 numbers and 10 classes, batches of 32. The first
-  step traces the graph; a step is one of `--steps`, one by one or 20 an execution.
+  step traces the graph; a step is one of `--steps`, one by one or 20 an execution, these also with
+  `jit_compile=True`.
 
 Ours and Keras's take turns, and the best time of each counts.
 """
@@ -67,7 +68,7 @@ def eager_calls(args):
     return dict(zip(CASES, pairs, strict=True))
 
 
-def model(ours, steps_per_execution=1):
+def model(ours, **options):
     """A compiled model."""
     from tensorflow import keras
 
@@ -83,7 +84,7 @@ def model(ours, steps_per_execution=1):
     result = keras.Sequential(
         [keras.layers.Input((FEATURES,)), hidden, keras.layers.Dense(CLASSES)]
     )
-    result.compile("adam", loss, metrics=measured, steps_per_execution=steps_per_execution)
+    result.compile("adam", loss, metrics=measured, **options)
     return result
 
 
@@ -105,14 +106,16 @@ def fits(args):
     turns = [[first(ours) for ours in (True, False)] for _ in range(args.turns + 1)]
     yield "first step of fit", [min(times) for times in zip(*turns[1:], strict=True)]
     data = tf.data.Dataset.from_tensors((x, y)).cache().repeat()
-    for per_execution in (1, 20):
-        models = [model(ours, per_execution) for ours in (True, False)]
+    for per_execution, jit in ((1, False), (20, False), (20, True)):
+        options = {"steps_per_execution": per_execution, "jit_compile": jit}
+        models = [model(ours, **options) for ours in (True, False)]
         calls = [
             functools.partial(m.fit, data, steps_per_epoch=args.steps, shuffle=False, verbose=0)
             for m in models
         ]
         times = harness.best_times(calls, args.seconds)
-        yield f"a step, {per_execution} an execution", [t / args.steps for t in times]
+        name = f"a step, {per_execution} an execution" + ", XLA" * jit
+        yield name, [t / args.steps for t in times]
 
 
 def measure(args):
