@@ -62,8 +62,9 @@ model of your own that derives from `models.MultiWorker`
 Parameter servers need Keras 2 (`TF_USE_LEGACY_KERAS=1`). In Keras 3, pad ragged labels
 (`labels.to_tensor(-1, shape=[None, P])`) unless the model derives from `MultiWorker`. Leave out
 `jit_compile=True` under every strategy. These limits come from Keras and apply to any model. Apart
-from them, all parts of this package give the same results as on one device, except the sorter
-`set`, whose network is sensitive to rounding.
+from them, all parts of this package give the same results as on one device, with three exceptions:
+uneven batches in `fit` (see below), the sorter `set`, whose network is sensitive to rounding, and
+`MeanAveragePrecision` and `SpearmanCorrelation`, which reject several replicas.
 
 The tables were measured without `MultiWorker`, so they have no row for Keras 3 with several
 workers. `tests/models/test_multi_worker.py` compares two such workers with one process.
@@ -83,8 +84,8 @@ replicas' means, so the examples have different weights than on one device; the 
 same weights. The same holds for a last batch of 1 + 0, whose step is half that of one device.
 
 Losses with random draws, dropout, and `ExtremeClassifier` with several classes per example draw
-different numbers on each replica. On two replicas they are compared with `MirroredStrategy` in a
-graph.
+different numbers on each replica. For these, the reference on two replicas is `MirroredStrategy` in
+graph mode, not one device. So in graph mode with float32, the `mirrored` rows leave them out.
 
 In float16 the loss is scaled by 128 from the start. With Keras's default of 2**15, the first steps
 would overflow and be skipped. The sorter `set` is a float32 network. In each mode its gradient
