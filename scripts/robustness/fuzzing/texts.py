@@ -71,7 +71,7 @@ def _points_of(content):
 
 
 def extreme_classification(draws, folder):
-    """`data.extreme_classification`, of text and packed: the points, and some as batches."""
+    """`data.extreme_classification` of text and gzip files: single examples, and some batches."""
     valid = folder / "valid.txt"
     if not valid.exists():
         data.write_extreme_classification(valid, POINTS, num_features=14, num_labels=15)
@@ -218,7 +218,7 @@ def _synsets_of(files):
 
 
 def wordnet(draws, folder):
-    """`data.wordnet`: the synsets that it reads, and some as batches."""
+    """`data.wordnet`: the synsets that it reads, and some batches."""
     files = _wordnet_files()
     name = draws.of(sorted(files))
     files[name] = mutated(draws, files[name])
@@ -252,7 +252,7 @@ def _articles():
 
 
 def mind(draws, folder):
-    """`data.mind`: the articles that it reads, and some as batches."""
+    """`data.mind`: the articles that it reads, and some batches."""
     path = folder / "news.tsv"
     content = mutated(draws, _articles())
     path.write_bytes(content)
