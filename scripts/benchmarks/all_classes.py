@@ -3,9 +3,9 @@
     taskset -c 0 python -m scripts.benchmarks.all_classes
 
 The plain form is the same loss on the matrix of scores, `[batch, K]`. Both compute the value and
-the gradients of encodings and classes in a graph. A batch has one label an example, and encodings
-near the row of that class, as in a trained model, or far from it with `--untrained`: the gradient
-of a hinge then has no zeros.
+the gradients of encodings and classes in graph mode. Each example has one label. Its encoding lies
+near the row of its class, as in a trained model, or, with `--untrained`, far from it, so that the
+gradient of a hinge has no zeros.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     python -m scripts.benchmarks.first_step --losses softmax rankmax
 
 The first step traces and optimises the graph, which takes longer than many later steps. This
-matters in notebooks, tests and searches. A model of two layers is built anew for each of several
-turns, in which Keras's loss and ours follow each other; of each the shortest first `fit`, on one
-batch, is taken, in seconds of the processor, since what else the machine does would drown the rest.
-Each loss has a process of its own, and its first turn, which loads what all share, does not count.
+matters in notebooks, tests and searches. In each of several rounds, a new two-layer model is
+trained on one batch, first with Keras's loss and then with ours. The table compares the shortest
+first `fit` of each, in CPU seconds, because wall-clock time depends too much on other work on the
+machine. Each loss has a separate process. Its first round, which loads shared code, does not count.
 
 Keras's losses are the sparse cross-entropy for class ids, the categorical one for one-hot labels,
 and the binary one for multi-hot labels.

@@ -1,7 +1,7 @@
-"""What the benchmarks share: processes for cases, best times of turns, memory, and tables.
+"""Shared code of the benchmarks: a process per case, best times of rounds, memory, and tables.
 
-A benchmark starts itself again for each case, by `in_process`, and that process prints its figures
-by `answer`. The process that starts them does not import TensorFlow.
+A benchmark starts itself again for each case, with `in_process`. That process prints its results
+with `answer`. The process that starts the others does not import TensorFlow.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""Time and memory of the heads, beside their plain forms and beside `Dense`.
+"""Time and memory of the heads, compared with their plain forms and with `Dense`.
 
     python -m scripts.benchmarks.heads --shapes 64x1000x2048 --heads latent_cross plain_latent_cross
 
-A row is a head, forward and gradient of all its weights and of the encodings, in a process of its
-own, in turns with `keras.layers.Dense` of as many classes; both are taken at their best over the
-turns, so other work on the machine affects both equally. The plain forms are those of the
-formulas, by `tf.einsum` over all pairs, and take turns with the head, too. Memory is measured in a
-second process, as in `losses.py`: the growth of the resident set during one step, which
-holds the gradients but not the weights.
+Each row times one head: its forward pass and the gradients of its weights and of the encodings. It
+runs in a separate process and alternates with `keras.layers.Dense` for the same number of classes.
+The best time of each is reported, so other work on the machine affects both equally. The plain
+forms compute the formulas with `tf.einsum` over all pairs, and alternate with the head, too. Memory
+is measured in a second process, as in `losses.py`: the growth of the resident set during one step,
+which includes the gradients but not the weights.
 
-A new head is a row of `CASES`.
+To add a head, add a row to `CASES`.
 """
 
 import functools

@@ -2,15 +2,15 @@
 
     taskset -c 0 python -m scripts.benchmarks.in_keras
 
-- eager: a loss with its gradient, and an update of a metric, `--eager` lists x classes, after the
-  calls that make their graphs; a search of the 10 best of `--classes` classes for one example, over
-  the same search without these graphs.
-- in `fit`: softmax with NDCG(5) and TopKAccuracy(5), over Keras's cross-entropy with its top-1 and
-  top-5 accuracy. The model has two layers, for 64 numbers and 10 classes, batches of 32. The first
-  step traces the graph; a step is one of `--steps`, one by one or 20 an execution, these also with
-  `jit_compile=True`.
+- eager: a loss with its gradient, and an update of a metric, for `--eager` lists x classes, after
+  the calls that trace their graphs; and a search for the 10 best of `--classes` classes for one
+  example, compared with the same search without these graphs.
+- in `fit`: softmax with NDCG(5) and TopKAccuracy(5), compared with Keras's cross-entropy with its
+  top-1 and top-5 accuracy. The model has two layers, 64 inputs and 10 classes; a batch has 32
+  examples. The first step traces the graph. A later step is one of `--steps`, run one by one or 20
+  per execution, the latter also with `jit_compile=True`.
 
-Ours and Keras's take turns, and the best time of each counts.
+Ours and Keras's alternate, and the best time of each counts.
 """
 
 import functools

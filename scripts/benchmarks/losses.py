@@ -2,14 +2,14 @@
 
     python -m scripts.benchmarks.losses --shapes 64x1000 --losses approx_ndcg tfr_approx_ndcg
 
-Every loss runs in a process of its own, forward and gradient, in turns with
-`tf.nn.sparse_softmax_cross_entropy_with_logits`; both are taken at their best over the turns, so
-other work on the machine affects both equally. Memory is measured in a second process whose
-allocator returns what is freed to the system: the growth of the resident set during one call. The
-gradient itself is part of it, the scores are not. A peer that exceeds `--memory-limit` or
-`--time-limit` is reported as such.
+Every loss, forward pass and gradient, runs in a separate process and alternates with
+`tf.nn.sparse_softmax_cross_entropy_with_logits`. The best time of each is reported, so other work
+on the machine affects both equally. Memory is measured in a second process, whose allocator returns
+freed memory to the system: it is the growth of the resident set during one call. It includes the
+gradient but not the scores. A peer that exceeds `--memory-limit` or `--time-limit` is reported as
+such.
 
-A new loss is a row of `CASES`.
+To add a loss, add a row to `CASES`.
 """
 
 import dataclasses

@@ -3,14 +3,15 @@
     taskset -c 0 python -m scripts.benchmarks.metrics --shapes 1024x28 1024x1000
 
 Keras's `SparseTopKCategoricalAccuracy` stops reading a list once k scores are above the label's. It
-is therefore measured twice: with labels drawn at random, where it reads a small part of the scores,
-and with the label at the highest score, as for a good model, where it reads all. TF-Ranking's
-metrics need Keras 2 and run in a process of their own, with Keras's of that process. A peer that is
-not installed is left out. All take class ids, but TF-Ranking, keras-rs and scikit-learn, which take
-one-hot labels. What takes these is measured with graded labels as well, 0 to 4 for all items;
-Keras's is not, and stands there with class ids. With 20 positives a list, ids `[batch, 20]`, the
-peers are plain formulas, which break ties by place. Updates run in a tf.function, scikit-learn's as
-it is. They take turns, and each is taken at its best, so other work on the machine hardly matters.
+is therefore measured twice: with random labels, where it reads a small part of the scores, and with
+the label at the highest score, as for a good model, where it reads all. TF-Ranking's metrics need
+Keras 2 and run in a separate process, together with Keras's metric. A peer that is not installed is
+left out. All take class ids, except TF-Ranking, keras-rs and scikit-learn, which take one-hot
+labels. The metrics that take one-hot labels are also measured with grades from 0 to 4 for all
+items. Keras's metric does not accept grades, so those tables show it with class ids. With 20
+positives per list, ids `[batch, 20]`, the peers are plain formulas, which break ties by position.
+Updates run in a tf.function, except scikit-learn's. They alternate, and the best time of each is
+reported, so other work on the machine hardly matters.
 """
 
 import argparse

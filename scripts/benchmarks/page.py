@@ -1,10 +1,10 @@
-"""Puts the figures of the benchmarks on their pages, docs/benchmarks.md and docs/results/speed.md.
+"""Writes the tables of the benchmarks to their pages, docs/benchmarks.md and docs/results/speed.md.
 
     python -m scripts.benchmarks.losses --json docs/results/benchmarks/losses.json
     python -m scripts.benchmarks.page
 
-What stands between `<!-- figures: losses -->` and `<!-- end -->` on a page is written from
-`losses.json`, the file that `--json` of a benchmark writes; the rest of the page stays.
+The text between `<!-- figures: losses -->` and `<!-- end -->` on a page is written from
+`losses.json`, the file that a benchmark writes with `--json`. The rest of the page stays.
 """
 
 import json

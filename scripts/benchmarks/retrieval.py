@@ -4,19 +4,19 @@
 
 Suites:
 
-- `step`: a training step of two towers (a layer of `--width` each) with as many negatives as the
-  batch has, less one: softmax; softmax after accidental hits are masked and scores corrected by
-  log-Q; and softmax over the 16 highest of these. `TwoTower` against the same towers and
+- `step`: a training step of two towers (a layer of `--width` each), with the other items of the
+  batch as negatives: softmax; softmax with accidental hits masked and scores corrected by log-Q;
+  and the latter over the 16 highest negatives only. `TwoTower` is compared with the same towers and
   optimizer with the layers of keras-rs (`pip install keras-rs`) and Keras's own loss.
-- `pieces`: a step of towers of `--layers` layers of 1,024 with `encode_in` and `score_in`, over the
-  plain step;
+- `pieces`: a step of towers of `--layers` layers of 1,024 units with `encode_in` and `score_in`,
+  compared with the plain step;
 - `catalogue`: `evaluate` of `--queries` queries among 100,000 candidates that such a tower encodes,
-  after training and when nothing has changed, over encoding them alone;
+  after training and when nothing has changed, compared with encoding them alone;
 - `top_k`: the `--k` best of `--candidates` for `--queries` queries: the index of `TwoTower`,
   keras-rs's `BruteForceRetrieval` and, as a bound, the matrix product of both alone.
 
-Time and memory are of processes of their own. All of a case take turns in the one of time, and the
-best time of each counts, so other work on the machine affects all equally.
+Time and memory are measured in separate processes. To measure time, all models of a case alternate,
+and the best time of each counts, so other work on the machine affects all equally.
 """
 
 import argparse

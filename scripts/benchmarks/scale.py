@@ -1,21 +1,21 @@
-"""Step time and memory of an extreme classifier against the number of classes.
+"""Step time and memory of an extreme classifier by the number of classes.
 
     python -m scripts.benchmarks.scale --suite classes --threads 1
 
 Suites:
 
-- `classes`: K of the four datasets of the paper, d = 128, batch 256, B = 1,024;
+- `classes`: the K of the paper's four datasets, d = 128, batch 256, B = 1,024;
 - `samples`: B = 32,768 at d = 512, for the first two;
 - `memory`: 2.8 million classes of 512 numbers with Adagrad;
 - `evaluation`: streaming evaluation over 2.8 million classes.
 
-Each row is a process of its own that trains by `fit`, so its time is that of a step of `fit`. In
-that process every model takes its turn, one `fit` of a few steps after the other, and the best time
-of each counts, so other work on the machine affects all equally. The models have the same encoder
-and the same row-wise optimizer:
+Each row runs in a separate process that trains with `fit`, so its time is that of a step of `fit`.
+In that process the models alternate, each with a `fit` of a few steps. The best time of each
+counts, so other work on the machine affects all equally. The models have the same encoder and the
+same row-wise optimizer:
 
 - `top_k`: this package's stochastic negative mining with the k highest of B;
-- `sampled_softmax`: `tf.nn.sampled_softmax_loss` in a Keras model, whose sampler is TensorFlow's;
+- `sampled_softmax`: `tf.nn.sampled_softmax_loss` in a Keras model, with TensorFlow's sampler;
 - `full_softmax`: softmax over all classes, only for the smallest dataset: it takes too long for
   the others.
 """

@@ -1,17 +1,17 @@
-"""Time and accuracy of the sorters, beside public peers and `tf.sort` in the same run.
+"""Time and accuracy of the sorters, compared with public peers and `tf.sort` in the same run.
 
     python -m scripts.benchmarks.sorters --shapes 32x100 --sorters laplace torchsort
 
-Every sorter runs in a process of its own for each shape, forward and with the gradient of the sum
-of squared ranks, in turns with the forward pass of `tf.sort`; all are taken at their best over the
-turns, so other work on the machine affects them equally. Accuracy is that of SoDeep: the mean
-error of the ranks over d on the lists of `sorting.py`, and the shares of items whose own slope
-vanishes or has the wrong sign. A peer that exceeds `--memory-limit` or `--time-limit`, or that is
-not installed, is reported as such.
+For each shape, every sorter runs in a separate process: its forward pass, also with the gradient of
+the sum of squared ranks. It alternates with the forward pass of `tf.sort`. The best time of each is
+reported, so other work on the machine affects them equally. Accuracy is measured as in SoDeep: the
+mean error of the ranks divided by d on the lists of `sorting.py`, and the shares of items whose own
+slope vanishes or has the wrong sign. A peer that exceeds `--memory-limit` or `--time-limit`, or
+that is not installed, is reported as such.
 
-Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++), diffsort (sorting networks, Petersen
-et al. 2021), both in PyTorch, and NeuralSort (Grover et al. 2019), which is written here;
-fast_soft_sort, the SoftRank of its authors, with numba, where its repository is on PYTHONPATH.
+Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++) and diffsort (sorting networks,
+Petersen et al. 2021), both in PyTorch; NeuralSort (Grover et al. 2019), which is written here; and
+fast_soft_sort, the authors' SoftRank, with numba, if its repository is on PYTHONPATH.
 """
 
 import dataclasses
