@@ -3,20 +3,20 @@
     python -m scripts.reproductions.calibration --dataset digits
     python -m scripts.reproductions.calibration --dataset goemotions --preset FOLDER --pooling mean
 
-A small model is trained with each loss, from several seeds, on scikit-learn's digits, some images
-of each class, or on GoEmotions' comments as a pretrained transformer encodes them, which stays as
-it is; without --preset a small encoder is trained with the head. Half of the validation examples
-choose the epoch, by NDCG@5, and fit the temperature of `calibrate`; the other half, which nothing
-was fitted to, gives `conformalize` its threshold. All figures are of the test examples:
+For several seeds, a small model is trained with each loss, either on a few images per class of
+scikit-learn's digits, or on GoEmotions comments encoded by a frozen pretrained transformer. Without
+--preset, a small encoder is trained together with the head. Half of the validation examples choose
+the epoch, by NDCG@5, and fit the temperature of `calibrate`. The other half, to which nothing was
+fitted, gives `conformalize` its threshold. All results are for the test examples:
 
-- the expected calibration error (15 bins) and the mean negative log-likelihood of softmax as it
-  is, and of the calibrated one; and the error of the loss's own probabilities, where it has any;
+- the expected calibration error (15 bins) and the mean negative log-likelihood of the raw and of
+  the calibrated softmax, and the error of the loss's own probabilities, if it defines any;
 - the share of test examples whose class is in its prediction set, and the mean size of the sets,
-  for both methods, on calibrated probabilities and on softmax as it is.
+  for both methods, on calibrated probabilities and on the raw softmax.
 
-The scores of each trained model are kept in the folder that --out names; a second call with the
-same settings resumes there, and a call with other settings replaces the scores. <dataset>.md holds
-the tables, mean and standard deviation over the seeds.
+The scores of each trained model are kept in the folder that --out names. A second call with the
+same settings resumes there; a call with other settings replaces the scores. <dataset>.md holds the
+tables: mean and standard deviation over the seeds.
 """
 
 import dataclasses

@@ -1,12 +1,12 @@
-"""Trains a small classifier of digits as a ranker: the same encoder under each loss and each head.
+"""Trains a small classifier of digits as a ranker: the same encoder with each loss and each head.
 
     python -m scripts.reproductions.classify_as_ranking --examples-per-class 5 --seeds 0 1 2
 
-prints, for each loss and head, Top-1, Top-5 and NDCG@5 on the test part, at the weights of the
-epoch with the best NDCG@5 on the validation part, as the mean over the seeds with an interval for
-other test images. The first row, softmax with the dot product, is what a classifier usually is; the
-last columns and the last line say what differs from it. It writes to the folder that --out names:
-table.md (the same table), results.json (with the metrics of every epoch) and metrics.png.
+prints Top-1, Top-5 and NDCG@5 on the test part for each loss and head: the mean over the seeds with
+an interval for other test images. The weights are those of the epoch with the best NDCG@5 on the
+validation part. The first row, softmax with the dot product, is the usual classifier. The last
+columns and the last line compare the others with it. The folder that --out names gets table.md (the
+same table), results.json (with the metrics of every epoch) and metrics.png.
 """
 
 import dataclasses

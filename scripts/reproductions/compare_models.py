@@ -3,13 +3,13 @@
     python -m scripts.reproductions.compare_models --out out/compare
 
 This is the point of Figure 1 of Rank4Class (2021), on scikit-learn's images of digits. The first
-model is a small classifier. The second one has its scores, with those of the second to the fifth
-class in reverse: each label stays first, among the first five, or outside, as before, so that both
-accuracies are equal by construction, yet a user who looks down the list finds the label later.
+model is a small classifier. The second has the same scores, but with those of the second to the
+fifth class in reverse order. Each label stays first, among the first five, or outside, so both
+accuracies are equal by construction. Yet a user who looks down the list finds the label later.
 
 Prints the metrics of both with confidence intervals and the p-value of their difference, by the
 paired randomisation test. Writes to the folder that --out names: ranks.png, a plot of both
-distributions of the label's rank, and first.csv and second.csv, a row for each test image.
+distributions of the label's rank, and first.csv and second.csv, with a row for each test image.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Draws what the metrics and losses of Rank4Class look at, and what mining weighs.
+"""Draws the metrics and gradients of Rank4Class, and the weights of negatives under mining.
 
 python -m scripts.reproductions.draw_ideas --out docs/images
 """

@@ -2,20 +2,21 @@
 
     python -m scripts.reproductions.few_examples --preset FOLDER --data-dir data --out out/few
 
-GoEmotions' comments, and the definitions of its 28 emotions by the authors of the dataset, are
-encoded once by a frozen pretrained transformer. Heads are trained on these encodings. Their classes
-are a table (with the dot product this is keras.layers.Dense) or the encoded definitions through a
-dense layer that starts as the identity.
+A frozen pretrained transformer encodes GoEmotions' comments, and the definitions of its 28 emotions
+by the authors of the dataset, once. Heads are trained on these encodings. The classes of a head are
+a table (with the dot product this is keras.layers.Dense) or the encoded definitions, passed through
+a dense layer that starts as the identity.
 
-Few examples: a number of training comments of each class, or all there are if fewer; several draws.
-The rate with the best balanced accuracy on the validation part of the first draw is taken for all.
-Held-out classes: trained on the comments of 21 classes, 500 of each at most, and tested on those of
-the other seven, whose definitions are added after training; each class is held out once. The rate
-is that of the largest number of examples, which was chosen on validation comments of all classes,
-the held-out ones among them. A table has no rows for them, so it can only guess.
+Few examples: a given number of training comments per class, or all if there are fewer; several
+draws. The learning rate with the best balanced accuracy on the validation part of the first draw is
+used for all. Held-out classes: the heads are trained on comments of 21 classes, at most 500 of
+each, and tested on those of the other seven, whose definitions are added after training. Each class
+is held out once. The rate is that of the largest number of examples, which was chosen on validation
+comments of all classes, including the held-out ones. A table has no rows for these, so it can only
+guess.
 
 Every finished run is a file in the folder that --out names; a second call resumes there.
-results.md holds the tables, mean and standard deviation over the draws.
+results.md holds the tables: mean and standard deviation over the draws.
 """
 
 import itertools

@@ -1,12 +1,12 @@
-"""Statistics of a fractal expansion beside those of its ratings, and of blocks that are shuffled.
+"""Compares statistics of a fractal expansion with those of its ratings, and of shuffled blocks.
 
     python -m scripts.reproductions.fractal --ratings ml-latest-small.zip
     python -m scripts.reproductions.fractal --ratings ml-20m.zip --num-pairs 979e6 --no-shuffled
 
 Belletti et al. 2019 show that an expansion keeps the long tails of users and items and the decay of
-the singular values. The first row has the ratings, the second `data.fractal_expansion`, the third
-the same with the users and items of each block in orders of their own, as in the authors' program.
-`Gini` says how unequally pairs are spread, over users and items that have any: 0 is evenly.
+the singular values. The first row has the ratings, the second `data.fractal_expansion`. In the
+third, the users and items of each block have their own order, as in the authors' program. `Gini`
+measures how unequally pairs are spread over the users and items that have any: 0 means evenly.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""What the emotions of GoEmotions are, in words, in the order of their class ids.
+"""Definitions of the emotions of GoEmotions, in the order of their class ids.
 
 Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, appendix. It
-has none for `"neutral"`; that one is our own.
+does not define `"neutral"`; that definition is our own.
 """
 
 DEFINITIONS = {

@@ -7,8 +7,8 @@ Tasks: `digits`, scikit-learn's images with a hidden layer of 128 units, and `go
 model on the 1,000 most frequent words of 10,000 comments with one of 28 labels. There is no weight
 decay. Every loss is trained at every rate of the same grid, in half decades, with Adam and with SGD
 (momentum 0.9). The best rate has the highest mean NDCG@5 over the seeds on the validation part,
-after each run's best epoch there; the tables report the test part. "Good rates" are those within
-.01 NDCG@5 of the best on the validation part. Finished runs are kept in `--out`.
+each run at its best epoch there; the tables report the test part. "Good rates" are those within .01
+NDCG@5 of the best on the validation part. Finished runs are kept in `--out`.
 """
 
 import functools

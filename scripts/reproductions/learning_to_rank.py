@@ -1,22 +1,22 @@
-"""Learning to rank: which loss wins with which data, next to TF-Ranking's losses and LightGBM.
+"""Learning to rank: which loss wins with which data, compared with TF-Ranking and LightGBM.
 
     python -m scripts.reproductions.learning_to_rank --out out/ltr
 
-The lists resemble MSLR-WEB: 5 to 120 items, grades from 0 to 4 of which 52 % are 0 and .7 % are 4,
-features that shift from list to list, and features that say nothing. They are drawn, so that the
-truth is known: an item's utility, a function with interactions, steps and bends. People see it with
-noise when they grade; training and validation have these grades, the test has those without noise.
-The situations differ in the number of lists, in the noise, and in what of the grades is known.
+The lists resemble MSLR-WEB: 5 to 120 items, grades from 0 to 4 (52 % are 0, .7 % are 4), features
+that shift from list to list, and uninformative features. They are generated, so the true utility of
+each item is known: a function with interactions, steps and bends. The simulated graders see it with
+noise. Training and validation use their grades, the test uses grades without noise. The situations
+differ in the number of lists, in the noise, and in which part of the grades is known.
 
-A network scores each item by itself. Each loss has the same six settings, of rate and weight decay;
-LightGBM's trees have six of rate and leaves. The best NDCG@10 on the validation part of a seed that
-is used for nothing else chooses. With each test seed all data are drawn anew; its validation part
-chooses the epoch, or the number of trees. The table has mean and standard deviation over the seeds.
-"*" marks what differs from the first row by a paired t-test over the seeds, at 5 % divided by the
-number of rows. MRR is that of the item with the highest utility.
+A network scores each item separately. Each loss has the same six settings of rate and weight decay;
+LightGBM's trees have six of rate and leaves. The setting is chosen by NDCG@10 on the validation
+part, with a seed that is used for nothing else. Each test seed generates all data anew, and its
+validation part chooses the epoch, or the number of trees. The table has the mean and standard
+deviation over the seeds. "*" marks a difference from the first row by a paired t-test over the
+seeds, at 5 % divided by the number of rows. MRR is that of the item with the highest utility.
 
-Losses of TF-Ranking run in a process of their own, under Keras 2. LightGBM is optional: without it
-its row is left out. Runs are kept in `--out`; a second call goes on from there.
+Losses of TF-Ranking run in a separate process, under Keras 2. LightGBM is optional: without it, its
+row is left out. Runs are kept in `--out`; a second call resumes there.
 """
 
 import dataclasses

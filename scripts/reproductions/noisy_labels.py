@@ -6,14 +6,14 @@ r"""Compares losses on labels that confuse classes.
 
 Part of the labels for training and validation are replaced by wrong ones: by any other class
 (symmetric), by the class whose examples are nearest on average (nearest), by one of the three
-nearest (three), by the next class (next), or, for digits, by the one that looks most alike
-(lookalike). The test labels are correct. Every loss gets the same number of settings, of rate,
-weight decay and label smoothing, of which the one with the best accuracy on the wrong validation
-labels of the first seeds, two (digits) or one (GoEmotions), is taken for all seeds. Each seed's
-epoch is chosen likewise on its own wrong validation labels.
+nearest (three), by the next class (next), or, for digits, by the most similar-looking digit
+(lookalike). The test labels are correct. Every loss gets the same number of settings of rate,
+weight decay and label smoothing. The setting with the best accuracy on the wrong validation labels
+of the first seeds, two (digits) or one (GoEmotions), is used for all seeds. Each seed's epoch is
+chosen in the same way on its own wrong validation labels.
 
-GoEmotions' comments are encoded once, by the pretrained transformer in FOLDER, and kept as the file
-that --features names. A result is a file in the folder that --out names; a second call resumes
+GoEmotions' comments are encoded once, by the pretrained transformer in FOLDER, and kept in the file
+that --features names. Each result is a file in the folder that --out names; a second call resumes
 there. `noisy_labels_report` makes the tables and pictures.
 """
 

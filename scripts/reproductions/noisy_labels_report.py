@@ -1,4 +1,4 @@
-"""The tables and the picture of `noisy_labels`, from the files of its runs.
+"""Makes the tables and pictures of `noisy_labels` from the files of its runs.
 
     python -m scripts.reproductions.noisy_labels_report --out out/noisy
 

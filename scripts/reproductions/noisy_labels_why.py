@@ -2,11 +2,11 @@
 
     python -m scripts.reproductions.noisy_labels_why --out out/noisy
 
-The pull of an example is the size of the gradient on the score of its label. Losses are taken apart
-and put together anew: which other classes are pushed down, how hard a label pulls that the model
-contradicts, and whether a label pulls that has won already. The digits, their noise, the settings
-and the choice among them are those of `noisy_labels`. Then some losses are trained for long without
-any choice, and it is counted how many wrong labels are learned by heart.
+The pull of an example is the size of the gradient on the score of its label. Each loss is split
+into three choices, which are then recombined: which other classes it pushes down, how hard a label
+pulls if the model contradicts it, and whether a label still pulls once it has won. The digits,
+their noise, the settings and the choice among them are those of `noisy_labels`. Then some losses
+are trained for long without any choice, and the memorised wrong labels are counted.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Artificial points with many labels, few of them frequent."""
+"""Artificial points with many labels, few of which are frequent."""
 
 import numpy as np
 

@@ -1,20 +1,20 @@
-"""Losses by heads, several seeds: the comparison of Rank4Class, Tables 7 to 12.
+"""Compares losses and heads over several seeds: Tables 7 to 12 of Rank4Class.
 
     python -m scripts.reproductions.rank4class --tables paper --data-dir data --out out/rank4class
     python -m scripts.reproductions.rank4class --tables goemotions:max_pooling digits:convolution
 
-A table is DATASET:ENCODER. The encoder is a small one, which learns with the rest, or a preset of
-keras-hub or a local folder with one, which is fine-tuned (--frozen N: above its first N layers;
---frozen all: only the head). `paper` stands for the paper's six.
+A table is DATASET:ENCODER. The encoder is a small one, which is trained with the head, or a preset
+of keras-hub or a local folder with one, which is fine-tuned (--frozen N: only above its first N
+layers; --frozen all: only the head is trained). `paper` stands for the paper's six tables.
 
-Protocol: for each loss the learning rate is the one with the best NDCG@5 on the validation split,
-with the first head and the first seed. With it the loss is trained under every head and seed. Of
-each run the weights of the epoch with the best validation NDCG@5 are tested once.
+Protocol: the learning rate of each loss is the one with the best NDCG@5 on the validation split,
+with the first head and the first seed. The loss is then trained at this rate with every head and
+seed. In each run, the weights of the epoch with the best validation NDCG@5 are tested once.
 
-Every finished run is a file in the folder that --out names; a second call with the same settings
-resumes there, and a call with other settings replaces the runs. tables.md holds the mean over the
-seeds, with the standard deviation from two seeds on; the best of a metric is bold, the second and
-third best are in italics.
+Every finished run is a file in the folder that --out names. A second call with the same settings
+resumes there; a call with other settings replaces the runs. tables.md holds the mean over the
+seeds, with the standard deviation if there are at least two. The best of a metric is bold, the
+second and third best are in italics.
 """
 
 import argparse

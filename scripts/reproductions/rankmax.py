@@ -3,26 +3,26 @@
     python -m scripts.reproductions.rankmax --data-dir data --out out/rankmax
 
 Protocol. The pairs of a user and a film are split 80/10/10 at random, anew for each seed. For each
-user all films are ranked but those that an earlier part of the split holds, and these are what the
-model reads; users without a film in the part are left out. The model is an autoencoder of items,
-trained on the training films: the sum of the embeddings of the films it reads over the root of
-their number, half of the films dropped while training, then an untied output layer with a bias. All
-losses are summed over the pairs. Every combination of learning rate and L2 is tried for each loss
-on the split of `--tuning-seed`, which is none of the seeds reported; the one with the best AP@10 on
-the validation part is trained anew for each seed and stopped by the same figure. The test part is
-looked at once per seed, with the weights of the best epoch. With `--refit` the validation part is
-only for tuning: each seed trains on the training and the validation films, for as many epochs as
-were best in tuning, and has its last weights tested.
+user, the model reads the films in the earlier parts of the split and ranks all other films; users
+without a film in the part under test are skipped. The model is an autoencoder of items, trained on
+the training films. It divides the sum of the embeddings of the films it reads by the square root of
+their number; half of the films are dropped in training. An untied output layer with a bias follows.
+All losses are summed over the pairs. Every combination of learning rate and L2 is tried for each
+loss on the split of `--tuning-seed`, which is none of the seeds reported. The combination with the
+best AP@10 on the validation part is trained anew for each seed and stopped by the same metric. The
+test part is used once per seed, with the weights of the best epoch. With `--refit` the validation
+part is only for tuning: each seed trains on the training and the validation films, for as many
+epochs as were best in tuning, and its last weights are tested.
 
-`--expand 16 32` trains on a fractal expansion of the ratings, of 16 times the users and 32 times
-the films, as the paper's Movielens 1B is one of MovieLens 20M.
+`--expand 16 32` trains on a fractal expansion of the ratings, with 16 times the users and 32 times
+the films, just as the paper's Movielens 1B expands MovieLens 20M.
 
-EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is not in the paper: a
-ridge regression of each film on all others, in closed form. Its L2 is chosen like that of the
+EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is not in the paper. It is
+a ridge regression of each film on all others, in closed form. Its L2 is chosen like that of the
 losses.
 
-Each finished run is a file in `--out`; a second call with the same settings resumes there, and a
-call with other settings replaces the runs. The results are `results.md`, `results.json` and, with
+Each finished run is a file in `--out`. A second call with the same settings resumes there; a call
+with other settings replaces the runs. The results are `results.md`, `results.json` and, with
 matplotlib, `figure_2.png`.
 """
 

@@ -4,11 +4,11 @@
         --preset FOLDER --data-dir data      # makes the file of features
     python -m scripts.reproductions.rare_classes --features features.npz
 
-A linear model on frozen sentence features learns 10,000 comments with one of 28 labels: the most
-frequent label has a third of them and the rarest a thousandth. Each loss has the same 12 settings,
-rate and decoupled weight decay; macro NDCG@5 on the validation part with the first seed chooses.
-The table has the mean and the standard deviation over the seeds on the test part: averages over
-comments, and over classes ("macro").
+A linear model on frozen sentence features learns 10,000 comments with one of 28 labels. The most
+frequent label has a third of them and the rarest a thousandth. Each loss has the same 12 settings
+of rate and decoupled weight decay. The setting is chosen by macro NDCG@5 on the validation part,
+with the first seed. The table has the mean and the standard deviation over the seeds on the test
+part: averages over comments, and over classes ("macro").
 """
 
 import json

@@ -1,13 +1,13 @@
-"""Two towers by several losses and sources of negatives, and other methods, on MovieLens.
+"""Two towers with several losses and sources of negatives, and other methods, on MovieLens.
 
     python -m scripts.reproductions.retrieval --zip ml-latest-small.zip --out out/retrieval
 
-The task and the towers are those of `retrieval_task.py`: of each user the last film
-by time is the test, the one before it the validation. All films of the archive are ranked for each
-user but those that the user has rated before. All methods learn from films before these two of the
-same users: the towers have at most the last 50 of each user to find (`PAIRS`), each
-from the 50 before it, the others have all. For the test they read the validation film as the user's
-last.
+The task and the towers are those of `retrieval_task.py`. The last film of each user by time is the
+test item, and the one before it the validation item. For each user, all films of the archive that
+the user has not rated before are ranked. All methods learn from the films before these two of the
+same users: the towers learn to predict at most the last 50 films of each user (`PAIRS`), each from
+the 50 before it; the other methods use all films. In the test, they read the validation film as the
+user's last.
 
 - `popularity`: how many users rated a film;
 - `item-kNN`: the sum of the cosines with the user's films, of the nearest to each;
@@ -16,9 +16,9 @@ last.
   softmax over all films;
 - towers with five losses, and with softmax and other negatives.
 
-Each method's settings (see `SETTINGS`), and for what is trained the epoch, are chosen by NDCG@10 on
-the validation, with the seed `--tuning-seed`, which is not one of those reported. Each finished run
-is a file in `--out`, and a second call goes on from there; the table is `results.md`.
+Each method's settings (see `SETTINGS`), and the epoch if it is trained in epochs, are chosen by
+NDCG@10 on the validation items, with the seed `--tuning-seed`, which is not one of those reported.
+Each finished run is a file in `--out`; a second call resumes there. The table is `results.md`.
 """
 
 import itertools

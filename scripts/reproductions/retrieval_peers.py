@@ -1,26 +1,27 @@
-"""Two towers by this package, by keras-rs and by TensorFlow Recommenders, on MovieLens.
+"""Two towers with this package, keras-rs and TensorFlow Recommenders, on MovieLens.
 
     pip install keras-rs && pip install --no-deps tensorflow-recommenders
     python -m scripts.reproductions.retrieval_peers --zip ml-latest-small.zip --out out/peers
 
-The task, the towers, the optimizer and the batches are those of `retrieval.py`, and every model is
-evaluated only by the encodings of its towers. Each library is there twice:
+The task, the towers, the optimizer and the batches are those of `retrieval.py`. Every model is
+evaluated only by the encodings of its towers. Each library appears twice:
 
 - `as its guide`: what its first example of retrieval does. For TensorFlow Recommenders and keras-rs
   that is a softmax over the inner products of a batch. The example of this package sets a
   temperature, counts how frequent films are, and draws 64 negatives from all of them;
 - `all set`: cosines, a temperature, accidental hits masked, log-Q with the share of each film in
-  training, and the highest negatives of a batch if these are better.
+  training, and only the highest negatives of a batch if this is better.
 
-`TwoTower` is there twice more: with no option at all, and with 512 negatives drawn from all films,
-which the others do not have. `--expand 2 2` measures on a fractal expansion of the ratings, with
-twice the users and films, and the settings that are chosen on the ratings.
+`TwoTower` appears twice more: without any option, and with 512 negatives drawn from all films, an
+option that the others do not have. `--expand 2 2` measures on a fractal expansion of the ratings,
+with twice the users and films, and with the settings chosen on the ratings.
 
-The temperature, then the number of negatives, are chosen by NDCG@10 on the validation, with a seed
-that is not one of those reported; so is the epoch of each run. TensorFlow Recommenders runs in a
-process with Keras 2. A step is timed by the processor, the fastest epoch counts; memory is how far
-the resident set grows in training. Lines of code are those of the function that makes the model.
-Each run is a file in `--out`; the table is `results-1-1.md`, named after the expansion.
+The temperature, then the number of negatives, are chosen by NDCG@10 on the validation items, with a
+seed that is not one of those reported; the epoch of each run is chosen in the same way. TensorFlow
+Recommenders runs in a process with Keras 2. The time of a step is CPU time, in the fastest epoch.
+Memory is the growth of the resident set in training. Lines of code are those of the function that
+makes the model. Each run is a file in `--out`; the table is `results-1-1.md`, named after the
+expansion.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """The task and the towers of retrieval.py: the next film of a user, on MovieLens.
 
-The last film of each user, by time, is the test, the one before it the validation, and of the
-others each of the last 50 is what the films before it are to find. A user is the films rated last,
-a film its number, the words of its title, its genres and decade. In training one film in five comes
-without its number. So a film that training has no rating of, and which has no number, is found by
-the rest.
+The last film of each user, by time, is the test item, and the one before it the validation item. In
+training, the model predicts each of the last 50 of the others from the films before it. A user is
+represented by the films rated last, a film by its id, the words of its title, its genres and its
+decade. In training one film in five comes without its id. So a film without ratings in training,
+whose id is unknown, can still be found by its other features.
 """
 
 import csv

@@ -1,19 +1,19 @@
-"""Why Rankmax is behind softmax among two towers, and not where all films are scored.
+"""Compares Rankmax and softmax in two-tower models with five kinds of negatives.
 
     python -m scripts.reproductions.retrieval_why --zip ml-latest-small.zip --out out/retrieval_why
 
 The task and the towers are those of `retrieval.py`. Both losses train with the same negatives:
 
-- `batch`: the films of the other pairs of the batch, where a film is as often as users rate it;
-- `batch and drawn`: 512 films drawn from all besides;
+- `batch`: the films of the other pairs of the batch, in which a film is as frequent as its ratings;
+- `batch and drawn`: also 512 films drawn from all;
 - `with log-Q`: the same, with the scores corrected for how often a film is a negative;
 - `drawn alone`: the 512 drawn ones, without those of the batch;
 - `all films`: every film is a negative of every query.
 
-The temperature is chosen for each row by NDCG@10 on the validation, with a seed that is not one of
-those reported. It is the margin too: Rankmax with margin 1 at temperature T reads the films whose
-cosine is at most T below that of the positive. Each finished run is a file in `--out`, and a second
-call goes on from there; the table is `results.md`.
+The temperature of each row is chosen by NDCG@10 on the validation items, with a seed that is not
+one of those reported. It is the margin too: Rankmax with margin 1 at temperature T reads the films
+whose cosine is at most T below that of the positive. Each finished run is a file in `--out`; a
+second call resumes there. The table is `results.md`.
 """
 
 import argparse

@@ -2,28 +2,28 @@
 
     python -m scripts.reproductions.snm --tasks wordnet --out out/snm
 
-Tasks: `planted`, artificial points of one to three labels with a long tail of labels; `words`, a
-word held out of a comment of GoEmotions, in the dataset's own split; `wordnet`, the concepts above
-a concept, from the words that explain it; and `files`, three files in the format of the Extreme
-Classification Repository. Protocol: the model is that of
-examples/extreme_classification.py, trained with the binary ordered weighted loss, hinge, on B
-classes sampled for each batch. Negative sampling takes the mean over all B, Top-k mining that over
-the k highest, and "Top-64>Top-1" over the 64 highest in the first half of the epochs and the one
-highest in the second; `word2vec` is the other negative sampling: dot products of free length, the
-logistic loss, and negatives that weigh 15 times as much as the positive in all. Softmax has the
-temperature 0.1. A "full" method has the loss of that name over all classes, with all labels of an
-example; the number after it is a factor of the scores.
+Tasks: `planted`, artificial points with one to three labels and a long tail of labels; `words`, a
+word left out of a comment of GoEmotions, in the dataset's own split; `wordnet`, the concepts above
+a concept, from the words of its definition; and `files`, three files in the format of the Extreme
+Classification Repository. Protocol: the model is that of examples/extreme_classification.py,
+trained with the binary ordered weighted loss, hinge, on B classes sampled for each batch. Negative
+sampling takes the mean over all B, and Top-k mining the mean over the k highest. "Top-64>Top-1"
+uses the 64 highest in the first half of the epochs and the highest in the second. `word2vec` is the
+other negative sampling: dot products of vectors of any length, the logistic loss, and negatives
+whose total weight is 15 times that of the positive. Softmax has the temperature 0.1. A "full"
+method uses the loss of that name over all classes, with all labels of an example; the number after
+it is a factor of the scores.
 
-All methods have the same grid of rates, of rows times that of rows over dense weights. Each pair is
-tried for `--search-epochs` with `--tuning-seed`, which is none of the seeds reported; a grid whose
-best rate is at an end goes on there. The best `--finalists` are tried in full, where there are
-several, and the one with the best Recall@5 on the validation part is used with each seed. The epoch
-is chosen by the same figure. The test part is looked at once per seed, with the weights of the best
-epoch. A seed decides on the first weights, the samples, the order of the batches and, for words,
-the words held out in training.
+All methods share one grid: the learning rate of the rows, and the ratio of that rate to the rate of
+the dense weights. Each pair is tried for `--search-epochs` with `--tuning-seed`, which is none of
+the seeds reported. If the best rate is at an end of the grid, the grid is extended there. The best
+`--finalists` pairs are tried in full, if there are several. The pair with the best Recall@5 on the
+validation part is used with each seed, and the epoch is chosen by the same metric. The test part is
+used once per seed, with the weights of the best epoch. A seed determines the initial weights, the
+samples, the order of the batches and, for words, the words left out in training.
 
-Each finished run is a file in `--out`; a second call with the same settings resumes there, and a
-call with other settings replaces the runs. The results are `results.md`, `results.json` and, with
+Each finished run is a file in `--out`. A second call with the same settings resumes there; a call
+with other settings replaces the runs. The results are `results.md`, `results.json` and, with
 matplotlib, `ratios.png`.
 """
 

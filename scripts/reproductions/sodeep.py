@@ -4,18 +4,18 @@
 
 Parts: `table1`, L1 and slopes of each sorter; `figure5`, the rank of one item whose score goes from
 -1 to 1; `synthetic`, the comparison of losses of the average precision (Figure 6); `diabetes` and
-`films`, regressions whose outputs should have the right order; `goemotions`, comments with several
+`films`, regressions whose outputs should be in the right order; `goemotions`, comments with several
 labels; `retrieval`, films by their words and by who rated them. `--data-dir` holds
 ml-latest-small.zip of MovieLens and train.tsv, dev.tsv and test.tsv of GoEmotions.
 
-Protocol: small models, Adam, batches of 100, which are the lists. For each method every learning
-rate is tried with `--tuning-seed`, which is none of the seeds reported; the one with the best
-figure on the validation part is used with each seed, and the epoch is chosen by the same figure.
-The test part is looked at once per seed, with the weights of the best epoch. A seed decides on the
-split (but for GoEmotions, which has one), the first weights and the order.
+Protocol: small models, Adam, and batches of 100, which are the lists. For each method every
+learning rate is tried with `--tuning-seed`, which is none of the seeds reported. The best rate on
+the validation part is used with each seed, and the epoch is chosen by the same metric. The test
+part is used once per seed, with the weights of the best epoch. A seed determines the split (except
+for GoEmotions, which has its own), the initial weights and the order.
 
-Each finished run is a file in `--out`; a second call with the same settings resumes there, and a
-call with other settings replaces the runs. The results are `results.md`, `results.json` and, with
+Each finished run is a file in `--out`. A second call with the same settings resumes there; a call
+with other settings replaces the runs. The results are `results.md`, `results.json` and, with
 matplotlib, `figure5.png` and `figure6.png`.
 """
 

@@ -1,4 +1,4 @@
-"""The tasks of sodeep.py: data, small models, losses and figures of merit."""
+"""The tasks of sodeep.py: data, small models, losses and metrics."""
 
 import collections
 import csv

@@ -1,7 +1,7 @@
-"""What the scripts about sorters share: the lists of SoDeep (2019), their ranks, and the measures.
+"""Shared code of the scripts about sorters: SoDeep's lists (2019), their ranks, and the measures.
 
-Everything is NumPy but what calls a sorter. A sorter is anything that maps scores `[batch, d]` to
-ranks `[batch, d]`, 1 for the best; errors and slopes are those of ranks over d, as in the paper.
+Everything is NumPy except what calls a sorter. A sorter is anything that maps scores `[batch, d]`
+to ranks `[batch, d]`, 1 for the best. Errors and slopes are those of ranks / d, as in the paper.
 """
 
 from collections.abc import Callable, Iterable, Iterator

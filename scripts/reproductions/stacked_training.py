@@ -1,7 +1,7 @@
-"""Training of many small models at once: each weight has one more dimension, that of the models.
+"""Trains many small models at once: each weight has one more dimension, that of the models.
 
 The models see different examples, labels and settings, but share their shape and their loss. On one
-core a network of 128 units learns scikit-learn's digits in some 0.05 s that way.
+core, a network of 128 units learns scikit-learn's digits in about 0.05 s this way.
 """
 
 import dataclasses

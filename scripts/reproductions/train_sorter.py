@@ -2,20 +2,20 @@
 
     python -m scripts.reproductions.train_sorter --sorter set --minutes 20 --output out/set
 
-The lists are those of SoDeep (sorting.py), of 100 items in three of five steps, else of 2
-to 300 (for the convolutional sorter to its length; what a list lacks is masked). The loss is the
-mean error of the ranks over d. Slopes that are too small cost as well: half of the lists of a batch
-are the other half with some items moved by a part of the local distance, and what their own ranks
-move has to be a share of what the ranks around them say. Without this a sorter gets accurate by
-steps or ripples, and a model behind it no gradient.
+The lists are those of SoDeep (sorting.py). In three of five steps they have 100 items, else 2 to
+300 (for the convolutional sorter at most its length; shorter lists are padded and masked). The loss
+is the mean error of the ranks divided by d, plus a penalty for slopes that are too small. For this,
+half of the lists in a batch repeat the other half with some items moved by a part of the local
+distance. The rank of a moved item must change by a share of what the scores around it imply.
+Without this penalty a sorter becomes accurate through steps or ripples, and the model that trains
+through it gets no gradient.
 
-Adam with cosine decay over the minutes (wall-clock, of training), or over so many --steps, which
-gives the same weights each time; the result has the mean of the weights over the last thousand
-steps or so. The folder that --output names gets
-`<sorter>_sorter.npz`, which `layers.<Sorter>.pretrained(path)` reads, a card beside it with all
-figures on a fixed test set of 10,000 lists, and `checkpoint.npz` with the one before it. With
---resume a run goes on from the newest that can be read: one that was stopped, or a finished one
-that gets more of either.
+Adam's rate falls as a cosine over the minutes (wall-clock, of training), or over --steps, which
+gives the same weights each time. The result has the mean of the weights over about the last
+thousand steps. The folder that --output names gets `<sorter>_sorter.npz`, which
+`layers.<Sorter>.pretrained(path)` reads; a JSON card beside it with all results on a fixed test set
+of 10,000 lists; and `checkpoint.npz` with the one before it. With --resume a run continues from the
+newest readable checkpoint, whether it was stopped or has finished and gets more minutes or steps.
 """
 
 import json

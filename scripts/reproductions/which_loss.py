@@ -3,20 +3,20 @@
     python -m scripts.reproductions.which_loss --tasks digits
     python -m scripts.reproductions.which_loss --preset FOLDER --data-dir DIR --out OUT
 
-Tasks: `digits`, scikit-learn's images, five of each class to learn from, with two dense layers;
+Tasks: `digits`, scikit-learn's images, five training images per class, with two dense layers;
 `goemotions` and `goemotions_multilabel`, the comments with one of 28 emotions and with all of
 theirs, on the frozen features of a pretrained transformer, the mean of its tokens; `movielens` and
-`wordnet` of which_loss_tasks.py. Each loss has the dot product as its head, and each other
-head has softmax.
+`wordnet` of which_loss_tasks.py. Each loss is used with the dot product, and each other head with
+softmax.
 
 The rate and the weight decay are the pair of `--learning-rates` and `--weight-decays` with the best
-NDCG@5 on the validation part with the first seed, the epoch the one with the best NDCG@5 there. The
-tables have the mean over the seeds on the test part, 95 % intervals for other test examples and the
-same models, and the paired randomisation test of each row against softmax with the dot product; the
-sentence below a table keeps the probability of an error in it below 5 % (Holm).
+NDCG@5 on the validation part with the first seed; the epoch is the one with the best NDCG@5 there.
+The tables have the mean over the seeds on the test part, 95 % intervals for other test examples and
+the same models, and the paired randomisation test of each row against softmax with the dot product.
+The sentence below a table keeps the probability of an error in it below 5 % (Holm).
 
-Runs are kept in `--out`; a second call resumes there. After each task it writes
-`which_loss.md` and `which_loss.json`.
+Runs are kept in `--out`; a second call resumes there. `which_loss.md` and `which_loss.json` are
+written after each task.
 """
 
 import dataclasses
