@@ -1,12 +1,13 @@
-"""Trains two towers to find the next film of a user, and shows what they find.
+"""Trains two towers to predict the next film of a user, and shows what they find.
 
     python examples/movielens_retrieval.py --zip ml-latest-small.zip
 
 The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of any version
-with `ratings.csv` and `movies.csv`. The last film of each user, by time, is the test. In training
-each film of a user is what the films before it are to find. A user is the films rated last, a film
-its number and the words of its title and genres. Negatives are the other films of the batch and
-films drawn from all; log-Q corrects for the share of frequent films.
+with `ratings.csv` and `movies.csv`. The last film of each user, by time, is the test item. In
+training, the model predicts each film of a user from the films that the user rated before it. A
+user is represented by the films rated last, and a film by its id and the words of its title and
+genres. Negatives are the other films of the batch and films drawn from all; log-Q corrects for the
+share of frequent films.
 """
 
 import argparse

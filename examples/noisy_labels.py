@@ -2,8 +2,8 @@
 
     python examples/noisy_labels.py
 
-0, 20 or 40 % of the labels for training and validation are replaced by the digit that looks most
-alike; the test labels are correct. Each run reports its epoch with the best accuracy on the
+0, 20 or 40 % of the labels for training and validation are replaced by the most similar-looking
+digit; the test labels are correct. Each run reports its epoch with the best accuracy on the
 validation labels. In your own model it takes one line: `model.compile("adam",
 losses.RankmaxLoss())`.
 """

@@ -1,14 +1,14 @@
-"""Trains a classifier that may be killed at any moment: run it again, and it goes on.
+"""Trains a classifier that can be killed at any moment: run it again, and it resumes.
 
     python examples/resume_training.py --folder out/digits
 
-The end is that of a run which nothing disturbed, bit by bit. For this, all that an epoch depends on
-is in the checkpoint or follows from the number of the epoch: weights, optimizer, the random numbers
-of dropout and of a random loss are in it, the order of the examples is drawn from the number. A
-checkpoint of TensorFlow has checksums and is not found before it is whole; one that cannot be read
-later, say because a bit has flipped, is left out for the one before it.
+The final weights are bit-for-bit those of an undisturbed run. For this, everything that an epoch
+depends on is either in the checkpoint (weights, optimizer, the random numbers of dropout and of a
+random loss) or computed from the epoch number (the order of the examples). TensorFlow's checkpoints
+have checksums and become visible only when complete. If one cannot be read, for example because a
+bit has flipped, the one before it is used.
 
-Keras's own BackupAndRestore promises less: docs/results/faults.md has what happens there.
+Keras's own BackupAndRestore promises less: see docs/results/faults.md.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""One model that finds films for a user and says how the user would rate them.
+"""One model that finds films for a user and predicts how the user would rate them.
 
     python examples/retrieval_and_rating.py --zip ml-latest-small.zip
 
 The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of any version
 with `ratings.csv` and `movies.csv`. Both tasks train the same towers: a subclass of `TwoTower` adds
-a small network, and its error to the loss. `--rating-weight 0` trains only for retrieval. Of each
-user a tenth of the ratings, the last by time, is the test.
+a small network, and adds its error to the loss. `--rating-weight 0` trains only for retrieval. The
+test set is the most recent tenth of each user's ratings.
 """
 
 import argparse
