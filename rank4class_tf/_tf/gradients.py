@@ -64,6 +64,9 @@ def cond(predicate: tf.Tensor, true: Callable, false: Callable, *inputs: tf.Tens
 
     @tf.custom_gradient
     def values(*inputs):
+        # Stopped, since a persistent tape outside records the gradient, and fails at the loop.
+        inputs = [tf.stop_gradient(x) for x in inputs]
+
         def gradient(upstream):
             def of(function):
                 with tf.GradientTape() as tape:
