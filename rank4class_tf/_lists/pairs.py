@@ -19,6 +19,9 @@ FEW = 16
 # many columns as there may be positives.
 SHORT = 128
 
+# Compared with a block of 1,024 classes, so many positives take 128 MB.
+_MOST_AT_ONCE = 1 << 15
+
 # Positives are taken in blocks so that a block holds about this many entries per list.
 _BLOCK_ENTRIES = 1024
 
@@ -118,8 +121,8 @@ class Flat(NamedTuple):
 
     @property
     def are_few(self) -> tf.Tensor:
-        """Whether there are at most `FEW` for each list on average, a scalar."""
-        return tf.size(self.lists) <= FEW * tf.shape(self.slots)[0]
+        """Whether there are at most `FEW` for each list on average, and not too many, a scalar."""
+        return tf.size(self.lists) <= tf.minimum(FEW * tf.shape(self.slots)[0], _MOST_AT_ONCE)
 
     def take(self, columns: tf.Tensor) -> tf.Tensor:
         """`[batch, P]` -> `[T]`."""
