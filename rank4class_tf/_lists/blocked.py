@@ -537,9 +537,6 @@ class _Slices(NamedTuple):
 class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
-    # Each pass makes the scores again. Sparsemax over 20,000 classes takes a third of the time.
-    num_worth_finding = 127
-
     def __init__(self, record: _Record, class_ids: tf.Tensor, relevance: tf.Tensor) -> None:
         """Not for users; the losses make lists.
 
@@ -602,6 +599,11 @@ class BlockedLists(Lists):
     @property
     def has_few_columns(self) -> bool:
         return True
+
+    @property
+    def num_worth_finding(self) -> int:
+        # A pass over many classes takes long: over 20,000 Sparsemax takes a third of the time.
+        return 63 if self.num_columns_of_items > 4 * _BLOCK else 15
 
     def by_item(self, values: tf.Tensor) -> _ByItem:
         self._record.fix([values])

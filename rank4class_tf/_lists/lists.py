@@ -45,9 +45,6 @@ class Lists(abc.ABC):
     """
 
     relevance: tf.Tensor
-    # Sparsemax first tries so many of the highest items, which may save it passes over all. If few
-    # are in the support, as in a trained model, 15 is faster than 31 and 63.
-    num_worth_finding = 15
     positive_weights: tf.Tensor | None = None
     item_weights: tf.Tensor | None = None
 
@@ -77,6 +74,14 @@ class Lists(abc.ABC):
     @abc.abstractmethod
     def has_few_columns(self) -> bool:
         """Whether it is known that a pass over the items for each column takes little."""
+
+    @property
+    def num_worth_finding(self) -> int:
+        """How many of the highest items Sparsemax tries first, which may save it passes over all.
+
+        If few are in the support, as in a trained model, 15 is faster than 31 and 63.
+        """
+        return 15
 
     @property
     def num_columns(self) -> int | None:

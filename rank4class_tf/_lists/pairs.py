@@ -126,17 +126,17 @@ class Flat(NamedTuple):
 
     def take(self, columns: tf.Tensor) -> tf.Tensor:
         """`[batch, P]` -> `[T]`."""
-        return gather_rows(tf.reshape(columns, [-1]), self.places)
+        return gather_rows(tf.reshape(columns, [-1]), self.places, tf.size(self.slots))
 
     def columns(self, values: tf.Tensor) -> tf.Tensor:
         """`[T]` -> `[batch, P]`."""
-        return gather_rows(values, self.slots)
+        return gather_rows(values, self.slots, tf.size(self.lists))
 
     def terms(self, function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
         """`function` of items `[batch, n]` and positives `[T]`, `[T, n]`."""
-        return function(
-            *(gather_rows(x, self.lists) for x in items), *(x[:, tf.newaxis] for x in positives)
-        )
+        number = tf.shape(self.slots)[0]
+        items = [gather_rows(x, self.lists, number) for x in items]
+        return function(*items, *(x[:, tf.newaxis] for x in positives))
 
 
 def _sum_block(function, items, positives):

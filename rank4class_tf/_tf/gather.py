@@ -26,19 +26,23 @@ def gather(values: tf.Tensor, places: tf.Tensor) -> Any:
     return tf.gather(values, places, batch_dims=1), gradient
 
 
-@tf.custom_gradient
-def gather_rows(values: tf.Tensor, places: tf.Tensor) -> Any:
+def gather_rows(values: tf.Tensor, places: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     """`tf.gather(values, places)`, whose gradient is dense.
 
     Args:
         values: `[n, ...]`.
         places: integers of any shape.
+        number: n. If the gradient asked the values for it, they would be computed again.
     """
 
-    def gradient(upstream):
-        return tf.math.unsorted_segment_sum(upstream, places, tf.shape(values)[0]), None
+    @tf.custom_gradient
+    def rows(values):
+        def gradient(upstream):
+            return tf.math.unsorted_segment_sum(upstream, places, number)
 
-    return tf.gather(values, places), gradient
+        return tf.gather(values, places), gradient
+
+    return rows(values)
 
 
 def scatter_add(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
