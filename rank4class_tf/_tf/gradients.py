@@ -65,7 +65,7 @@ def cond(predicate: tf.Tensor, true: Callable, false: Callable, *inputs: tf.Tens
     @tf.custom_gradient
     def values(*inputs):
         # Stopped, since a persistent tape outside records the gradient, and fails at the loop.
-        inputs = [tf.stop_gradient(x) for x in inputs]
+        inputs = tuple(map(tf.stop_gradient, inputs))
 
         def gradient(upstream):
             def of(function):
