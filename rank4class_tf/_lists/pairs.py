@@ -97,7 +97,7 @@ class Flat(NamedTuple):
     """The positives of all lists one after another, `[T]`, without the padding of `[batch, P]`.
 
     A list with fewer positives than others then takes less time: with 5 of at most 22, the value
-    and gradient of Rankmax take a tenth.
+    and gradient of Rankmax take a fifth.
 
     Attributes:
         lists: `[T]` int32, the list of each.

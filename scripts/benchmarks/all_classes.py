@@ -3,8 +3,8 @@
     taskset -c 0 python -m scripts.benchmarks.all_classes
 
 The plain form is the same loss on the matrix of scores, `[batch, K]`. Both compute the value and
-the gradients of encodings and classes in graph mode. Each example has one label. Its encoding lies
-near the row of its class, as in a trained model, or, with `--untrained`, far from it, so that the
+the gradients of encodings and classes in graph mode. Each example has `--positives` labels. Its encoding lies
+near the rows of its classes, as in a trained model, or, with `--untrained`, far from them, so that the
 gradient of a hinge has no zeros.
 """
 
@@ -111,11 +111,11 @@ def parse_args(argv=None):
     parser.add_argument("--classes", type=int, nargs="+", default=list(CLASSES))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--positives", type=int, default=1, help="labels of an example")
+    parser.add_argument("--positives", type=int, default=1, help="labels per example")
     parser.add_argument(
         "--padded",
         action="store_true",
-        help="from 1 to --positives, a number that the graph learns",
+        help="draw 1 to --positives labels per example; the graph does not know how many",
     )
     parser.add_argument(
         "--untrained", action="store_true", help="use encodings far from their class"
