@@ -3,9 +3,9 @@
     taskset -c 0 python -m scripts.benchmarks.all_classes
 
 The plain form is the same loss on the matrix of scores, `[batch, K]`. Both compute the value and
-the gradients of encodings and classes in graph mode. Each example has `--positives` labels. Its encoding lies
-near the rows of its classes, as in a trained model, or, with `--untrained`, far from them, so that the
-gradient of a hinge has no zeros.
+the gradients of encodings and classes in graph mode. Each example has `--positives` labels. Its
+encoding lies near the rows of its classes, as in a trained model, or, with `--untrained`, far from
+them, so that the gradient of a hinge has no zeros.
 """
 
 import argparse
