@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds sdist and wheel into dist/, checks them, installs the wheel into an empty environment and
-# runs the examples of the docstrings from there, under both Kerases. Publishes nothing.
+# runs the examples of the docstrings, the README and the pages from there, under both Kerases.
+# Publishes nothing.
 #
 #   PYTHON   the Python 3.11 to 3.13 to use; default python3
 set -euo pipefail
@@ -23,19 +24,23 @@ echo "== Installing the wheel"
 wheel="$(echo "$project"/dist/*.whl)"
 "$work/user/bin/python" -m pip install "${pip_options[@]}" "$wheel[data,plots,tfr]" pytest
 # What runs is what was installed: the project's folder is not on the path.
+mkdir -p "$work/pages/tests"
+cp -r README.md docs "$work/pages"
+cp tests/pages.py "$work/pages/tests"
 cd "$work"
 installed="$(user/bin/python -c 'import os, rank4class_tf; print(os.path.dirname(rank4class_tf.__file__))' 2> /dev/null)"
 case "$installed" in "$work"/*) ;; *) echo "Not the installed package: $installed" >&2; exit 1 ;; esac
 export TF_CPP_MIN_LOG_LEVEL=3
 
 for legacy in 0 1; do
-  echo "== Docstrings, TF_USE_LEGACY_KERAS=$legacy"
+  echo "== Docstrings and pages, TF_USE_LEGACY_KERAS=$legacy"
   # Files of Apache Beam and keras-hub are left out, which this environment lacks; so is TF-Ranking
   # under Keras 3.
   left_out=(--ignore-glob="$installed/data/*_beam.py" --ignore="$installed/encoders")
   [ "$legacy" = 1 ] || left_out+=(--ignore="$installed/tfr")
   TF_USE_LEGACY_KERAS="$legacy" user/bin/python -m pytest -q -p no:cacheprovider --rootdir "$work" \
     -o doctest_optionflags="ELLIPSIS NORMALIZE_WHITESPACE" --doctest-modules "$installed" "${left_out[@]}"
+  TF_USE_LEGACY_KERAS="$legacy" user/bin/python pages/tests/pages.py
 done
 ls -l "$project/dist"
 echo "Ready to upload: $project/dist"

@@ -9,33 +9,10 @@ from docs import docstrings, public
 from scripts.benchmarks import page as figures_page
 from tests import pages
 
-# What is run as it stands. The page on TF-Ranking shows parts of examples/tfr_pipeline.py;
-# docs/tf_ranking_examples.md and docs/extending.md have tests of their own.
-RUN = [
-    "README.md",
-    "docs/approximate_search.md",
-    "docs/data.md",
-    "docs/distribution.md",
-    "docs/getting_started.md",
-    "docs/heads.md",
-    "docs/index.md",
-    "docs/labels.md",
-    "docs/large_output_spaces.md",
-    "docs/losses.md",
-    "docs/metrics.md",
-    "docs/recipes.md",
-    "docs/retrieval.md",
-    "docs/serving.md",
-    "docs/papers/rank4class.md",
-    "docs/papers/rankmax.md",
-    "docs/papers/sodeep.md",
-    "docs/papers/stochastic_negative_mining.md",
-]
-
 
 # Keras 3.15 warns at every `fit` on a dataset that is not told `shuffle=False`.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", pages.RUN)
 def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert pages.run(page)
