@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import flat_places, indices
-from rank4class_tf._tf.raising import check, same_sizes
+from rank4class_tf._tf.raising import check, in_xla, same_sizes
 from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
@@ -470,8 +470,9 @@ def _from_relevance(labels, scores, max_positives):
         count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
         rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
         invalid |= check(count > max_positives, count, rule)
-    highest = tf.where(invalid, tf.zeros([], labels.dtype), tf.reduce_max(labels, axis=-1))
-    labels = where(~invalid, labels, 0)
+    if in_xla():  # Elsewhere it has raised.
+        labels = where(~invalid, labels, 0)
+    highest = tf.reduce_max(labels, axis=-1)
     bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
     mask, relevance = labels >= 0, tf.nn.relu(labels)
     return Labels(scores, mask, None, relevance, invalid, min(bounds, default=None), highest)

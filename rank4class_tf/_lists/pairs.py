@@ -13,11 +13,14 @@ from rank4class_tf._tf.gather import gather_rows
 # Up to this many positives, a pass over the items for each costs less than sorting.
 FEW = 16
 
-# In lists of at most so many items any number of positives is few, and all of them are compared
-# with all items at once: a loop over blocks takes two to nine times as long for few positives, a
-# fifth to a half longer for many, and longer to trace. Not under XLA, where there are always as
-# many columns as there may be positives.
+# In lists of at most so many items any number of positives is few. Not under XLA, where there are
+# always as many columns as there may be positives.
 SHORT = 128
+
+# In lists of at most so many items all positives are compared with all items at once: a loop over
+# blocks takes two to nine times as long for few positives, a fifth to a half longer for many, and
+# longer to trace. Not under XLA either. Longer lists would take too much memory.
+_AT_ONCE = 256
 
 # Compared with a block of 1,024 classes, so many positives take 128 MB.
 _MOST_AT_ONCE = 1 << 15
@@ -33,12 +36,12 @@ def are_few(num_columns: int | None, num_items: int | None) -> bool:
     """
     if num_columns is not None and num_columns <= FEW:
         return True
-    return _are_short(num_items)
+    return _are_at_most(num_items, SHORT)
 
 
-def _are_short(num_items):
-    """Whether lists of so many items take any number of positives at once."""
-    return num_items is not None and num_items <= SHORT and not raising.in_xla()
+def _are_at_most(num_items, limit):
+    """Whether lists are known to have at most so many items; never under XLA."""
+    return num_items is not None and num_items <= limit and not raising.in_xla()
 
 
 def sum_over_items(function: Callable, items: Any, positives: Any, count: Callable) -> Any:
@@ -61,7 +64,7 @@ def sum_over_items(function: Callable, items: Any, positives: Any, count: Callab
     width, n = positives[0].shape[1], items[0].shape[1]
     block = max(1, _BLOCK_ENTRIES // n) if n else 1
     # TensorFlow refuses to scatter into no lists.
-    if _are_short(n) or (width is not None and width <= block) or items[0].shape[0] == 0:
+    if _are_at_most(n, _AT_ONCE) or (width is not None and width <= block) or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
 
     num_items, num_visited = len(items), count()

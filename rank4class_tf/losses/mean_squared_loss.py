@@ -63,7 +63,9 @@ class MeanSquaredLoss(RankingLoss):
         def square(scores, relevance, n):
             error = scores - self.positive_target * relevance
             # Division first: the square of a large score then stays finite as long as it can.
-            share = tf.where(relevance > 0, tf.constant(self.positive_weight, n.dtype), 1) / n
+            share = 1 / n
+            if self.positive_weight != 1:
+                share *= tf.where(relevance > 0, tf.constant(self.positive_weight, n.dtype), 1)
             return share * error * error
 
         n = tf.maximum(lists.num_items, 1)[:, tf.newaxis]

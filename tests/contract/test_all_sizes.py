@@ -11,9 +11,9 @@ import tensorflow as tf
 from .tables import LOSSES
 
 # Each size stands for a path: one block, several blocks, a last block with padding, sorting, and
-# lists of up to 128 items, which have a path less.
+# lists of up to 128 and of up to 256 items, which have paths less.
 SIZES = [(1, 1), (2, 1), (17, 16), (40, 40), (70, 15), (100, 11), (200, 16), (300, 3), (300, 33)]
-SIZES += [(129, 129)]
+SIZES += [(129, 129), (257, 257)]
 
 pytestmark = [
     pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name),
