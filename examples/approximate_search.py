@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 BLOCK = 65_536  # classes scored at once
-QUERIES = 256  # for as many queries
+QUERIES = 256  # queries scored at once
 
 
 def exact(classes, queries, k):
@@ -28,7 +28,7 @@ def exact(classes, queries, k):
 
 
 def exact_of(classes, queries, k):
-    """The same of a block of queries."""
+    """The same for a block of queries."""
     scores = np.empty([len(queries), 0], np.float32)
     best = np.empty([len(queries), 0], np.int64)
     for start in range(0, len(classes), BLOCK):
@@ -44,7 +44,7 @@ def exact_of(classes, queries, k):
 
 
 def build_index(faiss, classes):
-    """FAISS's index: clusters of classes, of which a search reads those nearest to the query."""
+    """FAISS's index: clusters of classes; a search reads the clusters nearest to the query."""
     clusters = math.isqrt(len(classes))
     quantizer = faiss.IndexFlatIP(classes.shape[1])
     index = faiss.IndexIVFFlat(quantizer, classes.shape[1], clusters, faiss.METRIC_INNER_PRODUCT)
@@ -56,7 +56,7 @@ def build_index(faiss, classes):
 
 
 def import_faiss():
-    """The module, or None, with the reason printed."""
+    """Imports FAISS; returns None, and prints the reason, if it is missing."""
     try:
         import faiss
     except ImportError as error:
@@ -77,7 +77,7 @@ def parse_args(argv=None):
         type=int,
         nargs="+",
         default=[4, 16, 64],
-        help="clusters to read; more are slower and more exact (default: %(default)s)",
+        help="numbers of clusters to read; more are slower and more exact (default: %(default)s)",
     )
     args = parser.parse_args(argv)
     if min(args.probes) < 1:
@@ -86,7 +86,7 @@ def parse_args(argv=None):
 
 
 def main(argv=None):
-    """Searches and compares; returns the share of the exact best by the number of probes."""
+    """Searches and compares; returns the share of the exact best for each number of probes."""
     args = parse_args(argv)
     classes = np.load(args.folder / "classes.npy", mmap_mode="r")
     queries = np.load(args.folder / "queries.npy")

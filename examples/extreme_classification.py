@@ -7,10 +7,10 @@ The first command learns to predict the concepts above a WordNet concept from th
 definition. The second reads files of the Extreme Classification Repository, whose lines should be
 in random order.
 
-The model is that of Reddi et al. 2019: sparse features, a layer of 512 with ReLU, a linear one of
+The model follows Reddi et al. 2019: sparse features, a layer of 512 with ReLU, a linear layer of
 512, and class embeddings, all scaled to length 1. As in that paper, the rows of the first layer and
 of the class embeddings use plain SGD with a large rate, and the linear layer uses momentum with a
-small one. The loss differs: the mean of the pairwise hinge losses of the four highest negatives,
+small rate. The loss differs: the mean of the pairwise hinge losses of the four highest negatives,
 with a margin of 1/3, was better on WordNet (docs/results/snm.md).
 """
 
@@ -27,7 +27,7 @@ from rank4class_tf import data, layers, losses, metrics, models, ops, optimizers
 def build(
     num_features, num_classes, loss, optimizer, width=512, num_sampled=1024, seed=0, normalize=True
 ):
-    """The model, compiled; `num_sampled` classes are sampled for each batch."""
+    """The compiled model; `num_sampled` classes are sampled for each batch."""
     encoder = keras.Sequential(
         [
             keras.layers.Input((num_features,), sparse=True),
@@ -48,7 +48,7 @@ def build(
 
 
 def get_optimizer(learning_rate, row_multiplier, momentum):
-    """The paper's optimizer; `learning_rate` is that of rows of tables."""
+    """The paper's optimizer; `learning_rate` is for the rows of tables."""
     return optimizers.RowwiseSGD(
         learning_rate / row_multiplier,
         momentum,
@@ -58,7 +58,7 @@ def get_optimizer(learning_rate, row_multiplier, momentum):
 
 
 def load(args):
-    """Batches to train on and to test with, and how many features and classes there are."""
+    """Training and test batches, and the numbers of features and classes."""
     if args.wordnet_dir:
         splits = data.wordnet(args.wordnet_dir, args.batch_size)
         return splits.train, splits.test, len(splits.vocabulary), splits.num_classes
@@ -81,7 +81,7 @@ def main(argv=None):
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument(
-        "--out", type=pathlib.Path, help="file to write the trained model to, .keras"
+        "--out", type=pathlib.Path, help=".keras file to write the trained model to"
     )
     parser.add_argument(
         "--export", type=pathlib.Path, help="folder to write files for approximate_search.py to"
@@ -95,7 +95,7 @@ def main(argv=None):
     loss = losses.OrderedWeightedLoss("pairwise", ops.Scaled("hinge", 3.0), ops.TopKWeights(4))
     optimizer = get_optimizer(learning_rate=10.0, row_multiplier=30_000.0, momentum=0.9)
     model = build(num_features, num_classes, loss, optimizer, args.width, args.num_sampled)
-    model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # The datasets shuffle.
+    model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # The datasets do.
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         model.save(args.out)

@@ -22,8 +22,8 @@ from tensorflow import keras
 
 from rank4class_tf import layers, losses, metrics, models
 
-HISTORY = 50  # films of a user that the tower reads, the last ones
-WORDS = 12  # of a title and its genres
+HISTORY = 50  # the tower reads at most this many films of a user, the last ones
+WORDS = 12  # words of a title and its genres
 
 
 def read(path):
@@ -112,7 +112,7 @@ def main(argv=None):
     before = [user[:-1] for user in users]
     queries = {
         "history": padded(before, HISTORY, 0),
-        "seen": padded(before, max(map(len, before)), -1),  # These are not ranked.
+        "seen": padded(before, max(map(len, before)), -1),  # Known films are not ranked.
     }
     last = {name: x[np.array([user[-1] for user in users]) - 1] for name, x in films.items()}
     results = model.evaluate(queries, last, batch_size=64, return_dict=True, verbose=0)

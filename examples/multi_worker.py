@@ -2,17 +2,18 @@
 
     python examples/multi_worker.py --workers 2     # two processes on this machine
     python examples/multi_worker.py --workers 2 --in-shards    # each holds half of the classes
-    python examples/multi_worker.py                 # one; or one of several machines, see below
+    python examples/multi_worker.py                 # one process, or one of several (see below)
 
-On several machines start it on each, without `--workers`, with TF_CONFIG in the environment:
+On several machines, start the program on each, without `--workers`, with TF_CONFIG in the
+environment:
 
     TF_CONFIG='{"cluster": {"worker": ["host0:12345", "host1:12345"]},
                 "task": {"type": "worker", "index": 0}}'
 
-`cluster` names all workers and is the same everywhere: addresses that each worker reaches, with
+`cluster` lists all workers and is the same everywhere: addresses that each worker can reach, with
 free ports. `index` is the place of this worker in the list. All workers run the same program and
-take part in each step; a worker waits at the start until all are there, and ends with an
-UnavailableError if another dies. `--workers` starts processes in just this way.
+take part in each step. A worker waits at the start until all have started, and ends with an
+UnavailableError if another dies. `--workers` starts its processes in just this way.
 
 Each batch is split among the workers. The results equal those of one process, except for rounding.
 """
@@ -37,7 +38,7 @@ DIM = 32
 
 
 def start(num_workers, arguments):
-    """Runs this program in processes of this machine; one that fails ends the others."""
+    """Runs this program in several processes of this machine; if one fails, the others end."""
     sockets = [socket.create_server(("localhost", 0)) for _ in range(num_workers)]
     addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
@@ -55,7 +56,7 @@ def start(num_workers, arguments):
     while not any(codes := [process.poll() for process in processes]) and None in codes:
         time.sleep(0.2)
     for process in processes:
-        process.kill()  # Those that wait for one that has failed.
+        process.kill()  # End the workers that wait for the failed one.
     if any(process.wait() for process in processes):
         sys.exit("A worker has failed.")
 
@@ -70,14 +71,14 @@ def points(num_classes, size, seed):
 
 
 def train(args):
-    """What each worker does."""
+    """Trains the model; each worker calls it."""
     in_cluster = "TF_CONFIG" in os.environ
-    # The first thing that TensorFlow does: it connects the workers.
+    # This must be TensorFlow's first action: it connects the workers.
     strategy = (
         tf.distribute.MultiWorkerMirroredStrategy() if in_cluster else tf.distribute.get_strategy()
     )
     is_first = not in_cluster or strategy.cluster_resolver.task_id == 0
-    # Of all workers the same, so that what they draw and shuffle is too.
+    # All workers have the same seed, so that they draw and shuffle in the same way.
     keras.utils.set_random_seed(0)
 
     with strategy.scope():
@@ -94,12 +95,12 @@ def train(args):
             metrics=[metrics.PrecisionAtK([1, 5])],
         )
 
-    # The same batches for all workers, each of which takes its part of a batch.
+    # All workers have the same batches, and each takes its part of a batch.
     batches = tf.data.Dataset.from_tensor_slices(points(args.classes, args.examples, seed=0))
     batches = batches.batch(args.batch_size, drop_remainder=True)
     test = points(args.classes, args.examples // 8, seed=1)
 
-    # Callbacks decide by results, which are the same everywhere. Each worker has files of its own.
+    # Callbacks decide by results, which are the same everywhere. Each worker has its own files.
     callbacks = [keras.callbacks.EarlyStopping("loss", patience=2)]
     if args.save:
         folder = args.save.parent if is_first else pathlib.Path(tempfile.mkdtemp())
@@ -119,14 +120,18 @@ def train(args):
 
 
 def main(argv=None):
-    """Starts the workers, or is one."""
+    """Starts the workers, or runs as one of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=0, help="processes to start on this machine")
     parser.add_argument("--classes", type=int, default=1000)
-    parser.add_argument("--num-sampled", type=int, default=256, help="0: all classes in each step")
-    parser.add_argument("--in-shards", action="store_true", help="a part of the classes each")
+    parser.add_argument(
+        "--num-sampled", type=int, default=256, help="0: use all classes in each step"
+    )
+    parser.add_argument(
+        "--in-shards", action="store_true", help="each worker holds a part of the classes"
+    )
     parser.add_argument("--examples", type=int, default=16_384)
-    parser.add_argument("--batch-size", type=int, default=256, help="of all workers together")
+    parser.add_argument("--batch-size", type=int, default=256, help="examples of all workers")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--save", type=pathlib.Path, help="a .keras file, written after each epoch")
     arguments = sys.argv[1:] if argv is None else argv

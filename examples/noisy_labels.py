@@ -4,7 +4,7 @@
 
 0, 20 or 40 % of the labels for training and validation are replaced by the most similar-looking
 digit; the test labels are correct. Each run reports its epoch with the best accuracy on the
-validation labels. In your own model it takes one line: `model.compile("adam",
+validation labels. In your own model, the loss takes one line: `model.compile("adam",
 losses.RankmaxLoss())`.
 """
 
@@ -31,7 +31,7 @@ LOSSES = {
     "Rankmax": losses.RankmaxLoss(),
 }
 LEVELS = (0, 20, 40)
-LOOKALIKE = np.array([6, 7, 3, 8, 9, 6, 5, 1, 3, 4], "int32")  # What each digit is taken for.
+LOOKALIKE = np.array([6, 7, 3, 8, 9, 6, 5, 1, 3, 4], "int32")  # each digit's wrong label
 
 
 def split(level, seed):
@@ -52,7 +52,7 @@ def network():
 
 
 def trainer(loss, epochs):
-    """A function that trains a network and returns its accuracy in testing, compiled once."""
+    """A function, compiled once, that trains a network and returns its test accuracy."""
     model, optimizer = network(), keras.optimizers.Adam(3e-3)
     optimizer.build(model.trainable_variables)
     start = [variable.numpy() for variable in optimizer.variables]
@@ -87,7 +87,7 @@ def trainer(loss, epochs):
 
 
 def main(seeds=10, epochs=40, picture="noisy_labels.png"):
-    """Trains all networks and shows what they have learned."""
+    """Trains all networks and shows their test accuracies."""
     trainers = [trainer(loss, epochs) for loss in LOSSES.values()]
     found = np.zeros((len(LOSSES), len(LEVELS), seeds))
     for loss, level, seed in tqdm([*np.ndindex(found.shape)], unit="network", file=sys.stdout):

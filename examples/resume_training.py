@@ -24,11 +24,11 @@ from rank4class_tf import data, layers, losses
 
 
 def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
-    """What a run depends on, the number of epochs that are done among it.
+    """The state that a run depends on, including the number of finished epochs.
 
     Args:
         model: a compiled model that is built.
-        **more: what else has a state: `loss=model.loss` for a random loss.
+        **more: other objects with a state, such as `loss=model.loss` for a random loss.
     """
     model.optimizer.build(model.trainable_variables)
     if hasattr(keras, "ops"):  # Keras 3 keeps the random numbers of dropout only here.
@@ -38,7 +38,7 @@ def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
 
 
 def restore(state: tf.train.Checkpoint, manager: tf.train.CheckpointManager) -> None:
-    """Reads the newest checkpoint that can be read; without any, the state stays as it is."""
+    """Restores the newest readable checkpoint; if there is none, the state stays as it is."""
     error = None
     names = tf.io.gfile.listdir(manager.directory)
     numbers = [int(name[5:-6]) for name in names if re.fullmatch(r"ckpt-\d+\.index", name)]
@@ -47,11 +47,11 @@ def restore(state: tf.train.Checkpoint, manager: tf.train.CheckpointManager) -> 
         try:
             state.restore(path).assert_existing_objects_matched()
             return
-        # TensorFlow raises an IndexError on an index that is cut, and OpErrors of many kinds.
+        # TensorFlow raises an IndexError if the index is cut, and many kinds of OpError.
         except Exception as found:
             error = found
             print(f"{path} cannot be read: {error!r}")
-    if error and manager.checkpoints:  # Not the first one, interrupted before it was whole.
+    if error and manager.checkpoints:  # A first one may be incomplete.
         raise error
 
 
@@ -62,20 +62,20 @@ def train(
     folder: Any,
     **more: Any,
 ) -> None:
-    """Trains a model, from where an earlier call with the same arguments was interrupted.
+    """Trains a model; continues where an earlier call with the same arguments was interrupted.
 
     Args:
         model: as for `state_of`.
         batches_of: a function of the number of an epoch, from 0, that returns its batches.
-        epochs: how many.
-        folder: where the checkpoints are; the run's own.
+        epochs: number of epochs.
+        folder: folder of the checkpoints; each run needs its own.
         **more: as for `state_of`.
     """
     state = state_of(model, **more)
     tf.io.gfile.makedirs(str(folder))
     try:
         manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
-    except ValueError:  # Its list of the checkpoints is damaged; `restore` reads the folder.
+    except ValueError:  # The list of checkpoints is damaged; `restore` reads the folder.
         tf.io.gfile.remove(f"{folder}/checkpoint")
         manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
     restore(state, manager)
@@ -89,7 +89,7 @@ def train(
 def main(argv: list[str] | None = None) -> keras.Model:
     """Trains on scikit-learn's digits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the checkpoints")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="checkpoint folder")
     parser.add_argument("--epochs", type=int, default=20)
     args = parser.parse_args(argv)
     keras.utils.set_random_seed(0)

@@ -1,4 +1,4 @@
-"""One model that finds films for a user and predicts how the user would rate them.
+"""Trains one model that finds films for a user and predicts how the user would rate them.
 
     python examples/retrieval_and_rating.py --zip ml-latest-small.zip
 
@@ -22,7 +22,7 @@ from rank4class_tf import layers, losses, metrics, models
 
 
 def read(path):
-    """The titles, and users, films and stars of all ratings in the order of time."""
+    """The titles; and users, films and stars of all ratings, in the order of time."""
     with zipfile.ZipFile(path) as archive:
 
         def rows(name):
@@ -79,7 +79,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
     parser.add_argument(
-        "--rating-weight", type=float, default=1.0, help="weight of the second loss"
+        "--rating-weight", type=float, default=1.0, help="weight of the rating loss"
     )
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=5)
@@ -106,7 +106,7 @@ def main(argv=None):
     model.index({"film": np.arange(len(titles))})
 
     counts = np.bincount(users)
-    place = np.empty_like(users)  # That of a rating among those of its user.
+    place = np.empty_like(users)  # The place of a rating among the ratings of its user.
     order = np.argsort(users, kind="stable")
     place[order] = np.concatenate([np.arange(count) for count in counts])
     test = place >= counts[users] - np.maximum(counts[users] // 10, 1)

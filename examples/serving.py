@@ -22,7 +22,7 @@ NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def train(splits, epochs):
-    """Trains a classifier; it gives scores, not probabilities."""
+    """Trains a classifier that gives scores, not probabilities."""
     model = keras.Sequential(
         [keras.layers.Input((64,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(10)]
     )

@@ -18,7 +18,7 @@ from rank4class_tf import data, encoders, layers, losses, metrics
 
 
 def features_of(encoder, dataset, batch_size=128):
-    """What the frozen layers give for each text, or its tokens; and the class ids."""
+    """The output of the frozen layers for each text, or its tokens; and the class ids."""
     texts, class_ids = (
         np.concatenate(parts) for parts in zip(*dataset.as_numpy_iterator(), strict=True)
     )

@@ -30,7 +30,7 @@ LABEL_SPEC = (elwc.LABEL, tf.io.FixedLenFeature([1], tf.float32, default_value=-
 
 
 def write_files(out):
-    """Writes the three parts; returns the number of lists of each."""
+    """Writes the three parts; returns the number of lists in each."""
     splits = data.digits()
     return {
         name: elwc.write(elwc.lists(getattr(splits, name), splits.num_classes), out / name)
@@ -80,7 +80,7 @@ def build_pipeline(out, loss, sizes, args):
 
 
 def evaluate(export, out):
-    """The metrics of an exported model on the test images, called as a server would."""
+    """The test metrics of an exported model, which is called as a server would call it."""
     predict = tf.saved_model.load(export).signatures["predict_tensors"]
     spec = {**EXAMPLE_SPEC, LABEL_SPEC[0]: LABEL_SPEC[1]}
     results = [metrics.get(name) for name in METRICS]

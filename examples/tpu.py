@@ -1,9 +1,9 @@
 """Trains a ranking classifier and one for many classes, on a TPU or on the devices that exist.
 
     python examples/tpu.py                      # one CPU or GPU
-    python examples/tpu.py --devices 2          # as many replicas on logical CPUs
+    python examples/tpu.py --devices 2          # two replicas on logical CPUs
     python examples/tpu.py --tpu local          # the TPUs of this machine
-    python examples/tpu.py --tpu my-tpu-name    # those of a name or address
+    python examples/tpu.py --tpu my-tpu-name    # the TPUs with a name or address
 
 The program is the same everywhere; docs/tpu.md lists the rules for such programs. The points lie
 around the centers of their classes, so both models should find most classes.
@@ -21,7 +21,7 @@ DIM = 32
 
 
 def get_strategy(tpu, devices):
-    """A strategy for the TPUs of that name; without a name, for logical CPUs or one device."""
+    """A strategy for the TPUs of a name; without a name, for logical CPUs or one device."""
     if tpu:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
         tf.config.experimental_connect_to_cluster(resolver)
@@ -44,12 +44,12 @@ def points(num_classes, size, batch_size, seed, second=False):
     if second:
         ids = np.stack([ids, np.full(size, -1)], axis=1)
     data = tf.data.Dataset.from_tensor_slices((features.astype(np.float32), ids.astype(np.int32)))
-    # Batches of one shape: a TPU compiles a program for each.
+    # All batches have one shape, since a TPU compiles a program for each shape.
     return data.shuffle(size, seed=seed).batch(batch_size, drop_remainder=True)
 
 
 def classifier(num_classes, jit_compile):
-    """A classifier trained by ranking."""
+    """A classifier trained with a ranking loss."""
     model = keras.Sequential(
         [
             keras.layers.Input((DIM,)),
@@ -68,7 +68,7 @@ def classifier(num_classes, jit_compile):
 
 
 def classifier_of_many(num_classes, jit_compile):
-    """A classifier of many classes, by mined negatives."""
+    """A classifier of many classes, trained with mined negatives."""
     encoder = keras.Sequential([keras.layers.Input((DIM,)), keras.layers.Dense(DIM)])
     model = models.ExtremeClassifier(encoder, num_classes, DIM, num_sampled=num_classes // 4)
     model.compile(
@@ -94,7 +94,7 @@ def main(argv=None):
     )
     parser.add_argument("--epochs", type=int, default=4)
     args = parser.parse_args(argv)
-    if args.classes < 20:  # A quarter of them is drawn, and the five highest of these are mined.
+    if args.classes < 20:  # A quarter of the classes is drawn; the five highest of these are mined.
         parser.error(f"--classes must be at least 20, not {args.classes}")
 
     keras.utils.set_random_seed(0)

@@ -4,9 +4,9 @@
 
 Lists have grades from 0 to 4, which training never sees. Today's ranker shows each list. People
 look at rank r with the propensity 1 / r, and click what they look at and like, so clicks favour the
-order of today's ranker. Clicks weighted by one over the propensity are unbiased: on average, as if
-people had looked at everything (Joachims et al. 2017). In your own model it takes one argument:
-`model.fit(features, clicks, sample_weight=1 / propensities)`.
+order of today's ranker. Clicks weighted by one over the propensity are unbiased: on average, they
+are as if people had looked at everything (Joachims et al. 2017). In your own model, this takes one
+argument: `model.fit(features, clicks, sample_weight=1 / propensities)`.
 """
 
 import argparse
@@ -25,9 +25,9 @@ NOISE = 0.1  # The share of items of grade 0 that are clicked when they are look
 
 
 def make_lists(num_lists, rng):
-    """Features `[lists, items, features]`, grades, and the ranks that the ranker of today gives.
+    """Features `[lists, items, features]`, grades, and the ranks given by today's ranker.
 
-    Grades come from one direction of the features; the ranker goes by another, at 60 degrees.
+    Grades depend on one direction of the features; the ranker uses another, at 60 degrees.
     """
     features = rng.normal(size=(num_lists, NUM_ITEMS, NUM_FEATURES)).astype("float32")
     utility = features[..., 0] + 0.3 * rng.normal(size=features.shape[:2])
@@ -46,7 +46,7 @@ def click(grades, ranks, severity, rng):
 
 
 def network():
-    """A network that scores each item by itself."""
+    """A network that scores each item separately."""
     dense = keras.layers.Dense
     shape = (NUM_ITEMS, NUM_FEATURES)
     last = keras.layers.Reshape((NUM_ITEMS,))
@@ -54,7 +54,7 @@ def network():
 
 
 def train(features, labels, weights, seed, epochs):
-    """A network that was trained on labels, with weights of the items or None."""
+    """Trains a network on labels, with item weights or None."""
     keras.utils.set_random_seed(seed)
     model = network()
     model.compile(keras.optimizers.Adam(0.01), losses.SoftmaxLoss())
@@ -63,7 +63,7 @@ def train(features, labels, weights, seed, epochs):
 
 
 def compare(seed, num_lists, epochs, severity, clip):
-    """NDCG@5 by the grades of new lists: of today's ranker, and of networks by what they learn."""
+    """NDCG@5 on new lists with grades: today's ranker, and networks by what they learned from."""
     rng = np.random.default_rng(seed)
     features, grades, ranks = make_lists(num_lists, rng)
     clicks, propensities = click(grades, ranks, severity, rng)

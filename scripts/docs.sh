@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Sets up and builds the pages of docs/; a warning is an error. Arguments go to sphinx-build:
-# scripts/docs.sh -E reads all pages anew.
-# What VENV, PYTHON and EXTRAS do stands in scripts/setup_env.sh.
+# Sets up the environment and builds the pages of docs/; a warning is an error. Arguments go to
+# sphinx-build: scripts/docs.sh -E reads all pages anew.
+# scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
 set -euo pipefail
 EXTRAS="${EXTRAS:-docs,beam}"
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"

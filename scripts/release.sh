@@ -15,7 +15,7 @@ echo "== Building"
 "${PYTHON:-python3}" -m venv "$work/tools"
 "$work/tools/bin/python" -m pip install "${pip_options[@]}" build twine
 rm -rf dist
-# The wheel is built from the sdist, so that a file that this lacks is missed here.
+# The wheel is built from the sdist, so a file that the sdist lacks is noticed here.
 "$work/tools/bin/python" -m build --outdir dist > "$work/build.log" || { cat "$work/build.log"; exit 1; }
 "$work/tools/bin/python" -m twine check --strict dist/*
 
@@ -23,7 +23,7 @@ echo "== Installing the wheel"
 "${PYTHON:-python3}" -m venv "$work/user"
 wheel="$(echo "$project"/dist/*.whl)"
 "$work/user/bin/python" -m pip install "${pip_options[@]}" "$wheel[data,plots,tfr]" pytest
-# What runs is what was installed: the project's folder is not on the path.
+# The project's folder is not on the path, so the installed package is what runs.
 mkdir -p "$work/pages/tests"
 cp -r README.md docs "$work/pages"
 cp tests/pages.py "$work/pages/tests"
@@ -34,8 +34,8 @@ export TF_CPP_MIN_LOG_LEVEL=3
 
 for legacy in 0 1; do
   echo "== Docstrings and pages, TF_USE_LEGACY_KERAS=$legacy"
-  # Files of Apache Beam and keras-hub are left out, which this environment lacks; so is TF-Ranking
-  # under Keras 3.
+  # This environment lacks Apache Beam and keras-hub, so files that need them are left out. Under
+  # Keras 3, so are the files that need TF-Ranking.
   left_out=(--ignore-glob="$installed/data/*_beam.py" --ignore="$installed/encoders")
   [ "$legacy" = 1 ] || left_out+=(--ignore="$installed/tfr")
   TF_USE_LEGACY_KERAS="$legacy" user/bin/python -m pytest -q -p no:cacheprovider --rootdir "$work" \

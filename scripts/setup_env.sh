@@ -1,10 +1,10 @@
-# Sourced by the other scripts: goes to the project's folder and activates a virtual environment
-# that has the project, its extras and its tools, at the versions of constraints.txt.
+# Sourced by the other scripts. Goes to the project's folder and activates a virtual environment
+# with the project, its extras and its tools, at the versions of constraints.txt.
 #
 #   VENV     folder of the environment; default .venv
-#   PYTHON   the Python 3.11 to 3.13 that makes it; default python3
+#   PYTHON   the Python (3.11 to 3.13) that creates it; default python3
 #   EXTRAS   extras to install besides the usual ones, such as oracles
-#   TF_RANKING   the extra that brings TF-Ranking; default tfr
+#   TF_RANKING   the extra that installs TF-Ranking; default tfr
 #   CONSTRAINTS   the file with the versions; default constraints.txt
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,7 +15,7 @@ extras="data,${TF_RANKING:-tfr},plots,test${EXTRAS:+,$EXTRAS}"
 [ -x "$VENV/bin/python" ] || "${PYTHON:-python3}" -m venv "$VENV"
 source "$VENV/bin/activate"
 
-# What the environment holds follows from these; as long as they stay, it is up to date.
+# These determine what the environment holds; if they have not changed, it is up to date.
 wanted="$({ pwd; echo "$extras"; cat setup.cfg "$constraints"; } | sha256sum)"
 if [ "$(cat "$VENV/installed.sha256" 2>/dev/null)" != "$wanted" ]; then
   echo "Installing rank4class_tf[$extras] into $VENV"

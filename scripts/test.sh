@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Sets up and runs all checks: lint, types, then the tests and the doctests under Keras 3, and what is
-# marked keras2 under Keras 2. Arguments go to pytest: scripts/test.sh -k rankmax. What is marked
-# slow, such as short forms of the reproductions, is left out unless asked for: scripts/test.sh -m ""
+# Sets up the environment and runs all checks: lint, types, then the tests and the doctests under
+# Keras 3, and the tests marked keras2 under Keras 2. Arguments go to pytest: scripts/test.sh -k rankmax.
+# Tests marked slow, such as short forms of the reproductions, run only with scripts/test.sh -m ""
 #
 #   scripts/test.sh --quick   lint, types and one representative of everything, in a minute
 #
-# What VENV, PYTHON and EXTRAS do stands in scripts/setup_env.sh.
+# scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
 
-# Two parts run side by side, each of several processes one after the other: a process can run only
-# one Keras, and what XLA has compiled stays in the memory of its process. A line is a Keras and the
-# tests to run under it.
+# Two parts run side by side. Each part runs several processes, one after the other, since a process
+# can use only one version of Keras and keeps in memory what XLA has compiled. A line holds a version
+# of Keras and the tests to run under it.
 others="tests/ops tests/layers tests/losses tests/metrics tests/optimizers tests/scripts tests/data"
 front="3 tests/contract
 3 $others"
@@ -39,7 +39,7 @@ run_part() {
     TF_USE_LEGACY_KERAS="$((3 - keras))" python -m pytest -o "cache_dir=.pytest_cache/keras$keras" \
       -m "$marker" --doctest-modules $tests "${@:2}" < /dev/null || status=$?
     marker="not slow"
-    # 5: the arguments choose no test of this part.
+    # Status 5: the arguments select no test of this part.
     case "$status" in
       0) touch "$results/chosen" ;;
       5) ;;
@@ -52,7 +52,7 @@ check_types_and_run() {
   run_part "$@"
 }
 ruff check . || echo "ruff" >> "$results/failed"
-set -m  # A group of its own, so that its processes end with it.
+set -m  # The part gets its own process group, so that its processes end with it.
 check_types_and_run "$behind" "$@" > "$results/behind" 2>&1 &
 behind_pid=$!
 set +m

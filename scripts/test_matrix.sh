@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs the tests in all supported surroundings, each in a virtual environment of its own:
+# Runs the tests in all supported environments, each in a virtual environment of its own:
 #
-#   3.11, 3.12, 3.13   scripts/test.sh on that Python: current TensorFlow, Keras 3, and all tests under
-#                      Keras 2 too, not only those marked keras2
+#   3.11, 3.12, 3.13   scripts/test.sh on that Python: current TensorFlow, Keras 3, and under Keras 2
+#                      all tests, not only the ones marked keras2
 #   tf2.15             TensorFlow 2.15 with its own Keras 2, and TF-Ranking 0.5.5, on Python 3.11
 #
 #   scripts/test_matrix.sh                          all of them
-#   scripts/test_matrix.sh 3.12 tf2.15              some
+#   scripts/test_matrix.sh 3.12 tf2.15              some of them
 #   scripts/test_matrix.sh 3.12=/opt/bin/python     with an interpreter that is not on PATH
 #   scripts/test_matrix.sh -- -k rankmax            arguments for pytest
 #
@@ -19,7 +19,7 @@ while [ "$#" -gt 0 ] && [ "$1" != "--" ]; do rows+=("$1"); shift; done
 [ "$#" -eq 0 ] || shift
 [ "${#rows[@]}" -gt 0 ] || rows=(3.11 3.12 3.13 tf2.15)
 
-export XLA_FLAGS="${XLA_FLAGS-}"  # XLA optimizes here, as users have it: see tests/conftest.py.
+export XLA_FLAGS="${XLA_FLAGS-}"  # XLA optimizes here, as it does for users: see tests/conftest.py.
 passed=() failed=() missing=()
 for row in "${rows[@]}"; do
   name="${row%%=*}" version="${row%%=*}"

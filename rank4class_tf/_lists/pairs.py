@@ -63,8 +63,9 @@ def sum_over_items(function: Callable, items: Any, positives: Any, count: Callab
     """
     width, n = positives[0].shape[1], items[0].shape[1]
     block = max(1, _BLOCK_ENTRIES // n) if n else 1
+    fits = _are_at_most(n, _AT_ONCE) or (width is not None and width <= block)
     # TensorFlow refuses to scatter into no lists.
-    if _are_at_most(n, _AT_ONCE) or (width is not None and width <= block) or items[0].shape[0] == 0:
+    if fits or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
 
     num_items, num_visited = len(items), count()

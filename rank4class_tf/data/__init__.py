@@ -1,6 +1,6 @@
 """Real datasets as tf.data pipelines of `(features, class_ids)`. Most need the `data` extra.
 
-`elwc` writes and reads TF-Ranking's files, without the extra.
+`elwc` writes and reads TF-Ranking's files and does not need the extra.
 """
 
 from rank4class_tf.data import elwc

@@ -22,7 +22,8 @@ def digits(
 
     Args:
         batch_size: examples per batch, >= 1.
-        seed: of the split into training and validation, and of the training order, in [0, 2**32).
+        seed: seed of the split into training and validation, and of the training order, in
+            [0, 2**32).
         examples_per_class: how many training images of each class to keep, at most 104; None keeps
             all.
 

@@ -25,8 +25,8 @@ def extreme_classification(
 ) -> tf.data.Dataset:
     r"""Streams a file of the Extreme Classification Repository.
 
-    The first line is `points features labels`, each other line `l1,l2 f:v f:v`: the labels and the
-    features of a point, by number. A line that starts with a space is a point without labels.
+    The first line is `points features labels`. Each other line is `l1,l2 f:v f:v`: the labels and
+    the features of a point, by number. A line that starts with a space is a point without labels.
 
     Source: K. Bhatia et al., "The Extreme Classification Repository", 2016.
 
@@ -35,11 +35,11 @@ def extreme_classification(
         batch_size: points per batch, >= 1.
         one_label: whether to give each point only one of its labels, drawn uniformly each time it
             is read, as in "Stochastic Negative Mining", and to leave out points without labels. A
-            model then takes the other labels for negatives. `ExtremeClassifier` avoids this, since
+            model then treats the other labels as negatives. `ExtremeClassifier` avoids this, since
             it draws a label itself.
         rows: None for all points, or the numbers of the points to keep. Numbers start at 1, as in
             the repository's split files; see `read_extreme_split`.
-        seed: of the draws of labels, in [0, 2**32); each epoch draws anew. None takes a random
+        seed: seed of the draws of labels, in [0, 2**32); each epoch draws anew. None takes a random
             seed.
 
     Returns:
@@ -48,9 +48,9 @@ def extreme_classification(
         The file is read anew each epoch.
 
     Raises:
-        ValueError: if an argument is out of range. While TensorFlow reads the file, an error that
-            names file and line: if a line has another form, a number is out of range, a value is
-            not a finite float32, or the file is damaged.
+        ValueError: if an argument is out of range. While TensorFlow reads the file, it raises an
+            error that names file and line if a line has the wrong form, a number is out of range, a
+            value is not a finite float32, or the file is damaged.
 
     Warns:
         UserWarning: if no line break ends the last line, so that the file may be cut there.
@@ -85,7 +85,7 @@ def extreme_classification(
 
 
 def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
-    """Reads the numbers of points, features and labels off the first line.
+    """Reads the numbers of points, features and labels from the first line.
 
     Args:
         path: the file.
@@ -105,11 +105,11 @@ def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
 
 
 def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
-    r"""Reads one split of a split file: the numbers of its points, from 1.
+    r"""Reads one split of a split file: the numbers of its points, counted from 1.
 
     Args:
         path: a file of the repository with a split in each column, such as `trSplit.txt`.
-        column: the number of the column, from 0.
+        column: the number of the column, counted from 0.
 
     Raises:
         ValueError: if a line has no number >= 1 in that column, or the file is damaged.
@@ -181,8 +181,8 @@ def write_extreme_classification(
 def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> None:
     r"""Writes predictions as the tools of the Extreme Classification Repository read them.
 
-    The first line is `points labels`, each other line `l:score l:score`, in the order of the
-    labels: what a model finds for a point.
+    The first line is `points labels`. Each other line is `l:score l:score`: the predictions for a
+    point, in the order of the labels.
 
     Args:
         path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once

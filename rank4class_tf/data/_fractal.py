@@ -19,10 +19,10 @@ class FractalExpansion:
     """The users and items of `fractal_expansion`; only the original ratings are in memory.
 
     Attributes:
-        ratings: ragged int32 `[base users, None]`, the items of each user of the ratings.
-        num_base_items: the number of their items.
-        probabilities: `[rows, columns]`, with which a pair of the ratings stays in each block.
-        seed: what decides which pairs stay.
+        ratings: ragged int32 `[base users, None]`, the items of each user in the original ratings.
+        num_base_items: the number of items in the original ratings.
+        probabilities: `[rows, columns]`, the probability of a rating to stay in each block.
+        seed: seed that decides which pairs stay.
     """
 
     ratings: tf.RaggedTensor
@@ -37,7 +37,7 @@ class FractalExpansion:
 
     @property
     def num_items(self) -> int:
-        """The number of items; possibly no user has some of them."""
+        """The number of items; some may belong to no user."""
         return self.probabilities.shape[1] * self.num_base_items
 
     @property
@@ -46,11 +46,11 @@ class FractalExpansion:
         return float(len(self.ratings.flat_values) * self.probabilities.sum())
 
     def users(self, first: int, last: int) -> tf.RaggedTensor:
-        """Returns the items of some users, the same whichever others are asked for.
+        """Returns the items of some users; they do not depend on the range that is asked for.
 
         Args:
-            first: the first of them, >= 0.
-            last: the one after the last, <= `num_users`.
+            first: the first user, >= 0.
+            last: the user after the last, <= `num_users`.
 
         Returns:
             Ragged int32 `[last - first, None]`, the sorted item numbers of each user.
@@ -88,7 +88,7 @@ class FractalExpansion:
         )
 
     def batches(self, users_per_batch: int = 1024) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields all pairs as `(user_ids, item_ids)`, what `UserItems.from_pairs` takes.
+        """Yields all pairs as `(user_ids, item_ids)`, as `UserItems.from_pairs` takes them.
 
         Args:
             users_per_batch: users whose pairs are in memory at once, >= 1.
@@ -111,37 +111,36 @@ def fractal_expansion(
     $$\begin{pmatrix} L_{11} * R & \dots & L_{1b} * R \\ \vdots & & \vdots \\
     L_{a1} * R & \dots & L_{ab} * R \end{pmatrix}$$
 
-    R is the matrix of who rated what, and $p * R$ is R of which each entry stays with probability
-    p. L, a rows by b columns, is R in small: it has R's leading singular values, and singular
-    vectors that are means over neighbouring users and items, made orthonormal again; of its entries
-    we take the absolute values, over the highest, in [0.01, 0.95]. So the expectation is the
-    Kronecker product of L and R, which keeps the long tails of users and items and the decay of the
-    singular values.
+    R is the matrix of who rated what. In $p * R$, each entry of R stays with probability p. L, with
+    a rows and b columns, is a small version of R. It has R's leading singular values. Its singular
+    vectors are means over neighbouring users and items, made orthonormal again. We take the
+    absolute values of its entries, divide them by the highest, and clip them to [0.01, 0.95]. So
+    the expectation is the Kronecker product of L and R, which keeps the long tails of users and
+    items and the decay of the singular values.
 
     The authors also shuffle the users and items of each block separately. The popular items of one
-    block are then the rare ones of the next, sums over blocks even out, and the tails are lost:
-    `docs/data.md` has figures. Here all blocks of a row have their users in the same order, and all
-    blocks of a column their items.
+    block are then rare items of the next, sums over blocks even out, and the tails are lost:
+    `docs/data.md` has figures. Here, all blocks of a row have their users in the same order, and
+    all blocks of a column have their items in the same order.
 
     Source: Belletti et al. 2019, "Scalable Realistic Recommendation Datasets through Fractal
     Expansions", equations 2 and 3 and algorithm 2. With MovieLens 20M it makes what the Rankmax
     paper calls "Movielens 1B".
 
     Args:
-        ratings: the users and their items, all three parts of them.
+        ratings: the users and their items; all three parts are used.
         rows: a >= 1.
         columns: b >= 1.
-        num_pairs: the expected number of pairs; None for that of L. It is reached by raising L to a
-            power.
-        seed: of the pairs that stay, in [0, 2**32).
+        num_pairs: the expected number of pairs, reached by raising L to a power. None keeps L.
+        seed: seed of the pairs that stay, in [0, 2**32).
 
     Returns:
         `FractalExpansion`. User `i * num_users + u` is user u in row i, item `j * num_items + v` is
         item v in column j.
 
     Raises:
-        ImportError: without SciPy, which the extra `data` brings.
-        ValueError: if an argument is out of range, or the lesser of `rows` and `columns` is not
+        ImportError: without SciPy, which the extra `data` installs.
+        ValueError: if an argument is out of range, or the smaller of `rows` and `columns` is not
             below the numbers of users and of items.
 
     Example:
@@ -202,7 +201,7 @@ def _in_small(lists, num_items, rows, columns):
 
 
 def _with_mean(in_small, num_pairs, num_ratings):
-    """The power of the matrix L for which so many pairs are expected to stay."""
+    """The power of the matrix L for which the expected number of pairs is `num_pairs`."""
 
     def expected(power):
         return np.clip(in_small**power, _LOWEST, _HIGHEST).sum() * num_ratings

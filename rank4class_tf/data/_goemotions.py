@@ -30,30 +30,30 @@ def goemotions(
     text: bool = False,
     multi_label: bool = False,
 ) -> _splits.Splits:
-    """Returns the GoEmotions comments, by default those that carry exactly one of the 28 labels.
+    """Returns the GoEmotions comments, by default the comments with exactly one of the 28 labels.
 
-    These are 36,308 comments for training, 4,548 for validation and 4,590 for testing, in the
-    dataset's own split; all comments are 43,410, 5,426 and 5,427. Features are the int64 numbers of
-    the words `[batch, sequence_length]`: 0 fills up short comments, 1 is a word outside the
+    There are 36,308 such comments for training, 4,548 for validation and 4,590 for testing, in the
+    dataset's own split. In total there are 43,410, 5,426 and 5,427 comments. Features are the int64
+    numbers of the words `[batch, sequence_length]`: 0 pads short comments, 1 is a word outside the
     vocabulary, longer comments are cut, and a comment without a word, such as "!!", counts as one
     unknown word. Class ids are int64 `[batch]`.
 
     The vocabulary has only words of the training comments. To turn new text into features, use
     `keras.layers.TextVectorization(vocabulary=splits.vocabulary)`.
 
-    Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, by
+    Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, through
     TensorFlow Datasets, which downloads it on first use.
 
     Args:
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         batch_size: examples per batch, >= 1.
-        max_tokens: size of the vocabulary, with the two special numbers, >= 3.
+        max_tokens: size of the vocabulary, including the two special numbers, >= 3.
         sequence_length: words per comment, >= 1.
-        seed: of the training order, in [0, 2**32).
+        seed: seed of the training order, in [0, 2**32).
         text: whether features are the comments themselves, strings `[batch]`; the result then has
             an empty vocabulary.
         multi_label: whether to keep all comments, whatever their number of labels; class ids are
-            then `[batch, P]`, filled up with -1.
+            then `[batch, P]`, padded with -1.
 
     Returns:
         `Splits`, with `vocabulary`.
@@ -120,7 +120,7 @@ def _single_label(texts, label_matrix):
 
 
 def _all_labels(texts, label_matrix):
-    """Returns the texts and the class ids of all comments, filled up with -1."""
+    """Returns the texts and the class ids of all comments, padded with -1."""
     # A stable sort of the negated labels puts those that a comment has first, in their order.
     order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]
     class_ids = np.where(np.take_along_axis(label_matrix, order, axis=-1), order, -1)

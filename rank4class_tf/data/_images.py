@@ -1,4 +1,4 @@
-"""Photographs in classes."""
+"""Datasets of photographs."""
 
 import os
 
@@ -12,7 +12,7 @@ _IMAGENET = (
     "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org (which asks for "
     "a registration)"
 )
-# CIFAR-10's images get so many pixels on each side before they are cropped.
+# CIFAR-10's images are padded by this many pixels on each side before they are cropped.
 _PADDING = 4
 # The side of the central square of ImageNet's images is 224/256 of their shorter side.
 _CENTRE = 224, 256
@@ -30,7 +30,7 @@ def cifar10(
     no validation part, so the last tenth of its training images serves as one: 45,000 images are
     for training, 5,000 for validation and 10,000 for testing.
 
-    Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, by
+    Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, through
     TensorFlow Datasets, which downloads it on first use.
 
     Args:
@@ -38,7 +38,7 @@ def cifar10(
         batch_size: images per batch, >= 1.
         augment: whether to change training images anew in each epoch: pad them by 4 pixels on each
             side, cut them to their size at a random place, and mirror half of them.
-        seed: of the training order and of the augmentation, in [0, 2**32).
+        seed: seed of the training order and of the augmentation, in [0, 2**32).
 
     Returns:
         `Splits`.
@@ -89,7 +89,7 @@ def imagenet2012(
     Validation and test images are cut to their centre, a square of 224/256 of the shorter side.
 
     Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015,
-    by TensorFlow Datasets. The files must be fetched from image-net.org by hand.
+    through TensorFlow Datasets. The files must be downloaded from image-net.org by hand.
 
     Args:
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
@@ -98,7 +98,7 @@ def imagenet2012(
         augment: whether to change training images anew in each epoch: cut a random part (8 to
             100 % of the area, 3:4 to 4:3), and mirror half of them. Otherwise they are cut as the
             validation images are.
-        seed: of the training order and of the augmentation, in [0, 2**32).
+        seed: seed of the training order and of the augmentation, in [0, 2**32).
 
     Returns:
         `Splits`.

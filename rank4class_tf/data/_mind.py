@@ -18,16 +18,16 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> _split
 
     Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or
     only the title if the article has no abstract; class ids are int64 `[batch]`. MIND splits its
-    readers and not its articles, so we split these at random: 60 % for training and 20 % each for
-    validation and testing. An article that is in several files counts once.
+    readers and not its articles, so we split the articles at random: 60 % for training and 20 %
+    each for validation and testing. An article that is in several files counts once.
 
     Source: F. Wu et al., "MIND: A Large-scale Dataset for News Recommendation", ACL 2020. The files
-    must be fetched by hand, from https://msnews.github.io.
+    must be downloaded by hand, from https://msnews.github.io.
 
     Args:
         path: a `news.tsv`, or a folder, in which all files of this name are read, at any depth.
         batch_size: articles per batch, >= 1.
-        seed: of the split and of the training order, in [0, 2**32).
+        seed: seed of the split and of the training order, in [0, 2**32).
 
     Returns:
         `Splits`; `class_names` are the categories in alphabetical order.

@@ -1,4 +1,4 @@
-"""Who rated which film."""
+"""MovieLens: which users rated which films."""
 
 import os
 
@@ -19,14 +19,14 @@ def movielens(
     for testing. We stream them and keep only the two numbers of each pair, so that 20 million pairs
     need less than 4 GB.
 
-    Source: F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS, 2015, by TensorFlow
-    Datasets, which downloads it on first use. The licence is for research. `"latest-small"` (610
-    users, 100,836 pairs) is what the Rankmax paper calls "Movielens 100k".
+    Source: F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS, 2015, through
+    TensorFlow Datasets, which downloads it on first use. The licence is for research. The Rankmax
+    paper calls `"latest-small"` (610 users, 100,836 pairs) "Movielens 100k".
 
     Args:
         version: `"latest-small"`, `"100k"`, `"1m"`, `"20m"` or `"25m"`.
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
-        seed: of the split, in [0, 2**32).
+        seed: seed of the split, in [0, 2**32).
 
     Returns:
         `UserItems`.

@@ -1,4 +1,4 @@
-"""What all datasets share: `Splits`, the form that they return."""
+"""`Splits`, the form in which datasets are returned."""
 
 import dataclasses
 import importlib
@@ -15,10 +15,10 @@ class Splits:
     """A dataset in three parts, each of batches `(features [batch, ...], class_ids [batch])`.
 
     Attributes:
-        train: the examples to learn from, in a new order each epoch; the order depends on the seed
-            and on how often this object was read.
-        validation: the examples to choose a model by, always in the same order.
-        test: the examples to report, always in the same order.
+        train: the training examples, in a new order each epoch; the order depends on the seed and
+            on how often this object was read.
+        validation: the examples for choosing a model, always in the same order.
+        test: the examples for reporting results, always in the same order.
         class_names: the name of each class; a class id is an index into it.
         vocabulary: for text, the token behind each feature value; empty otherwise.
     """

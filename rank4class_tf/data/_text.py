@@ -7,13 +7,13 @@ import warnings
 import zlib
 from collections.abc import Iterator
 
-# What bytes that are not text raise, and what gzip raises for a file that was cut or changed.
+# Errors for bytes that are not text, and errors of gzip for a file that was cut or changed.
 _DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike) -> Iterator[None]:
-    """Names the file in errors of reading it.
+    """Names the file in errors that occur while it is read.
 
     Raises:
         ValueError: if the file is not text in UTF-8, or is packed and damaged.

@@ -17,9 +17,9 @@ class UserItems:
     """The items of each user in three parts, and batches of them.
 
     Attributes:
-        train: ragged int32 `[num_users, None]`, the item numbers of each user to learn from.
-        validation: the items to choose a model by, in the same form.
-        test: the items to report results on, in the same form.
+        train: ragged int32 `[num_users, None]`, the item numbers of each user for training.
+        validation: the items for choosing a model, in the same form.
+        test: the items for reporting results, in the same form.
         item_ids: `[num_items]`, the source's id of each item number.
         user_ids: `[num_users]`, the source's id of each row.
     """
@@ -48,9 +48,9 @@ class UserItems:
         at most some 1.5 GB.
 
         Args:
-            batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of one length,
-                ids in [-2**31, 2**31).
-            seed: of the split, in [0, 2**32).
+            batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of equal length,
+                with ids in [-2**31, 2**31).
+            seed: seed of the split, in [0, 2**32).
 
         Returns:
             `UserItems`. Users and items are numbered in the order of their ids; only those that
@@ -107,16 +107,16 @@ class UserItems:
         """Returns batches `(features, class_ids)` of the users that have an item in `part`.
 
         Features are a dictionary: `items`, the user's training items, and `exclude`, the items that
-        an evaluation must leave out because an earlier part holds them: no items for `"train"`, the
-        training items for `"validation"`, training and validation items for `"test"`. Class ids
-        are the user's items in `part`.
+        an evaluation must leave out because an earlier part holds them. These are no items for
+        `"train"`, the training items for `"validation"`, and training and validation items for
+        `"test"`. Class ids are the user's items in `part`.
 
         Args:
             part: `"train"`, `"validation"` or `"test"`.
             batch_size: users per batch, >= 1.
             ragged: whether lists are ragged tensors; else -1 pads them to the longest of a batch.
-            seed: of a new order of users in each epoch; None sorts users by the length of their
-                lists, shortest first, so that batches need little padding.
+            seed: seed of a new order of users in each epoch; None sorts users by the length of
+                their lists, shortest first, so that batches need little padding.
 
         Raises:
             ValueError: if an argument is out of range.

@@ -1,4 +1,4 @@
-"""Glosses of WordNet against the concepts above them."""
+"""Glosses of WordNet, with the concepts above them as classes."""
 
 import collections
 import dataclasses
@@ -31,7 +31,7 @@ class _Synset:
 
 
 def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _splits.Splits:
-    r"""Returns WordNet's glosses: find all concepts above a concept from its explanation.
+    r"""Returns WordNet's glosses, to predict all concepts above a concept from its explanation.
 
     A point is a noun or verb synset. Its features are the words of its gloss, definition and
     examples, in lower case, with weights that are scaled to length 1:
@@ -39,14 +39,14 @@ def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _s
     $$x_f \propto (1 + \log n_f) \log \frac{N}{N_f}$$
 
     for a word that occurs n_f times in the gloss and in N_f of the N glosses of the training part.
-    Words that occur in fewer than two of these, or in all, are left out. The classes of a point are
+    Words in fewer than two training glosses, or in all, are left out. The classes of a point are
     all synsets above it, by the relations "is a" and "is an instance of", at any distance, except
     the three top levels of nouns. Points without classes or without features are left out. The
     split is random, 80/10/10, and always the same.
 
     WordNet 3.0 gives 75,904 / 9,476 / 9,468 points of 5.4 classes, 25,775 features and 20,456
-    classes, half of which have at most two training points and 1,507 none. The frequencies of
-    classes follow a power law.
+    classes. Half of the classes have at most two training points, and 1,507 have none. The
+    frequencies of classes follow a power law.
 
     Source: C. Fellbaum (ed.), "WordNet: An Electronic Lexical Database", MIT Press 1998. It is at
     wordnet.princeton.edu, and in Debian's package `wordnet-base`, in `/usr/share/wordnet`.
@@ -54,16 +54,16 @@ def wordnet(path: str | os.PathLike, batch_size: int = 256, seed: int = 0) -> _s
     Args:
         path: WordNet's folder `dict`, with the files `data.noun` and `data.verb`.
         batch_size: points per batch, >= 1.
-        seed: of the training order, in [0, 2**32).
+        seed: seed of the training order, in [0, 2**32).
 
     Returns:
-        `Splits` of batches as those of `extreme_classification`: float32 `tf.SparseTensor`
-        `[batch, features]` and int64 class ids `[batch, P]` padded with -1. The words are
-        `vocabulary`; a class name is the synset's first word, part of speech and number.
+        `Splits` with batches like those of `extreme_classification`: float32 `tf.SparseTensor`
+        `[batch, features]` and int64 class ids `[batch, P]` padded with -1. `vocabulary` holds the
+        words; a class name is the synset's first word, part of speech and number.
 
     Raises:
         OSError: if a file is missing.
-        ValueError: if a line has another form or no line break, a synset occurs twice or is
+        ValueError: if a line has the wrong form or no line break, a synset occurs twice or is
             missing, too few glosses are left, or a number is out of range.
 
     Example:

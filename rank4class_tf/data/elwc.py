@@ -1,8 +1,8 @@
 """Files of `ExampleListWithContext`, TF-Ranking's format: a context and a list of examples.
 
-A classification example is such a list: the features are the context, the classes the examples,
-with a label of 1 for the right one. `write(lists(...), path)` writes them for any TF-Ranking
-pipeline; `read` and `read_classes` read them back. None of this needs TF-Ranking.
+A classification example is such a list: the features are the context, and the classes are the
+examples, with a label of 1 for the right class. `write(lists(...), path)` writes such lists for any
+TF-Ranking pipeline; `read` and `read_classes` read them back. None of this needs TF-Ranking.
 """
 
 import os
@@ -27,7 +27,7 @@ _EXAMPLES, _CONTEXT = 1, 2
 def lists(
     batches: Iterable, num_classes: int, num_negatives: int | None = None, seed: int = 0
 ) -> Iterator[tuple[Any, Any]]:
-    """Turns classification examples to lists of classes, one after the other.
+    """Turns classification examples into lists of classes, one after the other.
 
     Args:
         batches: batches of `(features, class_ids)`, such as `digits().train`: features are a tensor
@@ -36,7 +36,7 @@ def lists(
         num_classes: number of classes.
         num_negatives: how many of the other classes go into a list, drawn uniformly without
             replacement; None puts all classes into each list, in the order of their ids.
-        seed: of the draws, in [0, 2**32).
+        seed: seed of the draws, in [0, 2**32).
 
     Yields:
         Pairs of the context, a dict of the features (a single tensor is named `"features"`), and
@@ -115,7 +115,7 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 def write(lists: Iterable, path: str | os.PathLike, num_shards: int = 1) -> int:
     """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns.
 
-    The files get their names when all are whole. The last list of each file holds the number of
+    The files get their names when all are complete. The last list of each file holds the number of
     lists of the set, in a field that other readers skip, so that `read` detects an incomplete set.
 
     Args:
@@ -145,19 +145,19 @@ def read(
 
     Args:
         pattern: the files, with `*`, `?` and `[...]`. If it matches one file of a set
-            `-of-0000N`, it must find every file of the set that it would match, and each must be
-            whole. Files of other programs do not say whether they are.
+            `-of-0000N`, every file of the set that it would match must exist and be complete. Files
+            of other programs do not say whether they are complete.
         context_spec: name -> `tf.io.FixedLenFeature` of the context.
         example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value` that
-            fills up short lists: -1 for the label, as losses and metrics expect.
+            pads short lists: -1 for the label, as losses and metrics expect.
         batch_size: lists per batch, >= 1.
-        list_size: longer lists are cut and shorter ones filled up to it; None fills up to the
-            longest of each batch.
+        list_size: longer lists are cut to this size and shorter ones padded to it; None pads to the
+            longest list of each batch.
 
     Returns:
         A `tf.data.Dataset`, in the order of the files, of dicts: context features `[batch, ...]`,
         features of the examples `[batch, n, ...]`, and `"mask"`, `[batch, n]` booleans, False for
-        what was filled up.
+        padding.
 
     Raises:
         ValueError: if no file matches, the set is incomplete, a number is out of range, a
@@ -213,7 +213,7 @@ def read_classes(
     batch_size: int,
     list_size: int | None = None,
 ) -> tf.data.Dataset:
-    """Reads what `lists` made as classification examples.
+    """Reads files of `lists` as classification examples.
 
     Args:
         pattern: the files, with `*`, `?` and `[...]`.
@@ -226,7 +226,7 @@ def read_classes(
         `[batch, n]`, the classes with a positive label first, then -1.
 
     Raises:
-        ValueError: as `read`.
+        ValueError: as for `read`.
     """
     example_spec = {
         CLASS_ID: tf.io.FixedLenFeature([], tf.int64, default_value=-1),
@@ -242,7 +242,7 @@ def read_classes(
 
 
 def _checked_ids(class_ids, features):
-    """Raises unless the ids are integers `[batch]` or `[batch, P]`, with a row an example."""
+    """Raises unless the ids are integers `[batch]` or `[batch, P]`, one row per example."""
     rule = "Class ids must be integers [batch] or [batch, P]"
     if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
         raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")

@@ -16,7 +16,7 @@ class WriteELWC(beam.PTransform):
 
     Args:
         path: the beginning of the files' names.
-        num_shards: number of files N; 0 leaves it to the runner.
+        num_shards: number of files N; 0 lets the runner choose.
 
     Input: pairs of context and examples, see `elwc.serialize`.
 

@@ -10,15 +10,15 @@ from rank4class_tf.data._fractal import FractalExpansion
 
 
 class FractalUsers(beam.PTransform):
-    """The users of a fractal expansion, made by as many workers as Beam has.
+    """The users of a fractal expansion, made by all workers of a Beam pipeline.
 
     Args:
         load: a function without arguments that returns the `FractalExpansion`. Each worker calls it
-            once, so that the ratings are read there and do not travel.
-        users_per_block: users that one call makes, >= 1.
+            once, so that the ratings are read there and need not be sent.
+        users_per_block: how many users one call makes, >= 1.
 
-    Applied to a pipeline. Output: pairs of a user's number, an int, and the user's sorted item
-    numbers, an int32 array; none for users without items. Each user is the same in every run.
+    Apply it to a pipeline. Output: pairs of a user's number, an int, and the user's sorted item
+    numbers, an int32 array. Users without items have no pair. Each user is the same in every run.
 
     Example:
         >>> def load():

@@ -1,4 +1,4 @@
-"""Keras layers: heads that score classes, what goes around them, and differentiable sorters."""
+"""Keras layers: heads that score classes, layers for training and serving, and sorters."""
 
 from rank4class_tf.layers.candidate_frequencies import CandidateFrequencies
 from rank4class_tf.layers.classes import (

@@ -1,4 +1,4 @@
-"""Lists of scores with their positives, as the layers of negatives take them."""
+"""Lists of scores with their positives, in the form that the layers of negatives take."""
 
 from typing import Any
 

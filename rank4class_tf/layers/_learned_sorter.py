@@ -1,4 +1,4 @@
-"""What the learned sorters share: features of scores, weights, files of weights and warnings."""
+"""Shared code of the learned sorters: features of scores, weights, weight files and warnings."""
 
 import hashlib
 import io
@@ -36,21 +36,22 @@ def register(cls: _Class) -> _Class:
 class LearnedSorter(Sorter):
     """Base of the sorters that are trained on lists and their exact ranks.
 
-    They see the scores of a list without location and scale, and sines and cosines of them. So the
-    ranks of $a s + b$ are those of s for all a > 0; two items, of which then only the order is
-    left, have no gradient. Ranks lie between 1/2 and d + 1/2, so that a loss may divide by them.
+    They see the scores of a list without location and scale, and sines and cosines of these. So
+    $a s + b$ and s have the same ranks for all a > 0. In a list of two items, only the order is
+    left, so the items have no gradient. Ranks lie between 1/2 and d + 1/2, so a loss may divide by
+    them.
 
     A sorter has random weights until they are loaded or trained, and warns if it is used with
     them. It is frozen unless it is `trainable`. It has neither dropout nor batch normalization, so
     that training and inference mode are the same.
 
-    A subclass names its weights in `_weight_shapes` and is its formula, `_network`.
+    A subclass names its weights in `_weight_shapes` and defines its formula, `_network`.
     """
 
     def __init__(
         self, frequencies: int, units: int, trainable: bool = False, **kwargs: Any
     ) -> None:
-        """Args shared by all learned sorters.
+        """Sets the arguments that all learned sorters share.
 
         Args:
             frequencies: how many sines, and how many cosines, are made from a score, >= 1.
@@ -163,10 +164,10 @@ class LearnedSorter(Sorter):
     def pretrained(
         cls, path: str | os.PathLike | None = None, trainable: bool = False, **kwargs: Any
     ) -> Self:
-        """A sorter with trained weights.
+        """Returns a sorter with trained weights.
 
         Args:
-            path: a file that `save_pretrained` wrote; None means the one that comes with the
+            path: a file that `save_pretrained` wrote; None means the file that comes with the
                 package.
             trainable: whether the weights are trained further; frozen if not.
             **kwargs: arguments of Keras, such as `name`.
@@ -176,8 +177,8 @@ class LearnedSorter(Sorter):
 
         Raises:
             FileNotFoundError: if the file does not exist.
-            ValueError: if the file is of another kind of sorter or is not the one that its card
-                describes.
+            ValueError: if the file is for another kind of sorter, or if its card describes another
+                file.
         """
         shipped = _SHIPPED / f"{_registry.snake_case(cls.__name__)}.npz"
         file = shipped if path is None else pathlib.Path(path)
@@ -219,7 +220,7 @@ class LearnedSorter(Sorter):
 
         Args:
             path: the file, which ends in .npz.
-            **card: what the card says besides the sorter's configuration and the checksum.
+            **card: further entries of the card, besides the sorter's configuration and checksum.
 
         Raises:
             ValueError: if `path` does not end in .npz.
@@ -249,7 +250,7 @@ class LearnedSorter(Sorter):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The sorter that `get_config` describes, with the weights of its file if that exists.
 
-        Keras saves only the configuration of a loss with a model, no weights of its sorter.
+        With a model, Keras saves only the configuration of a loss, not the weights of its sorter.
         """
         config = dict(config)
         file = config.pop("weights_file")

@@ -17,8 +17,8 @@ class CandidateFrequencies(keras.layers.Layer):
     $$\hat p_i = \max(c_i, 1) / \max(\textstyle\sum_j c_j, 1)$$
 
     where $c_i$ is how often training has seen the bucket of id i. The bucket is the remainder of
-    the id: ids from 0 to `num_buckets` - 1 have one each, and hashed ids that share one count as
-    more frequent than they are.
+    the id divided by `num_buckets`. Ids from 0 to `num_buckets` - 1 have one bucket each. Hashed
+    ids that share a bucket count as more frequent than they are.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations", who estimate the gap between two occurrences instead.
@@ -32,7 +32,7 @@ class CandidateFrequencies(keras.layers.Layer):
     float32.
 
     Raises:
-        ValueError: if `num_buckets` is not a positive integer, or an id is no integer.
+        ValueError: if `num_buckets` is not a positive integer, or an id is not an integer.
 
     Example:
         >>> frequencies = CandidateFrequencies(num_buckets=10)
@@ -49,7 +49,7 @@ class CandidateFrequencies(keras.layers.Layer):
 
     @classmethod
     def from_counts(cls, counts: TensorLike, **kwargs: Any) -> Self:
-        """Fixed frequencies of the ids from 0 on.
+        """Returns a layer with fixed frequencies for the ids from 0 on.
 
         Args:
             counts: `[num_buckets]` integers >= 0, how often each id is the positive.

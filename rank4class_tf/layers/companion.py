@@ -10,12 +10,12 @@ from rank4class_tf import _config, _keras
 
 @_keras.register
 class Companion(keras.layers.Layer):
-    """Passes its input through, and makes another layer part of the model: the sorter of its loss.
+    """Passes its input through, and makes another layer, such as a sorter, part of the model.
 
     Keras does not count a loss as part of the model. If its sorter is in a `Companion` at the end
     of the model, the sorter's weights are trained (if it is trainable), saved, loaded and
     checkpointed with the model's. A model that is loaded from a file has its sorter in
-    `model.layers[-1].layer`: compile it with a loss of that sorter to train it further.
+    `model.layers[-1].layer`. To train it further, compile the model with a loss of that sorter.
 
     Args:
         layer: the layer to keep.

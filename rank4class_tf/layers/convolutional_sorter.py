@@ -14,15 +14,15 @@ from rank4class_tf.layers._learned_sorter import LearnedSorter, count, dense_sha
 class ConvolutionalSorter(LearnedSorter):
     r"""A convolutional network that has learned to rank lists of one length.
 
-    Convolutions of size and stride 2, each with a ReLU beside the mean of the two, bring the list
-    down to one vector c, which meets each item:
+    Convolutions of size and stride 2, each with a ReLU beside the mean of the two, reduce the list
+    to one vector c, which is combined with each item:
 
     $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{N}\left([(A x_i) \odot c; x_i]\right)$$
 
     with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
     shortcut.
 
-    Source: SoDeep (Engilberge et al. 2019), section 3.1.1; its network has 8 convolutions with
+    Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its network has 8 convolutions with
     batch normalization, reads the scores as they are, and ends with a channel for each item.
 
     Args:
@@ -32,7 +32,7 @@ class ConvolutionalSorter(LearnedSorter):
         trainable: whether the weights are trained with the model that the sorter serves.
         **kwargs: arguments of Keras, such as `name`.
 
-    Ranks depend a little on the order in which the items stand.
+    Ranks depend a little on the order of the items.
 
     Raises:
         ValueError: if `length`, `frequencies` or `units` is not a positive integer, or the scores

@@ -11,10 +11,10 @@ from rank4class_tf._tf.raising import same_sizes
 
 @_keras.register
 class CrossBatchMemory(keras.layers.Layer):
-    """Encodings of the candidates of earlier batches, to serve as further negatives.
+    """Keeps encodings of candidates of earlier batches, to serve as further negatives.
 
-    Each call in training puts its batch into the memory and drops the oldest candidates. What the
-    memory returns has no gradient.
+    Each call in training puts its batch into the memory and drops the oldest candidates. The
+    encodings that the memory returns have no gradient.
 
     Source: Wang et al. 2020, "Cross-Batch Memory for Embedding Learning"; for two towers, Wang et
     al. 2021, "Cross-Batch Negative Sampling for Training Two-Tower Recommenders".
@@ -25,8 +25,8 @@ class CrossBatchMemory(keras.layers.Layer):
 
     Inputs: encodings `[batch, d]` and int64 ids `[batch]`.
 
-    Outputs: what the memory held before, the oldest first: encodings `[size, d]`, ids `[size]`, and
-    booleans `[size]`, False for a place that is still empty.
+    Outputs: the previous content of the memory, the oldest first: encodings `[size, d]`, ids
+    `[size]`, and booleans `[size]`, False for a place that is still empty.
 
     Raises:
         ValueError: if `size` is not a positive integer, or `ids` has another shape or dtype.

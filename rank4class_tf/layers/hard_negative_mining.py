@@ -15,13 +15,13 @@ from rank4class_tf.layers._columns import scores_and_columns
 
 @_keras.register
 class HardNegativeMining(keras.layers.Layer):
-    """The positives of each list and the negatives with the highest scores.
+    """Keeps the positives of each list and the negatives with the highest scores.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
-    who say what this does to a loss.
+    who analyse the effect on a loss.
 
     Args:
-        num_hard_negatives: how many, >= 1; a list with fewer columns gives all of them.
+        num_hard_negatives: how many negatives to keep, >= 1; all if a list has fewer columns.
         **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, P]`, the

@@ -28,8 +28,8 @@ from rank4class_tf.layers.interactions import (
 class Head(keras.layers.Layer):
     """Scores all classes, through an interaction between the encoding and each class.
 
-    The heads below are this one with an interaction of this package. Use `Head` itself with an
-    your own interaction.
+    The other heads are this one with an interaction of this package. Use `Head` itself with your
+    own interaction.
 
     Args:
         classes: a number of classes, for a `ClassTable`, or a layer of classes.
@@ -64,11 +64,11 @@ class Head(keras.layers.Layer):
 
     @classmethod
     def from_dense(cls, layer: Any, **kwargs: Any) -> "Head":
-        """A head that starts from a trained `keras.layers.Dense`, with equal scores.
+        """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
 
         Args:
             layer: a built `Dense` without activation.
-            **kwargs: arguments of the constructor, but for `classes`.
+            **kwargs: arguments of the constructor, except `classes`.
 
         Raises:
             ValueError: if the layer is not such a `Dense`, or the interaction cannot start as a dot
@@ -81,7 +81,7 @@ class Head(keras.layers.Layer):
         return head
 
     def with_classes(self, classes: Any) -> "Head":
-        """A head of the same interaction, whose weights both share, over other classes.
+        """Returns a head over other classes that shares this head's interaction and its weights.
 
         Args:
             classes: a layer of classes, as wide as those here. `head.classes.to_table()` keeps the
@@ -115,10 +115,10 @@ class Head(keras.layers.Layer):
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)
 
     def over_classes(self, encodings: Any) -> Any:
-        """The scores of all classes for a loss, without the memory that the scores take.
+        """Prepares the scores of all classes for a loss that computes them in blocks.
 
-        A loss of `rank4class_tf.losses` takes what this returns in place of scores, with class ids
-        for labels. It computes the scores block by block, and again for the gradient, so
+        A loss of `rank4class_tf.losses` takes the result in place of scores, with class ids as
+        labels. It computes the scores block by block, and again for the gradient, so
         `[batch, num_classes]` is never in memory. The scores are float32 in mixed precision too.
 
         Args:
@@ -172,7 +172,7 @@ class DotProductHead(Head):
     Source: Rank4Class, section 3.2.
 
     Args:
-        classes: as in `Head`, as wide as the encodings; the table of a number has biases.
+        classes: as in `Head`, as wide as the encodings. If it is a number, the table has biases.
         **kwargs: arguments of Keras, such as `name`.
 
     Example:
@@ -194,8 +194,8 @@ class BilinearHead(Head):
     $$s_i = h^\top W c_i + b_i$$
 
     Args:
-        classes: as in `Head`; the table of a number has biases.
-        kernel_initializer: of W, `[d, width of the classes]`.
+        classes: as in `Head`. If it is a number, the table has biases.
+        kernel_initializer: initializer of W, `[d, width of the classes]`.
         kernel_regularizer: None or a regularizer of W.
         **kwargs: arguments of Keras, such as `name`.
 
@@ -227,8 +227,8 @@ class CosineHead(Head):
 
     With a margin m > 0, training lowers the score of an example's own class, y_i = 1, so that it
     must exceed the other scores by more. Losses for face recognition do the same. The margin takes
-    effect in training and where the head is called with class ids, which `keras.Sequential` does
-    not do.
+    effect only in training, and only if the head is called with class ids, which
+    `keras.Sequential` does not do.
 
     Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition".
 
@@ -238,7 +238,7 @@ class CosineHead(Head):
         margin: m, in [0, 1].
         **kwargs: arguments of Keras, such as `name`.
 
-    Input: `[batch, d]`, and class ids where there is a margin. Output: `[batch, num_classes]`.
+    Input: `[batch, d]`, and class ids if there is a margin. Output: `[batch, num_classes]`.
 
     Raises:
         ValueError: as for `Head`; if `scale` or `margin` is out of range; or if a class id does
@@ -328,13 +328,13 @@ class _MLPHead(Head):
 
     @classmethod
     def from_dense(cls, layer: Any, **kwargs: Any) -> "Head":
-        """A head that starts from a trained `keras.layers.Dense`, with equal scores.
+        """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
 
         It has `add_dot_product`, and an MLP that scores 0 at first.
 
         Args:
             layer: a built `Dense` without activation.
-            **kwargs: arguments of the constructor, but for `classes`.
+            **kwargs: arguments of the constructor, except `classes`.
 
         Raises:
             ValueError: if the layer is not such a `Dense`.
@@ -351,8 +351,8 @@ class LatentCrossHead(_MLPHead):
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
     Time is O(batch n d u) for a first hidden layer of width u. Memory is O(batch n u) for the
-    widest; where there are many pairs `[batch, n, d]` they are not formed, and more than two
-    thousand classes are scored in blocks, as `MLPInteraction` says.
+    widest hidden layer. Large numbers of pairs `[batch, n, d]` are not formed, and more than two
+    thousand classes are scored in blocks, as `MLPInteraction` explains.
 
     Args:
         classes: as in `Head`, as wide as the encodings.
@@ -376,8 +376,8 @@ class ConcatHead(_MLPHead):
     Source: Rank4Class, section 4.2.
 
     The first layer acts on each half separately, so that the pairs are formed only after it. Time
-    and memory are O(batch n u) for the widest hidden layer u; more than two thousand classes are
-    scored in blocks, as `MLPInteraction` says.
+    and memory are O(batch n u) for the widest hidden layer u. More than two thousand classes are
+    scored in blocks, as `MLPInteraction` explains.
 
     Args:
         classes: as in `Head`.

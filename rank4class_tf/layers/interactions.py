@@ -13,10 +13,10 @@ from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_bloc
 
 
 class Interaction(keras.layers.Layer):
-    """Base: how the encoding of an example and those of classes or documents make a score.
+    """Base: computes scores from the encoding of an example and encodings of classes or documents.
 
-    A subclass has `score_candidates`, and `build_for` where it has weights. Under
-    `rank4class_tf.layers.Head(classes, interaction)` it is a head.
+    A subclass has `score_candidates`, and `build_for` if it has weights.
+    `rank4class_tf.layers.Head(classes, interaction)` turns it into a head.
 
     Input: a list of encodings `[batch, d]` and candidates, `[n, c]` shared by all examples or
     `[batch, n, c]`. Output: `[batch, n]`.
@@ -63,7 +63,7 @@ class Interaction(keras.layers.Layer):
         raise NotImplementedError
 
     def start_as_dot_product(self) -> None:
-        """Sets the weights, which are built, such that the scores are dot products."""
+        """Sets the built weights so that the scores are dot products."""
         raise ValueError(
             "`from_dense` needs an interaction that can start as a dot product: "
             f"implement `start_as_dot_product`. Received: {type(self).__name__}."
@@ -113,7 +113,7 @@ class BilinearInteraction(Interaction):
     $$s_i = h^\top W c_i$$
 
     Args:
-        kernel_initializer: of W, `[d, c]`.
+        kernel_initializer: initializer of W, `[d, c]`.
         kernel_regularizer: None or a regularizer of W.
         **kwargs: arguments of Keras, such as `name`.
 
@@ -171,8 +171,8 @@ class CosineInteraction(Interaction):
     Source: Wang et al. 2018, "CosFace"; Deng et al. 2019, "ArcFace", for the scale.
 
     Args:
-        scale: a, > 0. Losses of the softmax family need one well above 1, since cosines differ
-            by 2 at most.
+        scale: a, > 0. Losses of the softmax family need a scale well above 1, since cosines differ
+            by at most 2.
         **kwargs: arguments of Keras, such as `name`.
 
     Example:
@@ -206,18 +206,19 @@ class MLPInteraction(Interaction):
     A subclass defines the first layer, which reads the pair: `build_first` and `first_layer`.
 
     More than two thousand shared candidates are scored in blocks of a thousand, which the backward
-    pass computes again. Memory is then that of one block, and the time grows by a third.
+    pass computes again. This needs the memory of only one block, and a third more time.
 
     Args:
         units: widths of the hidden layers, at least one, each >= 1.
-        activation: of the hidden layers, a name or a function of tensors without weights.
+        activation: activation of the hidden layers, a name or a function of tensors without
+            weights.
         dropout: share of the hidden numbers that training sets to zero, in [0, 1).
         layer_norm: whether each hidden layer is normalised before its activation.
-        add_dot_product: whether the score is the MLP's plus the dot product of encoding and
-            candidate, which must be equally wide then.
-        kernel_initializer: of the kernels.
+        add_dot_product: whether to add the dot product of encoding and candidate to the score of
+            the MLP; both must then be equally wide.
+        kernel_initializer: initializer of the kernels.
         kernel_regularizer: None or a regularizer of the kernels.
-        seed: of the dropout, an int; None draws one from NumPy's global generator.
+        seed: an int, for the dropout; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
 
     Raises:
@@ -473,7 +474,7 @@ def _dot_products(encodings: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
 
 
 def _normalised(hidden):
-    """Rows of mean 0 and variance 1, computed in at least float32."""
+    """Scales rows to mean 0 and variance 1, in at least float32."""
     wide = tf.cast(hidden, tf.float32) if hidden.dtype.size < 4 else hidden
     mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
     return tf.cast((wide - mean) * tf.math.rsqrt(variance + 1e-6), hidden.dtype)

@@ -12,7 +12,7 @@ from rank4class_tf.layers.probabilities import Probabilities
 
 
 def _mass_not_above(probabilities):
-    r"""The probability that no class above has, for each class, `[batch, n]`.
+    r"""The probability that is not in the classes above, for each class, `[batch, n]`.
 
     $$s_i = \sum_{j : p_j \le p_i} p_j$$
 
@@ -26,7 +26,7 @@ def _mass_not_above(probabilities):
     return tf.gather(rest, first - 1, batch_dims=1)
 
 
-# What a class must have much of to be in a set, from the probabilities `[batch, n]`.
+# Maps probabilities `[batch, n]` to conformity: a class needs enough of it to be in a set.
 _CONFORMITY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "lac": tf.identity,
     "aps": _mass_not_above,
@@ -43,7 +43,7 @@ class PredictionSets(keras.layers.Layer):
     and always the best class, so that no set is empty. A set holds the first few classes in the
     order of the scores. The less certain the model is, the larger the set.
 
-    `rank4class_tf.conformalize` finds the threshold for a coverage, and says what it guarantees.
+    `rank4class_tf.conformalize` finds the threshold for a coverage, and explains its guarantee.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Sadinle et al. 2019, "Least
     Ambiguous Set-Valued Classifiers with Bounded Error Levels" (LAC); Romano et al. 2020,
@@ -56,8 +56,8 @@ class PredictionSets(keras.layers.Layer):
         probabilities: a layer that maps scores to probabilities; None for softmax.
         **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
-    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set; for all
-    classes of a list whose probabilities are NaN.
+    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set. If the
+    probabilities of a list are NaN, all its classes are True.
 
     Raises:
         ValueError: if an argument is out of range.

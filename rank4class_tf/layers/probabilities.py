@@ -14,11 +14,11 @@ class Probabilities(keras.layers.Layer):
 
     $$p = \arg\max_{x \in \Delta} \langle s / T, x \rangle - \sum_i h(x_i)$$
 
-    over the x that sum to 1, which for the entropy is $\mathrm{softmax}(s / T)$, and for the
-    Euclidean regulariser Sparsemax, $(s_i / T - \tau)_+$.
+    over all x that sum to 1. For the entropy, this is $\mathrm{softmax}(s / T)$; for the Euclidean
+    regulariser, it is Sparsemax, $(s_i / T - \tau)_+$.
 
-    `rank4class_tf.calibrate` fits the temperature. `loss.probabilities` is the layer of a loss that
-    defines probabilities itself, and None for other losses.
+    `rank4class_tf.calibrate` fits the temperature. If a loss defines probabilities itself,
+    `loss.probabilities` is the layer for them; for other losses it is None.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", for the temperature;
     Blondel et al. 2020, "Learning with Fenchel-Young Losses", for the projections.

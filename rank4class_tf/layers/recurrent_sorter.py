@@ -20,10 +20,10 @@ class RecurrentSorter(LearnedSorter):
 
     with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
     shortcut. Before training, the states are nearly means of random features over the items read so
-    far; from there the sorter learns several times faster than from random gates. Time is O(d), but
-    the items are read one after the other.
+    far. From this start, the sorter learns several times faster than from random gates. Time is
+    O(d), but the items are read one after the other.
 
-    Source: SoDeep (Engilberge et al. 2019), section 3.1.1; its LSTM is larger, reads the scores as
+    Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its LSTM is larger, reads the scores as
     they are, and has a linear projection on top.
 
     Args:
@@ -32,7 +32,7 @@ class RecurrentSorter(LearnedSorter):
         trainable: whether the weights are trained with the model that the sorter serves.
         **kwargs: arguments of Keras, such as `name`.
 
-    Ranks depend a little on the order in which the items stand.
+    Ranks depend a little on the order of the items.
 
     Raises:
         ValueError: if `frequencies` or `units` is not a positive integer.

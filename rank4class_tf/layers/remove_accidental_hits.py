@@ -14,8 +14,8 @@ from rank4class_tf.layers._columns import of_columns, scores_and_columns
 class RemoveAccidentalHits(keras.layers.Layer):
     """Masks negatives that are in fact the positive: other columns with the same candidate.
 
-    Where the candidates of a batch are negatives of each other, a frequent one occurs more than
-    once. A masked item has the score -inf, which the losses of this package leave out, and so does
+    If the candidates of a batch are negatives of each other, a frequent candidate occurs more than
+    once. A masked item has the score -inf. The losses of this package leave it out, and so does
     Keras's `SparseCategoricalCrossentropy(from_logits=True)`.
 
     Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.

@@ -12,12 +12,12 @@ from rank4class_tf.layers._columns import of_columns, scores_and_columns
 
 @_keras.register
 class SamplingProbabilityCorrection(keras.layers.Layer):
-    r"""The log-Q correction, by which a softmax over samples estimates one over all candidates.
+    r"""Log-Q correction: makes a softmax over samples estimate a softmax over all candidates.
 
     $$s_j - \log E_j$$
 
-    for a negative that is expected $E_j$ times among the negatives: the number of draws times its
-    probability. The positive, which is not drawn, keeps its score. Then
+    for a negative that is expected $E_j$ times among the negatives. $E_j$ is the number of draws
+    times its probability. The positive, which is not drawn, keeps its score. Then
     $e^{s_y} + \sum_j e^{s_j} / E_j$ has the expectation $\sum_i e^{s_i}$ over all candidates, if no
     negative is the positive (`RemoveAccidentalHits`).
 
@@ -34,7 +34,7 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
     for none; and expected counts, > 0, `[n]` shared by all lists or `[batch, n]`.
 
-    Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0, or infinite.
+    Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0, or is infinite.
 
     Raises:
         ValueError: if a shape is wrong or a column does not exist; under XLA, a list with such a

@@ -23,8 +23,7 @@ class SetSorter(LearnedSorter):
 
     with $x_i$ the sines and cosines of the standardised score and the differences of its soft
     ranks $\pi_T$ by the Laplace distribution at four temperatures (`LaplaceSorter`), and N a hidden
-    layer with a linear shortcut. Whatever the order of the items, each gets the same rank. Time is
-    O(d log d).
+    layer with a linear shortcut. Ranks do not depend on the order of the items. Time is O(d log d).
 
     Source: DeepSets (Zaheer et al. 2017) in place of SoDeep's networks (Engilberge et al. 2019).
 

@@ -10,8 +10,8 @@ from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
 from rank4class_tf.ops.ranking.sigmoid_sort import all_sigmoid_ranks
 from rank4class_tf.ops.ranking.soft_rank import projected_ranks
 
-# Beyond it scores count as equal. Differences and squares of differences stay finite in float32
-# for ten thousand items of up to 1e15, and differences for all.
+# Scores beyond this limit count as equal. In float32, differences stay finite for all scores.
+# Squares of differences stay finite for ten thousand items of up to 1e15.
 _LIMIT = 1e30
 
 
@@ -19,19 +19,19 @@ class Sorter(keras.layers.Layer):
     """Base of the sorters: maps scores `[batch, d]` to differentiable ranks `[batch, d]`.
 
     Ranks are descending and 1-based: 1 for the best score, d for the worst. A masked item has the
-    rank 0 and the gradient 0 and changes nothing for the others. A list with a NaN among its
-    valid scores has NaN for ranks. Scores of any floating dtype are taken, also infinite ones;
-    float64 stays float64, anything else is computed in float32, whatever Keras's dtype policy says.
+    rank 0 and the gradient 0, and changes nothing for the others. If a valid score of a list is
+    NaN, its ranks are NaN. Scores may have any floating dtype and may be infinite. Float64 stays
+    float64; anything else is computed in float32, whatever Keras's dtype policy says.
 
-    A subclass is its formula, `soft_ranks`, and its configuration: it keeps each argument of its
-    constructor in an attribute of that name. One with weights makes them in `build`, as float32.
+    A subclass defines its formula, `soft_ranks`, and keeps each argument of its constructor in an
+    attribute of that name. A subclass with weights creates them in `build`, as float32.
 
     Input: scores `[batch, d]`, and `mask`, booleans `[batch, d]` or None. Output: ranks
     `[batch, d]`.
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        """Args shared by all sorters.
+        """Sets the arguments that all sorters share.
 
         Args:
             **kwargs: arguments of Keras, such as `name`.
@@ -41,12 +41,12 @@ class Sorter(keras.layers.Layer):
         self.supports_masking = True
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula: ranks of lists in which nothing needs care.
+        """The formula: ranks of lists without special cases.
 
         Args:
             scores: `[batch, d]`, float32 or float64, finite, within +-1e30; 0 where masked.
             mask: booleans `[batch, d]`, False for an item that must change nothing for others;
-                None where all items count.
+                None if all items count.
 
         Returns:
             `[batch, d]`, of the dtype of the scores; anything finite where masked.
@@ -61,7 +61,7 @@ class Sorter(keras.layers.Layer):
             mask: booleans `[batch, d]`, True for an item that counts; None means all.
 
         Returns:
-            `[batch, d]`, float64 for scores of float64, else float32.
+            `[batch, d]`, float64 for float64 scores, else float32.
 
         Raises:
             ValueError: if `scores` or `mask` has another shape, or `mask` another dtype.
@@ -136,7 +136,7 @@ class LaplaceSorter(_TemperatureSorter):
 
     Ranks rise where scores fall, and sum to d (d + 1) / 2.
 
-    Source: Struski et al. 2025 (LapSum) have the idea of the sums.
+    Source: Struski et al. 2025 (LapSum), for the idea of the sums.
 
     Args:
         temperature: as in `SigmoidSorter`.
@@ -167,7 +167,7 @@ class SoftRankSorter(Sorter):
     distance from the block's mean score over $\varepsilon$. Where neighbours are further apart than
     $\varepsilon$, ranks are exact and have no gradient.
 
-    Where XLA compiles this for lists of unknown length, time and memory are O(d²).
+    If XLA compiles this for lists of unknown length, time and memory are O(d²).
 
     Source: Blondel et al. 2020, equations 6 and 8 (quadratic regularisation).
 

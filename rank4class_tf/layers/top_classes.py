@@ -23,9 +23,9 @@ class TopClasses(keras.layers.Layer):
     Args:
         k: how many classes, >= 1.
         class_names: None, or the name of each class.
-        probabilities: None, or a layer that maps scores to probabilities: that of `calibrate`, or
-            `loss.probabilities`.
-        prediction_sets: None, or the layer of `rank4class_tf.conformalize`.
+        probabilities: None, or a layer that maps scores to probabilities: the result of
+            `calibrate`, or `loss.probabilities`.
+        prediction_sets: None, or the result of `rank4class_tf.conformalize`.
         **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Input: scores `[batch, n]`, n >= k. Output: a dict, the best class first, of

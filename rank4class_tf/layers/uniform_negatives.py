@@ -10,9 +10,9 @@ from rank4class_tf import _checks, _keras, _random, ops
 
 @_keras.register
 class UniformNegatives(keras.layers.Layer):
-    """Draws candidates from all, uniformly without replacement, to serve as negatives.
+    """Draws negatives from all candidates, uniformly without replacement.
 
-    In-batch negatives are mostly frequent candidates; with only them, most others would never be
+    In-batch negatives are mostly frequent candidates; with only these, most others would never be
     negatives. Each call in training draws other candidates, the same on all devices of a strategy.
 
     Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural Networks in
@@ -24,7 +24,7 @@ class UniformNegatives(keras.layers.Layer):
         **kwargs: arguments of Keras, such as `name`.
 
     Input: a tensor with a row for each candidate; only its static number of rows is read.
-    Output: numbers of rows, int32.
+    Output: row numbers, int32.
 
     Raises:
         ValueError: if `num_sampled` is not a positive integer.

@@ -8,7 +8,6 @@ from rank4class_tf import _checks
 from rank4class_tf._tf import scan
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.search import searchsorted
-from rank4class_tf._tf.where import where
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.ops import Lists
@@ -66,9 +65,22 @@ def _by_pairs(own, relevance, temperature, with_ties):
     compare = tf.less_equal if with_ties else tf.less
     other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
     competes = compare(other, relevance[:, :, tf.newaxis])
-    differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
     floor = tf.constant(own.dtype.min / 8, own.dtype)
-    return tf.reduce_logsumexp(where(competes, differences, floor), axis=-1)
+
+    @tf.custom_gradient  # TensorFlow's would take twice as many passes over all pairs.
+    def relative(own):
+        others = tf.where(competes, own[:, tf.newaxis, :], floor)
+        highest = tf.reduce_max(others, axis=-1, keepdims=True)
+        terms = tf.exp((others - highest) / temperature)
+        total = tf.reduce_sum(terms, axis=-1)
+
+        def gradient(upstream):
+            pulls = tf.linalg.matvec(terms, upstream / total, transpose_a=True)
+            return (pulls - upstream) / temperature
+
+        return (highest[:, :, 0] - own) / temperature + tf.math.log(total), gradient
+
+    return relative(own)
 
 
 def _by_sorting(own, relevance, temperature, with_ties, most):

@@ -1,4 +1,4 @@
-"""What all metrics share: label forms, masks, weights, cutoffs, accumulation."""
+"""Shared code of all metrics: label forms, masks, weights, cutoffs, accumulation."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -24,14 +24,14 @@ from rank4class_tf.ops.ranking.of_labels import over_ranks
 
 
 class Metric(keras.metrics.Metric):
-    """Base of all metrics: which way they are better, and what becomes of their states."""
+    """Base of all metrics: whether higher is better, and how states are handled."""
 
     # Whether a higher value is better.
     higher_is_better: bool = True
 
     @property
     def _direction(self):
-        # Callbacks of Keras 3 ask for it where they are not told a mode.
+        # Callbacks of Keras 3 ask for it if they are not given a mode.
         return "up" if self.higher_is_better else "down"
 
     def reset_state(self) -> None:
@@ -46,7 +46,7 @@ class Metric(keras.metrics.Metric):
 
 
 class RankingMetric(Metric):
-    """Base of the metrics; a subclass defines the formula for one list and its configuration.
+    """Base of the metrics of lists; a subclass defines the formula and the configuration.
 
     The result is the weighted mean over lists. Lists without positives are left out; with
     `count_empty=True`, metrics with a cutoff count them as 0. **Labels** `y_true` are class ids
@@ -59,10 +59,11 @@ class RankingMetric(Metric):
     if `update_state` gets them as `exclude` or if their relevance is negative. Where Keras calls
     `update_state`, put `rank4class_tf.layers.ExcludeItems` at the end of the model.
 
-    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
+    **Weights** `sample_weight` are one number, or one per list, `[batch]` or `[batch, 1]`.
     Item weights `[batch, n]` work as in TF-Ranking: an item of weight 0 is removed from the
     ranking, and a list has the mean weight of its positives, or of its items if it has no
-    positives. In `NDCG`, `DCG` and `AveragePrecisionAtK` a positive counts by its weight as well.
+    positives. In `NDCG`, `DCG` and `AveragePrecisionAtK`, a positive also counts in proportion to
+    its weight.
     """
 
     # How many values one pass gives.
@@ -89,15 +90,15 @@ class RankingMetric(Metric):
     def __init__(
         self, *, label_format: str | None = None, name: str | None = None, dtype: Any = None
     ) -> None:
-        """Arguments that all metrics share.
+        """Sets the arguments that all metrics share.
 
         Args:
             label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
                 labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
                 floating dtype need `"ids"`.
             name: name of the metric.
-            dtype: dtype of the result. Where it is not float64, values of lists are float32, and
-                sums of them are kept to twice as many digits.
+            dtype: dtype of the result. If it is not float64, values of lists are float32, and
+                their sums are kept to twice as many digits.
         """
         check_label_format(label_format)
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
@@ -127,7 +128,7 @@ class RankingMetric(Metric):
         """Computes the values and the weight of each list.
 
         Args:
-            y_true: labels of any form; or `ops.Ranks`, which a model counted in blocks, and then
+            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks. In that case,
                 `y_pred` and `exclude` are not read.
             y_pred: scores `[batch, n]`.
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
@@ -225,7 +226,7 @@ class RankingMetric(Metric):
         self.sums.add(_weighted(*self._values_and_weights(self.sums.dtype, *batch)))
 
     def result(self) -> Any:
-        """Returns the weighted mean, 0 before any list with a positive."""
+        """Returns the weighted mean; 0 if there was no list with a positive yet."""
         return self._by_name(self.sums.means())
 
     def _by_name(self, means):
@@ -234,7 +235,7 @@ class RankingMetric(Metric):
         return results[0] if names == [self.name] else dict(zip(names, results, strict=True))
 
     def merge_state(self, metrics: Iterable[Self]) -> None:
-        """Adds what other metrics of the same configuration have seen."""
+        """Adds the states of other metrics with the same configuration."""
         for metric in metrics:
             for mine, other in zip(self.variables, metric.variables, strict=True):
                 mine.assign_add(tf.convert_to_tensor(other))
@@ -245,7 +246,7 @@ class RankingMetric(Metric):
 
 
 class CutoffMetric(RankingMetric):
-    """Base of the metrics at a cutoff k; a subclass is `compute_at`."""
+    """Base of the metrics at a cutoff k; a subclass defines `compute_at`."""
 
     # Whether the cutoff may be None, for all ranks.
     all_ranks = True
@@ -258,18 +259,18 @@ class CutoffMetric(RankingMetric):
         count_empty: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Arguments that all metrics at a cutoff share.
+        """Sets the arguments that all metrics at a cutoff share.
 
         Args:
-            k: cutoff, None for all ranks, or a list of these; a list costs one pass and makes the
+            k: cutoff, None for all ranks, or a list of these. A list costs one pass and makes the
                 result a dictionary.
-            name: name of the metric; None means that of the class, with the cutoff.
+            name: name of the metric; None means the name of the class, with the cutoff.
             count_empty: whether a list without positives counts, with the value 0, as in
                 TF-Ranking; otherwise it is left out.
             **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
         Raises:
-            ValueError: if a cutoff is not a positive integer or, where `all_ranks`, None.
+            ValueError: if a cutoff is not a positive integer or, if `all_ranks` is True, None.
         """
         several = isinstance(k, (list, tuple))
         given: Any = k if several else [k]

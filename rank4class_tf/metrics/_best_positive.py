@@ -1,4 +1,4 @@
-"""The best positive of a list: where it is tied, and the places that it may have."""
+"""The best positive of a list: its ties, and the places that it may have."""
 
 from collections.abc import Callable
 from typing import Any

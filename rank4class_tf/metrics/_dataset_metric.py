@@ -1,4 +1,4 @@
-"""What the metrics share whose lists run over a whole dataset: its scores and labels are kept."""
+"""Shared code of the metrics over a whole dataset, which keep all scores and labels."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from rank4class_tf.metrics._base import Metric
 
 
 class DatasetMetric(Metric):
-    """Base of the metrics of whole columns: labels and scores of all examples are kept, as float32.
+    """Base of the metrics of whole columns, which keep all labels and scores as float32.
 
-    They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One example more raises,
-    and makes the result NaN where XLA compiles.
+    They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One more example raises
+    an error or, under XLA, makes the result NaN.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class DatasetMetric(Metric):
 
     def result(self) -> tf.Tensor:
         """Returns the mean over the columns that have a value, 0 if none has."""
-        # Float64 where it is asked for: not all devices have it.
+        # Float64 only if it is asked for: not all devices have it.
         wide = tf.as_dtype(self.dtype) == tf.float64
         values, counts = self.per_column(tf.float64 if wide else tf.float32)
         total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
@@ -129,7 +129,7 @@ class DatasetMetric(Metric):
         return tf.cast(mean, self.dtype)
 
     def merge_state(self, metrics: Any) -> None:
-        """Adds what other metrics of the same configuration have seen."""
+        """Adds the states of other metrics with the same configuration."""
         for metric in metrics:
             count = int(tf.convert_to_tensor(metric.count))
             states = (metric.labels, metric.scores, metric.weights_seen)

@@ -13,13 +13,13 @@ class ExactSum:
     """Sums that a metric keeps, to more digits than float32 has.
 
     They are three float32 of 12, 12 and 24 binary digits. The first two of some thousand replicas
-    add up without error, so that a strategy may sum each by itself. A metric of dtype float64 has
+    add up without error, so that a strategy may sum each separately. A metric of dtype float64 has
     one float64, and so has one under a parameter server, where only `assign_add` loses no update.
 
     Args:
-        metric: that of which it is a state, with a dtype.
-        name: of the state.
-        shape: of the sums.
+        metric: the metric that has this state, with a dtype.
+        name: name of the state.
+        shape: shape of the sums.
     """
 
     def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]) -> None:

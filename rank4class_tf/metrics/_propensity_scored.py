@@ -1,4 +1,4 @@
-"""What the metrics share that weigh labels by how likely they are to be missing."""
+"""Shared code of the metrics that weight labels by how likely they are to be missing."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from rank4class_tf.metrics._base import RankingMetric
 def propensities(
     labels: TensorLike | tf.data.Dataset, num_classes: int, a: float = 0.55, b: float = 1.5
 ) -> list[float]:
-    r"""Returns how likely each class is to be listed among the labels of an example that it fits.
+    r"""Returns the probability of each class to be among the labels of an example that it fits.
 
     $$p_l = \frac{1}{1 + C \, (N_l + B)^{-A}}, \qquad C = (\log N - 1) (B + 1)^A$$
 
@@ -28,8 +28,8 @@ def propensities(
         labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; or a dataset of
             `(features, ids)`, which is read once.
         num_classes: positive integer.
-        a: A > 0. The literature has 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
-        b: B > 0, 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
+        a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
+        b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
 
     Returns:
         `num_classes` numbers in (0, 1].
@@ -53,7 +53,7 @@ def propensities(
 
 
 class PropensityScored(RankingMetric):
-    """Base: the gains of all lists over the best possible ones; a subclass is `gains`."""
+    """Base: the gains of all lists over the best possible gains; a subclass defines `gains`."""
 
     _reads = "leading"
     bounds = (0.0, 1.0)
@@ -61,12 +61,12 @@ class PropensityScored(RankingMetric):
     def __init__(
         self, k: int, propensities: TensorLike, name: str | None = None, **kwargs: Any
     ) -> None:
-        """Arguments that both share.
+        """Sets the arguments that both metrics share.
 
         Args:
             k: cutoff, >= 1.
             propensities: a number in (0, 1] for each class.
-            name: name of the metric; None means that of the class, with the cutoff.
+            name: name of the metric; None means the name of the class, with the cutoff.
             **kwargs: `label_format`, `dtype`: see `RankingMetric`.
         """
         self.k = _checks.positive_int("k", k)

@@ -17,7 +17,7 @@ class AveragePrecisionAtK(CutoffMetric):
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
 
     Ties count in expectation. With `over_all_positives=True` the divisor is $|Y|$, as in TF-Ranking
-    and trec_eval: more positives than k cannot reach 1 then.
+    and trec_eval: a list with more than k positives then cannot reach 1.
 
     A positive with $a$ items above, $Q$ of them positive, and $m$ items tied, $q$ of them positive,
     itself counted in both, adds
@@ -35,7 +35,7 @@ class AveragePrecisionAtK(CutoffMetric):
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        over_all_positives: whether the divisor is the number of positives, even above k.
+        over_all_positives: whether the divisor is the number of positives, even if it exceeds k.
         name: None means `"average_precision_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 

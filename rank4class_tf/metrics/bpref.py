@@ -13,13 +13,13 @@ from rank4class_tf.ops.ranking.exact import count_of_all
 
 @_registry.register("metric")
 class BPref(CutoffMetric):
-    r"""Binary preference: how few items that were judged wrong stand above the right ones.
+    r"""Binary preference: high if few items that were judged wrong rank above right ones.
 
     $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
     \left(1 - \frac{\min(n_p, R)}{\min(R, N)}\right)$$
 
     with R positives, N items that are judged and wrong, and $n_p$ of these above the positive p.
-    Mask items that nobody has judged: they then change nothing. An item that is tied with a
+    Mask items that nobody has judged, so that they change nothing. An item that is tied with a
     positive counts as half above it.
 
     Source: Buckley & Voorhees 2004, "Retrieval evaluation with incomplete information", in the form

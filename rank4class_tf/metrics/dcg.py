@@ -19,10 +19,10 @@ class DCG(CutoffMetric):
     $$\mathrm{DCG@}k = \sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
     g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
 
-    Ties count in expectation over their random order. It is infinite for the exponential gain of a
-    label from 1,024 on, from 128 on where the dtype is not float64.
+    Ties count in expectation over their random order. With the exponential gain, the result is
+    infinite for labels from 1,024 on, or from 128 on if the dtype is not float64.
 
-    With weights $w_i$ of items the weight of a list is $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$,
+    With item weights $w_i$, the weight of a list is $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$,
     and the gain of an item is multiplied by $w_i / w$.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
@@ -30,9 +30,9 @@ class DCG(CutoffMetric):
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that is 0
-            at 0; registered with Keras, if the metric is to be saved.
+            at 0. To save the metric, register the function with Keras.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
-            of float64 ranks >= 1; registered like `gain`.
+            of float64 ranks >= 1, registered like `gain`.
         name: None means `"dcg_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 

@@ -21,9 +21,9 @@ class ExpectedCalibrationError(RankingMetric):
     \left| \mathrm{acc}(B_b) - \mathrm{conf}(B_b) \right|, \qquad
     B_b = \{i : \tfrac{b - 1}{M} < \max_j p_{ij} \le \tfrac{b}{M}\}$$
 
-    0 is perfect: of the examples with the probability 0.8, 80 % are right. It is biased upwards for
-    few examples. Where several classes have the highest probability, one of them is taken at
-    random, in expectation.
+    0 is perfect: of the examples with the probability 0.8, 80 % are right. With few examples, the
+    error is biased upwards. If several classes have the highest probability, the result is the
+    expectation over a random choice among them.
 
     Source: Naeini et al. 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks",
     equation 3.
@@ -35,8 +35,8 @@ class ExpectedCalibrationError(RankingMetric):
         **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if `num_bins` is not a positive integer; in the call, if a highest probability
-            is not in [0, 1], which makes the result NaN where XLA compiles.
+        ValueError: if `num_bins` is not a positive integer. In the call, if a highest probability
+            is not in [0, 1]; under XLA, the result becomes NaN instead.
 
     Example:
         >>> metric = ExpectedCalibrationError()
@@ -91,7 +91,7 @@ class ExpectedCalibrationError(RankingMetric):
         return tf.where(bad, tf.constant(float("nan"), confidence.dtype), confidence)
 
     def result(self) -> tf.Tensor:
-        """Returns the error, 0 before any list with a positive."""
+        """Returns the error; 0 if there was no list with a positive yet."""
         weight, confidence, accuracy = tf.unstack(self.sums.parts()[0], axis=-1)
         gaps = tf.reduce_sum(tf.abs(accuracy - confidence))
         return tf.cast(tf.math.divide_no_nan(gaps, tf.reduce_sum(weight)), self.dtype)

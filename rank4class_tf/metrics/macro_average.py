@@ -15,7 +15,7 @@ from rank4class_tf.metrics._exact_sum import ExactSum
 
 @_keras.register
 class MacroAverage(RankingMetric):
-    r"""Averages a metric within each class, or other group of lists, and then over the classes.
+    r"""Averages a metric within each class (or other group of lists), then over the classes.
 
     $$\frac{1}{|G|} \sum_{g \in G} \frac{\sum_{i \in g} w_i v_i}{\sum_{i \in g} w_i}$$
 
@@ -82,7 +82,7 @@ class MacroAverage(RankingMetric):
         """Adds a batch.
 
         Args:
-            y_true: these four are those of `RankingMetric.per_list`.
+            y_true: labels; see `RankingMetric.per_list` for this and the next three arguments.
             y_pred: scores.
             sample_weight: weights.
             exclude: items to mask.
@@ -109,12 +109,12 @@ class MacroAverage(RankingMetric):
         self.sums.add(weighted, tf.reshape(groups, [-1]))
 
     def group_means(self) -> tf.Tensor:
-        """Returns the mean of each group, `[num_groups, r]`; NaN for one without lists."""
+        """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
         weight = self.sums.parts()[0][:, -1:]
         return tf.where(weight != 0, self.sums.means(), tf.constant(float("nan"), weight.dtype))
 
     def result(self) -> Any:
-        """Returns the mean over groups, 0 before any list with a positive."""
+        """Returns the mean over groups; 0 if there was no list with a positive yet."""
         means = self.group_means()
         seen = self.sums.parts()[0][:, -1:] != 0
         means = tf.reduce_sum(tf.where(seen, means, tf.zeros_like(means)), axis=0)

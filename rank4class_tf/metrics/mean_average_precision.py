@@ -23,23 +23,23 @@ class MeanAveragePrecision(DatasetMetric):
     score ranks last and is never a hit.
 
     It is exact: all labels and scores are kept, which takes `4 * (2 * num_classes + 1)` bytes for
-    each of `max_examples`. Keras asks for the result after each batch, which takes a sort of
-    `max_examples` for each class: in `fit`, keep that number small.
+    each of `max_examples`. Keras computes the result after each batch, which sorts `max_examples`
+    scores for each class: in `fit`, keep that number small.
 
     Source: SoDeep (Engilberge et al. 2019), equations 5 and 6.
 
     Args:
         num_classes: C, >= 1.
-        max_examples: the most examples, >= 1. One more raises, and makes the result NaN
-            where XLA compiles.
+        max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
+            makes the result NaN.
         name: name of the metric.
         dtype: dtype of the result.
 
-    Labels: `[batch, C]`, > 0 for a class that the example has, negative where that is not known.
+    Labels: `[batch, C]`, > 0 for a class that the example has, negative if that is not known.
     Scores: `[batch, C]`.
 
     Raises:
-        ValueError: if an argument is no positive integer, if a shape is another, if there are too
+        ValueError: if an argument is not a positive integer, if a shape is wrong, if there are too
             many examples, or under a strategy with several replicas.
 
     Example:
@@ -60,7 +60,7 @@ class MeanAveragePrecision(DatasetMetric):
         super().__init__(self.num_classes, max_examples, name, dtype)
 
     def per_class(self) -> tf.Tensor:
-        """Returns the average precision of each class, `[C]` float64; NaN for one of no example."""
+        """Returns the average precision of each class, `[C]` float64; NaN for an absent class."""
         values, counts = self.per_column()
         return tf.where(counts, values, tf.constant(float("nan"), tf.float64))
 

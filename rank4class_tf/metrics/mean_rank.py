@@ -9,7 +9,7 @@ from rank4class_tf.metrics._best_positive import rank_of_best
 
 @_registry.register("metric")
 class MeanRank(RankingMetric):
-    r"""Mean rank of the best positive; the lower, the better.
+    r"""Mean rank of the best positive; lower is better.
 
     $$\min_{y \in Y} \pi(y)$$
 

@@ -16,10 +16,10 @@ from rank4class_tf.metrics._exact_sum import ExactSum
 class MedianRank(RankingMetric):
     r"""Median rank of the best positive, over lists and the random orders of tied items.
 
-    The state is a histogram of ranks, so that batches and replicas add up exactly. A list whose
-    best positive ties is spread over the ranks that this positive may have; the median is the
-    middle of the ranks where the weighted distribution passes one half. A positive whose score is
-    NaN has the last rank.
+    The state is a histogram of ranks, so that batches and replicas add up exactly. If the best
+    positive of a list is tied, the list is spread over the ranks that this positive may have. The
+    median is the middle of the ranks where the weighted distribution passes one half. A positive
+    whose score is NaN has the last rank.
 
     Source: the "median rank", MedR, of cross-modal retrieval.
 
@@ -74,7 +74,7 @@ class MedianRank(RankingMetric):
         self.histogram.add_parts(high, low)
 
     def result(self) -> tf.Tensor:
-        """Returns the median, 0 before any list with a positive."""
+        """Returns the median; 0 if there was no list with a positive yet."""
         high, low = self.histogram.parts()
         known = tf.where(tf.math.is_nan(high), tf.zeros_like(high), high)
         # A place has up to 2**41 units, all together up to 2**61.

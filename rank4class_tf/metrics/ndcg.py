@@ -14,17 +14,17 @@ class NDCG(DCG):
 
     $$\mathrm{NDCG@}k = \frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
 
-    The ideal DCG is that of the items in the order of their labels; see `DCG`. For one positive,
-    NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order. With weights $w_i$
-    of items the gain of an item is $w_i g(y_i)$, in the ideal order too, and the weight of a list
-    is that of `DCG`.
+    The ideal DCG is the DCG of the items in the order of their labels; see `DCG`. For one positive,
+    NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order. With item weights
+    $w_i$, the gain of an item is $w_i g(y_i)$, in the ideal order too, and the weight of a list is
+    the same as in `DCG`.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        gain: `"exponential"`, `"linear"` or a function as in `DCG` that increases.
-        discount: `"logarithmic"`, `"reciprocal"` or a function as in `DCG` that decreases.
+        gain: `"exponential"`, `"linear"` or an increasing function, as in `DCG`.
+        discount: `"logarithmic"`, `"reciprocal"` or a decreasing function, as in `DCG`.
         name: None means `"ndcg_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 

@@ -16,7 +16,7 @@ class PrecisionAtK(CutoffMetric):
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
 
-    The divisor is k even where a list has fewer items; without a cutoff it is the number of items.
+    The divisor is k even if a list has fewer items; without a cutoff it is the number of items.
     Ties count in expectation.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4.

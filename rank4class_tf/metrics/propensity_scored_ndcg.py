@@ -11,7 +11,7 @@ from rank4class_tf.ops.ranking.exact import mean_over_ties
 
 @_registry.register("metric")
 class PropensityScoredNDCG(PropensityScored):
-    r"""PSnDCG@k, NDCG in which a rare label, which is more likely to be missing, counts more.
+    r"""PSnDCG@k: NDCG in which rare labels, which are more likely to be missing, count more.
 
     $$\frac{\sum_i D_i(\pi_i)}{\sum_i \max_\pi D_i(\pi)}, \qquad
     D_i(\pi) = \sum_{l \in Y_i : \pi(l) \le k} \frac{1}{p_l \log_2(1 + \pi(l))} \Big/
@@ -19,7 +19,7 @@ class PropensityScoredNDCG(PropensityScored):
 
     over all lists i with the positives $Y_i$: the gain over the best possible one, as in the tables
     of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
-    the best possible gain. Graded relevance counts as 1, and ties count in expectation.
+    is the best possible gain. Graded relevance counts as 1, and ties count in expectation.
 
     Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
 
@@ -30,7 +30,7 @@ class PropensityScoredNDCG(PropensityScored):
         **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if an argument is out of range, or there is not a propensity for each class.
+        ValueError: if an argument is out of range, or a class has no propensity.
 
     Example:
         >>> metric = PropensityScoredNDCG(k=3, propensities=[0.5, 0.5, 1.0])

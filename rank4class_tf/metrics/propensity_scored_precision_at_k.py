@@ -9,14 +9,14 @@ from rank4class_tf.metrics._propensity_scored import PropensityScored
 
 @_registry.register("metric")
 class PropensityScoredPrecisionAtK(PropensityScored):
-    r"""PSP@k, precision in which a rare label, which is more likely to be missing, counts more.
+    r"""PSP@k: precision in which rare labels, which are more likely to be missing, count more.
 
     $$\frac{\sum_i \sum_{l \in Y_i \cap \mathrm{Top}_k} 1 / p_l}
     {\sum_i \max_{S \subseteq Y_i, |S| \le k} \sum_{l \in S} 1 / p_l}$$
 
     over all lists i with the positives $Y_i$: the gain over the best possible one, as in the tables
     of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
-    the best possible gain. Graded relevance counts as 1, and ties count in expectation.
+    is the best possible gain. Graded relevance counts as 1, and ties count in expectation.
 
     Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
 
@@ -27,7 +27,7 @@ class PropensityScoredPrecisionAtK(PropensityScored):
         **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
     Raises:
-        ValueError: if an argument is out of range, or there is not a propensity for each class.
+        ValueError: if an argument is out of range, or a class has no propensity.
 
     Example:
         >>> metric = PropensityScoredPrecisionAtK(k=1, propensities=[0.5, 0.25, 1.0])

@@ -16,10 +16,10 @@ class RecallAtK(CutoffMetric):
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
 
-    Ties count in expectation. Without a cutoff it is 1, but for scores that are NaN.
+    Ties count in expectation. Without a cutoff it is 1, except for scores that are NaN.
 
-    `average="samples"`, the default, is the mean over lists, each counting alike; `"micro"` counts
-    each positive alike: hits of all lists over positives of all lists.
+    `average="samples"`, the default, is the mean over lists, which all count equally. With
+    `"micro"`, all positives count equally: hits of all lists over positives of all lists.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 

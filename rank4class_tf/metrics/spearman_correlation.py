@@ -12,32 +12,32 @@ from rank4class_tf.ops.ranking.exact import expected_ranks_of_all
 
 @_registry.register("metric")
 class SpearmanCorrelation(DatasetMetric):
-    r"""Rank correlation of targets and predictions over a dataset, the mean over outputs.
+    r"""Mean over outputs of the rank correlation of targets and predictions over a dataset.
 
     $$r = \mathrm{corr}(\mathrm{rk}(y), \mathrm{rk}(\hat y))$$
 
     Equal values share their mean rank, as in SciPy's `spearmanr`. Predictions that are all the same
     have the correlation 0; an output whose targets are all the same is left out. A target that is
-    NaN is left out; a prediction that is NaN shows.
+    NaN is left out; a prediction that is NaN shows in the result.
 
     It is exact: all targets and predictions are kept, which takes `4 * (2 * num_outputs + 1)` bytes
-    for each of `max_examples`. Keras asks for the result after each batch, which takes a sort of
-    `max_examples` for each output: in `fit`, keep that number small. An example of weight 0 is left
-    out; other weights change nothing.
+    for each of `max_examples`. Keras computes the result after each batch, which sorts
+    `max_examples` values for each output: in `fit`, keep that number small. An example of weight 0
+    is left out; other weights change nothing.
 
     Source: Spearman 1904; SoDeep (Engilberge et al. 2019), equation 2.
 
     Args:
-        num_outputs: outputs of the model, each with a correlation of its own, >= 1.
-        max_examples: the most examples, >= 1. One more raises, and makes the result NaN
-            where XLA compiles.
+        num_outputs: outputs of the model, each with its own correlation, >= 1.
+        max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
+            makes the result NaN.
         name: name of the metric.
         dtype: dtype of the result.
 
     Labels and predictions: `[batch, num_outputs]`, or `[batch]` for one output.
 
     Raises:
-        ValueError: if an argument is no positive integer, if a shape is another, if there are too
+        ValueError: if an argument is not a positive integer, if a shape is wrong, if there are too
             many examples, or under a strategy with several replicas.
 
     Example:
@@ -58,7 +58,7 @@ class SpearmanCorrelation(DatasetMetric):
         super().__init__(self.num_outputs, max_examples, name, dtype)
 
     def per_output(self) -> tf.Tensor:
-        """Returns the correlation of each output, `[num_outputs]` float64; NaN for one of none."""
+        """Returns the correlation of each output, `[num_outputs]` float64; NaN if it has none."""
         values, counts = self.per_column()
         return tf.where(counts, values, tf.constant(float("nan"), tf.float64))
 

@@ -17,8 +17,8 @@ class TopKAccuracy(CutoffMetric):
 
     $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
 
-    Retrieval calls it the hit rate; `HitRate` is another name of this class. Ties count with the
-    probability that their random order puts a positive into the first k: with $a$ items above the
+    In retrieval it is called the hit rate; `HitRate` is another name of this class. A tie counts by
+    the probability that its random order puts a positive into the first k: with $a$ items above the
     best positive and $m$ tied with it, $q$ of them positive, and $r = \min(\max(k - a, 0), m)$
     places left,
 

@@ -1,4 +1,4 @@
-"""Keras models that own more of a training step than a loss."""
+"""Keras models with their own training step: for very many classes, and for retrieval."""
 
 from rank4class_tf.models.extreme_classifier import ExtremeClassifier
 from rank4class_tf.models.multi_worker import MultiWorker

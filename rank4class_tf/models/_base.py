@@ -1,4 +1,4 @@
-"""What the models share that train on some of the classes or candidates and rank all of them."""
+"""Shared code of the models that train on some classes or candidates and rank all of them."""
 
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from rank4class_tf.models.multi_worker import MultiWorker
 
 
 class RetrievalModel(MultiWorker, keras.Model):
-    """Base: a step of training scores some items of very many, evaluation ranks all of them.
+    """Base: a training step scores some of very many items; evaluation ranks all of them.
 
     A subclass has `call`, `_scores_of_step` and `_ranks_of_batch`; `_parts` names its layers.
     """
@@ -34,12 +34,12 @@ class RetrievalModel(MultiWorker, keras.Model):
             optimizer: as in Keras.
             loss: a loss of `rank4class_tf.losses`; without `class_weight`, unless the model scores
                 all classes in each step.
-            **kwargs: Keras's own. `metrics` and `weighted_metrics` hold metrics of
-                `rank4class_tf.metrics`.
+            **kwargs: other arguments of Keras's `compile`. `metrics` and `weighted_metrics` hold
+                metrics of `rank4class_tf.metrics`.
 
         Raises:
-            ValueError: if the loss or a metric is another: Keras's would take places in the scores
-                of a step for classes.
+            ValueError: if the loss or a metric is not from this package. Keras's own would mistake
+                places in the scores of a step for classes.
         """
         if loss is not None:
             self._check_loss(loss)
@@ -85,7 +85,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         return super().train_step(data)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluates a batch by the ranks among all items."""
+        """Evaluates a batch by ranks among all items."""
         self._evaluating = True
         return super().test_step(data)
 
@@ -96,7 +96,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         placeholder = tf.zeros([1, 1])
         metrics = _keras.compiled_metrics(self, placeholder, placeholder)
         if not self._evaluating or not metrics:
-            # Those that a subclass updates itself, and the loss.
+            # The metrics that a subclass updates itself, and the loss.
             results: dict[str, Any] = {}
             for metric in _keras.metrics_not_compiled(self):
                 result = metric.result()
@@ -130,7 +130,7 @@ class RetrievalModel(MultiWorker, keras.Model):
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives of each list.
 
-        Or the losses of the examples, and None.
+        Or returns the losses of the examples, and None.
         """
         raise NotImplementedError
 

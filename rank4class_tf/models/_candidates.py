@@ -1,4 +1,4 @@
-"""The candidates that a batch of pairs brings: positives, and negatives of one's own."""
+"""The candidates in a batch of pairs: positives, and the user's own negatives."""
 
 from __future__ import annotations
 

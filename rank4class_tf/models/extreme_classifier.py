@@ -18,7 +18,7 @@ from rank4class_tf.models._base import RetrievalModel
 from rank4class_tf.ops.ranking.exact import ranks_of_checked
 from rank4class_tf.optimizers import Rowwise
 
-# A shortlist has so many classes more than the cutoff, to see ties there.
+# A shortlist has this many classes more than the cutoff, to see ties there.
 _TIES = 10
 
 # With these options SGD writes to rows that a step has not touched, or reads a row's gradient
@@ -31,7 +31,7 @@ _NOT_PLAIN = (
 
 @_keras.register
 class ExtremeClassifier(RetrievalModel):
-    r"""A classifier for thousands to millions of classes, whose scores it never holds all at once.
+    r"""A classifier for thousands to millions of classes that never holds all scores at once.
 
     With `num_sampled=None`, a step scores all classes, block by block. Value and gradient of the
     loss, any of `rank4class_tf.losses`, are the same as on the scores of all classes, and all
@@ -159,7 +159,7 @@ class ExtremeClassifier(RetrievalModel):
                         f"Received: {callback}."
                     )
         if class_weight is not None:
-            batch = getattr(x, "element_spec", None)  # Of a dataset.
+            batch = getattr(x, "element_spec", None)  # For a dataset.
             labels = batch[1] if y is None and isinstance(batch, tuple) and batch[1:] else y
             shape = tf.TensorShape(getattr(labels, "shape", None))
             if shape.rank != 1 and shape[1:] != [1]:
@@ -323,8 +323,8 @@ class ExtremeClassifier(RetrievalModel):
     ) -> ops.Ranks:
         """Ranks among all classes, as far as the highest cutoff of the metrics needs them.
 
-        They are those in a shortlist: the classes of an example and the highest others, enough of
-        them for the highest cutoff, and some more to see ties there.
+        They are ranks in a shortlist: the classes of an example and the highest other classes,
+        enough for the highest cutoff, and some more to see ties there.
         """
         cutoffs = [k for metric in metrics for k in tf.nest.flatten(metric.k)]
         num_classes = self.classes.num_classes
@@ -353,7 +353,7 @@ class ExtremeClassifier(RetrievalModel):
         wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
         dtype = tf.float64 if wide else tf.float32
         ranks = ranks_of_checked(scores, columns, None, None, None, dtype)
-        # Where XLA compiles, an id that does not exist cannot raise, and makes the metrics NaN.
+        # Under XLA, an id that does not exist cannot raise an error, so the metrics become NaN.
         invalid = invalid[:, tf.newaxis]
         return ranks._replace(
             above=tf.where(invalid, tf.constant(float("nan"), dtype), ranks.above),
@@ -374,7 +374,7 @@ class ExtremeClassifier(RetrievalModel):
 
 
 def _memory_of_machine():
-    """Bytes; infinitely many where the system does not tell."""
+    """The memory in bytes; infinity if the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError):

@@ -10,10 +10,10 @@ from rank4class_tf.models.extreme_classifier import ExtremeClassifier
 
 
 class SamplingSchedule(keras.callbacks.Callback):
-    r"""Changes the sample and the mining of an `ExtremeClassifier` in the course of training.
+    r"""Changes the sampling and mining of an `ExtremeClassifier` during training.
 
-    The best number of sampled classes, and how much to mine, need not be the same early and
-    late. After each change Keras compiles the training step again.
+    The best number of sampled classes, and the best amount of mining, may differ between the start
+    and the end of training. After each change, Keras compiles the training step again.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     section 6, as future work.
@@ -24,8 +24,8 @@ class SamplingSchedule(keras.callbacks.Callback):
             the second leaves the loss as it is.
 
     Raises:
-        ValueError: if there is no stage 0, or an argument is out of range; as training begins, if
-            the model or its loss is another.
+        ValueError: if there is no stage 0, or an argument is out of range. When training begins, if
+            the model is not an `ExtremeClassifier`, or the stages do not fit its loss.
 
     Example:
         >>> schedule = SamplingSchedule({0: (1024, None), 5: (4096, None)})
@@ -53,7 +53,7 @@ class SamplingSchedule(keras.callbacks.Callback):
             self.stages[epoch] = _checks.positive_int("num_sampled", num_sampled), rank_weights
 
     def stage(self, epoch: int) -> tuple[int, Any]:
-        """The pair of an epoch."""
+        """The pair `num_sampled` and `rank_weights` of an epoch."""
         return self.stages[max(first for first in self.stages if first <= epoch)]
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -81,7 +81,7 @@ class SamplingSchedule(keras.callbacks.Callback):
                 )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Sets the stage of this epoch and makes Keras trace the step again if it changed."""
+        """Sets the stage of this epoch; if it has changed, Keras traces the step again."""
         del logs
         num_sampled, rank_weights = self.stage(epoch)
         scores, loss = self.model.scores, self.model.loss

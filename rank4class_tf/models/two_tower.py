@@ -31,7 +31,7 @@ from rank4class_tf.ops.classes.interactions import unit_rows
 
 @_keras.register
 class TwoTower(RetrievalModel):
-    r"""Retrieval by two encoders, of queries and of candidates, trained by any ranking loss.
+    r"""Retrieval with an encoder of queries and one of candidates, trained by any ranking loss.
 
     $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
 
@@ -407,7 +407,7 @@ class TwoTower(RetrievalModel):
     def extra_loss(
         self, queries: tf.Tensor, candidates: tf.Tensor, x: Any, y: Any, training: bool
     ) -> tf.Tensor | None:
-        """A second loss of a step, for subclasses: it is added to the retrieval loss.
+        """Returns a second loss of a step, for subclasses; it is added to the retrieval loss.
 
         It may use layers that the subclass created after `super().__init__`, and update metrics
         that the subclass keeps as attributes. `examples/retrieval_and_rating.py` predicts ratings
@@ -419,7 +419,7 @@ class TwoTower(RetrievalModel):
                 several; padded places hold any numbers.
             x: the query features.
             y: the candidate features. If the candidate encoder has named inputs, this may hold
-                more than these, such as ratings.
+                further features, such as ratings.
             training: False in evaluation.
 
         Returns:

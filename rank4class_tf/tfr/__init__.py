@@ -1,4 +1,4 @@
-"""The bridge to TF-Ranking; the only part of this package that imports it.
+"""The bridge to TF-Ranking; no other part of this package imports it.
 
 `load` imports TF-Ranking, and so does the first use of any other name here.
 """
@@ -22,7 +22,7 @@ __all__ = ["load", *_ON_FIRST_USE]
 
 
 def __dir__():
-    """The public names, for completion; only `load` where TF-Ranking cannot run."""
+    """The public names, for completion; only `load` if TF-Ranking cannot run."""
     usable = not _keras.KERAS_3 and importlib.util.find_spec("tensorflow_ranking")
     return sorted(["load", *(_ON_FIRST_USE if usable else ())])
 

@@ -21,20 +21,21 @@ def load() -> Any:
     """Imports TF-Ranking on any supported TensorFlow.
 
     TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a newer
-    TensorFlow the environment variable `TF_USE_LEGACY_KERAS=1`, set before TensorFlow is
-    first imported, makes tf_keras (Keras 2) the Keras of the process, and `load` sets
-    `tf.estimator` and `tf.compat.v1.estimator` to a stand-in. On Python 3.11, which dropped
-    `inspect.getargspec`, `tfr.metrics.eval_metric` gets one. Nothing else is patched.
+    TensorFlow, set the environment variable `TF_USE_LEGACY_KERAS=1` before TensorFlow is first
+    imported. The process then uses tf_keras (Keras 2), and `load` sets `tf.estimator` and
+    `tf.compat.v1.estimator` to a stand-in. Python 3.11 dropped `inspect.getargspec`, so
+    `tfr.metrics.eval_metric` gets one. Nothing else is patched.
 
-    All of TF-Ranking works but estimators, those of `tfr.estimator` and `extension.pipeline`, which
-    raise NotImplementedError when they are called, and TFR-BERT: `extension.task` and
-    `extension.premade` need `tf-models-official`.
+    All of TF-Ranking works, with two exceptions. The estimators of `tfr.estimator` and
+    `extension.pipeline` raise NotImplementedError when they are called. TFR-BERT does not work:
+    `extension.task` and `extension.premade` need `tf-models-official`.
 
     Returns:
         The `tensorflow_ranking` module.
 
     Warns:
-        UserWarning: if tf_keras is installed beside TensorFlow 2.15, whose saved models it breaks.
+        UserWarning: if tf_keras is installed together with TensorFlow 2.15, since it breaks saved
+            models there.
 
     Raises:
         ImportError: if Keras 3 is active, or TF-Ranking is missing or has an unsupported version;

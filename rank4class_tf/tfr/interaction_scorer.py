@@ -33,8 +33,8 @@ class InteractionScorer(_tfr.keras.model.Scorer):
             feature `[batch, n, 1]`, such as class ids, arrives as `[batch, n]`, so that
             you can pass `keras.layers.Embedding(num_classes, d)`.
         interaction: the name of an interaction of `rank4class_tf.layers`, such as `"dot_product"`,
-            `"latent_cross"` or `"concat"`, or a user's own, a subclass of `layers.Interaction`.
-        tasks: names of several outputs, each with an interaction of its own, or None for one.
+            `"latent_cross"` or `"concat"`, or your own subclass of `layers.Interaction`.
+        tasks: names of several outputs, each with its own interaction, or None for one output.
         **kwargs: arguments of the interaction, such as `units` of the MLP.
 
     Returns:

@@ -18,7 +18,7 @@ class PipelineMixin:
     """Losses, metrics and optimisers by name or object, for your own `ModelFitPipeline`.
 
     Put it before the pipeline: `class MyPipeline(PipelineMixin, ModelFitPipeline)`. Constructor and
-    behaviour are then those of `RankingPipeline`.
+    behaviour are then the same as for `RankingPipeline`.
     """
 
     _strategy: Any
@@ -116,7 +116,7 @@ class PipelineMixin:
 
 
 class _NamedOutputs:
-    """A model builder that raises, before training, if outputs are not named like the tasks.
+    """A model builder that raises an error before training if outputs are not named like the tasks.
 
     Keras logs the metrics of an output under the name of its layer.
     """

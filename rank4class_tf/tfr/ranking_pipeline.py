@@ -27,16 +27,17 @@ class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
         dataset_builder: an `AbstractDatasetBuilder`, such as `RankingDatasetBuilder`.
         hparams: `PipelineHparams`.
         metrics: names (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or Keras metrics, which are copied. With
-            several tasks a list is for all of them, and a dict has a list for each.
+            several tasks, a list is for all of them, and a dict has a list for each.
         weighted_metrics: the metrics that use weights, if `hparams.use_weighted_metrics`; None
-            means those of `metrics`.
+            means the same as `metrics`.
         tensorboard: whether to log for TensorBoard; None does so if it is installed.
 
     Raises:
         ImportError: if `tensorboard` is True without TensorBoard.
         ValueError: if a loss, metric or monitored metric is unknown (the error lists the known
-            ones), or `automatic_reduce_lr` is set without a number as `learning_rate`; before
-            training, if a task's metric is monitored and the outputs have other names.
+            ones), or `automatic_reduce_lr` is set without a number as `learning_rate`. Before
+            training, if a task's metric is monitored and the outputs do not have the names of the
+            tasks.
         TypeError: if a loss or metric is neither a name nor a Keras object.
 
     Example:

@@ -115,7 +115,7 @@ def parse_args(argv=None):
     parser.add_argument(
         "--padded",
         action="store_true",
-        help="draw 1 to --positives labels per example; the graph does not know how many",
+        help="draw 1 to --positives labels per example; the graph does not know the number",
     )
     parser.add_argument(
         "--untrained", action="store_true", help="use encodings far from their class"

@@ -1,4 +1,4 @@
-"""How long `fit` takes for its first step, with a loss of this package and with Keras's own.
+"""Measures how long the first step of `fit` takes, with a loss of this package and with Keras's.
 
     python -m scripts.benchmarks.first_step --losses softmax rankmax
 
@@ -28,7 +28,7 @@ LOSSES = (
     "ordered_weighted",
 )
 
-# Labels -> Keras's loss, and what ours is told.
+# Labels -> Keras's loss, and the arguments of ours.
 FORMS = {
     "ids": ("SparseCategoricalCrossentropy", {}),
     "one-hot": ("CategoricalCrossentropy", {}),

@@ -23,20 +23,20 @@ from scripts import command_line, tables
 # Whether a mode is compiled by XLA.
 MODES = {"graph": False, "xla": True}
 
-# Freed tensors go back to the system at once: glibc's thresholds, and without oneDNN TensorFlow
-# has no pool of its own.
+# These settings return freed tensors to the system at once: glibc's thresholds, and no oneDNN,
+# without which TensorFlow has no memory pool of its own.
 RETURN_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": "65536",
     "MALLOC_TRIM_THRESHOLD_": "0",
     "TF_ENABLE_ONEDNN_OPTS": "0",
 }
-# By these the system, or an allocator, ends a process that asks for too much.
+# The system, or an allocator, ends a process that asks for too much memory by these signals.
 SIGNALS_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT)
 OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "allocate memory")
 
 
 def in_process(module, arguments, environment=None, time_limit=None):
-    """Runs a module and returns its last line, read as JSON, or a dict with an `error`."""
+    """Runs a module; returns its last line of output, read as JSON, or a dict with an `error`."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | (environment or {})
     try:
@@ -60,7 +60,7 @@ def in_process(module, arguments, environment=None, time_limit=None):
 def time_and_memory(module, arguments, environment=None, time_limit=None):
     """The figures of `--child time` and `--child memory`, each in a process of its own.
 
-    Where there are no times, `error` has the reason; where there is no memory, its entry has it.
+    Without times, `error` has the reason; without a memory figure, its entry has the reason.
     """
     environment = environment or {}
     result = in_process(module, ["--child", "time", *arguments], environment, time_limit)
@@ -74,14 +74,14 @@ def time_and_memory(module, arguments, environment=None, time_limit=None):
 
 
 def answer(measure, memory_limit):
-    """Prints what `measure()` returns, for `in_process`, within so many GB."""
+    """Prints the result of `measure()` for `in_process`, under a memory limit in GB."""
     limit = int(memory_limit * 1e9)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     print(json.dumps(measure()))
 
 
 def options(args, *names):
-    """The command line that gives a process these options of its parent."""
+    """The command line that passes these options of the parent to a process."""
     given = {f"--{name.replace('_', '-')}": getattr(args, name) for name in names}
     return [
         x
@@ -95,16 +95,16 @@ def compiled(function, *inputs, jit_compile):
     """A call of the compiled function that waits for its result, on a CPU."""
     import tensorflow as tf
 
-    # Without what a call from Python adds, since a training step has the function within a graph.
+    # This leaves out the cost of a call from Python: in a training step the function is in a graph.
     step = tf.function(function, jit_compile=jit_compile).get_concrete_function(*inputs)
     return lambda: tf.nest.flatten(step(*inputs))[0].numpy()
 
 
 def best_times(calls, seconds):
-    """The best time of each of `calls`, which take turns, at least three.
+    """The best time of each of `calls`, which alternate for at least three turns.
 
-    On a single core (`taskset -c 0`) it is the processor's time, which leaves out what other
-    programs take of it.
+    On a single core (`taskset -c 0`) this is processor time, which excludes the time of other
+    programs.
     """
     clock = time.process_time if len(os.sched_getaffinity(0)) == 1 else time.perf_counter
     for call in calls:
@@ -125,10 +125,10 @@ def by_mode(make, args, names):
     """Times, or memory, of calls in graphs and under XLA, by mode.
 
     Args:
-        make: a function of whether XLA compiles. It returns functions that make the calls: the
-            first is measured, the others take turns with it; or None where there is none.
+        make: a function of whether XLA compiles. It returns functions that make the calls, or None
+            in place of a call. The first call is measured, and the others alternate with it.
         args: `child` is "time" or "memory", `seconds` the time for the turns.
-        names: what is added to the mode for the time of each call.
+        names: suffixes of the mode, for the time of each call.
     """
     import tensorflow as tf
 
@@ -196,7 +196,7 @@ class Table:
     Attributes:
         head: the titles of the columns.
         rows: the cells, as text.
-        title: what stands above it.
+        title: the heading above the table.
         numbers_to_the_right: how many columns at the end are set to the right.
     """
 
@@ -216,7 +216,7 @@ def show(all_tables, args):
 
     Args:
         all_tables: an iterable of `Table`.
-        args: of a `parser`: `out` and `json` are the files, None for none.
+        args: the arguments of a `parser`: `out` and `json` are the files; None writes no file.
     """
     shown = []
     figures = {"command": args.command, "machine": machine(), "tables": []}
@@ -225,7 +225,7 @@ def show(all_tables, args):
         figures["tables"].append(dataclasses.asdict(one))
         print(one, flush=True)
         if args.out or args.json:
-            from rank4class_tf import _files  # Whose import of TensorFlow children do not need.
+            from rank4class_tf import _files  # It imports TensorFlow, which children do not need.
         if args.out:
             _files.write_text(args.out, "\n".join(map(str, shown)))
         if args.json:
@@ -240,7 +240,7 @@ PACKAGES = (
 
 
 def machine():
-    """What figures depend on: the processor, its cores that are free to use, versions."""
+    """What figures depend on: the processor, the number of cores that may be used, versions."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -266,7 +266,7 @@ def _processor():
 
 
 class _Parser(argparse.ArgumentParser):
-    """Keeps the command, without its files, as `command`; makes the folders of these files."""
+    """Keeps the command without its output files as `command`; makes the folders of these files."""
 
     def parse_args(self, args=None, namespace=None):
         result = super().parse_args(args, namespace)
@@ -295,14 +295,14 @@ def parser(module, description):
         formatter_class=command_line.Formatter,
     )
     result.add_argument("--out", type=pathlib.Path, help="a Markdown file for the tables")
-    result.add_argument("--json", type=pathlib.Path, help="a JSON file for them")
+    result.add_argument("--json", type=pathlib.Path, help="a JSON file for the tables")
     return result
 
 
 def add_cases(parser, option, kind, cases, measures, time_limit=120.0, memory_limit=8.0):
-    """Options of a benchmark whose cases have names and processes of their own."""
+    """Adds options of a benchmark whose cases have names and run in separate processes."""
     parser.add_argument(option, nargs="+", choices=sorted(cases), default=list(cases))
-    parser.add_argument("--seconds", type=float, default=2.0, help=f"time per {kind} and mode")
+    parser.add_argument("--seconds", type=float, default=2.0, help=f"seconds per {kind} and mode")
     parser.add_argument(
         "--time-limit", type=float, default=time_limit, help="time limit per process in seconds"
     )
@@ -313,7 +313,7 @@ def add_cases(parser, option, kind, cases, measures, time_limit=120.0, memory_li
 
 
 def shape_of(dimensions):
-    """A type of options: `"64x1000"` -> `(64, 1000)`, of so many numbers."""
+    """A type for options of this many numbers: `"64x1000"` -> `(64, 1000)`."""
 
     def shape(text):
         numbers = text.lower().split("x")

@@ -21,7 +21,7 @@ HEADS = ("dot_product", "cosine", "bilinear", *MLPS)
 
 
 def by_name(name):
-    """A head of this package; `units` are those of its hidden layers, if it has any."""
+    """A head of this package; `units` are the widths of its hidden layers, if it has any."""
 
     def make(n, width, units):
         from rank4class_tf import layers
@@ -35,7 +35,7 @@ def by_name(name):
 
 
 def dense(n, width, units):
-    """What all are compared with."""
+    """`keras.layers.Dense`, with which all heads are compared."""
     del units
     from tensorflow import keras
 
@@ -45,7 +45,7 @@ def dense(n, width, units):
 
 
 def plain(name):
-    """The formula of a head over all pairs, with its weights."""
+    """The formula of a head over all pairs, with the weights of the head."""
 
     def make(n, width, units):
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The cost of losses, metrics and searches compared with Keras's own, in eager calls and in `fit`.
+"""Time of losses, metrics and searches compared with Keras's own, in eager calls and in `fit`.
 
     taskset -c 0 python -m scripts.benchmarks.in_keras
 
@@ -23,7 +23,7 @@ BATCH, FEATURES, CLASSES = 32, 64, 10
 
 
 def eager_calls(args):
-    """Name -> ours and what it is compared with."""
+    """Name -> our call and the call it is compared with."""
     import numpy as np
     import tensorflow as tf
     from tensorflow import keras
@@ -89,7 +89,7 @@ def model(ours, **options):
 
 
 def fits(args):
-    """Name -> best seconds of ours and of Keras's, of the first step and of later ones."""
+    """Name -> best seconds of ours and of Keras's, for the first step and for later steps."""
     import numpy as np
     import tensorflow as tf
 
@@ -119,7 +119,7 @@ def fits(args):
 
 
 def measure(args):
-    """Name -> best seconds of ours and of what it is compared with."""
+    """Name -> best seconds of our call and of the call it is compared with."""
     result = {}
     for name, calls in eager_calls(args).items():
         for call in calls * 3:
@@ -134,7 +134,7 @@ def parse_args(argv=None):
     parser.add_argument("--eager", type=harness.shape_of(2), default=(32, 100))
     parser.add_argument("--classes", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--turns", type=int, default=5, help="of the first step")
+    parser.add_argument("--turns", type=int, default=5, help="repetitions of the first step")
     parser.add_argument("--seconds", type=float, default=4.0, help="seconds per case")
     return parser.parse_args(argv)
 

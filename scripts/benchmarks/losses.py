@@ -20,7 +20,7 @@ from scripts.benchmarks import harness
 
 
 def ours(identifier, **kwargs):
-    """A loss of this package, by name; arguments that are functions make the argument."""
+    """A loss of this package, by name; an argument that is a function is called first."""
 
     def make(**of_run):
         from rank4class_tf import losses
@@ -126,12 +126,12 @@ class Case:
     """A row of the table.
 
     Attributes:
-        make: builds the loss; that of one of ours takes `max_positives`.
-        peer_of: for a peer, the name of the row of ours that it is compared with.
+        make: builds the loss; for a loss of ours, it takes `max_positives`.
+        peer_of: for a peer, the name of our row that it is compared with.
         labels: what a peer takes, "ids" for class ids or "relevance" for labels `[batch, n]`.
         keras_2: whether the process must run Keras 2.
         samples: the times are divided by this number.
-        is_step: whether `make` builds no loss but the step: a function of arrays that returns the
+        is_step: whether `make` builds a step and not a loss: a function of arrays that returns the
             call to time, forward and gradient.
     """
 
@@ -214,7 +214,7 @@ def measure(case, batch, n, args):
     is_ours = case.peer_of is None
     kind = args.labels if is_ours or args.labels == "graded" else case.labels
     if kind == "graded":
-        # As often as MSLR-WEB30K has grades from 0 to 4.
+        # The shares of the grades 0 to 4 in MSLR-WEB30K.
         labels = rng.choice(5, (batch, n), p=[0.515, 0.325, 0.134, 0.019, 0.007])
         labels = labels.astype(np.float32)
     elif kind == "relevance":
@@ -263,7 +263,7 @@ def run(name, shape, args):
 
 
 def ratio(result, mode, samples):
-    """Time over softmax's, or None."""
+    """The time over softmax's time, or None."""
     if isinstance(result.get(mode), float):
         return result[mode] / samples / result[f"{mode}_softmax"]
     return None
@@ -309,7 +309,7 @@ def parse_args(argv=None):
         "--labels",
         choices=["ids", "relevance", "graded"],
         default="ids",
-        help="labels for our losses: class ids, or relevance of all items, 0 and 1; graded: grades "
+        help="labels for our losses: class ids, or relevance 0 or 1 of all items; graded: grades "
         "from 0 to 4, for peers too",
     )
     parser.add_argument(

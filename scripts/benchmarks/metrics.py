@@ -94,7 +94,7 @@ def cases():
 
 
 def of_several(batch, n):
-    """Name -> a call with several positives: a metric of ours, and its plain formula."""
+    """Name -> an update with several positives: our metric, or its plain formula."""
     import numpy as np
     import tensorflow as tf
 
@@ -136,7 +136,7 @@ def of_several(batch, n):
 
 
 def measure(shapes, seconds, peers_up_to):
-    """Yields shape, kind of labels, name and seconds, or why it is left out."""
+    """Yields shape, kind of labels, name, and the seconds or why the row is left out."""
     import numpy as np
     import tensorflow as tf
 
@@ -163,7 +163,7 @@ def measure(shapes, seconds, peers_up_to):
                     calls[name] = functools.partial(build(), labels, of_items, scores)
                 except ImportError as error:
                     yield f"{batch}x{n}", kind, name, str(error)
-            # A few turns are enough for what takes long.
+            # A few turns are enough for slow updates.
             for slow in (False, True):
                 names = [name for name in calls if name.startswith(SLOW) == slow]
                 times = harness.best_times([calls[name] for name in names], seconds)
@@ -199,7 +199,7 @@ def parse_arguments(argv):
         type=harness.shape_of(2),
         default=[(1024, 28), (1024, 1000), (1024, 100_000)],
     )
-    parser.add_argument("--seconds", type=float, default=1.0, help="time for the rows of a kind")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds for the rows of a kind")
     parser.add_argument(
         "--peers-up-to",
         type=int,

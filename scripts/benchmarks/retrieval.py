@@ -11,9 +11,9 @@ Suites:
 - `pieces`: a step of towers of `--layers` layers of 1,024 units with `encode_in` and `score_in`,
   compared with the plain step;
 - `catalogue`: `evaluate` of `--queries` queries among 100,000 candidates that such a tower encodes,
-  after training and when nothing has changed, compared with encoding them alone;
+  after training and when nothing has changed, compared with only encoding them;
 - `top_k`: the `--k` best of `--candidates` for `--queries` queries: the index of `TwoTower`,
-  keras-rs's `BruteForceRetrieval` and, as a bound, the matrix product of both alone.
+  keras-rs's `BruteForceRetrieval` and, as a bound, only the matrix product of both.
 
 Time and memory are measured in separate processes. To measure time, all models of a case alternate,
 and the best time of each counts, so other work on the machine affects all equally.
@@ -36,7 +36,7 @@ CATALOGUE = 100_000
 
 
 def data(batch, width):
-    """Features of queries and candidates, and ids, some of which stand twice."""
+    """Features of queries and candidates, and ids, some of which occur twice."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def data(batch, width):
 
 
 def our_step(batch, width, jit_compile, hits, correct=False, mined=None):
-    """A call that trains a `TwoTower` for a step."""
+    """A call that trains a `TwoTower` for one step."""
     from tensorflow import keras
 
     from rank4class_tf import layers, losses, models
@@ -69,7 +69,7 @@ def our_step(batch, width, jit_compile, hits, correct=False, mined=None):
 
 
 def their_step(batch, width, jit_compile, hits, correct=False, mined=None):
-    """The same of a model as keras-rs's guides build it."""
+    """A call that trains a model for one step, built as in keras-rs's guides."""
     import keras_rs
     import tensorflow as tf
     from tensorflow import keras
@@ -92,7 +92,7 @@ def their_step(batch, width, jit_compile, hits, correct=False, mined=None):
                 scores = self.correction(scores, y["probability"])
             if hits:
                 scores = self.remove_hits(scores, tf.eye(batch), y["id"])
-            labels = tf.range(batch)  # Which the loss takes faster than one-hot labels.
+            labels = tf.range(batch)  # The loss is faster with these than with one-hot labels.
             if self.mining is not None:
                 scores, labels = self.mining(scores, tf.eye(batch))
             return super().compute_loss(x, labels, scores, sample_weight)
@@ -102,20 +102,20 @@ def their_step(batch, width, jit_compile, hits, correct=False, mined=None):
     loss = getattr(keras.losses, f"{kind}Crossentropy")(from_logits=True)
     model.compile(keras.optimizers.SGD(1e-3), loss=loss)
     queries, candidates, ids = data(batch, width)
-    # They leave it to the user to count.
+    # In keras-rs, the user has to count.
     probability = tf.fill([batch], 1 / batch)
     batch_of = {"query": queries, "candidate": candidates}, {"id": ids, "probability": probability}
     return trained(model, batch_of, jit_compile)
 
 
 def trained(model, batch, jit_compile):
-    """A call of a model's training step, compiled."""
+    """A call of a model's compiled training step."""
     import tensorflow as tf
 
     batch = tf.nest.map_structure(tf.constant, batch)
     model(batch[0])
     model.optimizer.build(model.trainable_variables)
-    tf.function(model.train_step)(batch)  # Builds what is built at the first call.
+    tf.function(model.train_step)(batch)  # Builds everything that the first call builds.
     return harness.compiled(lambda x, y: model.train_step((x, y)), *batch, jit_compile=jit_compile)
 
 
@@ -130,7 +130,7 @@ def deep_tower(name, width, layers):
 
 
 def step_in_pieces(batch, width, layers, jit_compile, size):
-    """A call that trains such towers for a step."""
+    """A call that trains deep towers for one step."""
     from tensorflow import keras
 
     from rank4class_tf import losses, models
@@ -143,7 +143,7 @@ def step_in_pieces(batch, width, layers, jit_compile, size):
 
 
 def evaluations(queries, width, layers, catalogue=CATALOGUE):
-    """Name -> a call that evaluates, or encodes all candidates."""
+    """Name -> a call that evaluates, or that encodes all candidates."""
     import numpy as np
 
     from rank4class_tf import losses, metrics, models
@@ -198,7 +198,7 @@ def searches(queries, candidates, width, k):
 
     def product():
         def largest(x):
-            # All products, of which little is read.
+            # This computes all products, but reads few of them.
             return tf.matmul(x, rows, transpose_b=True)[:, 0]
 
         return harness.compiled(largest, asked, jit_compile=False)
@@ -253,7 +253,7 @@ def run(case, mode, args):
 
 
 def table(rows, title, of=(OURS, THEIRS, PRODUCT)):
-    """The table of a suite: time and memory of each, and the first's over the others'."""
+    """The table of a suite: time and memory of each, and ratios of the first to the others."""
     names = [n for n in of if any(n in times for _, times, _ in rows)]
     head = ["case", *(f"{n}, ms" for n in names), *(f"{n}, MB" for n in names)]
     head += [f"time ÷ {n}" for n in names[1:]] + [f"memory ÷ {n}" for n in names[1:]]
@@ -276,9 +276,9 @@ def parse_args(argv=None):
     """The command line."""
     parser = harness.parser(__spec__, __doc__)
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=list(SUITES))
-    parser.add_argument("--batch", type=int, default=4096, help="of a step")
+    parser.add_argument("--batch", type=int, default=4096, help="pairs per step")
     parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--layers", type=int, default=8, help="of the towers of `pieces`")
+    parser.add_argument("--layers", type=int, default=8, help="layers of the towers of `pieces`")
     parser.add_argument("--queries", type=int, default=256)
     parser.add_argument("--candidates", type=int, default=1_000_000)
     parser.add_argument("--k", type=int, default=100)

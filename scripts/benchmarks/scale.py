@@ -1,10 +1,10 @@
-"""Step time and memory of an extreme classifier by the number of classes.
+"""Step time and memory of an extreme classifier for several numbers of classes.
 
     python -m scripts.benchmarks.scale --suite classes --threads 1
 
 Suites:
 
-- `classes`: the K of the paper's four datasets, d = 128, batch 256, B = 1,024;
+- `classes`: the numbers of classes K of the paper's four datasets, d = 128, batch 256, B = 1,024;
 - `samples`: B = 32,768 at d = 512, for the first two;
 - `memory`: 2.8 million classes of 512 numbers with Adagrad;
 - `evaluation`: streaming evaluation over 2.8 million classes.
@@ -28,7 +28,7 @@ from scripts.benchmarks import harness
 
 CLASSES = {"AmazonCat": 13_330, "WikiLSHTC": 325_056, "Amazon670K": 670_091, "Amazon3M": 2_812_281}
 FEATURES = 64
-FULL_SOFTMAX_LIMIT = 13_330  # K above which a full step takes longer than the rest together
+FULL_SOFTMAX_LIMIT = 13_330  # above this K, a full step takes longer than all others together
 
 
 def rows(suite):
@@ -47,7 +47,7 @@ def rows(suite):
             for name, classes in CLASSES.items()
         ]
     if suite == "samples":
-        # AmazonCat has fewer classes than B: the two smallest that have more.
+        # AmazonCat has fewer classes than B, so these are the two smallest datasets with more.
         return [
             {
                 "name": name,
@@ -138,13 +138,13 @@ def measure(row, batch, steps, turns, steps_per_execution):
         for name, model in compiled_models.items():
             start = time.perf_counter()
             model.fit(batches, verbose=0)
-            if turn:  # The first traces.
+            if turn:  # The first call traces.
                 best[name] = min(best[name], (time.perf_counter() - start) / steps)
     return {"seconds": best, "peak_gb": memory("VmHWM")}
 
 
 def evaluation(model, batches):
-    """Time of a batch and memory above that of the model before."""
+    """Time of a batch, and memory beyond what the model took before."""
     before = harness.reset_peak() / 1e9
     model.evaluate(batches, verbose=0)
     start = time.perf_counter()
@@ -190,7 +190,7 @@ def parse_args(argv=None):
     parser = harness.parser(__spec__, __doc__)
     suites = ["classes", "samples", "memory", "evaluation"]
     parser.add_argument("--suite", nargs="+", choices=suites, default=suites)
-    parser.add_argument("--max-classes", type=int, help="leave out cases with more")
+    parser.add_argument("--max-classes", type=int, help="leave out cases with more classes")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=20, help="number of steps of a fit")
     parser.add_argument("--turns", type=int, default=5, help="number of fits of each model")
@@ -198,7 +198,7 @@ def parse_args(argv=None):
         "--steps-per-execution", type=int, default=1, help="steps_per_execution of compile"
     )
     parser.add_argument(
-        "--threads", type=int, help="number of threads of TensorFlow; default: its own"
+        "--threads", type=int, help="number of threads of TensorFlow; default: TensorFlow's choice"
     )
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args(argv)

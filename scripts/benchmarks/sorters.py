@@ -54,7 +54,7 @@ def neural_sort(temperature):
 
 
 def torchsort(regularization):
-    """The public SoftRank."""
+    """The public SoftRank in C++."""
 
     def make(size):
         del size
@@ -66,7 +66,7 @@ def torchsort(regularization):
 
 
 def fast_soft_sort(regularization):
-    """The public SoftRank of its authors."""
+    """The SoftRank of its authors."""
 
     def make(size):
         del size
@@ -89,7 +89,7 @@ def diffsort(steepness):
         network = diffsort.DiffSortNet(
             "odd_even", size, steepness=steepness, distribution="cauchy", device=torch.device("cpu")
         )
-        # Its order is rising; the places count from 0.
+        # It sorts in rising order; places count from 0.
         places = size - torch.arange(size, dtype=torch.float32)
         return lambda scores: network(scores)[1] @ places
 
@@ -103,7 +103,7 @@ class Case:
     Attributes:
         make: takes the length of the lists and returns a function from scores to ranks.
         in_torch: whether the function takes tensors of PyTorch.
-        is_timed: whether it is timed; another setting of the same sorter takes as long.
+        is_timed: whether it is timed; False if another setting of the same sorter takes as long.
     """
 
     make: Callable
@@ -125,7 +125,7 @@ CASES = {
 
 
 def as_tensorflow(function):
-    """A function of PyTorch's tensors as one of TensorFlow's."""
+    """Turns a function of PyTorch tensors into a function of TensorFlow tensors."""
     import tensorflow as tf
     import torch
 
@@ -151,7 +151,7 @@ def as_tensorflow(function):
 
 
 def accuracy(case, length, count):
-    """L1 and slopes, by `sorting.measure`."""
+    """L1 and slopes, measured with `sorting.measure`."""
     from scripts.reproductions import sorting
 
     function = case.make(length)
@@ -161,7 +161,7 @@ def accuracy(case, length, count):
 
 
 def timed(case, batch, length, seconds):
-    """The best times: forward and with the gradient, by mode, each beside `tf.sort`."""
+    """The best times by mode, forward and with the gradient, each next to the time of `tf.sort`."""
     import numpy as np
     import tensorflow as tf
 

@@ -42,7 +42,7 @@ LOSSES = (
 )
 ENCODERS = {"digits": "dense_layers", "goemotions": "max_pooling"}
 PATIENCE = {"digits": 30, "goemotions": 5}
-# For what a pretrained transformer gives.
+# For the encodings of a pretrained transformer.
 LEARNING_RATE = 3e-3
 BATCH_SIZE = 256
 COVERAGES = (0.9, 0.95)
@@ -57,7 +57,9 @@ def parse_args(argv=None):
     parser.add_argument("--loss", nargs="+", choices=LOSSES, default=LOSSES)
     parser.add_argument("--seeds", type=number, default=5, help="number of seeds; default: 5")
     parser.add_argument("--shots", type=number, default=10, help="images per digit; default: 10")
-    parser.add_argument("--epochs", type=number, help="most epochs; default: 300 or 20, by dataset")
+    parser.add_argument(
+        "--epochs", type=number, help="maximum number of epochs; default: 300 or 20, by dataset"
+    )
     parser.add_argument("--preset", help="preset of a transformer, for goemotions")
     parser.add_argument("--pooling", choices=("first", "mean"), default="mean")
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
@@ -70,7 +72,7 @@ def parse_args(argv=None):
 
 
 def problem_of(args):
-    """What is learned."""
+    """The problem of a dataset."""
     if args.preset is None:
         return harness.small_problem(args.dataset, ENCODERS[args.dataset], args.data_dir)
     problem = harness.text_problem(
@@ -104,7 +106,7 @@ def parts(args, problem, seed):
 
 
 def trained_scores(args, loss, seed):
-    """Scores and class ids of the examples that the model was not trained on, by part."""
+    """Scores and class ids of the examples outside the training part, by part."""
 
     def make():
         problem = problem_of(args)

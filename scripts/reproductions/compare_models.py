@@ -1,10 +1,10 @@
-"""Compares two models with equal Top-1 and Top-5 accuracy, which NDCG@5 distinguishes.
+"""Compares two models with the same Top-1 and Top-5 accuracy, but different NDCG@5.
 
     python -m scripts.reproductions.compare_models --out out/compare
 
 This is the point of Figure 1 of Rank4Class (2021), on scikit-learn's images of digits. The first
-model is a small classifier. The second has the same scores, but with those of the second to the
-fifth class in reverse order. Each label stays first, among the first five, or outside, so both
+model is a small classifier. The second has the same scores, but reverses the order of the classes
+in second to fifth place. Each label stays first, among the first five, or outside, so both
 accuracies are equal by construction. Yet a user who looks down the list finds the label later.
 
 Prints the metrics of both with confidence intervals and the p-value of their difference, by the
@@ -37,7 +37,7 @@ def train(splits, epochs, seed):
 
 
 def reverse_second_to_fifth(scores):
-    """The same scores, those of the second to the fifth class in reverse."""
+    """The same scores, with the classes in second to fifth place in reverse order."""
     values, classes = tf.math.top_k(scores, 5)
     reordered = tf.gather(values, [0, 4, 3, 2, 1], axis=1)
     rows = tf.broadcast_to(tf.range(tf.shape(scores)[0])[:, tf.newaxis], tf.shape(classes))
@@ -46,7 +46,7 @@ def reverse_second_to_fifth(scores):
 
 
 def plot(evaluations, path):
-    """Draws how many labels stand at each rank."""
+    """Draws how many labels have each rank."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     ranks = np.arange(1, 1 + int(max(e.ranks.max() for e in evaluations.values())))

@@ -42,7 +42,7 @@ def value_at_rank(metric, ranks, num_classes=20):
 
 
 def gradient_of_negative(loss, differences):
-    """The gradient with respect to a negative's score, so far above the positive's score of 0.
+    """The gradient with respect to the score of a negative; the positive has the score 0.
 
     Nine more negatives, evenly spaced between -4 and 0, stay where they are.
     """

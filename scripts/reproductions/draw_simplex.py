@@ -30,7 +30,7 @@ def draw(path):
                 axis.plot(*zip(start, end, strict=True), color="0.7", linewidth=0.8)
     axis.add_collection3d(Poly3DCollection([CORNERS], color="tab:red", alpha=0.35))
     for z, x, color in zip(VECTORS, projections, ("tab:blue", "tab:green", "black"), strict=True):
-        # Any entry strictly between 0 and 1 was only moved along (1, 1, 1); one that was cut
+        # An entry strictly between 0 and 1 was only moved along (1, 1, 1). An entry that was cut
         # follows from the others.
         free = np.flatnonzero((x > 1e-9) & (x < 1 - 1e-9))
         shift = (z - x)[free].mean() if len(free) else np.sort(z)[0]

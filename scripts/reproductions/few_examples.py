@@ -1,4 +1,4 @@
-"""Measures what descriptions of classes gain with few examples per class, or none.
+"""Measures how much descriptions of classes help with few examples per class, or none.
 
     python -m scripts.reproductions.few_examples --preset FOLDER --data-dir data --out out/few
 
@@ -10,10 +10,10 @@ a dense layer that starts as the identity.
 Few examples: a given number of training comments per class, or all if there are fewer; several
 draws. The learning rate with the best balanced accuracy on the validation part of the first draw is
 used for all. Held-out classes: the heads are trained on comments of 21 classes, at most 500 of
-each, and tested on those of the other seven, whose definitions are added after training. Each class
-is held out once. The rate is that of the largest number of examples, which was chosen on validation
-comments of all classes, including the held-out ones. A table has no rows for these, so it can only
-guess.
+each. They are tested on comments of the other seven, whose definitions are added after training.
+Each class is held out once. The rate is the one used for the largest number of examples. It was
+chosen on validation comments of all classes, including the held-out ones. A table has no rows for
+held-out classes, so it can only guess.
 
 Every finished run is a file in the folder that --out names; a second call resumes there.
 results.md holds the tables: mean and standard deviation over the draws.
@@ -90,9 +90,9 @@ def encode(args):
 
 
 def standardized(parts, definitions):
-    """All encodings less the mean of the training comments, on one scale.
+    """Subtracts the mean of the training comments from all encodings, and scales them.
 
-    It is the scale on which the dot product of two of d numbers has about the deviation 1.
+    On this scale, the dot product of two encodings has a standard deviation of about 1.
     """
     features = parts["train"][0]
     mean = features.mean(0)
@@ -133,7 +133,7 @@ def balanced_accuracy(scores, class_ids):
 
 
 def draw(class_ids, shots, seed):
-    """The numbers of so many examples of each class."""
+    """Row numbers of a given number of examples of each class."""
     rng = np.random.default_rng(seed)
     return np.concatenate(
         [

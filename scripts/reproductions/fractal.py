@@ -1,4 +1,4 @@
-"""Compares statistics of a fractal expansion with those of its ratings, and of shuffled blocks.
+"""Compares a fractal expansion with the original ratings and with an expansion in shuffled blocks.
 
     python -m scripts.reproductions.fractal --ratings ml-latest-small.zip
     python -m scripts.reproductions.fractal --ratings ml-20m.zip --num-pairs 979e6 --no-shuffled
@@ -22,7 +22,7 @@ import scipy.sparse.linalg
 from rank4class_tf import data
 from scripts import command_line, tables
 
-# The singular values after the first that the table shows, over the first.
+# The table shows these singular values, divided by the first.
 PLACES = (2, 3, 5, 10)
 
 
@@ -45,7 +45,7 @@ def as_matrix(lists, num_items):
 
 
 def shuffled(expansion):
-    """The expansion, with the users and the items of each block in orders of their own."""
+    """The expansion, with the users and the items of each block in a separate random order."""
     rng = np.random.default_rng(expansion.seed)
     whole = as_matrix(expansion.users(0, expansion.num_users), expansion.num_items)
     users, items = int(expansion.ratings.nrows()), expansion.num_base_items

@@ -1,4 +1,4 @@
-"""Words of comments on Reddit, to be predicted from the words around them."""
+"""Words of comments on Reddit, to be predicted from the other words of the comment."""
 
 import itertools
 import os
@@ -10,21 +10,21 @@ from tensorflow import keras
 from rank4class_tf import _checks
 from rank4class_tf.data import _goemotions, _sparse, _splits
 
-# The first numbers of a vocabulary, for no word and for an unknown one.
+# The first numbers of a vocabulary stand for no word and for an unknown word.
 _SPECIAL = 2
 
 
 def goemotions_words(
     data_dir: str | os.PathLike | None = None, batch_size: int = 256, seed: int = 0
 ) -> _splits.Splits:
-    """Returns the GoEmotions comments, one word of each held out: tell which from the others.
+    """Returns the GoEmotions comments with one word of each held out, to be predicted.
 
-    The classes are the 29,538 words of the training comments, and so are the features: 1 for each
-    distinct word of the comment but the one held out. Both have the same numbers. Words outside
-    are dropped, and so are comments with fewer than two words; 43,235 comments for training, 5,383
-    for validation and 5,382 for testing are left of the dataset's own split. In training, the word
-    is drawn uniformly from the comment's distinct words, anew each epoch; in the other parts it is
-    always the same.
+    The classes are the 29,538 words of the training comments. So are the features: 1 for each
+    distinct word of the comment except the one held out. A word has the same number as a class and
+    as a feature. Other words are dropped, and so are comments with fewer than two words. This
+    leaves 43,235 comments for training, 5,383 for validation and 5,382 for testing, in the
+    dataset's own split. In training, the word is drawn uniformly from the comment's distinct words,
+    anew each epoch; in the other parts it is always the same.
 
     Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, by
     TensorFlow Datasets, which downloads it on first use.
@@ -32,11 +32,11 @@ def goemotions_words(
     Args:
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         batch_size: examples per batch, >= 1.
-        seed: of the training order and the words held out in training, in [0, 2**32).
+        seed: seed of the training order and of the words held out in training, in [0, 2**32).
 
     Returns:
-        `Splits` of batches as those of `extreme_classification`: float32 `tf.SparseTensor`
-        `[batch, words]` and int64 class ids `[batch]`. The words are `class_names`.
+        `Splits` with batches like those of `extreme_classification`: float32 `tf.SparseTensor`
+        `[batch, words]` and int64 class ids `[batch]`. `class_names` holds the words.
 
     Raises:
         ImportError: without tensorflow-datasets.

@@ -44,7 +44,7 @@ LOSSES: dict[str, Callable] = {
 
 
 def goemotions(data_dir):
-    """Which of the most frequent words each comment has."""
+    """Marks which of the most frequent words each comment contains."""
     splits = data.goemotions(data_dir, batch_size=10_000)
     parts = [
         [np.concatenate(a) for a in zip(*getattr(splits, part).as_numpy_iterator(), strict=True)]
@@ -103,12 +103,12 @@ def ndcg(dataset, make_loss, optimizer, seeds):
 
 
 def choice(found, softmax):
-    """The best rate of a loss and of softmax, as places in the grid, by the validation part."""
+    """The places in the grid of the best rates of a loss and of softmax, on the validation part."""
     return (int(np.mean(of[0], axis=1).argmax()) for of in (found, softmax))
 
 
 def row(name, found, softmax, rates):
-    """A loss: its best rate, the good rates, and NDCG@5 at its rate and at softmax's."""
+    """The row of a loss: its best rate, the good rates, and NDCG@5 at its and at softmax's rate."""
     own, usual = choice(found, softmax)
     validation, test = np.array(found)
     mean = validation.mean(axis=1)
@@ -124,7 +124,7 @@ def row(name, found, softmax, rates):
 
 
 def summary(found):
-    """A row for each loss: the factor to softmax's rate, and what softmax's rate would change."""
+    """A row for each loss: its rate over softmax's, and how softmax's rate would change NDCG@5."""
     rows = []
     for loss in next(iter(found.values())):
         cells = []

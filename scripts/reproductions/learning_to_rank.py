@@ -5,15 +5,16 @@
 The lists resemble MSLR-WEB: 5 to 120 items, grades from 0 to 4 (52 % are 0, .7 % are 4), features
 that shift from list to list, and uninformative features. They are generated, so the true utility of
 each item is known: a function with interactions, steps and bends. The simulated graders see it with
-noise. Training and validation use their grades, the test uses grades without noise. The situations
+noise. Training and validation use their grades; the test uses grades without noise. The situations
 differ in the number of lists, in the noise, and in which part of the grades is known.
 
 A network scores each item separately. Each loss has the same six settings of rate and weight decay;
-LightGBM's trees have six of rate and leaves. The setting is chosen by NDCG@10 on the validation
-part, with a seed that is used for nothing else. Each test seed generates all data anew, and its
-validation part chooses the epoch, or the number of trees. The table has the mean and standard
-deviation over the seeds. "*" marks a difference from the first row by a paired t-test over the
-seeds, at 5 % divided by the number of rows. MRR is that of the item with the highest utility.
+LightGBM's trees have six settings of rate and leaves. The setting is chosen by NDCG@10 on the
+validation part, with a seed that is used for nothing else. Each test seed generates all data anew,
+and its validation part chooses the epoch, or the number of trees. The table has the mean and
+standard deviation over the seeds. "*" marks a difference from the first row by a paired t-test over
+the seeds, at 5 % divided by the number of rows. MRR is the reciprocal rank of the item with the
+highest utility.
 
 Losses of TF-Ranking run in a separate process, under Keras 2. LightGBM is optional: without it, its
 row is left out. Runs are kept in `--out`; a second call resumes there.
@@ -39,21 +40,21 @@ from scripts.reproductions import harness
 from scripts.tables import plus_minus, table
 
 MAX_ITEMS, NUM_TRUE, NUM_USELESS = 120, 8, 8
-# Utilities from which on grades are 1 to 4, such that 51.5, 32.5, 13.4, 1.9 and .7 % have 0 to 4.
+# Grades 1 to 4 start at these utilities: 51.5, 32.5, 13.4, 1.9 and .7 % of items get 0 to 4.
 CUTS = (0.02, 0.97, 1.98, 2.6)
 TUNING_SEED = 1000
-# Lists, whatever the number of those that there are.
+# Lists per epoch, however many training lists there are.
 EPOCH = 960
 
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """What there is to learn from.
+    """What the training data are like.
 
     Attributes:
         num_lists: lists for training; a fifth as many, at least 50, are for validation.
-        noise: its deviation, where that of the utility is 1.
-        one_positive: whether of each list only one item is known, the best with noise.
+        noise: standard deviation of the noise; the utility has a standard deviation of 1.
+        one_positive: whether only one item of each list is labelled: the best one, with noise.
     """
 
     num_lists: int
@@ -89,13 +90,13 @@ METRICS = {"ndcg_at_5": "NDCG@5", "ndcg_at_10": "NDCG@10", "mrr": "MRR"}
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Lists, padded to `MAX_ITEMS`; what is no item has the label -1.
+    """Lists, padded to `MAX_ITEMS`; padding has the label -1.
 
     Attributes:
         features: `[lists, items, features]`.
-        labels: what is known of the grades.
-        grades: those without noise.
-        best: one for the item with the highest utility.
+        labels: the labels for training, from grades with noise.
+        grades: the grades without noise.
+        best: 1 for the item with the highest utility.
     """
 
     features: np.ndarray
@@ -105,7 +106,7 @@ class Part:
 
 
 def utility_of(x):
-    """What makes an item good; mean and deviation are about 0 and 1."""
+    """The true utility of items; its mean is about 0, its standard deviation about 1."""
     bend, step = np.maximum(x[..., 3] - 0.5, 0), x[..., 4] > 0.8
     total = x[..., 0] + x[..., 1] * x[..., 2] + 1.5 * bend + 0.8 * step
     return (total + 0.7 * np.tanh(2 * x[..., 5]) - 0.5 * np.abs(x[..., 6]) - 0.07) / 1.7
@@ -117,7 +118,7 @@ def make_lists(situation, num_lists, rng):
     shape = num_lists, MAX_ITEMS
     true = rng.normal(size=(*shape, NUM_TRUE))
     shifts = 0.5 * rng.normal(size=(num_lists, 1, NUM_TRUE))
-    # Half of the shifts show in features of the list, as a query's length does.
+    # Half of the shifts are visible in features of the list, such as the length of a query.
     seen = np.broadcast_to(shifts[..., ::2], (*shape, NUM_TRUE // 2))
     blurred = true[..., ::2] + rng.normal(size=(*shape, NUM_TRUE // 2))
     useless = rng.normal(size=(*shape, NUM_USELESS))
@@ -160,7 +161,7 @@ def make_loss(method):
 
 
 def scores_of_network(method, parts, rate, decay, seed, args):
-    """The scores of a network's best epoch for validation and test, and which epoch it is."""
+    """The validation and test scores of a network's best epoch, and the number of this epoch."""
     train, validation, test = parts
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
@@ -197,7 +198,7 @@ def scores_of_network(method, parts, rate, decay, seed, args):
 
 
 def scores_of_trees(parts, rate, leaves, seed):
-    """The scores of the best number of trees for validation and test, and that number."""
+    """The validation and test scores with the best number of trees, and that number."""
     import lightgbm
 
     def flat(part):
@@ -229,7 +230,7 @@ def scores_of_trees(parts, rate, leaves, seed):
 
 
 def run(situation, method, setting, seed, args):
-    """A run: NDCG@10 on the labels of the validation part, and the metrics on the test part."""
+    """Runs a method: NDCG@10 on the validation labels, and the metrics on the test part."""
 
     def make():
         parts = draw(SITUATIONS[situation], seed)
@@ -265,7 +266,7 @@ def runs_of(situation, method, args):
 
 
 def report(found):
-    """The Markdown of a situation: of each method its setting and its runs."""
+    """The Markdown of a situation: the setting and the runs of each method."""
     first = next(iter(found.values()))[1]
     rows = []
     for method, (setting, runs) in found.items():
@@ -287,7 +288,9 @@ def main(argv=None):
     parser.add_argument("--situations", nargs="+", choices=SITUATIONS, default=[*SITUATIONS])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--epochs", type=positive(int), default=20, help="of 960 lists, at most")
+    parser.add_argument(
+        "--epochs", type=positive(int), default=20, help="maximum number of epochs of 960 lists"
+    )
     parser.add_argument("--rates", nargs="+", type=positive(float), default=[3e-3, 1e-2])
     parser.add_argument(
         "--decays", nargs="+", type=command_line.number_below(math.inf), default=[0.0, 1.0, 3.0]

@@ -4,7 +4,7 @@ r"""Compares losses on labels that confuse classes.
     python -m scripts.reproductions.noisy_labels --dataset goemotions --features features.npz \
         --preset FOLDER --data-dir data --out out/noisy
 
-Part of the labels for training and validation are replaced by wrong ones: by any other class
+Some labels for training and validation are replaced by wrong ones: by any other class
 (symmetric), by the class whose examples are nearest on average (nearest), by one of the three
 nearest (three), by the next class (next), or, for digits, by the most similar-looking digit
 (lookalike). The test labels are correct. Every loss gets the same number of settings of rate,
@@ -34,10 +34,10 @@ import tensorflow as tf
 from rank4class_tf import _files, calibrate, data, encoders, losses, metrics
 from scripts.reproductions.stacked_training import Settings, Task, Trainer
 
-# Which digit each is taken for.
+# The digit that each digit is mistaken for.
 LOOKALIKE = (6, 7, 3, 8, 9, 6, 5, 1, 3, 4)
 KINDS = ("nearest", "three", "symmetric", "next", "lookalike")
-# The order in which they are run, so that a part of the study is good for something.
+# The order of the runs: even an unfinished study is then useful.
 LEVELS = (0, 30, 20, 40, 10)
 
 
@@ -46,7 +46,7 @@ class Method:
     """A row of the tables.
 
     Attributes:
-        loss: makes the loss; one that takes transitions is a function of these too.
+        loss: makes the loss; with `transitions`, the loss takes them as an argument.
         smoothing: whether label smoothing is among the settings.
         transitions: "true", "estimated" or None.
     """
@@ -95,12 +95,12 @@ def as_function(loss: Any) -> Callable:
     return lambda ids, scores, transitions: loss.call(ids, scores)
 
 
-# The data, and what is wrong with their labels.
+# The data and their wrong labels.
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Examples, their right labels, and how they are learned.
+    """Examples, their right labels, and the settings of training.
 
     The settings are chosen by the mean over `tuning_seeds` seeds.
     """
@@ -123,14 +123,14 @@ class Dataset:
         return int(self.class_ids.max()) + 1
 
     def settings(self, smoothing: bool) -> list[tuple[float, float, float]]:
-        """(rate, decay, smoothing); without smoothing as many, of more decays."""
+        """(rate, decay, smoothing); without smoothing, more decays give as many settings."""
         if smoothing:
             return [*itertools.product(self.rates, self.decays[::2], self.smoothings)]
         return [*itertools.product(self.rates, self.decays, [0.0])]
 
 
 def wide(dataset: Dataset) -> Dataset:
-    """The same with as many settings of which the rates, and more, go further."""
+    """The same dataset with as many settings, over a wider range of rates and smoothings."""
     decays = (1.0, 2.0, 3.0, 6.0, 10.0, 30.0) if dataset.hidden is None else dataset.decays
     return dataclasses.replace(
         dataset,
@@ -194,7 +194,7 @@ def goemotions(path: pathlib.Path, num_train: int) -> Dataset:
 
 
 def encode(path: pathlib.Path, preset: str, data_dir: str) -> None:
-    """Keeps the mean of the last layer over the words of each comment, and the class ids."""
+    """Saves the mean of the last layer over the words of each comment, and the class ids."""
     encoder = encoders.TextEncoder(preset, 64, frozen="all", pooling="mean")
     splits = data.goemotions(data_dir, batch_size=50_000, text=True)
     run = tf.function(encoder.lower, reduce_retracing=True)
@@ -202,7 +202,7 @@ def encode(path: pathlib.Path, preset: str, data_dir: str) -> None:
     for name in ("train", "validation", "test"):
         texts, class_ids = next(iter(getattr(splits, name)))
         tokens = encoder.tokenize(texts.numpy())
-        # Comments of a length together need little padding.
+        # Comments of similar length in one batch need little padding.
         order = np.argsort(tokens.row_lengths(), kind="stable")
         batches = np.array_split(order, len(order) // 128 + 1)
         features = [run(tf.gather(tokens, rows).to_tensor()).numpy() for rows in batches]
@@ -238,7 +238,7 @@ def transitions(dataset: Dataset, kind: str, level: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What one seed sees: rows of the features, and labels of which some are wrong."""
+    """The data of one seed: rows of the features, and labels, some of them wrong."""
 
     rows: tuple[np.ndarray, np.ndarray, np.ndarray]
     labels: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -279,7 +279,7 @@ def stack(dataset: Dataset, problems: list[Problem], of_each: Any) -> Task:
 
 
 class Study:
-    """Trains and measures, with what is compiled kept for all kinds of noise."""
+    """Trains and measures; compiled functions are kept for all kinds of noise."""
 
     def __init__(
         self, dataset: Dataset, methods: dict[str, Method], seeds: int, out: pathlib.Path
@@ -291,7 +291,7 @@ class Study:
         self._trainers: dict[str, Trainer] = {}
 
     def result(self, name: str, kind: str, level: int) -> dict[str, Any]:
-        """The chosen settings of a method, and its metrics with each seed; made once."""
+        """The chosen settings of a method, and its metrics with each seed; computed only once."""
         kind = kind if level else "none"
         path = self.out / self.dataset.name / f"{kind}_{level}_{name.replace(' ', '_')}.json"
         if path.exists():
@@ -367,13 +367,13 @@ class Study:
 
 
 def measure(labels: Any, scores: Any, validation: tuple, layer: Any) -> dict[str, float]:
-    """The metrics of scores, and how far probabilities are off.
+    """The metrics of scores, and the calibration errors of probabilities.
 
     Args:
-        labels: right ones.
+        labels: the right labels.
         scores: `[N, n]`.
-        validation: scores and labels, wrong ones too, for the temperature.
-        layer: the probabilities of the loss, or None.
+        validation: scores and labels, some of them wrong, to fit the temperature.
+        layer: the layer of probabilities of the loss, or None.
     """
     ranks = 1 + (scores > np.take_along_axis(scores, labels[:, None], axis=1)).sum(axis=1)
     right = ranks == 1
@@ -383,7 +383,7 @@ def measure(labels: Any, scores: Any, validation: tuple, layer: Any) -> dict[str
         "macro": np.mean([right[labels == c].mean() for c in np.unique(labels)]),
     }
     layers = {} if layer is None else {"ece_own": layer}
-    with contextlib.suppress(ValueError):  # Where no temperature is the best one.
+    with contextlib.suppress(ValueError):  # There is no best temperature.
         layers["ece_calibrated"] = calibrate(_same, validation, batch_size=len(validation[0]))
     for name, probabilities in layers.items():
         metric = metrics.ExpectedCalibrationError()

@@ -29,7 +29,7 @@ TITLES = {
     "next": "the next class",
     "lookalike": "the digit that looks most alike",
 }
-# What the picture shows.
+# The methods in the picture.
 DRAWN = ("softmax", BASELINE, "generalised cross-entropy", "Rankmax", "ApproxNDCG", "forward, true")
 MEASURES = {
     "accuracy": "Top-1",
@@ -41,10 +41,10 @@ MEASURES = {
     "memorised_best": "memorised",
     "memorised_last": "memorised, last epoch",
 }
-# Differences less likely than this without a cause count.
+# Differences with a p-value below this count.
 SIGNIFICANT = 0.05
 
-# The level that stands for the mean over all.
+# This level stands for the mean over all levels.
 MEAN = 100
 
 # (kind, level) -> method -> what `Study.result` returns.
@@ -65,12 +65,12 @@ def read(folder: pathlib.Path, methods: Iterable[str] = METHODS) -> Results:
 
 
 def values(run: dict[str, Any], measure: str = "accuracy") -> np.ndarray:
-    """A measure with each seed."""
+    """The values of a measure, one for each seed."""
     return np.array([of_seed.get(measure, np.nan) for of_seed in run["seeds"]])
 
 
 def with_means(results: Results) -> Results:
-    """The same with, as level 100 of each kind of noise, the mean over its levels."""
+    """Adds the mean over the levels of each kind of noise, as level 100."""
     found = dict(results)
     for kind in dict.fromkeys(kind for kind, level in results if level):
         levels = [runs for (of, _), runs in results.items() if of == kind]
@@ -90,10 +90,10 @@ def with_means(results: Results) -> Results:
 
 
 def comparisons(runs: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """How far each method is above the baseline in accuracy, and Holm's p of a paired t-test.
+    """The difference of each method to the baseline in accuracy, and Holm's p of a paired t-test.
 
     Args:
-        runs: those with the same wrong labels, which are one family of tests.
+        runs: runs with the same wrong labels, which are one family of tests.
     """
     found = {}
     for name, run in runs.items():
@@ -118,7 +118,7 @@ def _table(title: str, columns: list[str], rows: list[list[str]]) -> str:
 
 
 def by_level(results: Results, kind: str) -> str:
-    """Accuracy at each level of a kind of noise; * for what differs from the baseline."""
+    """Accuracy at each level of a kind of noise; * marks a difference from the baseline."""
     keys = [key for key in with_means(results) if key[0] in ("none", kind)]
     families = [with_means(results)[key] for key in keys]
     compared = [comparisons(runs) for runs in families]
@@ -181,7 +181,7 @@ def draw(results: Results, path: pathlib.Path) -> None:
 
 
 def by_change(folder: pathlib.Path) -> str:
-    """What losses that are put together anew reach, and what they learn by heart."""
+    """The accuracy of the recombined losses, and the wrong labels that they memorise."""
     names = {**noisy_labels_why.COMPARED, **noisy_labels_why.VARIANTS}
     results = read(folder, names)
     kinds = [kind for kind in noisy_labels_why.KINDS if (kind, noisy_labels_why.LEVEL) in results]
@@ -205,7 +205,7 @@ def by_change(folder: pathlib.Path) -> str:
 
 
 def draw_curves(folder: pathlib.Path, path: pathlib.Path) -> None:
-    """What is learned in many epochs, if there are runs of that."""
+    """Draws the curves over many epochs, if there are such runs."""
     titles = {
         "accuracy": "Top-1 on right labels",
         "memorised": "wrong labels that are learned",

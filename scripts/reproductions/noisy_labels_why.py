@@ -27,7 +27,7 @@ from scripts.reproductions.stacked_training import Settings, Trainer
 
 LEVEL = 30
 KINDS = ("lookalike", "symmetric")
-# What is trained for long, and for how many epochs.
+# The losses that are trained for long, and for how many epochs.
 CURVES = (
     "softmax",
     "generalised cross-entropy",
@@ -48,7 +48,7 @@ def gradient(loss: losses.RankingLoss, ids: tf.Tensor, scores: tf.Tensor) -> tf.
 
 
 def pull(loss: losses.RankingLoss) -> Callable:
-    """How hard a loss pulls at the labels, `[batch, 1]`, of class ids and scores."""
+    """How hard a loss pulls at the labels, `[batch, 1]`, given class ids and scores."""
 
     def of(ids, scores):
         return -tf.gather(gradient(loss, ids, scores), ids, batch_dims=1)[:, tf.newaxis]
@@ -57,7 +57,7 @@ def pull(loss: losses.RankingLoss) -> Callable:
 
 
 def lead(ids: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    """By how much the best other class is above the label, `[batch, 1]`."""
+    """How far the best other class is above the label, `[batch, 1]`."""
     n = scores.shape[1]
     others = tf.where(tf.one_hot(ids, n) > 0, scores.dtype.min, scores)
     best = tf.reduce_max(others, axis=1, keepdims=True)
@@ -65,10 +65,10 @@ def lead(ids: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
 
 
 def remade(direction: losses.RankingLoss, size: Callable, near: bool = False) -> Callable:
-    """A loss with the gradient of `direction`, made so large that its pull is `size`.
+    """A loss with the gradient of `direction`, scaled so that its pull is `size`.
 
     Args:
-        direction: says how the pull is shared by the other classes.
+        direction: decides how the pull is shared among the other classes.
         size: the pull.
         near: whether other classes that are more than 1 below the label are left out.
     """
@@ -94,12 +94,12 @@ _softmax_pull = pull(_softmax)
 
 
 def discounted(ids: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    """The pull of softmax, less where the label is contradicted, as Rankmax has it."""
+    """The pull of softmax, reduced where the model contradicts the label, as in Rankmax."""
     return _softmax_pull(ids, scores) / (1 + tf.nn.relu(lead(ids, scores)))
 
 
 def until_won(size: Callable) -> Callable:
-    """A pull that ends where the label is 1 above all others."""
+    """A pull that ends once the label is 1 above all others."""
     return lambda ids, scores: tf.where(lead(ids, scores) > -1, size(ids, scores), 0.0)
 
 
@@ -132,12 +132,12 @@ COMPARED = {
 
 
 def curves(study: Study, kind: str, name: str) -> dict[str, Any]:
-    """What a loss learns in many epochs with one setting, and without a choice among epochs.
+    """Follows a loss over many epochs with one setting, without a choice of the epoch.
 
     Returns:
-        Of each epoch, the mean over the seeds: the accuracy in testing, the shares of the wrong
-        training labels that are predicted and that are seen through, and the share of all pull that
-        comes from wrong labels.
+        For each epoch, means over the seeds: the test accuracy; the share of the wrong training
+        labels that the model predicts; the share for which it predicts the right label; and the
+        share of all pull that comes from wrong labels.
     """
     dataset = study.dataset
     matrix = noisy_labels.transitions(dataset, kind, LEVEL)

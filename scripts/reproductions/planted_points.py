@@ -12,17 +12,17 @@ _NOISE = 3
 def planted_points(
     num_points: int, num_features: int, num_labels: int, seed: int = 0
 ) -> list[tuple[list[int], list[int], list[float]]]:
-    r"""Draws points whose labels can be told from their features, with a long tail of labels.
+    r"""Draws points with a long tail of labels, which can be predicted from their features.
 
     A label of rank r has a probability proportional to $1 / r$, and eight features of its own,
-    drawn once. A point has one to three labels, each with about 60 % of its features, and three
-    features at random; a value is 1.
+    drawn once. A point has one to three labels, about 60 % of the features of each, and three
+    random features. All values are 1.
 
     Args:
         num_points: number of points, >= 1.
         num_features: number of features, >= 1.
         num_labels: number of labels, >= 1.
-        seed: of the points, in [0, 2**32). The features of a label are the same for all seeds.
+        seed: seed of the points, in [0, 2**32). The features of a label are the same for all seeds.
 
     Returns:
         A list of `(labels, feature_ids, feature_values)`, for `write_extreme_classification`.

@@ -4,8 +4,9 @@
     python -m scripts.reproductions.rank4class --tables goemotions:max_pooling digits:convolution
 
 A table is DATASET:ENCODER. The encoder is a small one, which is trained with the head, or a preset
-of keras-hub or a local folder with one, which is fine-tuned (--frozen N: only above its first N
-layers; --frozen all: only the head is trained). `paper` stands for the paper's six tables.
+of keras-hub (or a local folder with one), which is fine-tuned. With --frozen N, the first N layers
+of the preset are not trained; with --frozen all, only the head is trained. `paper` stands for the
+paper's six tables.
 
 Protocol: the learning rate of each loss is the one with the best NDCG@5 on the validation split,
 with the first head and the first seed. The loss is then trained at this rate with every head and
@@ -73,7 +74,7 @@ def parse_args(argv=None):
         "--learning-rates",
         nargs="+",
         type=command_line.positive(float),
-        help="to choose from; default: 0.3, 1 and 3 times --learning-rate, which it replaces",
+        help="rates to try instead of the default: 0.3, 1 and 3 times --learning-rate",
     )
     parser.add_argument(
         "--units",
@@ -83,13 +84,16 @@ def parse_args(argv=None):
         help="widths of the hidden layers of MLP heads",
     )
     parser.add_argument(
-        "--frozen", type=harness.frozen, default=0, help="layers of a preset, or all"
+        "--frozen",
+        type=harness.frozen,
+        default=0,
+        help="number of a preset's layers to freeze, or all",
     )
     parser.add_argument(
         "--pooling", choices=("first", "mean"), default="first", help="pooling of a transformer"
     )
     harness.add_settings(parser)
-    parser.add_argument("--data-dir", help="where the data is")
+    parser.add_argument("--data-dir", help="folder of the data")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rank4class"))
     args = parser.parse_args(argv)
     args.tables = list(
@@ -120,7 +124,7 @@ def problem_of(table, args):
 
 
 def learning_rates(settings, args):
-    """Those to choose from."""
+    """The learning rates to choose from."""
     rate = settings.learning_rate
     return args.learning_rates or [float(f"{x * rate:.2g}") for x in (0.3, 1, 3)]
 
@@ -161,7 +165,7 @@ def table(cells, rates, seeds, args, title):
 
 
 def described_in_words(description):
-    """What a table is about."""
+    """The title of a table."""
     text = f"{description['dataset']}, encoder {pathlib.Path(description['encoder']).name}"
     frozen = description.get("frozen", 0)
     return text if frozen == 0 else f"{text} with {frozen} of its layers frozen"

@@ -3,23 +3,23 @@
     python -m scripts.reproductions.rankmax --data-dir data --out out/rankmax
 
 Protocol. The pairs of a user and a film are split 80/10/10 at random, anew for each seed. For each
-user, the model reads the films in the earlier parts of the split and ranks all other films; users
+user, the model reads the films in the earlier parts of the split and ranks all other films. Users
 without a film in the part under test are skipped. The model is an autoencoder of items, trained on
 the training films. It divides the sum of the embeddings of the films it reads by the square root of
 their number; half of the films are dropped in training. An untied output layer with a bias follows.
 All losses are summed over the pairs. Every combination of learning rate and L2 is tried for each
-loss on the split of `--tuning-seed`, which is none of the seeds reported. The combination with the
-best AP@10 on the validation part is trained anew for each seed and stopped by the same metric. The
-test part is used once per seed, with the weights of the best epoch. With `--refit` the validation
-part is only for tuning: each seed trains on the training and the validation films, for as many
-epochs as were best in tuning, and its last weights are tested.
+loss on the split of `--tuning-seed`, which is not one of the seeds reported. The combination with
+the best AP@10 on the validation part is trained anew for each seed and stopped by the same metric.
+The test part is used once per seed, with the weights of the best epoch. With `--refit`, the
+validation part is only for tuning: each seed trains on the training and the validation films, for
+as many epochs as were best in tuning, and its last weights are tested.
 
 `--expand 16 32` trains on a fractal expansion of the ratings, with 16 times the users and 32 times
 the films, just as the paper's Movielens 1B expands MovieLens 20M.
 
 EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is not in the paper. It is
-a ridge regression of each film on all others, in closed form. Its L2 is chosen like that of the
-losses.
+a ridge regression of each film on all others, in closed form. Its L2 is chosen in the same way as
+for the losses.
 
 Each finished run is a file in `--out`. A second call with the same settings resumes there; a call
 with other settings replaces the runs. The results are `results.md`, `results.json` and, with
@@ -39,7 +39,7 @@ import rank4class_tf as r4c
 from scripts import command_line, tables
 from scripts.reproductions import harness, retrieval
 
-# What the paper's Table 2 has for its smallest dataset.
+# The figures of the paper's Table 2 for its smallest dataset.
 PAPER = {
     "rankmax": (0.154, 0.342, 0.387),
     "softmax": (0.147, 0.300, 0.401),
@@ -50,7 +50,7 @@ EASE = "ease"
 
 
 def weighted_by_positives(loss):
-    """A loss of the mean over the positives as one of their sum."""
+    """Turns a loss that averages over the positives into one that sums over them."""
 
     def total(class_ids, scores):
         return loss(class_ids, scores, sample_weight=tf.cast(class_ids.row_lengths(), scores.dtype))
@@ -61,7 +61,7 @@ def weighted_by_positives(loss):
 LOSSES = {
     "rankmax": r4c.losses.RankmaxLoss(label_format="ids", reduction="sum"),
     "softmax": r4c.losses.SoftmaxLoss(label_format="ids", reduction="sum"),
-    # The sum over pairs of the Sparsemax loss of each has this very gradient.
+    # The sum of the Sparsemax losses of all pairs has exactly this gradient.
     "sparsemax": weighted_by_positives(
         r4c.losses.SparsemaxLoss(label_format="ids", reduction="sum")
     ),
@@ -116,7 +116,7 @@ def evaluate(score, users, part):
 def run(loss_name, learning_rate, l2, users, seed, args, test, epochs=None):
     """Trains one model; returns its history and its figures at the best epoch.
 
-    With a number of `epochs` it trains that many, and returns only the figures of the test part.
+    With `epochs`, it trains for this number of epochs and returns only the test figures.
     """
     keras.utils.set_random_seed(seed)
     loss = LOSSES[loss_name]
@@ -162,7 +162,7 @@ def run(loss_name, learning_rate, l2, users, seed, args, test, epochs=None):
 
 
 def run_ease(l2, users, test):
-    """The figures of EASE, learned from the training films; one epoch, as it is a closed form."""
+    """The figures of EASE, fitted to the training films in closed form, counted as one epoch."""
 
     def dense(films):
         result = np.zeros([int(films.nrows()), users.num_items])
@@ -176,9 +176,9 @@ def run_ease(l2, users, test):
 
 
 def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
-    """A run from its file, or done now and put there.
+    """Reads a run from its file, or does it now and writes the file.
 
-    With `refit_epochs` it trains on the training and the validation films.
+    With `refit_epochs`, the run trains on the training and the validation films.
     """
 
     def make():
@@ -285,7 +285,7 @@ def parse_args(argv=None):
     """The command line."""
     parser = command_line.parser(__spec__, description=__doc__)
     count, number = command_line.positive(int), command_line.positive(float)
-    parser.add_argument("--version", default="latest-small", help="of MovieLens")
+    parser.add_argument("--version", default="latest-small", help="version of MovieLens")
     parser.add_argument("--data-dir", help="folder of TensorFlow Datasets")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/rankmax"))
     names = [*LOSSES, EASE]
@@ -300,13 +300,22 @@ def parse_args(argv=None):
         "--ease-l2", nargs="+", type=number, default=[30.0, 100.0, 300.0, 1000.0, 3000.0]
     )
     parser.add_argument("--epochs", type=count, default=200)
-    parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
     parser.add_argument(
-        "--patience", type=count, default=8, help="stop after so many epochs without a better AP@10"
+        "--evaluate-every", type=count, default=2, help="epochs between evaluations"
     )
-    parser.add_argument("--batch-size", type=count, default=128, help="users")
     parser.add_argument(
-        "--expand", nargs=2, type=count, metavar=("ROWS", "COLUMNS"), help="a fractal expansion"
+        "--patience",
+        type=count,
+        default=8,
+        help="stop after this many epochs without a better AP@10",
+    )
+    parser.add_argument("--batch-size", type=count, default=128, help="users per batch")
+    parser.add_argument(
+        "--expand",
+        nargs=2,
+        type=count,
+        metavar=("ROWS", "COLUMNS"),
+        help="train on a fractal expansion",
     )
     parser.add_argument("--refit", action="store_true", help="also train on the validation set")
     parser.add_argument("--units", type=count, default=64)

@@ -1,4 +1,4 @@
-"""Rare classes: measures what logit adjustment gains in averages over classes, on GoEmotions.
+"""Rare classes: measures whether logit adjustment helps averages over classes, on GoEmotions.
 
     python -m scripts.reproductions.noisy_labels --dataset goemotions --features features.npz \
         --preset FOLDER --data-dir data      # makes the file of features
@@ -26,7 +26,7 @@ RATES, DECAYS = (1e-3, 3e-3, 1e-2), (0.0, 0.3, 1.0, 3.0)
 
 
 def losses_of(class_ids, num_classes):
-    """Name -> loss, for the labels of training."""
+    """Name -> loss, for the training labels."""
     prior = losses.class_prior(class_ids, num_classes)
     balanced = (1 / (num_classes * np.array(prior))).tolist()
     return {
@@ -50,7 +50,7 @@ def figures(scores, class_ids):
 
 
 def train(dataset, loss, settings, seeds, part):
-    """The figures of models on the validation or the test part, a dict for each."""
+    """The figures of models on the validation or the test part, one dict per model."""
     splits = [dataset.split(np.random.default_rng([3, seed])) for seed in seeds]
     rows, validation = (np.stack([s[i] for s in splits]) for i in (0, 1))
     ids = dataset.class_ids

@@ -14,7 +14,7 @@ user's last.
 - `EASE`: Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data";
 - `autoencoder`: the user's films, half of them dropped, through a layer of the towers' width to a
   softmax over all films;
-- towers with five losses, and with softmax and other negatives.
+- towers with five losses, and with softmax and other choices of negatives.
 
 Each method's settings (see `SETTINGS`), and the epoch if it is trained in epochs, are chosen by
 NDCG@10 on the validation items, with the seed `--tuning-seed`, which is not one of those reported.
@@ -53,10 +53,10 @@ LOSSES = {
     "ApproxNDCG": r4c.losses.ApproxNDCGLoss,
 }
 TEMPERATURES = (0.05, 0.2, 0.5, 1.0)
-# Chosen after the temperature, for which it is the first.
+# The rate is chosen after the temperature, which is chosen with the first rate.
 LEARNING_RATES = (0.003, 0.001, 0.01, 0.03)
 ALL_NEGATIVES = {"num_random": 512}
-# Towers by softmax, with other negatives.
+# Towers with softmax and other choices of negatives.
 NEGATIVES = {
     "in the batch alone": {"num_random": 0, "log_q": False},
     "in the batch, log-Q": {"num_random": 0, "log_q": True},
@@ -71,7 +71,7 @@ SETTINGS = {
 
 
 def interactions(task, held_out):
-    """`[users, films]`, 1 for a film that the user rated before those held out."""
+    """`[users, films]`, 1 for a film that the user rated before the held-out ones."""
     matrix = np.zeros([len(task.users), len(task.films.ids)], np.float32)
     for row, user in zip(matrix, task.users, strict=True):
         row[user[:-held_out]] = 1
@@ -99,7 +99,7 @@ def popularity(learned):
 
 
 def item_knn(learned, neighbours, shrink):
-    """Likewise, by the cosines with the films of the user."""
+    """A function of histories that scores films by their cosines with the films of the user."""
     counts = learned.sum(axis=0)
     similar = learned.T @ learned
     similar /= np.sqrt(np.outer(counts, counts)) + shrink + 1e-9
@@ -110,7 +110,7 @@ def item_knn(learned, neighbours, shrink):
 
 
 def ease(learned, l2):
-    """Likewise, by Steck's closed form: the inverse of a matrix of films, from one of users."""
+    """A function of histories that scores films by EASE, with the inverse of a matrix of users."""
     learned = learned.astype(float)
     inverse = np.linalg.inv(learned @ learned.T + l2 * np.eye(len(learned)))
     half = inverse @ learned
@@ -119,7 +119,7 @@ def ease(learned, l2):
 
 
 def autoencoder(task, learned, learning_rate, width, seed, epochs=200, every=5):
-    """Likewise, by a network, after its best epoch; returns that epoch too."""
+    """A function of histories that scores films by a network at its best epoch; and that epoch."""
     keras.utils.set_random_seed(seed)
     size = learned.shape[1]
     normal = keras.initializers.RandomNormal(stddev=0.05, seed=seed)
@@ -154,7 +154,7 @@ def autoencoder(task, learned, learning_rate, width, seed, epochs=200, every=5):
 
 
 def run_method(method, settings, task, seed, width):
-    """Figures on the validation and on the test of one of the other methods."""
+    """Validation and test figures of one of the other methods."""
     learned, result = interactions(task, 2), {}
     if method == "autoencoder":
         score, result["epoch"] = autoencoder(task, learned, width=width, seed=seed, **settings)
@@ -167,9 +167,9 @@ def run_method(method, settings, task, seed, width):
 
 
 def run_towers(loss, settings, task, seed, width, epochs, batch_size):
-    """Figures on the validation and on the test of two towers."""
+    """Validation and test figures of two towers."""
     keras.backend.clear_session()
-    log_q = {"log_q": loss == "softmax"}  # The others do not read sums.
+    log_q = {"log_q": loss == "softmax"}  # It corrects a sum, which the other losses lack.
     options = {**ALL_NEGATIVES, **log_q, **settings}
     model = retrieval_task.build(task, LOSSES[loss](), width, seed=seed, **options)
     history = retrieval_task.train(model, task, epochs, batch_size, seed, verbose=0)
@@ -180,7 +180,7 @@ def run_towers(loss, settings, task, seed, width, epochs, batch_size):
 
 
 def of_unrated(model, task):
-    """The ranks of the test films that training does not have, each for its user."""
+    """The ranks of the test films that do not occur in training, each for its user."""
     queries, rows = task.queries(1)
     users = np.flatnonzero(~task.rated[rows])
     if not len(users):
@@ -193,7 +193,8 @@ def of_unrated(model, task):
 def plan(seeds, tuning_seed):
     """Name of a row -> lists of settings, one of each to choose, and seeds.
 
-    A choice is made with those of the lists before it. What draws nothing has one seed.
+    Each choice uses the results of the choices before it. A method without random draws has one
+    seed.
     """
     rows = {"popularity": ([], [tuning_seed])}
     rows |= {name: ([SETTINGS[name]], [tuning_seed]) for name in ("item-kNN", "EASE")}
@@ -207,7 +208,7 @@ def plan(seeds, tuning_seed):
 
 
 def number_of_data(task):
-    """A number that tells the films and the ratings of an archive from others."""
+    """A number that identifies the films and the ratings of an archive."""
     films = task.films
     lengths = np.array([len(user) for user in task.users])
     arrays = (films.ids, films.words, films.genres, films.decades, lengths, *task.users)
@@ -215,7 +216,7 @@ def number_of_data(task):
 
 
 def study(task, args):
-    """Runs all that is missing; yields a row and the runs of its seeds as they are done."""
+    """Does all missing runs; yields each row with the runs of its seeds once they are done."""
     data = number_of_data(task)
 
     def run(row, settings, seed):
@@ -250,7 +251,7 @@ def study(task, args):
 
 
 def report(task, results):
-    """The table, and a line on films that training does not have."""
+    """The table, and a line on films that do not occur in training."""
     lines = []
     for row, settings, runs in results:
         cells = [row]
@@ -289,7 +290,9 @@ def parse_args(argv=None):
     parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument("--width", type=count, default=64)
-    parser.add_argument("--epochs", type=count, default=10, help="of the towers, at most")
+    parser.add_argument(
+        "--epochs", type=count, default=10, help="maximum number of epochs of the towers"
+    )
     parser.add_argument("--batch-size", type=count, default=512)
     return parser.parse_args(argv)
 

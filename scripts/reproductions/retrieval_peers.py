@@ -6,20 +6,20 @@
 The task, the towers, the optimizer and the batches are those of `retrieval.py`. Every model is
 evaluated only by the encodings of its towers. Each library appears twice:
 
-- `as its guide`: what its first example of retrieval does. For TensorFlow Recommenders and keras-rs
-  that is a softmax over the inner products of a batch. The example of this package sets a
+- `as its guide`: what its first retrieval example does. For TensorFlow Recommenders and keras-rs,
+  this is a softmax over the inner products of a batch. The example of this package sets a
   temperature, counts how frequent films are, and draws 64 negatives from all of them;
 - `all set`: cosines, a temperature, accidental hits masked, log-Q with the share of each film in
   training, and only the highest negatives of a batch if this is better.
 
 `TwoTower` appears twice more: without any option, and with 512 negatives drawn from all films, an
-option that the others do not have. `--expand 2 2` measures on a fractal expansion of the ratings,
-with twice the users and films, and with the settings chosen on the ratings.
+option that the other libraries do not have. `--expand 2 2` measures on a fractal expansion of the
+ratings, with twice the users and films, and with the settings chosen on the ratings.
 
 The temperature, then the number of negatives, are chosen by NDCG@10 on the validation items, with a
 seed that is not one of those reported; the epoch of each run is chosen in the same way. TensorFlow
 Recommenders runs in a process with Keras 2. The time of a step is CPU time, in the fastest epoch.
-Memory is the growth of the resident set in training. Lines of code are those of the function that
+Memory is the growth of the resident set in training. Lines of code are counted in the function that
 makes the model. Each run is a file in `--out`; the table is `results-1-1.md`, named after the
 expansion.
 """
@@ -41,7 +41,7 @@ HARD = (None, 64)
 
 
 def ours_without_options(towers, task, seed, temperature, hard):
-    """A `TwoTower` as it stands."""
+    """A `TwoTower` with its defaults."""
     from rank4class_tf import losses, models
 
     model = models.TwoTower(*towers, candidate_id="id")
@@ -65,7 +65,7 @@ def ours_as_its_guide(towers, task, seed, temperature, hard):
 
 
 def ours_all_set(towers, task, seed, temperature, hard):
-    """With the options that the others have too."""
+    """A `TwoTower` with the options that the other libraries have too."""
     from rank4class_tf import layers, losses, models
 
     frequencies = layers.CandidateFrequencies.from_counts(counts_by_id(task))
@@ -80,7 +80,7 @@ def ours_all_set(towers, task, seed, temperature, hard):
 
 
 def ours_drawn(towers, task, seed, temperature, hard):
-    """And with negatives drawn from all films."""
+    """The same, with negatives drawn from all films as well."""
     from rank4class_tf import layers, losses, models
 
     frequencies = layers.CandidateFrequencies.from_counts(counts_by_id(task))
@@ -118,7 +118,7 @@ def keras_rs_as_its_guide(towers, task, seed, temperature, hard):
 
 
 def keras_rs_all_set(towers, task, seed, temperature, hard):
-    """With all layers of keras-rs for it."""
+    """All layers that keras-rs has for this task."""
     import keras_rs
     import tensorflow as tf
     from tensorflow import keras
@@ -150,7 +150,7 @@ def keras_rs_all_set(towers, task, seed, temperature, hard):
 
 
 def tfrs_as_its_guide(towers, task, seed, temperature, hard):
-    """TensorFlow Recommenders' task of retrieval as it stands."""
+    """TensorFlow Recommenders' retrieval task with its defaults."""
     import tensorflow_recommenders as tfrs
 
     class Model(tfrs.Model):
@@ -167,7 +167,7 @@ def tfrs_as_its_guide(towers, task, seed, temperature, hard):
 
 
 def tfrs_all_set(towers, task, seed, temperature, hard):
-    """With all its options."""
+    """TensorFlow Recommenders' retrieval task with all its options."""
     import tensorflow as tf
     import tensorflow_recommenders as tfrs
 
@@ -206,24 +206,24 @@ MODELS = {
 
 
 def features_of(y):
-    """What the tower of films takes."""
+    """The input features of the film tower."""
     return {name: y[name] for name in ("number", "words", "genres", "decade")}
 
 
 def share_by_number(task):
-    """`[films]`, the share of each film among what training finds; 1 at least."""
+    """`[films]`, the share of each film among the training targets; counts are at least 1."""
     counts = np.bincount([user[end] for user, end in task.ends], minlength=len(task.films.ids))
     return np.maximum(counts, 1) / counts.sum()
 
 
 def counts_by_id(task):
-    """How often training finds the film of each id."""
+    """How often the film of each id is a training target."""
     rows = [user[end] for user, end in task.ends]
     return np.bincount(task.films.ids[rows])
 
 
 def train(name, temperature, hard, seed, args):
-    """Figures of a run, in this process."""
+    """Trains a model in this process and returns its figures."""
     import tensorflow as tf
     from tensorflow import keras
 
@@ -274,7 +274,7 @@ def is_tuned(name):
 
 
 def study(args):
-    """Runs all that is missing, each in its process; yields a model and its runs."""
+    """Does all missing runs, each in its own process; yields each model with its runs."""
     from scripts.reproductions import harness
 
     def run(name, temperature, hard, seed, expand):
@@ -331,12 +331,12 @@ def parse_args(argv=None) -> argparse.Namespace:
     count = command_line.positive(int)
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/peers"))
-    expand = "how many times the users and the films"
+    expand = "factors for the numbers of users and films"
     parser.add_argument("--expand", type=count, nargs=2, default=[1, 1], help=expand)
     parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument("--width", type=count, default=64)
-    parser.add_argument("--epochs", type=count, default=8, help="at most")
+    parser.add_argument("--epochs", type=count, default=8, help="maximum number of epochs")
     parser.add_argument("--batch-size", type=count, default=512)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     return parser.parse_args(argv)

@@ -3,7 +3,7 @@
 The last film of each user, by time, is the test item, and the one before it the validation item. In
 training, the model predicts each of the last 50 of the others from the films before it. A user is
 represented by the films rated last, a film by its id, the words of its title, its genres and its
-decade. In training one film in five comes without its id. So a film without ratings in training,
+decade. In training, one film in five comes without its id. So a film without ratings in training,
 whose id is unknown, can still be found by its other features.
 """
 
@@ -22,11 +22,11 @@ from tensorflow import keras
 
 from rank4class_tf import data, layers, losses, metrics, models
 
-HISTORY = 50  # films of a user that the tower reads, the last ones
-RECENT = 5  # those that count besides by themselves
-WORDS = 8  # of a title
-PAIRS = 50  # at most, for each user: the last ones
-NO_NUMBER = 0.2  # share of films that come without their number in training
+HISTORY = 50  # the tower reads at most so many films of a user, the last ones
+RECENT = 5  # the last films, which are also separate inputs
+WORDS = 8  # words of a title
+PAIRS = 50  # training pairs per user at most, the last ones
+NO_NUMBER = 0.2  # share of films that come without their id in training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Films:
         ids: `[N]`, as in the archive.
         titles: their titles, with the year.
         genres: `[N, G]` of 0 and 1.
-        words: `[N, WORDS]`, numbers of the words of the title, 1 for a rare one, padded with 0.
-        decades: `[N]`, 0 for an unknown one, 1 for that of 1900 and all before.
-        num_words: the number of numbers of words.
-        num_decades: likewise.
+        words: `[N, WORDS]`, numbers of the words of the title, 1 for a rare word, padded with 0.
+        decades: `[N]`, 0 for an unknown decade, 1 for the one of 1900 and all before it.
+        num_words: how many numbers of words there are.
+        num_decades: how many numbers of decades there are.
     """
 
     ids: np.ndarray
@@ -52,7 +52,7 @@ class Films:
     num_decades: int
 
     def features(self, rated: np.ndarray) -> dict[str, np.ndarray]:
-        """What the tower takes of all films; only rated ones `[N]` have a number."""
+        """The input features of all films; only films that are `rated` `[N]` have a number."""
         numbers = np.where(rated, np.arange(1, len(self.ids) + 1), 0)
         return {
             "id": self.ids,
@@ -66,8 +66,8 @@ class Films:
 def read(path: pathlib.Path) -> tuple[Films, list[np.ndarray]]:
     """The films, and for each user the rows of the films in the order of time.
 
-    Films that a user rated in the same second come in a random order: that of the file is by film.
-    Where a user rated a film several times, the first rating counts.
+    Films that a user rated in the same second come in a random order, since the file sorts them by
+    film. If a user rated a film several times, the first rating counts.
     """
     with zipfile.ZipFile(path) as archive:
 
@@ -106,14 +106,14 @@ def _films(movies):
 
 
 def history(rows: np.ndarray) -> np.ndarray:
-    """The numbers of the last films, the last first, padded with 0."""
+    """The numbers of the last films, latest first, padded with 0."""
     numbers = rows[: -HISTORY - 1 : -1] + 1
     return np.pad(numbers, [0, HISTORY - len(numbers)])
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What there is to learn and to find.
+    """The data of the task: the films, and what each user rated.
 
     Attributes:
         films: the films.
@@ -125,14 +125,14 @@ class Task:
 
     @property
     def rated(self) -> np.ndarray:
-        """`[N]`, which films training has."""
+        """`[N]`, which films occur in training."""
         rated = np.zeros(len(self.films.ids), bool)
         rated[np.concatenate([user[:-2] for user in self.users])] = True
         return rated
 
     @property
     def ends(self) -> list[tuple[np.ndarray, int]]:
-        """Each user with the place of each film that training has to find."""
+        """Pairs of a user and the place of a film that is a training target."""
         return [
             (user, end)
             for user in self.users
@@ -140,7 +140,7 @@ class Task:
         ]
 
     def pairs(self, batch_size: int, seed: int) -> tf.data.Dataset:
-        """Batches to train on: the films before one, and that one."""
+        """Training batches: a film, and the films before it."""
         pairs = self.ends
         histories = np.array([history(user[:end]) for user, end in pairs])
         rows = np.array([user[end] for user, end in pairs])
@@ -161,7 +161,7 @@ class Task:
         """Features of all users, and the row of the film to find.
 
         Args:
-            held_out: 2 for the validation, 1 for the test.
+            held_out: 2 for validation, 1 for testing.
         """
         before = [user[:-held_out] for user in self.users]
         longest = max(map(len, before))
@@ -176,9 +176,9 @@ class Task:
 def expanded(task: Task, rows: int, columns: int) -> Task:
     """The task with a fractal expansion of its ratings.
 
-    Each of `rows * columns` blocks has the users and films again, with a part of their ratings. A
-    user keeps the order of time, and a film its features: in other columns there is one with the
-    same title and another id and number.
+    Each of the `rows * columns` blocks has all users and films again, with a part of their ratings.
+    Users keep the order of time, and films their features. Each column has a copy of a film, with
+    the same title and another id and number.
     """
     owners = np.repeat(np.arange(len(task.users)), [len(user) for user in task.users])
     pairs = data.UserItems.from_pairs([(owners, np.concatenate(task.users))])
@@ -205,7 +205,7 @@ def expanded(task: Task, rows: int, columns: int) -> Task:
 
 
 def load(path: pathlib.Path, batch_size: int, expand: Sequence[int] = (1, 1)) -> Task:
-    """The task of an archive that has a batch to train on, `expanded` by rows and columns."""
+    """The task of an archive, `expanded` by rows and columns, with at least one training batch."""
     task = Task(*read(path))
     if tuple(expand) != (1, 1):
         task = expanded(task, *expand)
@@ -252,7 +252,7 @@ def build(
     seed: int = 0,
     **kwargs: Any,
 ) -> models.TwoTower:
-    """The model, compiled, with all films in its index."""
+    """The compiled model, with all films in its index."""
     keras.utils.set_random_seed(seed)
     model = models.TwoTower(
         *towers(task.films, width),
@@ -275,7 +275,7 @@ def build(
 def train(
     model: models.TwoTower, task: Task, epochs: int, batch_size: int, seed: int, verbose: int = 2
 ) -> dict[str, list[float]]:
-    """Trains to the epoch with the best NDCG@10 on the validation; returns the history."""
+    """Trains, keeps the epoch with the best validation NDCG@10, and returns the history."""
     queries, rows = task.queries(held_out=2)
     best = keras.callbacks.EarlyStopping(
         "val_ndcg_at_10", mode="max", patience=2, restore_best_weights=True
@@ -292,7 +292,7 @@ def train(
 
 
 def measure(model: models.TwoTower, task: Task, held_out: int) -> dict[str, float]:
-    """The metrics on the validation or the test, and the share of films in some user's best 10."""
+    """Validation or test metrics, and the share of films among the best 10 of any user."""
     queries, rows = task.queries(held_out)
     films = {name: values[rows] for name, values in _features(task).items()}
     results = model.evaluate(queries, films, batch_size=64, return_dict=True, verbose=0)

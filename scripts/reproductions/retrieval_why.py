@@ -4,16 +4,16 @@
 
 The task and the towers are those of `retrieval.py`. Both losses train with the same negatives:
 
-- `batch`: the films of the other pairs of the batch, in which a film is as frequent as its ratings;
+- `batch`: the films of the other pairs of the batch, where a film is as frequent as its ratings;
 - `batch and drawn`: also 512 films drawn from all;
 - `with log-Q`: the same, with the scores corrected for how often a film is a negative;
-- `drawn alone`: the 512 drawn ones, without those of the batch;
+- `drawn alone`: only the 512 drawn films, without the films of the batch;
 - `all films`: every film is a negative of every query.
 
 The temperature of each row is chosen by NDCG@10 on the validation items, with a seed that is not
-one of those reported. It is the margin too: Rankmax with margin 1 at temperature T reads the films
-whose cosine is at most T below that of the positive. Each finished run is a file in `--out`; a
-second call resumes there. The table is `results.md`.
+one of those reported. It also sets the margin: Rankmax with margin 1 at temperature T reads the
+films whose cosine is at most T below the cosine of the positive. Each finished run is a file in
+`--out`; a second call resumes there. The table is `results.md`.
 """
 
 import argparse
@@ -39,7 +39,7 @@ TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class DrawnAlone(keras.layers.Layer):
-    """In place of `RemoveAccidentalHits`: it masks the other candidates of the batch as well."""
+    """Replaces `RemoveAccidentalHits`, and masks the other candidates of the batch as well."""
 
     def call(self, scores, labels, candidate_ids):
         """Returns the scores, -inf where masked."""
@@ -51,7 +51,7 @@ class DrawnAlone(keras.layers.Layer):
 
 
 def run(loss, negatives, temperature, task, seed, args):
-    """Figures on the validation and on the test of two towers, after the best epoch."""
+    """Validation and test figures of two towers, at the best epoch."""
     keras.backend.clear_session()
     options = {"log_q": False, **NEGATIVES[negatives]}
     alone = options.pop("alone", False)
@@ -68,7 +68,7 @@ def run(loss, negatives, temperature, task, seed, args):
 
 
 def study(task, args):
-    """Runs all that is missing; yields names and the runs of a row as they are done."""
+    """Does all missing runs; yields the names and the runs of each row once they are done."""
     data = retrieval.number_of_data(task)
 
     def cached(loss, negatives, temperature, seed):
@@ -89,7 +89,7 @@ def study(task, args):
 
 
 def report(results):
-    """The table of the test, and that of the temperatures on the validation."""
+    """The table of test figures, and the table of validation figures by temperature."""
     columns, select = retrieval.COLUMNS, retrieval.SELECT_BY
     lines = [
         [

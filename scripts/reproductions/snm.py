@@ -66,11 +66,11 @@ KINDS = ("pairwise", "binary")
 # word2vec draws 5 to 20 negatives for each example.
 _WORD2VEC_NEGATIVES = 15
 
-# A grid is made wider so often, at both ends together.
+# A grid is extended at most this many times, counting both ends.
 _MOST_WIDENINGS = 6
 
 
-# Losses over all classes, by a factor of the scores. Examples count alike, whatever their labels.
+# Losses over all classes, given a factor of the scores. Every example has the same weight.
 OVER_ALL = {
     FULL_SOFTMAX: lambda by: losses.SoftmaxLoss(temperature=1 / by, positive_reduction="mean"),
     "full Rankmax": lambda by: losses.RankmaxLoss(margin=1 / by, positive_reduction="mean"),
@@ -107,9 +107,9 @@ def make_loss(method, num_sampled):
 
     Args:
         method: one of `METHODS`; the name may be followed by a margin function, a factor of the
-            scores and the kind of loss, in any order: "Top-16:logistic:10:pairwise". Defaults are
-            those of the paper: hinge, 1, binary; a softmax takes only a factor. For "Top-64>Top-1"
-            it is the loss of the start.
+            scores and the kind of loss, in any order: "Top-16:logistic:10:pairwise". The defaults
+            are from the paper: hinge, 1, binary. A softmax takes only a factor. For "Top-64>Top-1",
+            the result is the loss of the first half.
         num_sampled: number of sampled classes.
     """
     name, *options = method.split(":")
@@ -127,7 +127,7 @@ def make_loss(method, num_sampled):
     if name.startswith("Top-"):
         weights = ops.TopKWeights(int(name.removeprefix("Top-")))
     else:
-        # All weights are equal, which asks for no order: a mean, or as if of fewer negatives.
+        # All weights are equal, so no sort is needed: a mean, or a sum as if of fewer negatives.
         weight = (_WORD2VEC_NEGATIVES if name == WORD2VEC else 1) / num_sampled
         weights = ops.StaircaseWeights([(1, weight)], tail=weight)
     phi = (phis or ["logistic" if name == WORD2VEC else "hinge"])[0]
@@ -137,7 +137,7 @@ def make_loss(method, num_sampled):
 
 
 def make_schedule(method, num_sampled, epochs):
-    """The callbacks that change the loss halfway, where the name says so."""
+    """The callbacks that change the loss halfway, if the name of the method asks for it."""
     first, _, later = method.partition(":")[0].partition(">")
     if not later:
         return []
@@ -154,7 +154,7 @@ def make_schedule(method, num_sampled, epochs):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Batches of sparse features and class ids, to learn from, to choose by and to report."""
+    """Batches of sparse features and class ids, for training, validation and testing."""
 
     train: tf.data.Dataset
     validation: tf.data.Dataset
@@ -177,7 +177,7 @@ def planted(args):
 
 
 def words(args):
-    """The words of GoEmotions, made anew for each run: an object's epochs go on when reused."""
+    """The words of GoEmotions, made anew for each run, since a reused object counts epochs on."""
 
     def task(seed):
         splits = goemotions_words.goemotions_words(args.data_dir, args.batch_size, seed)
@@ -209,7 +209,7 @@ TASKS = {"planted": planted, "words": words, "wordnet": wordnet, "files": files}
 
 
 def get_optimizer(row_multiplier, args):
-    """The paper's optimizer, or Adagrad; the rate comes later."""
+    """The paper's optimizer, or Adagrad; the learning rate is set later."""
     if args.optimizer == "sgd":
         return example.get_optimizer(1.0, row_multiplier, args.momentum)
     return optimizers.RowwiseAdagrad(
@@ -218,7 +218,7 @@ def get_optimizer(row_multiplier, args):
 
 
 class Trainer:
-    """The model of a method, which starts from the same weights at each rate."""
+    """The model of a method; it starts from the same weights for each rate."""
 
     def __init__(self, task, method, num_sampled, row_multiplier, seed, args):
         self.task, self.seed = task, seed
@@ -259,7 +259,7 @@ class Trainer:
 
         def evaluate(part):
             results = self.model.evaluate(part, return_dict=True, verbose=0)
-            # A model that diverged finds nothing.
+            # NaN figures of a diverged model count as 0.
             return {metric: float(np.nan_to_num(results[metric])) for metric in METRICS}
 
         history, best = harness.train_to_best(
@@ -278,7 +278,7 @@ class Trainer:
 
 
 def most_frequent(task):
-    """Figures of the same answer to everything: the most frequent classes of the training part."""
+    """Figures of always predicting the most frequent classes of the training part."""
     counts = np.zeros(task.num_classes, np.float32)
     for _, class_ids in task.train:
         np.add.at(counts, class_ids[class_ids >= 0], 1)
@@ -292,8 +292,8 @@ def most_frequent(task):
 
 
 def experiment(name, num_sampled, args):
-    """The rates of each method, its runs with each seed, and what frequency gives."""
-    task = functools.cache(lambda: TASKS[name](args))  # Only a run that is not at hand asks for it.
+    """The rates of each method, its runs with each seed, and the figures of `most_frequent`."""
+    task = functools.cache(lambda: TASKS[name](args))  # Only missing runs need it.
     common = {"task": name, "batch_size": args.batch_size}
     if name == "planted":
         common |= {"points": args.planted_points, "classes": args.planted_classes}
@@ -364,18 +364,18 @@ def experiment(name, num_sampled, args):
 
 
 def beyond(rates, best):
-    """The next rate of a grid whose best one is at an end; or none."""
+    """The next rate of a grid whose best rate is at an end, in a list; otherwise no rate."""
     if len(rates) < 2 or best not in (rates[0], rates[-1]):
         return []
     outwards = rates if best == rates[-1] else rates[::-1]
-    # A step is as large as the last but one: halves of decades are 3 and 10 / 3 in turn.
+    # The step equals the last but one: steps of half a decade are 3 and 10 / 3 in turn.
     inner, outer = outwards[-3:-1] if len(rates) > 2 else outwards
     rate = float(f"{best * outer / inner:.2g}")
     return [] if rate in rates else [rate]
 
 
 def ratios(runs, metric):
-    """Each method's figure over that of negative sampling with the same seed."""
+    """Each method's figure, divided by the figure of negative sampling with the same seed."""
     baseline = np.array([result["test"][metric] for result in runs[BASELINE]])
     return {
         method: np.array([result["test"][metric] for result in results]) / baseline
@@ -384,7 +384,7 @@ def ratios(runs, metric):
 
 
 def title(metric):
-    """P@1 for precision_at_1."""
+    """The title of a metric: P@1 for precision_at_1."""
     return metric[0].upper() + "@" + metric[-1]
 
 
@@ -420,7 +420,7 @@ def draw(results, path):
 
     results = {name: result for name, result in results.items() if BASELINE in result[1]}
     if not results:
-        return  # There is nothing to compare with.
+        return  # There is nothing to compare.
     figure = Figure(figsize=(4.5 * len(results), 3.5), layout="constrained")
     for axes, (name, (_, runs, _)) in zip(
         figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True
@@ -448,7 +448,9 @@ def parse_args(argv=None):
     parser = command_line.parser(__spec__, description=__doc__)
     count, number = command_line.positive(int), command_line.positive(float)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=[*TASKS][:3])
-    parser.add_argument("--files-dir", type=pathlib.Path, help="of the three files, for files")
+    parser.add_argument(
+        "--files-dir", type=pathlib.Path, help="folder of the three files, for files"
+    )
     parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
     parser.add_argument(
         "--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict, for wordnet"
@@ -459,7 +461,7 @@ def parse_args(argv=None):
         type=method_name,
         nargs="+",
         default=list(METHODS),
-        help="with options after colons, such as Top-16:logistic:10:pairwise",
+        help="methods, with options after colons, such as Top-16:logistic:10:pairwise",
     )
     parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
@@ -468,46 +470,50 @@ def parse_args(argv=None):
         nargs="+",
         type=number,
         default=[0.3, 1, 3, 10, 30, 100, 300],
-        help="of rows; wider by the grid's own steps where the best one is at an end",
+        help="learning rates of rows; if the best is at an end, the grid is extended there",
     )
     parser.add_argument(
         "--row-multipliers",
         nargs="+",
         type=number,
         default=[300, 3000],
-        help="the rate of rows over that of dense weights",
+        help="ratios of the rate of rows to the rate of dense weights",
     )
-    parser.add_argument("--search-epochs", type=count, default=2, help="with each pair of rates")
+    parser.add_argument("--search-epochs", type=count, default=2, help="epochs per pair of rates")
     parser.add_argument("--finalists", type=count, default=2, help="pairs of rates tried in full")
     parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="sgd")
     parser.add_argument(
         "--momentum",
         type=command_line.number_below(1),
         default=0.9,
-        help="of dense weights, for sgd",
+        help="momentum of dense weights, for sgd",
     )
     parser.add_argument(
-        "--accumulator", type=number, default=1e-8, help="its value at the start, for adagrad"
+        "--accumulator", type=number, default=1e-8, help="initial value, for adagrad"
     )
     parser.add_argument(
         "--num-sampled",
         nargs="+",
         type=count,
         default=[1024],
-        help="number of classes to sample, B",
+        help="numbers of classes to sample, B",
     )
     parser.add_argument("--width", type=count, default=64, help="width of encodings and embeddings")
     parser.add_argument("--batch-size", type=count, default=256)
     parser.add_argument("--epochs", type=count, default=10)
-    parser.add_argument("--evaluate-every", type=count, default=2, help="epochs")
+    parser.add_argument(
+        "--evaluate-every", type=count, default=2, help="epochs between evaluations"
+    )
     parser.add_argument(
         "--patience",
         type=count,
         default=4,
-        help="stop after so many epochs without a better Recall@5",
+        help="stop after this many epochs without a better Recall@5",
     )
-    parser.add_argument("--planted-points", type=count, default=40_000, help="to learn from")
-    parser.add_argument("--planted-classes", type=count, default=10_000, help="and features")
+    parser.add_argument("--planted-points", type=count, default=40_000, help="training points")
+    parser.add_argument(
+        "--planted-classes", type=count, default=10_000, help="classes, and as many features"
+    )
     return parser.parse_args(argv)
 
 

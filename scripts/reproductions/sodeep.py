@@ -9,7 +9,7 @@ labels; `retrieval`, films by their words and by who rated them. `--data-dir` ho
 ml-latest-small.zip of MovieLens and train.tsv, dev.tsv and test.tsv of GoEmotions.
 
 Protocol: small models, Adam, and batches of 100, which are the lists. For each method every
-learning rate is tried with `--tuning-seed`, which is none of the seeds reported. The best rate on
+learning rate is tried with `--tuning-seed`, which is not a reported seed. The best rate on
 the validation part is used with each seed, and the epoch is chosen by the same metric. The test
 part is used once per seed, with the weights of the best epoch. A seed determines the split (except
 for GoEmotions, which has its own), the initial weights and the order.
@@ -40,7 +40,7 @@ SORTERS = {
     "recurrent": layers.RecurrentSorter.pretrained,
     "set": layers.SetSorter.pretrained,
 }
-# Those of each task unless the command line names some: the slow ones where lists are few.
+# The default sorters of each task: slow sorters only where there are few lists.
 _FAST = ["sigmoid", "laplace", "set"]
 _ALL_BUT_SLOWEST = [name for name in SORTERS if name != "recurrent"]
 PARTS = {
@@ -59,7 +59,7 @@ BATCH = 100
 
 @functools.cache
 def get_sorter(name):
-    """A sorter, and a number that tells its weights from others."""
+    """A sorter, and a number that identifies its weights."""
     sorter = SORTERS[name]()
     sorter(tf.zeros([1, sorting.TEST_LENGTH]))
     weights = b"".join(np.ascontiguousarray(weight).tobytes() for weight in sorter.get_weights())
@@ -67,7 +67,7 @@ def get_sorter(name):
 
 
 def cached(args, stem, settings, make, sorter=None, **kwargs):
-    """`harness.cached` in the folder of the runs; a sorter of other weights is another one."""
+    """`harness.cached` in the folder of the runs; a sorter with other weights gets new runs."""
     if sorter in SORTERS:
         settings = {**settings, "weights": get_sorter(sorter)[1]}
     stem = stem.replace(" ", "_")
@@ -81,7 +81,7 @@ def table1(args):
     """L1 by length, and slopes, of each sorter."""
 
     def measure(name):
-        # The convolutional one knows one length.
+        # The convolutional sorter accepts only one length.
         lengths = LENGTHS[:1] if name == "convolutional" else LENGTHS
         return sorting.measure(get_sorter(name)[0], lengths, args.lists)
 
@@ -119,7 +119,7 @@ def table1_text(results, args):
 
 
 def swept_lists(count=2001):
-    """The same U(-1, 1) scores in each row, but for the first, which goes from -1 to 1."""
+    """The same U(-1, 1) scores in each row, except the first score, which goes from -1 to 1."""
     scores = np.random.default_rng(5).uniform(-1, 1, sorting.TEST_LENGTH).astype(np.float32)
     lists = np.tile(scores, (count, 1))
     lists[:, 0] = np.linspace(-1, 1, count)
@@ -199,7 +199,7 @@ class Trainer:
         self.optimizer.build(self.model.trainable_variables)
 
     def new_model(self):
-        """A model with first weights."""
+        """A model with initial weights."""
         model = self.task.make_model()
         model(tuple(x[:2] for x in self.inputs))
         return model
@@ -216,7 +216,7 @@ class Trainer:
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     def evaluate(self, rows):
-        """The figures of some examples; a model that diverged finds nothing."""
+        """The figures of some examples; NaN outputs of a diverged model count as 0."""
         outputs = self.model(tuple(tf.gather(x, rows) for x in self.inputs), training=False)
         return self.task.evaluate(self.task.labels[rows], np.nan_to_num(outputs.numpy()))
 
@@ -303,7 +303,7 @@ COLUMNS = {
 
 
 def task_text(name, rates, runs, args):
-    """The Markdown of a task: figures, and differences to the first method by seed."""
+    """The Markdown of a task: figures, and differences to the first method for the same seed."""
     first = next(iter(runs))
     shown = [figure for figure in COLUMNS if figure in runs[first][0]["test"]]
     lead = next(figure for figure in shown if "median" not in figure)
@@ -377,9 +377,9 @@ def parse_args(argv=None):
         "--ranks-weight",
         type=command_line.number_below(math.inf),
         default=0.1,
-        help="of the loss on ranks, GoEmotions",
+        help="weight of the loss on ranks, for goemotions",
     )
-    parser.add_argument("--lists", type=count, default=sorting.TEST_LISTS, help="of Table 1")
+    parser.add_argument("--lists", type=count, default=sorting.TEST_LISTS, help="lists of Table 1")
     args = parser.parse_args(argv)
     args.of_part = {part: args.sorters or sorters for part, sorters in PARTS.items()}
     return args

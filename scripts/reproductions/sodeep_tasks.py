@@ -22,7 +22,7 @@ CLASSES_OF_GOEMOTIONS = 28
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task without its method.
+    """A task: everything but the method.
 
     Attributes:
         inputs: arrays whose rows are examples.
@@ -33,7 +33,7 @@ class Task:
         with_sorter: sorter -> loss.
         evaluate: labels, outputs -> figures.
         metric: the figure that selects, the higher the better.
-        epochs: how many, at most, unless the command line says so.
+        epochs: maximum number of epochs; the command line can change it.
         evaluate_every: how many epochs lie between evaluations.
     """
 
@@ -57,7 +57,7 @@ def random_split(count, seed):
 
 
 class Perceptron(keras.Model):
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
 
     def __init__(self, hidden, outputs):
         super().__init__()
@@ -70,7 +70,7 @@ class Perceptron(keras.Model):
 
 
 class BagOfWords(keras.Model):
-    """Sums of embeddings, of numbers padded with 0, over the root of how many; a hidden layer."""
+    """The sum of embeddings over the root of their number, then a hidden layer; 0 is padding."""
 
     def __init__(self, num_words, units, outputs):
         super().__init__()
@@ -117,10 +117,10 @@ def standardized(values):
 
 
 def regression(features, labels, epochs, evaluate_every):
-    """A number to be put in order: squared and absolute errors against ranks.
+    """A regression whose outputs should be in order: squared and absolute error, and ranks.
 
-    Labels are standardised. Beside the ranks the absolute error counts for a tenth of the task's
-    own epochs, whatever --epochs says, as the paper's domain alignment.
+    Labels are standardised. For a tenth of the task's own epochs, whatever --epochs says, the
+    absolute error is added to the loss on ranks, as in the paper's domain alignment.
     """
     labels = standardized(labels)
 
@@ -192,7 +192,7 @@ def goemotions(data_dir, ranks_weight):
             row[[int(number) for number in line[1].split(",")]] = 1
         parts[part] = words, labels
     counts = collections.Counter(word for words in parts["train"][0] for word in words)
-    # 0 fills up, 1 is any other word.
+    # 0 is padding, 1 is any other word.
     numbers = {word: index + 2 for index, (word, _) in enumerate(counts.most_common(4_000))}
     length = 24
     tokens = [
@@ -225,7 +225,7 @@ def goemotions(data_dir, ranks_weight):
 
 
 def synthetic(data_dir):
-    """A fifth of 20,000 normal points, to which a random network gives the highest scores."""
+    """20,000 normal points; the fifth that a random network scores highest is positive."""
     rng = np.random.default_rng(2016)
     points = rng.standard_normal((20_000, 10))
     scores = points
@@ -271,7 +271,7 @@ def hinge_ap(labels, outputs):
     i = tf.range(1, num_positives + 1)[:, tf.newaxis]
     j = tf.range(1, num_negatives + 1)[tf.newaxis, :]
     margins = 2 * (positives[:, tf.newaxis] - negatives[tf.newaxis, :]) / pairs
-    # What it brings that negative j stands above positive i, where the j - 1 before it do.
+    # The gain if negative j is above positive i, as the j - 1 negatives before it are.
     gains = (j / (i + j) - (j - 1) / (i + j - 1)) / tf.maximum(num_positives, 1) - margins
     below = tf.cumsum(tf.stop_gradient(gains), axis=0, reverse=True)
     ending = tf.concat([below, tf.zeros_like(negatives)[tf.newaxis, :]], axis=0)
@@ -302,7 +302,7 @@ def triplet(labels, outputs):
 
 
 def retrieval(data_dir):
-    """Films with at least five ratings: title, genres and tags against who rated them."""
+    """Films with at least five ratings: title, genres and tags, and the users who rated them."""
     all_films = read_films(data_dir)
     words = bag([film.title + film.genres + film.tags for film in all_films], fewest=3)
     users = np.zeros((len(all_films), max(max(film.users) for film in all_films)), np.float32)
@@ -328,7 +328,7 @@ def retrieval(data_dir):
 
 @dataclasses.dataclass
 class Film:
-    """A film with its words, marked by what they are, and its ratings."""
+    """A film with its ratings and its words; a word begins with its source, such as "genre"."""
 
     title: list
     year: int
@@ -339,7 +339,7 @@ class Film:
 
 
 def read_films(data_dir, fewest_ratings=5):
-    """The films of MovieLens's ml-latest-small.zip with so many ratings, in the file's order."""
+    """The films of ml-latest-small.zip with at least so many ratings, in the file's order."""
     films = {}
     with zipfile.ZipFile(pathlib.Path(data_dir) / "ml-latest-small.zip") as archive:
 
@@ -369,7 +369,7 @@ def read_films(data_dir, fewest_ratings=5):
 
 
 def bag(words_of_rows, fewest):
-    """float32 `[rows, words]`: 1 where a row has a word, of the words that so many rows have."""
+    """float32 `[rows, words]`: 1 where a row has a word; only words of at least so many rows."""
     counts = collections.Counter(word for words in words_of_rows for word in set(words))
     kept = sorted(word for word, count in counts.items() if count >= fewest)
     column = {word: index for index, word in enumerate(kept)}

@@ -21,10 +21,10 @@ VANISHING = 0.05
 def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
     """Lists of the ten kinds that SoDeep trains and tests on.
 
-    Each list is of a kind drawn uniformly: three times U(-1, 1); N(0, 1); evenly spaced from a to
-    b, both U(0, 1), the end left out; the same shuffled; twice s items U(-1, 1) and then N(0, 1);
-    s shuffled evenly spaced items and then U(-1, 1); a rising grid from -1 to 1. s is uniform in
-    1..length.
+    The kind of each list is drawn uniformly from ten: U(-1, 1), which counts three times; N(0, 1);
+    evenly spaced from a to b, both U(0, 1), without the end; the same shuffled; s items U(-1, 1)
+    and then N(0, 1), which counts twice; s shuffled evenly spaced items and then U(-1, 1); a rising
+    grid from -1 to 1. s is uniform in 1..length.
 
     Args:
         rng: where the numbers come from.
@@ -41,7 +41,7 @@ def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
     first = place < rng.integers(1, length + 1, size=count)[:, None]
     start, end = rng.random((2, count, 1))
     keys = rng.random((count, length))
-    # In the last but one kind the first s items are a shuffle of s steps: these sort first.
+    # In the last but one kind, the first s items are s shuffled steps: their keys sort first.
     shuffled = np.argsort(np.where((kinds == 8) & ~first, 2, keys), axis=1)
     steps = np.where(kinds == 8, first.sum(axis=1, keepdims=True), length)
     spaced = start + (end - start) * np.where((kinds == 5) | (kinds == 8), shuffled, place) / steps
@@ -82,7 +82,7 @@ def exact_ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def test_lists(count: int = TEST_LISTS, length: int = TEST_LENGTH) -> np.ndarray:
-    """The lists that every figure is measured on; the same for everyone."""
+    """The lists on which every figure is measured; they are always the same."""
     return draw_lists(np.random.default_rng([TEST_SEED, length]), count, length)
 
 
@@ -118,7 +118,7 @@ def own_slopes(
     """
     rng = np.random.default_rng([TEST_SEED, length, 1])
     scores = rng.uniform(-1, 1, (count, length)).astype(np.float32)
-    # The place matters to a sorter that reads the list in order.
+    # The place of an item matters to a sorter that reads the list in order.
     chosen = np.eye(length, dtype=np.float32)[rng.integers(length, size=count)]
 
     @tf.function(reduce_retracing=True)
@@ -151,7 +151,7 @@ def measure(
 
     Args:
         sorter: maps scores to ranks.
-        lengths: of the lists; the slopes are those at the first one.
+        lengths: lengths of the lists; the slopes are measured at the first length.
         count: how many lists of each length.
     """
     lengths = list(lengths)

@@ -1,4 +1,4 @@
-"""Trains many small models at once: each weight has one more dimension, that of the models.
+"""Trains many small models at once: each weight has one more dimension, over the models.
 
 The models see different examples, labels and settings, but share their shape and their loss. On one
 core, a network of 128 units learns scikit-learn's digits in about 0.05 s this way.
@@ -14,13 +14,13 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What M models learn.
+    """The data of M models.
 
     Attributes:
         features: `[N, d]` float32, shared by all.
         train, validation: row numbers `[M, ...]` of the features.
-        train_labels, validation_labels: the class ids, for the models to learn and to choose by.
-        seeds: M numbers, of the first weights and of the order of the examples.
+        train_labels, validation_labels: the class ids for training and for choosing the epoch.
+        seeds: M numbers, for the initial weights and the order of the examples.
         num_classes: n.
         transitions: `[M, n, n]`, for a loss that takes them; None for none.
     """
@@ -37,7 +37,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How M models learn, an array `[M]` each: rate, decoupled weight decay, label smoothing."""
+    """Settings of M models, an array `[M]` each: rate, decoupled weight decay, label smoothing."""
 
     rate: np.ndarray
     decay: np.ndarray
@@ -46,13 +46,13 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What has been learned.
+    """The result of training.
 
     Attributes:
         best: the weights after each model's best epoch on its validation part.
         last: the weights after the last epoch.
-        best_epoch: `[M]`, from 1 on.
-        accuracy: `[M]`, of the best epoch on the validation part.
+        best_epoch: `[M]`, counted from 1.
+        accuracy: `[M]`, in the best epoch on the validation part.
     """
 
     best: list[tf.Tensor]
@@ -62,14 +62,14 @@ class Trained:
 
 
 class Trainer:
-    """Trains stacks of models with one loss; what it compiles serves all stacks of a shape.
+    """Trains stacks of models with one loss; stacks of one shape share the compiled code.
 
     Args:
         loss: takes class ids `[batch]`, scores `[batch, n]` and transitions, None or
             `[batch, n, n]`, and returns `[batch]`.
         hidden: the units of the hidden layer; None for a linear model.
-        batch_size: examples a step.
-        epochs: how many there are; the last examples of each, which fill no batch, are left out.
+        batch_size: examples per step.
+        epochs: number of epochs; in each, the last examples are left out if they fill no batch.
         optimizer: "adam", or "sgd" with momentum 0.9.
     """
 
@@ -98,8 +98,8 @@ class Trainer:
         """Trains M models.
 
         Args:
-            task: what they learn.
-            settings: how.
+            task: the data of the models.
+            settings: their settings.
             after_epoch: called with the number of epochs done and the weights.
         """
         rngs = [np.random.default_rng([7, seed]) for seed in task.seeds]
@@ -117,7 +117,7 @@ class Trainer:
         transitions = task.transitions
         if transitions is not None:
             transitions = tf.constant(transitions, tf.float32)
-        # An argument, since XLA takes minutes to fold what is made of constants.
+        # An argument, since XLA takes minutes to fold constants.
         classes = tf.range(task.num_classes) if (settings.smoothing > 0).any() else None
         best, best_epoch, accuracy = weights, np.zeros(number, int), np.full(number, -1.0)
         for epoch in range(self._num_epochs):
@@ -189,13 +189,13 @@ class Trainer:
 
 
 def _adam(g, m, v, t):
-    """The step of Adam for a rate of 1, and its means."""
+    """The step of Adam for a rate of 1, and its new means."""
     m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
     return (m / (1 - 0.9**t)) / (tf.sqrt(v / (1 - 0.999**t)) + 1e-7), m, v
 
 
 def _sgd(g, m, v, t):
-    """The same of SGD, as Keras computes momentum."""
+    """The step of SGD with momentum, computed as in Keras, and its new means."""
     m = 0.9 * m + g
     return m, m, v
 
@@ -213,7 +213,7 @@ def _scores_of_rows(weights, features, rows):
 
 
 def _first_weights(rngs, sizes):
-    """Glorot's uniform ones, and biases of 0."""
+    """Initial weights: Glorot's uniform distribution, and biases of 0."""
     weights = []
     for width, units in zip(sizes, sizes[1:], strict=False):
         bound = (6 / (width + units)) ** 0.5

@@ -14,8 +14,9 @@ Adam's rate falls as a cosine over the minutes (wall-clock, of training), or ove
 gives the same weights each time. The result has the mean of the weights over about the last
 thousand steps. The folder that --output names gets `<sorter>_sorter.npz`, which
 `layers.<Sorter>.pretrained(path)` reads; a JSON card beside it with all results on a fixed test set
-of 10,000 lists; and `checkpoint.npz` with the one before it. With --resume a run continues from the
-newest readable checkpoint, whether it was stopped or has finished and gets more minutes or steps.
+of 10,000 lists; `checkpoint.npz`; and the checkpoint before it. With --resume, a run continues from
+the newest readable checkpoint. The run may have been stopped, or may have finished and gets more
+minutes or steps.
 """
 
 import json
@@ -42,8 +43,7 @@ SHORT, LONG = 32, 300
 REPORT_SECONDS = 300
 # The newest first.
 CHECKPOINTS = ("checkpoint.npz", "checkpoint_before.npz")
-# An item moves by this part of the mean distance of its neighbours, of which there are so many on
-# each side.
+# An item moves by the part MOVE of the mean distance of its neighbours, NEIGHBOURS on each side.
 MOVE = 0.3
 NEIGHBOURS = 3
 MOVED_SHARE = 0.1
@@ -51,16 +51,16 @@ AVERAGE = 0.999
 
 
 def moved(rng, scores):
-    """The lists with some items moved a little, and what that should do to their ranks.
+    """Moves some items of the lists a little, and says how their ranks should change.
 
     Args:
         rng: where the numbers come from.
         scores: `[count, length]`.
 
     Returns:
-        The moved scores, and for each item the number by which the difference of its ranks, after
-        less before, has to be multiplied to be 1 if ranks fall as the scores around it say; 0 for
-        items that have not moved.
+        The moved scores, and a multiplier for each item, 0 for items that have not moved. The
+        change of an item's rank (after less before) times its multiplier is 1 if the rank changes
+        as the scores around it imply.
     """
     count, length = scores.shape
     order = np.argsort(-scores, axis=1)
@@ -73,13 +73,13 @@ def moved(rng, scores):
     chosen = rng.random((count, length)) < max(MOVED_SHARE, 1.5 / length)
     signs = np.where(rng.random((count, length)) < 0.5, -1, 1) * chosen
     after = (scores + signs * MOVE * distances).astype(np.float32)
-    # Equal scores have no distance, and rounding may take the step away.
+    # Equal scores have no distance, and rounding may undo the step.
     seen = np.abs(after - scores) > MOVE / 2 * np.maximum(distances, 1e-5)
     return after, (-signs / MOVE * seen).astype(np.float32)
 
 
 def training_batch(rng, items, longest, fixed):
-    """A batch of lists of one length, half of them the other half with items moved.
+    """A batch of lists of one length; one half repeats the other with some items moved.
 
     Args:
         rng: where the numbers come from.
@@ -109,7 +109,7 @@ def training_batch(rng, items, longest, fixed):
         "ranks": np.pad(sorting.exact_ranks(scores), missing),
         "multipliers": np.pad(multipliers, missing),
         "length": length,
-        # Ranks over d of a short list leave no room for slopes. With two or three items
+        # In a short list, ranks over d leave no room for slopes. With two or three items,
         # standardised scores hardly move.
         "wanted_slope": 0.0 if length < 4 else 0.4 * min(1.0, math.sqrt(length / 100)),
         "padding": padded > length,
@@ -131,7 +131,7 @@ class Trainer:
         self.steps = tf.Variable(0.0)
         self.variables = [*self.weights, *self.first, *self.second, *self.mean, self.steps]
         self.elapsed = 0.0
-        # An LSTM takes a quarter of the time with XLA; the others need no compilation.
+        # With XLA, an LSTM takes a quarter of the time; the others need no compilation.
         self.compiled_step = tf.function(
             self.step, jit_compile=isinstance(sorter, layers.RecurrentSorter)
         )
@@ -175,7 +175,7 @@ class Trainer:
         return np.array([x.numpy() for x in result])
 
     def result(self):
-        """A frozen sorter with the mean of the weights."""
+        """A frozen sorter with the mean weights."""
         config = self.sorter.get_config() | {"trainable": False}
         sorter = type(self.sorter).from_config(config)
         sorter.build((None, None))
@@ -183,7 +183,7 @@ class Trainer:
         return sorter
 
     def save(self, folder, settings):
-        """Writes all of the state, and keeps that of the time before."""
+        """Writes all of the state, and keeps the previous checkpoint."""
         arrays = {f"variable_{i}": x.numpy() for i, x in enumerate(self.variables)}
         newest, before = (folder / name for name in CHECKPOINTS)
         with _files.replacing(newest) as temporary:
@@ -192,14 +192,14 @@ class Trainer:
                 newest.replace(before)
 
     def restore(self, folder, settings):
-        """Takes the newest state that can be read, of a run with the same settings, if any."""
+        """Restores the newest readable state, if any, from a run with the same settings."""
         faults = []
         for path in (folder / name for name in CHECKPOINTS):
             if not path.exists():
                 continue
             try:
                 found, elapsed, values = self._read(path)
-            # What NumPy and zipfile raise on a file that is damaged is of many types.
+            # NumPy and zipfile raise errors of many types on a damaged file.
             except Exception as error:
                 faults.append(f"{path} must be a checkpoint of this script: {error!r}.")
                 continue
@@ -264,11 +264,11 @@ def parse_args(arguments=None):
     count, number = command_line.positive(int), command_line.positive(float)
     parser.add_argument("--sorter", choices=SORTERS, required=True)
     parser.add_argument("--minutes", type=number, default=20)
-    parser.add_argument("--steps", type=count, help="number of steps in all, instead of minutes")
+    parser.add_argument("--steps", type=count, help="total number of steps, instead of minutes")
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint")
-    parser.add_argument("--units", type=count, help="width; the layer's default without")
-    parser.add_argument("--frequencies", type=count, help="the layer's default without")
+    parser.add_argument("--units", type=count, help="width; default: the layer's own")
+    parser.add_argument("--frequencies", type=count, help="default: the layer's own")
     parser.add_argument("--learning-rate", type=number, default=3e-3)
     parser.add_argument("--slope-weight", type=command_line.number_below(math.inf), default=0.02)
     parser.add_argument("--items", type=count, default=6400, help="scores in a batch")

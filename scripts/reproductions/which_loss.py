@@ -4,10 +4,10 @@
     python -m scripts.reproductions.which_loss --preset FOLDER --data-dir DIR --out OUT
 
 Tasks: `digits`, scikit-learn's images, five training images per class, with two dense layers;
-`goemotions` and `goemotions_multilabel`, the comments with one of 28 emotions and with all of
-theirs, on the frozen features of a pretrained transformer, the mean of its tokens; `movielens` and
-`wordnet` of which_loss_tasks.py. Each loss is used with the dot product, and each other head with
-softmax.
+`goemotions` and `goemotions_multilabel`, comments with exactly one of 28 emotions, and all comments
+with all their emotions, on the frozen features of a pretrained transformer, the mean of its tokens;
+`movielens` and `wordnet` of which_loss_tasks.py. Each loss is used with the dot product, and each
+other head with softmax.
 
 The rate and the weight decay are the pair of `--learning-rates` and `--weight-decays` with the best
 NDCG@5 on the validation part with the first seed; the epoch is the one with the best NDCG@5 there.
@@ -30,7 +30,7 @@ from rank4class_tf import _files, layers, losses, ops
 from scripts import command_line
 from scripts.reproductions import harness, which_loss_tasks
 
-# Each of these is `SoftmaxLoss` where an example has one label.
+# If an example has one label, each of these equals `SoftmaxLoss`.
 MEAN_OVER_POSITIVES = "softmax_loss(positive_reduction=mean)"
 LIKE_SOFTMAX = ("list_mle_loss", "unique_softmax_loss", MEAN_OVER_POSITIVES)
 
@@ -148,7 +148,7 @@ def main(argv=None):
         nargs="+",
         type=command_line.number_below(math.inf),
         default=[0.0, 0.3, 3.0],
-        help="decoupled, each step takes away the rate times so much of every weight; the same "
+        help="decoupled weight decays: each step subtracts rate times decay times weight; the same "
         "for all rows",
     )
     parser.add_argument("--epochs", type=command_line.positive(int), help="default: by task")

@@ -11,10 +11,10 @@ from tensorflow import keras
 from rank4class_tf import data, layers
 from scripts.reproductions import harness
 
-# Films that so many users rated, and concepts above so many glosses of the training part.
+# Films with at least so many ratings, and concepts above at least so many training glosses.
 FEWEST_RATINGS = 5
 FEWEST_GLOSSES = 100
-# So many films of a user are predicted from the others at a time.
+# An example predicts this many films of a user from the other films.
 TARGETS = 10
 WIDTH = 128
 DROPOUT = 0.5
@@ -22,11 +22,11 @@ _MASKED = -1.0
 
 
 def movielens(data_dir):
-    """The films of a user from the user's other films, ml-latest-small, split at random 80/10/10.
+    """Films of a user from the user's other films (ml-latest-small, random 80/10/10 split).
 
-    Training examples are parts of ten of a user's training films, with the user's others as
-    features; the other parts of the split are predicted from what comes before them. Films among
-    the features are masked.
+    A training example predicts up to ten of a user's training films, with the user's other training
+    films as features. The other parts of the split are predicted from the parts before them. Films
+    among the features are masked.
     """
     users = data.movielens("latest-small", data_dir, seed=0)
     read = users.train.merge_dims(0, 1).numpy()
@@ -41,7 +41,7 @@ def movielens(data_dir):
     before_test = [np.concatenate(pair) for pair in zip(train, validation, strict=True)]
 
     def parts_of_ten(rng):
-        """Parts of each user's films to predict, with the user's other films as features."""
+        """Groups of each user's films to predict, with the user's other films as features."""
         for row in train:
             order = rng.permutation(row)
             for start in range(0, len(order), TARGETS):
@@ -94,7 +94,7 @@ def _with_targets(features, targets):
 
 
 def wordnet(path):
-    """The concepts above a concept from the words that explain it, for concepts with many glosses.
+    """Concepts above a concept from the words of its gloss, for concepts with many glosses.
 
     Glosses without such a concept have no positive class and count for nothing.
     """
@@ -106,7 +106,7 @@ def wordnet(path):
         for class_ids in splits.train.map(lambda _, class_ids: class_ids).as_numpy_iterator():
             counts += np.bincount(class_ids[class_ids >= 0], minlength=len(counts))
         classes = np.flatnonzero(counts >= FEWEST_GLOSSES)
-        # The last entry is that of the padding, -1.
+        # The last entry is for the padding, -1.
         number = np.full(splits.num_classes + 1, -1)
         number[classes] = np.arange(len(classes))
         table = tf.constant(number)

@@ -4,19 +4,20 @@
     export TF_USE_LEGACY_KERAS=1
     python -m scripts.robustness.fault_drill --kills 30 --damages 2 --out out/faults-keras-2
 
-Each case trains a tiny model to its end, in a process of its own, and goes on from what it finds in
-its folder. It is killed by SIGKILL: in one half of the cases at a random moment, in the other while
-a checkpoint is being written; it is started again, killed again up to four times, and then left to
-end. Then its weights and those of its optimizer are compared, bit by bit, with the ones of a run
-that nothing disturbed. `--damages` is how many times a checkpoint is cut, or one of its bits is
-flipped, before a run goes on from it, and how many times the disk is full while one is written; the
-run after that has space again. One of two processes of a MultiWorkerMirroredStrategy, which train
-a model with classes in shards, is killed as well, and both are started again, or only one that has
-all shards; its end may differ by rounding. The table says how long the other process went on.
+Each case trains a tiny model to its end in a process of its own, which resumes from what it finds
+in its folder. The process is killed by SIGKILL: in one half of the cases at a random moment, in the
+other half while it writes a checkpoint. It is started again, killed again up to four times, and
+then left to end. Then the weights of the model and of its optimizer are compared, bit by bit, with
+an undisturbed run. `--damages` is how many times a checkpoint is cut, or one of its bits is
+flipped, before a run resumes from it. It is also how many times the disk is full while a checkpoint
+is written; the next run has space again. Further cases train a model with classes in shards in two
+processes of a MultiWorkerMirroredStrategy. One of them is killed. Then both are started again, or
+only one, which has all shards; its end may differ by rounding. The table says how long the other
+process went on.
 
-A row of the table says how often the end was the same or another, how often a run stopped with an
-error, and which. The folder gets `<case>.json` for each case that is done; a case with such a file
-is not run again, and stands in table.md.
+A row of the table says how often the end was the same or different, how often a run stopped with an
+error, and with which error. The folder gets `<case>.json` for each finished case. A case with such
+a file is not run again, but appears in table.md.
 """
 
 import collections
@@ -55,23 +56,23 @@ from scripts.reproductions import train_sorter
 
 KERAS_3 = hasattr(keras, "ops")
 EPOCHS, BATCH, CLASSES, WIDTH = 8, 16, 12, 6
-# A run that takes longer hangs, on a busy machine as well.
+# A run that takes longer hangs, even on a busy machine.
 TIME_LIMIT = 1800
-# How a run may end: as one that nothing disturbed, otherwise, or with an error.
+# How a run may end: like an undisturbed run, differently, or with an error.
 ENDS = ("same", "other", "error")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is trained, and where it writes.
+    """A training program, and how it saves.
 
     Attributes:
-        name: of the row.
+        name: the name of the row.
         train: a function of a folder that trains to the end and returns arrays, the end state.
-        saves: the class and the name of its method that writes a checkpoint.
+        saves: a class and the name of its method that writes a checkpoint.
         share: the part of `--kills` that this case gets.
         workers: how many processes train together.
-        last_workers: how many of them are started for the last time, if not as many.
+        last_workers: how many processes are started the last time, if not `workers`.
     """
 
     name: str
@@ -83,17 +84,17 @@ class Case:
 
 
 class Progress:
-    """What the process of a run tells the one that started it: whether it saves, and how often."""
+    """Tells the process that started a run whether the run is saving, and how often it did."""
 
     def __init__(self):
         self._memory = mmap.mmap(-1, 16)
 
     def set(self, saving, count, seconds):
-        """Called in the run."""
+        """Reports a save; called in the run."""
         self._memory[:] = struct.pack("<?3xid", saving, count, seconds)
 
     def get(self):
-        """Whether it saves, how many times it began to, and how long the last time took."""
+        """Whether the run is saving, how many saves it began, and how long the last one took."""
         return struct.unpack("<?3xid", self._memory[:])
 
 
@@ -136,12 +137,12 @@ def end_state(model):
 
 
 def by_example(make):
-    """Trains as examples/resume_training.py does, with examples in another order each epoch."""
+    """Trains like examples/resume_training.py, with examples in another order each epoch."""
 
     def train(folder):
         model = make()
         examples = tf.data.Dataset.from_tensor_slices(data())
-        # A random loss that has its state in TensorFlow's checkpoints.
+        # A random loss, whose state is in TensorFlow's checkpoints.
         trackable = isinstance(model.loss, tf.__internal__.tracking.Trackable)
         resume_training.train(
             model,
@@ -168,7 +169,7 @@ def by_backup(make, **options):
 
 
 def of_sorter(folder):
-    """Trains a sorter by train_sorter.py, with a checkpoint every tenth of a second."""
+    """Trains a sorter with train_sorter.py, with a checkpoint every tenth of a second."""
     train_sorter.REPORT_SECONDS = 0.1
     settings = "--sorter convolutional --units 4 --frequencies 2 --items 800 --test-lists 5"
     train_sorter.main([*settings.split(), "--steps=30", "--resume", f"--output={folder}"])
@@ -190,8 +191,9 @@ def by_workers(folder):
 def by_workers_with_shards(folder):
     """Trains as one of several processes, each of which has some of the classes.
 
-    After each epoch all write their weights, and with them all classes; those of the first are
-    read. Keras 3 restores no `tf.train.Checkpoint` under this strategy, with any model.
+    After each epoch, all processes write their weights, and with them all classes. A new run reads
+    the file of the first process. Keras 3 cannot restore a `tf.train.Checkpoint` under this
+    strategy, with any model.
     """
     in_cluster = "TF_CONFIG" in os.environ
     strategy = (
@@ -213,7 +215,7 @@ def by_workers_with_shards(folder):
         if not in_cluster or not strategy.cluster_resolver.task_id:
             own = folder
         for epoch in range(done, EPOCHS):
-            # Under a strategy Keras 3 reads a batch before it trains, which changes no order here.
+            # Under a strategy, Keras 3 reads a batch before it trains; this changes no order here.
             batches = examples.shuffle(len(examples), epoch, reshuffle_each_iteration=False)
             batches = batches.batch(BATCH)
             model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=2)
@@ -273,9 +275,9 @@ class Run:
     Args:
         case: the case.
         folder: the folder.
-        full_at: the number of the save, from 1, from which on no file may be longer than `limit`.
-        limit: in bytes.
-        workers: how many processes, if not as many as the case says.
+        full_at: from this save on, counted from 1, no file may be longer than `limit`.
+        limit: maximum length of a file in bytes.
+        workers: how many processes, if not the number of the case.
     """
 
     def __init__(self, case, folder, full_at=None, limit=0, workers=None):
@@ -341,7 +343,7 @@ class Run:
         return len(self.status) == len(self.pids)
 
     def wait(self, seconds=TIME_LIMIT):
-        """Waits for the end, and ends what does not; returns whether it hung."""
+        """Waits for the end, and kills processes that hang; returns whether any did."""
         until = time.monotonic() + seconds
         while not self.poll():
             if time.monotonic() > until:
@@ -395,7 +397,7 @@ def _folder():
 
 
 def same(found, expected, tolerance=0.0):
-    """Whether two end states are the same, bit by bit, or by as much as numbers may differ."""
+    """Whether two end states are the same, bit by bit or within a tolerance."""
     return len(found) == len(expected) and all(
         x.dtype == y.dtype
         and x.shape == y.shape
@@ -405,7 +407,7 @@ def same(found, expected, tolerance=0.0):
 
 
 def undisturbed(case):
-    """The end state, how long a run takes, the number of saves and the time of one."""
+    """The end state, how long a run takes, the number of saves, and the time of one save."""
     ends = []
     for _ in range(2):
         with _folder() as folder:
@@ -422,7 +424,7 @@ def undisturbed(case):
 
 
 class Tally(collections.Counter):
-    """How runs ended, and what errors said."""
+    """Counts how runs ended, and their errors."""
 
     def __init__(self):
         super().__init__()
@@ -438,20 +440,20 @@ class Tally(collections.Counter):
             self.errors[_general(str(end))] += 1
 
     def as_json(self):
-        """For a file."""
+        """The counts, to be written to a file."""
         errors = dict(self.errors.most_common(6))
         return {**self, "errors": errors, "seconds": max(self.seconds, default=0)}
 
 
 def _general(message):
-    """An error's text without the parts that differ from run to run."""
+    """The text of an error, without the parts that differ from run to run."""
     words = message[:300].replace("`", "'").replace("|", "/").split()
     words = ["..." if tempfile.gettempdir() in word else word for word in words]
     return re.sub(r"\d[\d:]*", "#", " ".join(words))[:120]
 
 
 def kill_and_resume(case, expected, kills, rng):
-    """Kills so many times, in chains of one to four kills and an end."""
+    """Kills runs the given number of times, in chains of one to four kills and an end."""
     end, seconds, saves, of_save = expected
     tally, done = Tally(), 0
     while done < kills:
@@ -475,14 +477,14 @@ def kill_and_resume(case, expected, kills, rng):
                 left -= 1
                 tally["kills"] += 1
                 tally["while saving"] += killed
-                for name in folder.glob("error*"):  # The worker that lost the other wrote it.
+                for name in folder.glob("error*"):  # Written by the worker that lost the other.
                     tally.errors["the other worker: " + _general(name.read_text())] += 1
                     name.unlink()
     return tally.as_json()
 
 
 def _at_moment(run, seconds):
-    """Kills one process after so long; None if the run ended before, else whether it saved."""
+    """Kills one process after a delay; None if the run ended before, else whether it was saving."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if run.poll():
@@ -492,7 +494,7 @@ def _at_moment(run, seconds):
 
 
 def _while_saving(run, count, seconds):
-    """Kills in the middle of a save, if so many come."""
+    """Kills in the middle of the save with this number, if there are so many saves."""
     worker = 0  # Only the first of several workers writes.
     while not run.poll():
         saving, number, _ = run.progress[worker].get()
@@ -504,7 +506,7 @@ def _while_saving(run, count, seconds):
 
 
 def _stop_after(run, count):
-    """Kills all processes after so many saves, and not within one."""
+    """Kills all processes after this number of saves, but not during a save."""
     while not run.poll():
         saving, number, _ = run.progress[0].get()
         if number >= count and not saving:
@@ -521,7 +523,7 @@ def _killed(run):
 
 
 def fill_disk(case, expected, times, rng):
-    """Lets no file grow beyond a random size from a random save on; then there is space again."""
+    """Limits files to a random size from a random save on; the next run has space again."""
     end, _, saves, _ = expected
     tally = Tally()
     with _folder() as folder:
@@ -553,7 +555,7 @@ def _is_state(path):
 
 
 def damage(case, expected, times, rng):
-    """Cuts a file of the state of a run that was killed, or flips one of its bits."""
+    """Cuts a file of the state of a killed run, or flips one of its bits."""
     end, _, saves, _ = expected
     tallies = {"cut": Tally(), "flipped": Tally()}
     with _folder() as kept:
@@ -613,11 +615,11 @@ def table(results):
 
 
 def main(argv=None):
-    """Runs all cases, or those that are named."""
+    """Runs all cases, or only the named ones."""
     parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--damages", type=int, default=10)
-    parser.add_argument("--only", default="", help="only cases whose names contain this")
+    parser.add_argument("--only", default="", help="run only cases whose names contain this")
     parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args(argv)

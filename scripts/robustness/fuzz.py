@@ -4,15 +4,16 @@
 
 A case is a file, or labels, with random faults. A file is cut, has bits flipped, bytes added or
 removed, lines doubled, dropped or swapped, or numbers that are huge, negative or text. Labels have
-other types, shapes and ranks. The reader must give the right result, that of a reader which shares
-no code with the package (for files with checksums: that of the undamaged file), or an error whose
-message names the file or the argument. Anything else is a defect: another result, an error without
-a name, a crash of the process, or a case of more than `LIMIT` seconds.
+other types, shapes and ranks. The reader must return the right result, or raise an error whose
+message names the file or the argument. The right result comes from a reader that shares no code
+with the package (for files with checksums, from the undamaged file). Anything else is a defect:
+another result, an error without a name, a crash of the process, or a case that takes more than
+`LIMIT` seconds.
 
---seed decides the cases. Each target runs in a process of its own; if a case ends it, a new one
-goes on with the next case. The folder gets `<target>.json`, with the defects and the numbers of
-their cases. With the same --seed the script goes on behind the last case in that file. table.md has
-all targets with such a file.
+--seed decides the cases. Each target runs in a process of its own; if a case ends the process, a
+new one continues with the next case. The folder gets `<target>.json`, with the defects and the
+numbers of their cases. With the same --seed, the script continues after the last case in that file.
+table.md has all targets with such a file.
 """
 
 import collections
@@ -74,12 +75,12 @@ def run(target, seed, start, stop, report):
 
 
 def cases_of(target, count):
-    """How many calls of a target make so many cases."""
+    """How many calls of a target make this number of cases."""
     return math.ceil(count / binaries.MESSAGES) if target is binaries.elwc_messages else count
 
 
 def kept(path, seed):
-    """The outcomes in a file for the cases of a seed."""
+    """The outcomes that a file has for the cases of a seed."""
     results = json.loads(path.read_text())
     if (other := results.get("seed")) != seed:
         raise SystemExit(f"{path} has cases of --seed {other}, not {seed}: name another --out")
@@ -87,7 +88,7 @@ def kept(path, seed):
 
 
 def in_processes(target, seed, cases, path):
-    """Runs a target in processes of its own, and keeps the outcomes in a file."""
+    """Runs a target in its own processes, and keeps the outcomes in a file."""
     results = {"seed": seed, "done": 0, "outcomes": {}, "defects": {}}
     if path.exists():
         results = kept(path, seed)
@@ -106,7 +107,7 @@ def in_processes(target, seed, cases, path):
         if path.exists():
             results = json.loads(path.read_text())
         if status:
-            # The cases since the last that were written are not in the outcomes.
+            # The outcomes lack the cases after the last write.
             (case,) = struct.unpack("<q", memory[:])
             code = os.waitstatus_to_exitcode(status)
             results["defects"][str(case)] = f"DEFECT the process ended: {code}"
@@ -147,10 +148,10 @@ def table(results):
 
 
 def main(argv=None):
-    """Runs all targets, or those that are named."""
+    """Runs all targets, or only the named ones."""
     parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--cases", type=command_line.positive(int), default=10_000)
-    parser.add_argument("--only", default="", help="only targets whose names contain this")
+    parser.add_argument("--only", default="", help="run only targets whose names contain this")
     parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args(argv)

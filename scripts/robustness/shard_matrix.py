@@ -1,12 +1,12 @@
-"""Classes in shards end as on one device: losses, optimizers, numbers of shards, Keras 3 and 2.
+"""Checks that training with classes in shards gives the same results as on one device.
 
     python -m scripts.robustness.shard_matrix --folder out/shards
 
 An `ExtremeClassifier` with a `ShardedClassTable` takes ten steps of `fit` with each loss and each
-row-wise optimizer: on one device, with one, two and four replicas of one process, and with two
-processes. The reference is a `ClassTable` on one device. Each entry of the table is the largest
-difference of any weight, row of a class or loss from the reference, relative to the largest number
-of that array, over the three optimizers.
+row-wise optimizer, under Keras 3 and Keras 2: on one device, with one, two and four replicas of one
+process, and with two processes. The reference is a `ClassTable` on one device. Each entry of the
+table is the largest difference from the reference over the three optimizers. It covers all weights,
+rows of classes and losses, relative to the largest number of the array.
 """
 
 import argparse
@@ -33,7 +33,7 @@ NAMES = (
 
 
 def loss_of(case):
-    """The loss of a case, and the number of sampled classes, None for all."""
+    """The loss of a case, and the number of sampled classes (None for all)."""
     from rank4class_tf import losses, ops
 
     softmax, top = losses.SoftmaxLoss(0.5), ops.TopKWeights(3)
@@ -62,7 +62,7 @@ def optimizers_of(rate):
 
 
 def train(kind, case, optimizer, rate):
-    """All arrays that a model ends with."""
+    """Trains a model and returns all its arrays at the end."""
     from tensorflow import keras
 
     from rank4class_tf import layers, models
@@ -85,7 +85,7 @@ def train(kind, case, optimizer, rate):
 
 
 def child(args):
-    """Trains each case and writes what it ends with."""
+    """Trains each case and writes its arrays at the end."""
     import tensorflow as tf
 
     if args.child[0].isdigit() and args.child != WORKERS:
@@ -109,7 +109,7 @@ def child(args):
 
 
 def run(keras, kind, args):
-    """The results of a kind, from its file or made now."""
+    """The results of a kind, read from its file or computed now."""
     path = args.folder / f"keras{keras}-{kind.replace(' ', '-')}.npz"
     if not path.exists():
         addresses = [f"localhost:{port}" for port in free_ports(2)]
@@ -146,7 +146,7 @@ def main(argv=None):
     parser.add_argument("--kinds", nargs="+", choices=KINDS[1:], default=KINDS[1:])
     parser.add_argument("--keras", type=int, nargs="+", choices=(2, 3), default=[3, 2])
     parser.add_argument(
-        "--rate", type=command_line.positive(float), default=0.03, help="of Adagrad"
+        "--rate", type=command_line.positive(float), default=0.03, help="learning rate of Adagrad"
     )
     parser.add_argument("--child", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)

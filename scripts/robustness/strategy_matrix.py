@@ -1,21 +1,24 @@
-"""Every loss, head, metric, sorter and model under strategies, modes, precisions, Keras 3 and 2.
+"""Tests every loss, head, metric, sorter and model under strategies, modes and precisions.
 
     python -m scripts.robustness.strategy_matrix --out docs/results/strategies.md --folder matrix
 
-Each cell trains small models by Keras's `fit` and `evaluate`, an output for each object of the
-contract tests' tables (`tests/contract`), and is compared with the same on one device, in a graph,
-in float32: the weights, by what training changed of them, and the losses and metrics of `evaluate`.
-The last batch, of three examples, is uneven for two replicas (2 + 1): Keras takes the mean over
-replicas of their means, so the comparison gives the examples those weights; another cell has a last
-batch of one (1 + 0). Beside the objects of a cell stands a loss of Keras, without labels:
-where that fails too, or differs too, the fault is none of the objects', and the table says so.
+The script runs under Keras 3 and Keras 2. Each cell trains small models with Keras's `fit` and
+`evaluate`. A model has an output for each object of the contract tests' tables (`tests/contract`).
+The cell is compared with the same models on one device, in graph mode, in float32: the weights,
+relative to the change that training made, and the losses and metrics of `evaluate`.
 
-Random objects draw apart on each replica; under strategies they are compared with
-`MirroredStrategy` in a graph.
+The last batch has three examples, which is uneven for two replicas (2 + 1). Keras takes the mean of
+the replicas' means, so the comparison gives the examples these weights. Another cell has a last
+batch of one example (1 + 0). Each cell also has a loss of Keras, which reads no labels. If that
+fails or differs too, the objects are not the cause, and the table says so.
 
-Each strategy gets all objects in a graph in float32. Every other mode, precision and form of labels
-is run by itself, with a few objects of each kind, one for each path through what they share. A
-cell's results are a JSON file in the folder; what is there is not run again.
+Random objects draw different numbers on each replica. Under strategies they are compared with
+`MirroredStrategy` in graph mode.
+
+Each strategy gets all objects in graph mode in float32. Every other mode, precision and form of
+labels is run separately, with a few objects of each kind, one for each path through the code that
+they share. The results of a cell are a JSON file in the folder; a cell with such a file is not run
+again.
 """
 
 import argparse
@@ -44,12 +47,12 @@ LABELS = {
     "sorters": ("numbers",),
     "models": ("ids", "padded", "ragged"),
 }
-# Those that stand for the others; for losses and metrics, the tables' own.
+# Objects that stand for the others; for losses and metrics, the tables name them.
 FEW = {
     "heads": {"dot_product", "latent_cross", "encoded_array"},
     "sorters": {"laplace", "set"},
 }
-# How far weights, of what training changed, and values of `evaluate` may be from the reference.
+# Tolerances for weights, relative to what training changed, and for values of `evaluate`.
 TOLERANCES = {"float32": 1e-4, "mixed_float16": 2e-2, "mixed_bfloat16": 1e-1}
 
 INTRODUCTION = """
@@ -62,9 +65,9 @@ model of your own that derives from `models.MultiWorker`
 Parameter servers need Keras 2 (`TF_USE_LEGACY_KERAS=1`). In Keras 3, pad ragged labels
 (`labels.to_tensor(-1, shape=[None, P])`) unless the model derives from `MultiWorker`. Leave out
 `jit_compile=True` under every strategy. These limits come from Keras and apply to any model. Apart
-from them, all parts of this package give the same results as on one device, with three exceptions:
-uneven batches in `fit` (see below), the sorter `set`, whose network is sensitive to rounding, and
-`MeanAveragePrecision` and `SpearmanCorrelation`, which reject several replicas.
+from them, all parts of this package give the same results as on one device, with four exceptions:
+uneven batches in `fit` and random draws (see below), the sorter `set`, whose network is sensitive
+to rounding, and `MeanAveragePrecision` and `SpearmanCorrelation`, which reject several replicas.
 
 The tables were measured without `MultiWorker`, so they have no row for Keras 3 with several
 workers. `tests/models/test_multi_worker.py` compares two such workers with one process.
@@ -110,14 +113,14 @@ CONTROL = "control"
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What is trained, and how.
+    """The models of a cell, and how they are trained.
 
     Attributes:
         kind: a key of `LABELS`.
         labels: the form of the labels.
         mode: graph, eager, xla, or two_steps: a graph with `steps_per_execution=2`.
-        precision: Keras's policy.
-        data: a key of `EXAMPLES`. XLA gets `even`, since it compiles anew for each size of batch.
+        precision: Keras's dtype policy.
+        data: a key of `EXAMPLES`. XLA gets `even`, since it compiles anew for each batch size.
         weighted: whether examples have the weights that two replicas give them.
         few: whether a few objects stand for all.
     """
@@ -132,7 +135,7 @@ class Cell:
 
     @property
     def name(self):
-        """A file's."""
+        """The name of the cell's file."""
         parts = [self.kind, self.labels, self.mode, self.precision, self.data]
         return "-".join(parts + ["weighted"] * self.weighted + ["few"] * self.few)
 
@@ -144,13 +147,13 @@ class Cell:
 
     @property
     def is_plain(self):
-        """Whether it is in a graph and in float32."""
+        """Whether the cell is in graph mode and in float32."""
         return (self.mode, self.precision) == ("graph", "float32")
 
     def reference(self, strategy):
         """The cell on one device that this one should equal under a strategy.
 
-        It has as many objects, since the first weights of each depend on those before it.
+        It has as many objects, since the initial weights of each depend on the objects before it.
         """
         weighted = strategy in ("mirrored", "multi_worker") and self.data != "even"
         return Cell(self.kind, self.labels, data=self.data, weighted=weighted, few=self.few)
@@ -170,7 +173,7 @@ def row(kind):
 
 
 def cells(strategy):
-    """The cells of a strategy, those that others are compared with first."""
+    """The cells of a strategy, the reference cells first."""
     result = [cell for kind in LABELS for cell in row(kind)]
     if strategy == "one":
         weighted = [cell.reference("mirrored") for cell in result]
@@ -202,11 +205,11 @@ def objects(kind):
 
 
 def draw_apart(cell):
-    """Names of the objects of a cell that draw other numbers on each replica."""
+    """Names of the objects of a cell that draw different numbers on each replica."""
     from tests.contract import tables
 
     if cell.kind == "models" and cell.labels != "ids":
-        return set(objects("models"))  # One of the classes of an example.
+        return set(objects("models"))  # These draw one of the classes of an example.
     return {case.name for case in tables.LOSSES if case.random} | {"dropout"}
 
 
@@ -220,7 +223,7 @@ def names_of(cell):
 
 
 def batches(cell):
-    """Features and labels, and weights if the cell has them, as a dataset."""
+    """A dataset of features and labels, and weights if the cell has them."""
     import numpy as np
     import tensorflow as tf
 
@@ -254,14 +257,14 @@ def batches(cell):
 
 
 def compiled(cell, names):
-    """A model with an output for each object and the control; under the current strategy."""
+    """A model with an output for each object and for the control, under the current strategy."""
     import tensorflow as tf
     from tensorflow import keras
 
     from rank4class_tf import losses, metrics, models
 
     class Control(keras.losses.Loss):
-        """A loss of Keras, which reads no labels: they may have any form."""
+        """A loss of Keras that reads no labels, so they may have any form."""
 
         def call(self, y_true, y_pred):
             del y_true
@@ -275,7 +278,7 @@ def compiled(cell, names):
     makers = objects(cell.kind)
 
     def scaled(optimizer):
-        """In float16 without Keras's first scale of 2**15, with which early steps overflow."""
+        """Replaces Keras's first scale of 2**15 in float16, with which early steps overflow."""
         if cell.precision != "mixed_float16":
             return optimizer
         of_keras_3 = getattr(keras.optimizers, "LossScaleOptimizer", None)
@@ -289,7 +292,7 @@ def compiled(cell, names):
             encoder.compile(scaled(keras.optimizers.SGD()), Control(), **arguments)
             return encoder
         model = models.ExtremeClassifier(encoder, 40, 4, num_sampled=12, seed=3)
-        # With a smaller one a gradient of nearly 0, which is all rounding, moves as far as others.
+        # With a smaller epsilon, a gradient near 0, which is only rounding, moves as far as others.
         options = {} if name == "extreme_classifier_RowwiseSGD" else {"epsilon": 1e-2}
         model.compile(
             scaled(makers[name](0.1, **options)),
@@ -342,13 +345,13 @@ def train(cell, names, strategy):
     steps = len(data)
     before = weights_of(model, names)
     by_server = type(strategy).__name__.startswith("ParameterServer")
-    if by_server:  # Which asks for a number of steps.
+    if by_server:  # A parameter server needs it.
         model.fit(data.repeat(), epochs=2, steps_per_epoch=steps, shuffle=False, verbose=0)
     else:
         model.fit(data, epochs=2, shuffle=False, verbose=0)
     after = weights_of(model, names)
     values = {}
-    # For uneven batches Keras reports the mean of the replicas' means as the loss.
+    # For uneven batches, Keras reports the mean of the replicas' means as the loss.
     evaluated = "uneven" if cell.kind == "metrics" else "even"
     plain = batches(dataclasses.replace(cell, data=evaluated, weighted=False)).map(for_outputs)
     more = {"steps": len(plain)} if by_server else {}
@@ -467,7 +470,7 @@ def child(strategy_name, folder, names):
             _files.write_text(folder / f"{name}.json", json.dumps(results))
 
 
-# ---- All cells. TensorFlow is not imported, but to write a file.
+# ---- All cells. TensorFlow is imported only to write a file.
 
 
 def write_text(path, text):
@@ -478,7 +481,7 @@ def write_text(path, text):
 
 
 def free_ports(count):
-    """Ports of this machine that no one listens to."""
+    """Ports of this machine that are free."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("localhost", 0))
@@ -489,7 +492,7 @@ def free_ports(count):
 
 
 def start(keras, strategy, folder, names):
-    """Starts the processes that run cells; the first is the one that writes."""
+    """Starts the processes that run cells; the first one writes the results."""
     tasks = {
         "multi_worker": [("worker", 0), ("worker", 1)],
         "parameter_server": [("chief", 0), ("ps", 0), ("worker", 0)],
@@ -552,9 +555,9 @@ def run(keras, strategy, folder, time_limit, listed):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        if missing() and missing()[0] in names:  # The one that it was at.
+        if missing() and missing()[0] in names:  # This cell was being run.
             reason = f"no result in {time_limit} s" if late else "the process died"
-            # Without a result we cannot know whether Keras by itself would have worked.
+            # Without a result, we cannot know whether plain Keras would have worked.
             results = {"all objects": {"error": reason}}
             write_text(folder / f"{missing()[0]}.json", json.dumps(results))
 
@@ -566,7 +569,7 @@ def load(folder, keras, strategy, cell):
 
 
 def distance(ours, theirs):
-    """How far results are from others: of weights, of what training changed; of values."""
+    """The distance of results: of weights, relative to what training changed; and of values."""
     if "error" in ours:
         return ours["error"]
     before, after, expected = (
@@ -577,12 +580,12 @@ def distance(ours, theirs):
     for key, value in ours["values"].items():
         expected = theirs["values"][key]
         distances.append(abs(value - expected) / max(abs(expected), 0.1))
-    worst = float(np.max(distances))  # NaN if one is, unlike Python's.
+    worst = float(np.max(distances))  # It is NaN if one value is, unlike Python's.
     return float("inf") if np.isnan(worst) else worst
 
 
 def compare(folder, keras, strategy, cell):
-    """What a cell shows: its text, and lines on objects that fail or differ."""
+    """The text of a cell, and lines on objects that fail or differ."""
     results = load(folder, keras, strategy, cell)
     if results is None:
         return "", []
@@ -607,13 +610,13 @@ def compare(folder, keras, strategy, cell):
         if isinstance(d, str) or d > limit:
             lines.append(f"`{name}`: {d if isinstance(d, str) else f'{d:.1e}'}")
     if not distances:
-        return "trains", []  # With nothing to compare with: a reference itself.
+        return "trains", []  # A reference, with nothing to compare with.
     text = f"{len(equal)}/{len(distances)}"
     return f"{text} ({max(equal):.0e})" if equal else text, lines
 
 
 def heading(cell):
-    """The column of a cell."""
+    """The heading of a cell's column."""
     if cell.mode == "two_steps":
         return "2 steps at once"
     if cell.data == "one_left":

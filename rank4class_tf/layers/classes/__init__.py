@@ -1,4 +1,4 @@
-"""Classes: what a head knows of the classes that it scores, their encodings above all."""
+"""Layers of classes: the encodings of the classes that a head scores, and their biases."""
 
 from rank4class_tf.layers.classes.class_attention import ClassAttention
 from rank4class_tf.layers.classes.class_table import Classes, ClassTable, as_classes

@@ -1,4 +1,4 @@
-"""The shards of a table of classes: which of them are here, how to reach all, what files hold."""
+"""The shards of a table of classes: the local shards, access to all shards, and their files."""
 
 import collections
 import concurrent.futures

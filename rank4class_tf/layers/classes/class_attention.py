@@ -15,17 +15,17 @@ class ClassAttention(Classes):
 
     $$c'_i = c_i + \mathrm{attention}\left(\mathrm{norm}(c)\right)_i$$
 
-    Source: Rank4Class, section 6, where relations between classes are an outlook; Vaswani et al.
-    2017, "Attention Is All You Need", with the normalisation first.
+    Source: Rank4Class, section 6, which suggests relations between classes as future work; Vaswani
+    et al. 2017, "Attention Is All You Need", with the normalisation first.
 
-    Time and memory are O(n²) for n classes, and the rows of a few classes cost as much as those of
-    all, so it suits up to thousands of classes.
+    Time and memory are O(n²) for n classes, and the rows of a few classes cost as much as the rows
+    of all, so it suits up to thousands of classes.
 
     Args:
         classes: a number of classes, for a `ClassTable`, or a layer of classes.
         num_heads: heads of the attention, >= 1.
         key_dim: width of a head, >= 1; None for the width of the classes over `num_heads`.
-        dropout: share of the weights of attention that training sets to zero, in [0, 1].
+        dropout: share of the attention weights that training sets to zero, in [0, 1].
         **kwargs: arguments of Keras, such as `name`.
 
     Raises:
@@ -88,7 +88,7 @@ class ClassAttention(Classes):
         return self.classes.biases(ids)
 
     def add(self, *args: Any, **kwargs: Any) -> None:
-        """Adds classes, as the layer of classes within does."""
+        """Adds classes to the inner layer of classes; see its `add`."""
         self.classes.add(*args, **kwargs)
 
     def get_config(self) -> dict:

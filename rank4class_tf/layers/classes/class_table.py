@@ -1,4 +1,4 @@
-"""`Classes`, the base of all kinds of classes, and `ClassTable`, the kind that a number makes."""
+"""`Classes`, the base of all layers of classes, and `ClassTable`, the default."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from rank4class_tf import _checks, _keras
 from rank4class_tf._keras import keras
 from rank4class_tf._tf.pieces import in_pieces
 
-# Encoded classes are encoded so many at once where all are.
+# When all classes are encoded, this many are encoded at once.
 _BLOCK = 1024
 
 
@@ -17,7 +17,7 @@ class Classes(keras.layers.Layer):
     """Base: the encodings of classes, their number and their width.
 
     A subclass has `num_classes`, `width` and `rows`; `build` gets the shape of the encodings that
-    are scored, `(None, d)`. Any head takes it.
+    are scored, `(None, d)`. Any head accepts it.
 
     Example:
         >>> class OneHot(Classes):
@@ -47,8 +47,8 @@ class Classes(keras.layers.Layer):
             ids: None, or integers of any shape.
 
         Returns:
-            `[num_classes, width]`, or for ids their shape and then `width`. Always of the precision
-            of the weights: heads cast in mixed precision.
+            `[num_classes, width]`, or for ids their shape followed by `width`. The dtype is always
+            the dtype of the weights; heads cast in mixed precision.
         """
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Classes(keras.layers.Layer):
     def tables(self) -> tuple[Any, ...]:
         """Rows of all classes and, if there are any, biases: variables or tensors.
 
-        The rows of classes that are encoded are made in blocks, and again in the backward pass.
+        The rows of encoded classes are computed in blocks, and again in the backward pass.
         """
         size = min(_BLOCK, self.num_classes)
         spec = tf.TensorSpec([size, self.width], self.variable_dtype)
@@ -85,10 +85,10 @@ class Classes(keras.layers.Layer):
         """Encodes all classes once and returns a `ClassTable` with these rows.
 
         `Head.with_classes` puts it into a head, whose inference then encodes no classes.
-        The table does not follow later training.
+        Later training does not change the table.
 
         Args:
-            block_size: classes that are encoded at once, a positive int.
+            block_size: number of classes that are encoded at once, a positive int.
         """
         ids = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
         blocks = [tf.range(i, min(i + block_size, self.num_classes)) for i in ids]
@@ -104,7 +104,7 @@ class ClassTable(Classes):
         num_classes: number of classes, >= 1.
         width: numbers in a row, >= 1; None for the width of the encodings that are scored.
         use_bias: whether each class has a bias, which heads add to its score.
-        initializer: of the rows.
+        initializer: initializer of the rows.
         regularizer: None or a regularizer of the rows.
         **kwargs: arguments of Keras, such as `name`.
 
@@ -146,7 +146,7 @@ class ClassTable(Classes):
 
     @classmethod
     def from_rows(cls, rows: Any, biases: Any = None, **kwargs: Any) -> "ClassTable":
-        """A table with these rows.
+        """Returns a table with these rows.
 
         Args:
             rows: `[n, width]`.
@@ -154,7 +154,7 @@ class ClassTable(Classes):
             **kwargs: arguments of the constructor.
 
         Raises:
-            ValueError: if `rows` has another rank.
+            ValueError: if `rows` does not have two dimensions.
         """
         rows = tf.convert_to_tensor(rows)
         if rows.shape.rank != 2:
@@ -169,7 +169,7 @@ class ClassTable(Classes):
 
     @classmethod
     def from_dense(cls, layer: Any, **kwargs: Any) -> "ClassTable":
-        """A table of the weights of a `keras.layers.Dense`.
+        """Returns a table with the weights of a `keras.layers.Dense`.
 
         Args:
             layer: a built `Dense` without activation.
@@ -224,18 +224,18 @@ class ClassTable(Classes):
         self.embeddings.assign(tf.cast(rows, self.embeddings.dtype))
 
     def add(self, rows: Any, biases: Any = None) -> None:
-        """Adds classes behind the others, scored from now on.
+        """Adds classes after the others; they are scored from now on.
 
-        Compile a model again that was compiled or called through `predict`, as after a change of
-        `trainable`.
+        If the model was compiled or called through `predict`, compile it again, as after a change
+        of `trainable`.
 
         Args:
-            rows: `[m, width]`, such as the mean encoding of a few examples of each.
-            biases: None for 0, or `[m]`; only where the classes have biases.
+            rows: `[m, width]`, such as the mean encoding of a few examples of each class.
+            biases: None for 0, or `[m]`; only if the classes have biases.
 
         Raises:
             ValueError: if a shape is wrong, a value is not a number, or there are biases without
-                `use_bias`; the classes then stay as they were.
+                `use_bias`. The classes then stay as they were.
         """
         rows = _numbers("rows", rows, self.embeddings.dtype)
         if biases is not None:
@@ -277,7 +277,7 @@ class ClassTable(Classes):
 
 
 def as_classes(classes: Any, **kwargs: Any) -> Classes:
-    """The layer of classes that a head was given, by their number too.
+    """The layer of classes for the argument of a head, which may be a number.
 
     Args:
         classes: a number, a layer, or the config of one.

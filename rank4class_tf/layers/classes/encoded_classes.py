@@ -13,12 +13,12 @@ from rank4class_tf.layers.classes.class_table import Classes
 
 @_keras.register
 class EncodedClasses(Classes):
-    """Classes that are represented by their features, such as descriptions, through an encoder.
+    """Classes whose features, such as descriptions, are encoded by an encoder.
 
     With descriptions, attributes or places in a taxonomy, classes with few examples learn from
     similar classes, and classes that training has never seen can be scored.
 
-    Source: Rank4Class, section 6, where classes with metadata are an outlook.
+    Source: Rank4Class, section 6, which suggests classes with metadata as future work.
 
     A head encodes each class once in a step, for all examples; a head that scores only sampled
     classes encodes only these. The features are part of the config, and so of a saved model. For
@@ -26,8 +26,8 @@ class EncodedClasses(Classes):
     similar as features there.
 
     Args:
-        features: of all classes, an array, a list of strings, or a dict or tuple of such, each with
-            a row for each class.
+        features: features of all classes: an array, a list of strings, or a dict or tuple of such,
+            each with a row for each class.
         encoder: a Keras layer or model that maps them to `[n, width]`; it trains with the rest
             unless its `trainable` is False. It may also be the encoder of the examples; a `.keras`
             file then needs Keras 3, since Keras 2 loads two layers in place of one.
@@ -70,7 +70,7 @@ class EncodedClasses(Classes):
         return self._features.tensors
 
     def build(self, input_shape: Any) -> None:
-        """Builds the encoder, whose width may differ from that of the encodings to score."""
+        """Builds the encoder; its width may differ from the width of the encodings to score."""
         with tf.init_scope():
             shape = self.encoder(self._features.rows([0])).shape
         if shape.rank != 2 or shape[0] != 1 or shape[1] is None:
@@ -92,13 +92,13 @@ class EncodedClasses(Classes):
         return tf.ensure_shape(rows, [*ids.shape, self.width])
 
     def add(self, features: Any) -> None:
-        """Adds classes behind the others, scored from now on, although no example trained them.
+        """Adds classes after the others; they are scored from now on, without any training.
 
-        Compile a model again that was compiled or called through `predict`, as after a change of
-        `trainable`.
+        If the model was compiled or called through `predict`, compile it again, as after a change
+        of `trainable`.
 
         Args:
-            features: of the new classes, as in the constructor.
+            features: features of the new classes, as in the constructor.
         """
         self._features = self._features.added(features)
 

@@ -86,7 +86,7 @@ class ShardedClassTable(Classes):
 
     @classmethod
     def from_rows(cls, rows: Any, optimizer: Any = None, **kwargs: Any) -> "ShardedClassTable":
-        """A table with these rows.
+        """Returns a table with these rows.
 
         Args:
             rows: `[n, width]`.
