@@ -60,7 +60,7 @@ def import_faiss():
     try:
         import faiss
     except ImportError as error:
-        print(f"The search is exact, for want of FAISS (pip install faiss-cpu): {error}")
+        print(f"FAISS is missing (pip install faiss-cpu), so the search is exact: {error}")
         return None
     return faiss
 

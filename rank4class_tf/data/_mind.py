@@ -52,7 +52,9 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> _split
                     f"{os.fspath(file)!r}."
                 )
     if not articles:
-        raise ValueError(f"`path` must hold articles. Received: {os.fspath(path)!r} without any.")
+        raise ValueError(
+            f"`path` must hold articles. Received: {os.fspath(path)!r}, which has none."
+        )
     categories = sorted({category for category, _ in articles.values()})
     index = {category: number for number, category in enumerate(categories)}
     # We sort by id, so that the split depends on nothing else.

@@ -283,7 +283,9 @@ def _feature(name, value):
         return tf.train.Feature()  # An empty list does not say which kind it holds.
     if flat.dtype.kind == "f":
         if (np.isfinite(flat) & ~np.isfinite(_as_float32(flat))).any():
-            raise ValueError(f"Features must be numbers of float32. Received: {name}={value!r}.")
+            raise ValueError(
+                f"Features must be within the range of float32. Received: {name}={value!r}."
+            )
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
     if flat.dtype.kind in "iub":
         if flat.dtype == np.uint64 and (flat >= 2**63).any():

@@ -69,7 +69,8 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
     if isinstance(identifier, str):
         if "@" in identifier:
             raise ValueError(
-                f"`identifier` must write its cutoff as in {identifier.replace('@', '_at_')!r}. "
+                "`identifier` must be written with its cutoff as in "
+                f"{identifier.replace('@', '_at_')!r}. "
                 f"Received: {identifier!r}."
             )
         if cutoff := re.fullmatch(r"(\w+)_at_(\d+)", identifier):

@@ -277,7 +277,9 @@ class CutoffMetric(RankingMetric):
         # The cutoffs, one or more, None for all ranks.
         self.cutoffs = cutoffs = tuple(self._check_cutoff(c) for c in given)
         if len(set(cutoffs)) < len(cutoffs) or not cutoffs:
-            raise ValueError(f"`k` must list different cutoffs, at least one. Received: k={k!r}.")
+            raise ValueError(
+                f"`k` must be a cutoff or a non-empty list of distinct cutoffs. Received: k={k!r}."
+            )
         self.k = cutoffs if several else cutoffs[0]
         self.num_results = len(cutoffs)
         self.depth = None if None in cutoffs else max(cutoffs)

@@ -24,8 +24,8 @@ class DatasetMetric(Metric):
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
-                f"`{type(self).__name__}` keeps all examples, which replicas cannot share. "
-                "Build it outside of the strategy's scope and update it with the predictions."
+                f"`{type(self).__name__}` must be built outside the scope of a strategy: its "
+                "replicas cannot share the examples that it keeps. Update it with the predictions."
             )
         self.num_columns = _checks.positive_int("num_columns", num_columns)
         self.max_examples = _checks.positive_int("max_examples", max_examples)

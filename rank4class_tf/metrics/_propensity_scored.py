@@ -47,7 +47,7 @@ def propensities(
     a, b = _checks.positive_float("a", a), _checks.positive_float("b", b)
     counts, examples = count_labels(labels, num_classes)
     if examples < 3:
-        raise ValueError(f"`labels` must be of at least 3 examples. Received: {examples}.")
+        raise ValueError(f"`labels` must hold at least 3 examples. Received: {examples}.")
     scale = (np.log(examples) - 1) * (b + 1) ** a
     return (1 / (1 + scale * (counts + b) ** -a)).tolist()
 

@@ -82,8 +82,8 @@ class ExpectedCalibrationError(RankingMetric):
         slack = 1e-5
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
         rule = (
-            "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, as to "
-            "layers.Probabilities()"
+            "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, for "
+            "example to layers.Probabilities()"
         )
         bad = check(bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
         confidence = tf.clip_by_value(tf.cast(confidence, self.sums.dtype), 0, 1)

@@ -166,7 +166,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         if not isinstance(loss, RankingLoss):
             raise ValueError(
                 "`loss` must be a loss of rank4class_tf.losses, such as `SoftmaxLoss()`: the model "
-                f"scores {self._scored}, and another loss would mistake their positions for "
+                f"scores {self._scored}, and other losses would read positions among these as "
                 f"class ids. Received: {loss!r}."
             )
         if self._scores_all:

@@ -148,7 +148,9 @@ def one_each(ids: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
     rows = _labels.in_rows(ids)
     wrong = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
     if training:
-        rule = "`y` must hold one id for each query where Keras has seen ids of several ranks"
+        rule = (
+            "`y` must hold one id per query once the model has been called with ids of another rank"
+        )
         check(wrong, rows, rule)
     return rows[:, 0], wrong[:, 0]
 
@@ -166,8 +168,8 @@ def known_to(encoder: keras.layers.Layer, features: Any, argument: str) -> Any:
     numbers = [len(tf.nest.flatten(x)) for x in (inputs, features)]
     if inputs is not None and not isinstance(features, dict) and numbers[0] != numbers[1]:
         raise ValueError(
-            f"`{argument}` must have as many parts as its encoder has inputs, {numbers[0]}; a dict "
-            f"may have more, where inputs have names. Received: {numbers[1]} parts."
+            f"`{argument}` must have a part for each of the {numbers[0]} inputs of its encoder. "
+            f"A dict may have more if the inputs have names. Received: {numbers[1]} parts."
         )
     return features
 

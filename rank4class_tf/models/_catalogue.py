@@ -50,7 +50,7 @@ class Catalogue:
         if len(sizes) > 1 or not size:
             raise ValueError(
                 "`candidates` must have a row for each candidate, and at least one. "
-                f"Received: numbers of rows {sorted(sizes, key=str)}."
+                f"Received: arrays with {sorted(sizes, key=str)} rows."
             )
         self.size = size
         self.ids = tf.range(size) if ids is None else _one_each(ids)

@@ -154,8 +154,8 @@ class ExtremeClassifier(RetrievalModel):
             for callback in tf.nest.flatten(kwargs.get("callbacks")):
                 if getattr(callback, "restore_best_weights", False):
                     raise ValueError(
-                        "`callbacks` must not restore weights where classes are in shards, whose "
-                        "rows are not among them. Use `ModelCheckpoint`. "
+                        "`callbacks` must not restore weights if classes are in shards, because "
+                        "the weights do not include the rows. Use `ModelCheckpoint`. "
                         f"Received: {callback}."
                     )
         if class_weight is not None:
@@ -302,9 +302,10 @@ class ExtremeClassifier(RetrievalModel):
             factor = getattr(self.optimizer, "loss_scale_factor", None)
             if factor is not None or hasattr(self.optimizer, "inner_optimizer"):
                 raise ValueError(
-                    "`optimizer` must not scale losses where classes are in shards, whose own "
-                    "optimizer would see the scale. Use mixed_bfloat16, or compile with "
-                    f"auto_scale_loss=False. Received: {type(self.optimizer).__name__}."
+                    "`optimizer` must not scale losses if classes are in shards, because the "
+                    "shards' own optimizer would get scaled gradients. Use mixed_bfloat16, or "
+                    "compile with auto_scale_loss=False. "
+                    f" Received: {type(self.optimizer).__name__}."
                 )
             return
         # Keras's loss scaling in mixed precision is around the optimizer.

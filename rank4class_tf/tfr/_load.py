@@ -80,5 +80,5 @@ def _check_version():
         ) from None
     if not _OLDEST <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _BEYOND:
         raise ImportError(
-            f"TF-Ranking must be of a version >= 0.5.3 and < 0.6. Received: {version}."
+            f"TF-Ranking must have a version >= 0.5.3 and < 0.6. Received: {version}."
         )

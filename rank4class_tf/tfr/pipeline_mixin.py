@@ -96,21 +96,26 @@ class PipelineMixin:
     def _find_monitored(self, metrics):
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
         wanted = self._hparams.best_exporter_metric
-        if wanted == "loss":
-            return "val_loss"
         given = self._for_tasks(_given_names, self._metrics)
         if not isinstance(metrics, dict):
-            keys = {name: f"val_{logged}" for name, logged in _logged(metrics) + given}
-        else:
-            keys = {
-                f"{task}/{name}": f"val_{task}_{logged}"
-                for task, of_task in metrics.items()
-                for name, logged in _logged(of_task) + given[task]
-            }
+            metrics, given = {"": metrics}, {"": given}
+        keys, higher = {"loss": "val_loss"}, {"val_loss": False}
+        for task, of_task in metrics.items():
+            before, logged_before = (f"{task}/", f"val_{task}_") if task else ("", "val_")
+            for name, logged in _logged(of_task) + given[task]:
+                keys[before + name] = logged_before + logged
+            for metric in of_task:
+                for logged in _result_names([metric]):
+                    higher[logged_before + logged] = getattr(metric, "higher_is_better", None)
         if wanted not in keys:
             raise ValueError(
-                f"`best_exporter_metric` must be one of: loss, {', '.join(keys)}. "
-                f"Received: {wanted!r}."
+                f"`best_exporter_metric` must be one of: {', '.join(keys)}. Received: {wanted!r}."
+            )
+        is_higher = bool(self._hparams.best_exporter_metric_higher_better)
+        if higher[keys[wanted]] not in (None, is_higher):
+            raise ValueError(
+                f"`best_exporter_metric_higher_better` must be {not is_higher} for {wanted!r}, or "
+                f"the worst model would count as the best. Received: {is_higher}."
             )
         return keys[wanted]
 
@@ -176,8 +181,8 @@ def _check_is_number(optimizer, learning_rate):
         learning_rate = optimizer.get_config()["learning_rate"]
     if not isinstance(learning_rate, numbers.Real):
         raise ValueError(
-            "`automatic_reduce_lr` needs a number as `learning_rate`, the optimizer's own where "
-            f"that is an object. Received: learning_rate={learning_rate!r}."
+            "`automatic_reduce_lr` needs a number as `learning_rate`, or as the optimizer's own if "
+            f"`optimizer` is an object. Received: learning_rate={learning_rate!r}."
         )
 
 

@@ -275,7 +275,7 @@ class _Parser(argparse.ArgumentParser):
                 try:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 except OSError as error:
-                    self.error(f"{option} must be a file in a folder that can be made: {error}")
+                    self.error(f"{option} must be a file in a folder that can be created: {error}")
         given = iter(map(str, sys.argv[1:] if args is None else args))
         kept = []
         for word in given:

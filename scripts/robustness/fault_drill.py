@@ -625,7 +625,9 @@ def main(argv=None):
     args = parser.parse_args(argv)
     names = [case.name for case in cases()]
     if not any(args.only in name for name in names):
-        parser.error(f"--only must be in one of the names {', '.join(names)}, not {args.only!r}")
+        parser.error(
+            f"--only must be part of one of the names {', '.join(names)}, not {args.only!r}"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     results = {}
     for case in cases():

@@ -157,7 +157,9 @@ def main(argv=None):
     args = parser.parse_args(argv)
     names = [target.__name__ for target in TARGETS]
     if not any(args.only in name for name in names):
-        parser.error(f"--only must be in one of the names {', '.join(names)}, not {args.only!r}")
+        parser.error(
+            f"--only must be part of one of the names {', '.join(names)}, not {args.only!r}"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     results = {}
     for target in TARGETS:

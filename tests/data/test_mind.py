@@ -88,7 +88,9 @@ def test_bad_line(tmp_path):
 def test_empty_file(tmp_path):
     file = tmp_path / "news.tsv"
     file.touch()
-    with pytest.raises(ValueError, match="`path` must hold articles. Received: .* without any."):
+    with pytest.raises(
+        ValueError, match="`path` must hold articles. Received: .*, which has none."
+    ):
         data.mind(file)
 
 

@@ -31,7 +31,7 @@ def test_exact_search_goes_through_all_blocks(block, rng, monkeypatch):
 def test_search_is_exact_without_faiss(folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "faiss", None)
     example.main(["--folder", str(folder), "--k", "3"])
-    said = "The search is exact, for want of FAISS (pip install faiss-cpu): "
+    said = "FAISS is missing (pip install faiss-cpu), so the search is exact: "
     assert said in capsys.readouterr().out
     best = np.load(folder / "best.npy")
     assert best.shape == (10, 3)

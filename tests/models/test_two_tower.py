@@ -1260,7 +1260,7 @@ def test_ids_of_pairs_are_integers(kind, pairs):
 def test_labels_beside_the_features_are_no_features(pairs):
     """As Keras takes them for models of several outputs."""
     model = by_ids()
-    with pytest.raises(ValueError, match="`y` must have as many parts as its encoder has inputs"):
+    with pytest.raises(ValueError, match="`y` must have a part for each of the"):
         model.fit(pairs[0], (np.arange(24), np.ones(24)), verbose=0)
 
 

@@ -257,6 +257,19 @@ def test_outputs_of_other_names_raise_before_training(folder):
         pipeline.train_and_validate()
 
 
+@pytest.mark.parametrize(
+    ("metric", "higher_better"), [("ndcg_at_1", False), ("mean_rank", True), ("loss", True)]
+)
+def test_the_wrong_direction_of_a_metric_raises_before_training(folder, metric, higher_better):
+    with pytest.raises(ValueError, match=f"must be {not higher_better} for '{metric}'"):
+        make_pipeline(
+            folder,
+            metrics=["ndcg_at_1", "mean_rank"],
+            best_exporter_metric=metric,
+            best_exporter_metric_higher_better=higher_better,
+        )
+
+
 def test_exports_the_best_model(folder):
     """With a learning rate that destroys the model from the second epoch on, the first is best."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [0.1, -10.0])
@@ -356,6 +369,7 @@ def test_the_best_model_by_each_name_of_a_metric(folder):
             num_epochs=1,
             export_best_model=True,
             best_exporter_metric=wanted,
+            best_exporter_metric_higher_better=True,
         )
 
     logs = history(by("macro_list_at_2"), exports=True)[-1]

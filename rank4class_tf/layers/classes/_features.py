@@ -18,7 +18,7 @@ class Features:
         if len(set(sizes)) != 1 or not sizes[0]:
             raise ValueError(
                 "`features` must have a row for each class, and at least one. "
-                f"Received: numbers of rows {sizes}."
+                f"Received: arrays with {sizes} rows."
             )
         self.num_classes = sizes[0]
 

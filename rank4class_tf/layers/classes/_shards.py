@@ -118,8 +118,8 @@ class Shards(Trackable):
         is_same = tf.distribute.get_strategy() is self._strategy
         if not is_same and tf.distribute.has_strategy():
             raise ValueError(
-                "A ShardedClassTable must be built in the scope of the strategy whose replicas use "
-                f"it. Received: a table of {self.size} shards, built in another."
+                "A `ShardedClassTable` must be built in the scope of the strategy that uses it. "
+                f"Received: a table of {self.size} shards, built in another."
             )
         return is_same
 
@@ -148,7 +148,7 @@ class Shards(Trackable):
         """Calls a function from outside of a step on all replicas; all workers must do so."""
         if not tf.executing_eagerly():
             raise ValueError(
-                "A graph outside of a step must be made where all shards are in one process. "
+                "Outside a training step, a graph needs all shards in one process. "
                 f"Received: {len(self.local)} of {self.size} shards."
             )
         results = self._strategy.run(tf.function(function), args=args)
@@ -207,8 +207,7 @@ class Shards(Trackable):
                 shape = tf.TensorShape([self.num_classes, *variable.shape[1:]])
                 if not shape.is_compatible_with(values[name].shape):
                     raise ValueError(
-                        f"There must be {name} of the shape {shape}. Received: shape "
-                        f"{values[name].shape}."
+                        f"`{name}` must have the shape {shape}. Received: {values[name].shape}."
                     )
                 for first in range(shard.first, shard.last, _ROWS):
                     last = min(first + _ROWS, shard.last)

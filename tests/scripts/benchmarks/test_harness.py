@@ -105,4 +105,4 @@ def test_folders_of_the_files_are_made_before_anything_is_measured(tmp_path, cap
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit):
         parser.parse_args(["--json", str(tmp_path / "file" / "x.json")])
-    assert "--json must be a file in a folder that can be made" in capsys.readouterr().err
+    assert "--json must be a file in a folder that can be created" in capsys.readouterr().err
