@@ -89,7 +89,7 @@ def parse_args(argv=None):
     parser.add_argument(
         "--shape", type=harness.shape_of(2), default=(32, 100), help="batch x classes"
     )
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=5, help="repetitions")
     parser.add_argument(
         "--time-limit", type=float, default=600.0, help="time limit per process in seconds"
     )

@@ -133,7 +133,7 @@ def parse_args(argv=None):
     parser = harness.parser(__spec__, __doc__)
     parser.add_argument("--eager", type=harness.shape_of(2), default=(32, 100))
     parser.add_argument("--classes", type=int, default=1_000_000)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=400, help="steps per measurement")
     parser.add_argument("--turns", type=int, default=5, help="repetitions of the first step")
     parser.add_argument("--seconds", type=float, default=4.0, help="seconds per case")
     return parser.parse_args(argv)

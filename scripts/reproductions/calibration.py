@@ -61,7 +61,12 @@ def parse_args(argv=None):
         "--epochs", type=number, help="maximum number of epochs; default: 300 or 20, by dataset"
     )
     parser.add_argument("--preset", help="preset of a transformer, for goemotions")
-    parser.add_argument("--pooling", choices=("first", "mean"), default="mean")
+    parser.add_argument(
+        "--pooling",
+        choices=("first", "mean"),
+        default="mean",
+        help="encoding of a text: its first token, or the mean of all",
+    )
     parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/calibration"))
     args = parser.parse_args(argv)

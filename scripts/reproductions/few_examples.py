@@ -50,8 +50,15 @@ def parse_args(argv=None):
     parser = command_line.parser(__spec__, description=__doc__)
     number = command_line.positive(int)
     parser.add_argument("--preset", default="bert_base_en_uncased", help="preset of a transformer")
-    parser.add_argument("--pooling", choices=("first", "mean"), default="mean")
-    parser.add_argument("--shots", nargs="+", type=number, default=[5, 20, 100])
+    parser.add_argument(
+        "--pooling",
+        choices=("first", "mean"),
+        default="mean",
+        help="encoding of a text: its first token, or the mean of all",
+    )
+    parser.add_argument(
+        "--shots", nargs="+", type=number, default=[5, 20, 100], help="training examples per class"
+    )
     parser.add_argument("--draws", type=number, default=3, help="default: 3")
     parser.add_argument("--steps", type=number, default=400, help="training steps; default: 400")
     parser.add_argument(

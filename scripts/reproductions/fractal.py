@@ -93,8 +93,15 @@ def main(argv=None):
     """Prints the table."""
     parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--ratings", required=True, help="archive of MovieLens")
-    parser.add_argument("--rows", type=command_line.positive(int), default=16)
-    parser.add_argument("--columns", type=command_line.positive(int), default=32)
+    parser.add_argument(
+        "--rows", type=command_line.positive(int), default=16, help="factor for the number of users"
+    )
+    parser.add_argument(
+        "--columns",
+        type=command_line.positive(int),
+        default=32,
+        help="factor for the number of films",
+    )
     parser.add_argument(
         "--num-pairs", type=command_line.positive(float), help="expected number of pairs"
     )

@@ -295,8 +295,20 @@ def main(argv=None):
     parser.add_argument(
         "--decays", nargs="+", type=command_line.number_below(math.inf), default=[0.0, 1.0, 3.0]
     )
-    parser.add_argument("--rates-of-trees", nargs="+", type=positive(float), default=[0.03, 0.1])
-    parser.add_argument("--leaves", nargs="+", type=positive(int), default=[7, 15, 31])
+    parser.add_argument(
+        "--rates-of-trees",
+        nargs="+",
+        type=positive(float),
+        default=[0.03, 0.1],
+        help="learning rates of LightGBM",
+    )
+    parser.add_argument(
+        "--leaves",
+        nargs="+",
+        type=positive(int),
+        default=[7, 15, 31],
+        help="leaves per tree of LightGBM",
+    )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/learning_to_rank"))
     args = parser.parse_args(argv)
     optional = {"tensorflow_ranking": [*TF_RANKING], "lightgbm": [TREES]}

@@ -400,15 +400,19 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the study."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", choices=["digits", "goemotions"], default="digits")
-    parser.add_argument("--features", type=pathlib.Path)
+    parser.add_argument(
+        "--features", type=pathlib.Path, help="file of encoded texts, written if it does not exist"
+    )
     parser.add_argument("--preset")
     parser.add_argument("--data-dir")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--num-train", type=int, default=10_000)
     parser.add_argument("--wide", action="store_true", help="try higher rates and more smoothing")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS)
-    parser.add_argument("--levels", nargs="+", type=int, default=LEVELS)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="which class a wrong label names")
+    parser.add_argument(
+        "--levels", nargs="+", type=int, default=LEVELS, help="percentages of wrong labels"
+    )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     args = parser.parse_args(arguments)
     if args.dataset == "digits":

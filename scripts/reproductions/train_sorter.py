@@ -263,17 +263,24 @@ def parse_args(arguments=None):
     parser = command_line.parser(__spec__, description=__doc__)
     count, number = command_line.positive(int), command_line.positive(float)
     parser.add_argument("--sorter", choices=SORTERS, required=True)
-    parser.add_argument("--minutes", type=number, default=20)
+    parser.add_argument("--minutes", type=number, default=20, help="training time")
     parser.add_argument("--steps", type=count, help="total number of steps, instead of minutes")
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint")
     parser.add_argument("--units", type=count, help="width; default: the layer's own")
     parser.add_argument("--frequencies", type=count, help="default: the layer's own")
     parser.add_argument("--learning-rate", type=number, default=3e-3)
-    parser.add_argument("--slope-weight", type=command_line.number_below(math.inf), default=0.02)
+    parser.add_argument(
+        "--slope-weight",
+        type=command_line.number_below(math.inf),
+        default=0.02,
+        help="weight of the penalty for vanishing and wrong slopes",
+    )
     parser.add_argument("--items", type=count, default=6400, help="scores in a batch")
     parser.add_argument("--seed", type=command_line.seed, default=0)
-    parser.add_argument("--test-lists", type=count, default=sorting.TEST_LISTS)
+    parser.add_argument(
+        "--test-lists", type=count, default=sorting.TEST_LISTS, help="lists for the final error"
+    )
     return parser.parse_args(arguments)
 
 

@@ -617,8 +617,8 @@ def table(results):
 def main(argv=None):
     """Runs all cases, or only the named ones."""
     parser = command_line.parser(__spec__, description=__doc__)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--damages", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=100, help="kills per case")
+    parser.add_argument("--damages", type=int, default=10, help="damaged checkpoints per case")
     parser.add_argument("--only", default="", help="run only cases whose names contain this")
     parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)

@@ -150,7 +150,9 @@ def table(results):
 def main(argv=None):
     """Runs all targets, or only the named ones."""
     parser = command_line.parser(__spec__, description=__doc__)
-    parser.add_argument("--cases", type=command_line.positive(int), default=10_000)
+    parser.add_argument(
+        "--cases", type=command_line.positive(int), default=10_000, help="inputs per target"
+    )
     parser.add_argument("--only", default="", help="run only targets whose names contain this")
     parser.add_argument("--seed", type=command_line.seed, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)

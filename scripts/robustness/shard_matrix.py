@@ -142,8 +142,16 @@ def main(argv=None):
     """Trains all kinds and prints the table."""
     parser = command_line.parser(__spec__, description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("out/shards"))
-    parser.add_argument("--cases", nargs="+", choices=NAMES, default=NAMES)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS[1:], default=KINDS[1:])
+    parser.add_argument(
+        "--cases", nargs="+", choices=NAMES, default=NAMES, help="losses to compare"
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=KINDS[1:],
+        default=KINDS[1:],
+        help="numbers of shards and processes",
+    )
     parser.add_argument("--keras", type=int, nargs="+", choices=(2, 3), default=[3, 2])
     parser.add_argument(
         "--rate", type=command_line.positive(float), default=0.03, help="learning rate of Adagrad"
