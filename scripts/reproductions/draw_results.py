@@ -144,7 +144,7 @@ def draw(page, path):
     text = (PAGES / f"{page}.md").read_text()
     panels = [(panel, list(panel.rows(text))) for panel in PICTURES[page]]
     heights = [len(rows) + 3 for _, rows in panels]
-    figure = Figure(figsize=(7, 0.22 * sum(heights)), layout="constrained")
+    figure = Figure(figsize=(6, 0.22 * sum(heights)), layout="constrained")
     axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
     for axis, (panel, rows) in zip(axes, panels, strict=True):
         for column, title in enumerate(panel.columns):
@@ -164,10 +164,11 @@ def draw(page, path):
             )
         if panel.zero:
             axis.axvline(0, color="gray", linewidth=0.8)
-        axis.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
+        axis.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=9)
         title = panel.title or panel.heading + (f": {panel.only}" if panel.only else "")
-        axis.set(xscale=panel.scale, title=title, ylim=(len(rows) - 0.4, -0.6))
-        axis.title.set_fontsize(10)
+        axis.set(xscale=panel.scale, ylim=(len(rows) - 0.4, -0.6))
+        axis.set_title(title, fontsize=10, loc="right")  # It may be wider than the axis.
+        axis.tick_params(axis="x", labelsize=9)
         axis.grid(alpha=0.3)
         single = len(panel.columns) == 1
         axis.set_xlabel(panel.label or (panel.columns[0] if single else ""), fontsize=9)
