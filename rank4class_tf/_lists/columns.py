@@ -61,16 +61,12 @@ def over_positives(function: Callable, labels: Labels) -> Any:
     """
     columns = _few_columns(labels)
     if columns is not None:
-        ids, relevance = columns
-        return function(labels.positives if ids is None else ids, relevance)
+        return function(*columns)
     return _few_or_many(function, labels, lambda: (labels.positives, labels.relevance))
 
 
 def _few_columns(labels):
-    """Ids and relevance `[batch, P]` of labels that cannot have many positives; otherwise None.
-
-    The ids are None where item i is in column i.
-    """
+    """Ids and relevance `[batch, P]` of labels that cannot have many positives; otherwise None."""
     if not are_few(labels.max_positives, labels.scores.shape[1]):
         return None
     if labels.class_ids is not None:
@@ -96,7 +92,7 @@ def _most_relevant(labels, columns):
     ids, relevance = labels.class_ids, labels.relevance
     width = relevance.shape[1]
     if isinstance(columns, int) and width == columns:
-        return ids, relevance
+        return labels.positives, relevance
     if width is None:
         missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
         relevance = tf.pad(relevance, missing)

@@ -65,20 +65,25 @@ def _by_pairs(own, relevance, temperature, with_ties):
     compare = tf.less_equal if with_ties else tf.less
     other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
     competes = compare(other, relevance[:, :, tf.newaxis])
-    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    # Divided by a low temperature it is still finite.
+    floor = tf.constant(own.dtype.min / 8 * min(temperature, 1), own.dtype)
+    scale = 1 / temperature
 
     @tf.custom_gradient  # TensorFlow's would take twice as many passes over all pairs.
     def relative(own):
         others = tf.where(competes, own[:, tf.newaxis, :], floor)
         highest = tf.reduce_max(others, axis=-1, keepdims=True)
-        terms = tf.exp((others - highest) / temperature)
+        terms = tf.exp((others - highest) * scale)
         total = tf.reduce_sum(terms, axis=-1)
+        highest = highest[:, :, 0]
 
         def gradient(upstream):
-            pulls = tf.linalg.matvec(terms, upstream / total, transpose_a=True)
-            return (pulls - upstream) / temperature
+            # A product of matrices would have three digits on some GPUs.
+            pulls = tf.reduce_sum(terms * (upstream / total)[:, :, tf.newaxis], axis=1)
+            return (pulls - upstream) * scale
 
-        return (highest[:, :, 0] - own) / temperature + tf.math.log(total), gradient
+        above = tf.where(tf.equal(highest, floor), floor, highest - own)  # Or nothing competes.
+        return above * scale + tf.math.log(total), gradient
 
     return relative(own)
 

@@ -103,7 +103,7 @@ class PipelineMixin:
         for task, of_task in metrics.items():
             before, logged_before = (f"{task}/", f"val_{task}_") if task else ("", "val_")
             for name, logged in _logged(of_task) + given[task]:
-                keys[before + name] = logged_before + logged
+                keys.setdefault(before + name, logged_before + logged)
             for metric in of_task:
                 for logged in _result_names([metric]):
                     higher[logged_before + logged] = getattr(metric, "higher_is_better", None)
@@ -112,7 +112,7 @@ class PipelineMixin:
                 f"`best_exporter_metric` must be one of: {', '.join(keys)}. Received: {wanted!r}."
             )
         is_higher = bool(self._hparams.best_exporter_metric_higher_better)
-        if higher[keys[wanted]] not in (None, is_higher):
+        if higher.get(keys[wanted]) not in (None, is_higher):
             raise ValueError(
                 f"`best_exporter_metric_higher_better` must be {not is_higher} for {wanted!r}, or "
                 f"the worst model would count as the best. Received: {is_higher}."

@@ -68,7 +68,7 @@ def _interval(cell):
     middle, error, low, high = (g and float(g.replace(",", "")) for g in found.groups())
     if error is not None:
         low, high = middle - error, middle + error
-    return (low or middle, middle, high or middle) if low is not None else (middle,) * 3
+    return (middle,) * 3 if low is None else (low, middle, high)
 
 
 _OVER_SOFTMAX = {

@@ -395,6 +395,12 @@ def test_a_pipeline_may_monitor_a_metric_of_its_own(folder):
     assert pipeline._monitored == "val_metric/mine"
 
 
+def test_loss_is_the_loss_beside_a_metric_of_that_name(folder):
+    named = keras.metrics.MeanSquaredError(name="loss")
+    pipeline = make_pipeline(folder, metrics=[named], best_exporter_metric="loss")
+    assert pipeline._monitored == "val_loss"
+
+
 def test_weighted_metrics_are_named_in_errors(folder):
     with pytest.raises(TypeError, match="`weighted_metrics` must be a list"):
         tfr.RankingPipeline(

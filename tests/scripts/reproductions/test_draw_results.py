@@ -16,7 +16,7 @@ TEXT = """# First
 
 | a | b | c |
 |---|---|---|
-| z | +0.2 (-0.1 to +0.4) | 1 |
+| z | +0.2 (+0.0 to +0.4) | 1 |
 """
 
 
@@ -24,7 +24,7 @@ def test_numbers_are_those_of_the_table():
     first = draw_results.Panel("First", ("b",)).rows(TEXT)
     assert list(first) == [("x", [(0.4, 0.5, 0.6)]), ("x", [(1000, 1000, 1000)])]
     second = draw_results.Panel("First", ("b", "c"), title="passes over a table without c")
-    assert list(second.rows(TEXT)) == [("z", [(-0.1, 0.2, 0.4), (1, 1, 1)])]
+    assert list(second.rows(TEXT)) == [("z", [(0, 0.2, 0.4), (1, 1, 1)])]
     with pytest.raises(ValueError, match="No table"):
         list(draw_results.Panel("Second", ("other",)).rows(TEXT))
 
