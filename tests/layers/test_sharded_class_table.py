@@ -310,7 +310,7 @@ def test_errors(two_devices):
         layers.ShardedClassTable(10, 2, optimizers.RowwiseSGD(clipvalue=1.0))
     with two_devices.scope(), pytest.raises(ValueError, match="num_classes=1, 2 replicas"):
         layers.ShardedClassTable(1, 2).build((None, 2))
-    with pytest.raises(ValueError, match=r"must be rows of the shape \(10, 2\).*\(3, 2\)"):
+    with pytest.raises(ValueError, match=r"must have the shape \(10, 2\).*\(3, 2\)"):
         table = layers.ShardedClassTable(10, 2)
         table.build((None, 2))
         table.assign(np.zeros([3, 2]))
