@@ -99,7 +99,8 @@ class PipelineMixin:
         given = self._for_tasks(_given_names, self._metrics)
         if not isinstance(metrics, dict):
             metrics, given = {"": metrics}, {"": given}
-        keys, higher = {"loss": "val_loss"}, {"val_loss": False}
+        keys = {"loss": "val_loss"}
+        higher: dict[str, bool | None] = {"val_loss": False}
         for task, of_task in metrics.items():
             before, logged_before = (f"{task}/", f"val_{task}_") if task else ("", "val_")
             for name, logged in _logged(of_task) + given[task]:

@@ -71,22 +71,25 @@ def _interval(cell):
     return (middle,) * 3 if low is None else (low, middle, high)
 
 
-_OVER_SOFTMAX = {
-    "columns": ("NDCG@5 over the first row",),
-    "names": 2,
-    "only": "dot_product",
-    "label": "NDCG@5 over that of softmax",
-    "zero": True,
-}
 _ECE = ("ECE %, softmax", "ECE %, calibrated")
 _LOSSES = ("SoftmaxCE", "PairLogLoss", "ApproxNDCG", "Gumbel-ApproxNDCG", "MSE", "Rankmax")
 
 PICTURES = {
     "which_loss": [
-        Panel("GoEmotions, one label", **_OVER_SOFTMAX),
-        Panel("MovieLens, a user's films", **_OVER_SOFTMAX),
-        Panel("WordNet, concepts with many glosses", **_OVER_SOFTMAX),
-        Panel("Digits, five examples of each class", **_OVER_SOFTMAX),
+        Panel(
+            heading,
+            ("NDCG@5 over the first row",),
+            names=2,
+            only="dot_product",
+            label="NDCG@5 over that of softmax",
+            zero=True,
+        )
+        for heading in (
+            "GoEmotions, one label",
+            "MovieLens, a user's films",
+            "WordNet, concepts with many glosses",
+            "Digits, five examples of each class",
+        )
     ],
     "learning_to_rank": [
         Panel(heading, ("NDCG@5",))
