@@ -8,6 +8,7 @@ from rank4class_tf import _checks
 from rank4class_tf._tf import scan
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.search import searchsorted
+from rank4class_tf._tf.where import where
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses._base import RankingLoss
 from rank4class_tf.ops import Lists
@@ -65,27 +66,9 @@ def _by_pairs(own, relevance, temperature, with_ties):
     compare = tf.less_equal if with_ties else tf.less
     other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
     competes = compare(other, relevance[:, :, tf.newaxis])
-    # Divided by a low temperature it is still finite.
-    floor = tf.constant(own.dtype.min / 8 * min(temperature, 1), own.dtype)
-    scale = 1 / temperature
-
-    @tf.custom_gradient  # TensorFlow's would take twice as many passes over all pairs.
-    def relative(own):
-        others = tf.where(competes, own[:, tf.newaxis, :], floor)
-        highest = tf.reduce_max(others, axis=-1, keepdims=True)
-        terms = tf.exp((others - highest) * scale)
-        total = tf.reduce_sum(terms, axis=-1)
-        highest = highest[:, :, 0]
-
-        def gradient(upstream):
-            # A product of matrices would have three digits on some GPUs.
-            pulls = tf.reduce_sum(terms * (upstream / total)[:, :, tf.newaxis], axis=1)
-            return (pulls - upstream) * scale
-
-        above = tf.where(tf.equal(highest, floor), floor, highest - own)  # Or nothing competes.
-        return above * scale + tf.math.log(total), gradient
-
-    return relative(own)
+    differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
+    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    return tf.reduce_logsumexp(where(competes, differences, floor), axis=-1)
 
 
 def _by_sorting(own, relevance, temperature, with_ties, most):
