@@ -3,9 +3,9 @@
     python examples/noisy_labels.py
 
 0, 20 or 40 % of the labels for training and validation are replaced by the most similar-looking
-digit; the test labels are correct. Each run reports its epoch with the best accuracy on the
-validation labels. In your own model, the loss takes one line: `model.compile("adam",
-losses.RankmaxLoss())`.
+digit; the test labels are correct. Each run reports the test accuracy of the epoch with the best
+accuracy on the validation labels. In your own model, the loss takes one line:
+`model.compile("adam", losses.RankmaxLoss())`.
 """
 
 import os

@@ -2,11 +2,11 @@
 
     python examples/serving.py --out out/serving
 
-trains a classifier of scikit-learn's digits with Rankmax, whose scores are not probabilities. Half
-of the validation images fit a temperature, which converts scores to probabilities. The other half
-fit a threshold, for sets of classes that contain the right one 99 % of the time. The program
-exports the model, loads it as a program without this package would, and prints the three best
-guesses for the images about which the model is least certain.
+It trains a classifier of scikit-learn's digits with Rankmax, whose scores are not probabilities.
+Half of the validation images are used to fit a temperature, which converts scores to probabilities.
+The other half are used to fit a threshold for sets of classes that contain the right one 99 % of
+the time. The program exports the model, loads it as a program without this package would, and
+prints the three best guesses for the images about which the model is least certain.
 """
 
 import argparse

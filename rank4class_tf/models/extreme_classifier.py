@@ -340,14 +340,14 @@ class ExtremeClassifier(RetrievalModel):
         # The rank of `==` is not known where the shape is not.
         same = tf.equal(ids[:, tf.newaxis], positives[:, :, tf.newaxis])
         is_positive = tf.reduce_any(same, axis=1)
-        own = tf.reduce_max(tf.where(same, values[:, tf.newaxis], -float("inf")), axis=2)
+        own = tf.reduce_sum(tf.where(same, values[:, tf.newaxis], 0.0), axis=2)
 
         # Classes with the last score of the list may tie with more than it shows. If the ties that
         # it shows counted as all, a model that gives all classes one score would look better than
         # chance. A NaN is never a hit.
         last = tf.reduce_min(tf.where(is_positive, float("inf"), values), axis=1, keepdims=True)
         beyond = (own <= last) & (tf.shape(values)[1] < num_classes)
-        own = tf.where(beyond | (positives < 0), float("nan"), own)
+        own = tf.where(tf.reduce_any(same, axis=2) & ~beyond, own, float("nan"))
         others = tf.where(is_positive, -float("inf"), values)
         scores = tf.concat([own, others], axis=1)
         columns = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)

@@ -4,10 +4,10 @@
 
 The task and the towers are those of `retrieval_task.py`. The last film of each user by time is the
 test item, and the one before it the validation item. For each user, all films of the archive that
-the user has not rated before are ranked. All methods learn from the films before these two of the
-same users: the towers learn to predict at most the last 50 films of each user (`PAIRS`), each from
-the 50 before it; the other methods use all films. In the test, they read the validation film as the
-user's last.
+the user has not rated before are ranked. All methods learn from the same users' films before these
+two: the towers learn to predict at most the last 50 films of each user (`PAIRS`), each from the 50
+before it; the other methods use all films. In the test, they read the validation film as the user's
+last.
 
 - `popularity`: how many users rated a film;
 - `item-kNN`: the sum of the cosines with the user's films, of the nearest to each;
@@ -16,8 +16,9 @@ user's last.
   softmax over all films;
 - towers with five losses, and with softmax and other choices of negatives.
 
-Each method's settings (see `SETTINGS`), and the epoch if it is trained in epochs, are chosen by
-NDCG@10 on the validation items, with the seed `--tuning-seed`, which is not one of those reported.
+Each method's settings (see `SETTINGS`) are chosen by NDCG@10 on the validation items, with the seed
+`--tuning-seed`, which is not one of the seeds reported. The same metric chooses the epoch of each
+run.
 Each finished run is a file in `--out`; a second call resumes there. The table is `results.md`.
 """
 

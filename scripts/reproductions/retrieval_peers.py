@@ -14,7 +14,7 @@ evaluated only by the encodings of its towers. Each library appears twice:
 
 `TwoTower` appears twice more: without any option, and with 512 negatives drawn from all films, an
 option that the other libraries do not have. `--expand 2 2` measures on a fractal expansion of the
-ratings, with twice the users and films, and with the settings chosen on the ratings.
+ratings, with twice the users and films, and with the settings chosen on the original ratings.
 
 The temperature, then the number of negatives, are chosen by NDCG@10 on the validation items, with a
 seed that is not one of those reported; the epoch of each run is chosen in the same way. TensorFlow

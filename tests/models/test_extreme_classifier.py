@@ -841,3 +841,19 @@ def test_an_optimizer_that_builds_nothing_before_trains(data):
     model.compile(keras.optimizers.legacy.SGD(0.1), losses.SoftmaxLoss())
     with pytest.warns(UserWarning, match="Received: SGD"):
         model.fit(*data, verbose=0)
+
+
+@pytest.mark.parametrize("broken", ["encoder", "table"])
+def test_a_diverged_model_has_no_hit(data, broken):
+    """All its scores are NaN, and none is above another."""
+    features, class_ids = data
+    model = make(num_classes=1000)
+    of_all = [metrics.TopKAccuracy(1), metrics.NDCG(5), metrics.RecallAtK([1, 5])]
+    model.compile("sgd", losses.SoftmaxLoss(), metrics=of_all)
+    model.fit(features, class_ids, verbose=0)
+    for weight in model.encoder.weights if broken == "encoder" else model.classes.weights:
+        if weight.shape.rank == 2:
+            weight.assign(np.full(weight.shape, np.nan, np.float32))
+    found = model.evaluate(features, class_ids, return_dict=True, verbose=0)
+    assert np.isnan(found.pop("loss"))
+    assert set(found.values()) == {0.0}
