@@ -137,7 +137,13 @@ PICTURES = {
         ),
     ],
     "speed": [
-        Panel("Peers", ("graph ÷ softmax",), label="time ÷ softmax, in a graph", scale="log")
+        Panel(
+            "Peers",
+            ("graph ÷ softmax",),
+            label="time ÷ softmax, in a graph",
+            scale="log",
+            title="Losses and their peers, 64 × 1,000",
+        )
     ],
 }
 
