@@ -1,6 +1,7 @@
 """Runs the Python examples of a Markdown page, one after the other, as a reader would.
 
-`python pages.py` runs those of all pages; `scripts/release.sh` does so with the installed wheel.
+`python pages.py` runs the examples of every page in `RUN`; `scripts/release.sh` does so with the
+installed wheel.
 """
 
 import doctest

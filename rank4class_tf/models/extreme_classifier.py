@@ -305,7 +305,7 @@ class ExtremeClassifier(RetrievalModel):
                     "`optimizer` must not scale losses if classes are in shards, because the "
                     "shards' own optimizer would get scaled gradients. Use mixed_bfloat16, or "
                     "compile with auto_scale_loss=False. "
-                    f" Received: {type(self.optimizer).__name__}."
+                    f"Received: {type(self.optimizer).__name__}."
                 )
             return
         # Keras's loss scaling in mixed precision is around the optimizer.

@@ -3,10 +3,10 @@
     python -m scripts.reproductions.classify_as_ranking --examples-per-class 5 --seeds 0 1 2
 
 prints Top-1, Top-5 and NDCG@5 on the test part for each loss and head: the mean over the seeds with
-an interval for other test images. The weights are those of the epoch with the best NDCG@5 on the
-validation part. The first row, softmax with the dot product, is the usual classifier. The last
-columns and the last line compare the others with it. The folder that --out names gets table.md (the
-same table), results.json (with the metrics of every epoch) and metrics.png.
+an interval for other test images. Each run is tested with the weights of its best epoch, by NDCG@5
+on the validation part. The first row, softmax with the dot product, is the usual classifier. The
+last columns and the last line compare the others with it. The folder that --out names gets table.md
+(the same table), results.json (with the metrics of every epoch) and metrics.png.
 """
 
 import dataclasses

@@ -4,8 +4,8 @@
 
 The pull of an example is the size of the gradient on the score of its label. Each loss is split
 into three choices, which are then recombined: which other classes it pushes down, how hard a label
-pulls if the model contradicts it, and whether a label still pulls once it has won. The digits,
-their noise, the settings and the choice among them are those of `noisy_labels`. Then some losses
+pulls if the model contradicts it, and whether a label still pulls once it has won. It uses
+the digits, the noise, the settings and the choice of a setting of `noisy_labels`. Then some losses
 are trained for long without any choice, and the memorised wrong labels are counted.
 """
 

@@ -2,7 +2,7 @@
 
     python -m scripts.reproductions.retrieval --zip ml-latest-small.zip --out out/retrieval
 
-The task and the towers are those of `retrieval_task.py`. The last film of each user by time is the
+`retrieval_task.py` defines the task and the towers. The last film of each user by time is the
 test item, and the one before it the validation item. For each user, all films of the archive that
 the user has not rated before are ranked. All methods learn from the same users' films before these
 two: the towers learn to predict at most the last 50 films of each user (`PAIRS`), each from the 50

@@ -3,7 +3,7 @@
     pip install keras-rs && pip install --no-deps tensorflow-recommenders
     python -m scripts.reproductions.retrieval_peers --zip ml-latest-small.zip --out out/peers
 
-The task, the towers, the optimizer and the batches are those of `retrieval.py`. Every model is
+It uses the task, the towers, the optimizer and the batches of `retrieval.py`. Every model is
 evaluated only by the encodings of its towers. Each library appears twice:
 
 - `as its guide`: what its first retrieval example does. For TensorFlow Recommenders and keras-rs,

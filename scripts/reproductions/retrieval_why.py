@@ -2,7 +2,7 @@
 
     python -m scripts.reproductions.retrieval_why --zip ml-latest-small.zip --out out/retrieval_why
 
-The task and the towers are those of `retrieval.py`. Both losses train with the same negatives:
+It uses the task and the towers of `retrieval.py`. Both losses train with the same negatives:
 
 - `batch`: the films of the other pairs of the batch, where a film is as frequent as its ratings;
 - `batch and drawn`: also 512 films drawn from all;

@@ -1,7 +1,8 @@
 """Shared code of the scripts about sorters: SoDeep's lists (2019), their ranks, and the measures.
 
 Everything is NumPy except what calls a sorter. A sorter is anything that maps scores `[batch, d]`
-to ranks `[batch, d]`, 1 for the best. Errors and slopes are those of ranks / d, as in the paper.
+to ranks `[batch, d]`, 1 for the best. Errors and slopes are computed from ranks / d, as in the
+paper.
 """
 
 from collections.abc import Callable, Iterable, Iterator

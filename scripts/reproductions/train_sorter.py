@@ -2,7 +2,7 @@
 
     python -m scripts.reproductions.train_sorter --sorter set --minutes 20 --output out/set
 
-The lists are those of SoDeep (sorting.py). In three of five steps they have 100 items, else 2 to
+It trains on the lists of SoDeep (sorting.py). In three of five steps they have 100 items, else 2 to
 300 (for the convolutional sorter at most its length; shorter lists are padded and masked). The loss
 is the mean error of the ranks divided by d, plus a penalty for slopes that are too small. For this,
 half of the lists in a batch repeat the other half with some items moved by a part of the local
