@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files
-from rank4class_tf.layers.top_classes import as_names, check_classes
+from rank4class_tf.layers.serving import as_names, check_classes
 
 
 def write_top_k(

@@ -16,7 +16,7 @@ from rank4class_tf._lists.dense import fill_masked, of_columns
 from rank4class_tf._lists.labels import Labels, checked_weights, list_weights, parse
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf.layers import PredictionSets, Probabilities
-from rank4class_tf.ops.projections.simplex import entropy_projection
+from rank4class_tf.ops.projections import entropy_projection
 
 # We lower a threshold by this share, some hundred units in the last place of float32.
 _ROUNDING = 1e-5

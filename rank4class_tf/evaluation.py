@@ -18,7 +18,7 @@ from rank4class_tf._batches import batches, scores_of
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.models import TwoTower
-from rank4class_tf.models._base import RetrievalModel
+from rank4class_tf.models.base import RetrievalModel
 
 # An evaluation keeps so many of the highest items of each list.
 NUM_TOP_CLASSES = 10

@@ -9,7 +9,7 @@ import numpy as np
 
 from rank4class_tf import _checks
 from rank4class_tf.evaluation import Evaluation
-from rank4class_tf.layers.top_classes import as_names
+from rank4class_tf.layers.serving import as_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

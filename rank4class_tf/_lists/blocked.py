@@ -20,21 +20,19 @@ from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
 
-from rank4class_tf._lists import pairs
+from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.dense import fill_masked, of_columns, others, without_padding
-from rank4class_tf._lists.excess import excess
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
+from rank4class_tf._lists.positives import excess
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.exchange import Exchange
-from rank4class_tf._tf.gather import scatter_add
-from rank4class_tf._tf.gradients import cond
-from rank4class_tf._tf.nan import has_nan
-from rank4class_tf._tf.pieces import in_pieces
-from rank4class_tf._tf.top import add_columns
-from rank4class_tf._tf.where import where
+from rank4class_tf._tf.gather import scatter_add, where
+from rank4class_tf._tf.gradients import cond, has_nan
+from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._tf.search import add_columns
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.sampling.blocks import top_k_by_blocks
+from rank4class_tf.ops.blocks import top_k_by_blocks
 
 # The scores of a block of 256 examples take 1 MB. Blocks of 512 take a tenth longer, larger ones
 # are no faster.
@@ -550,7 +548,7 @@ class BlockedLists(Lists):
         self.relevance = relevance
         # Its length is known only when running, which XLA does not allow.
         single = relevance.shape[1] == 1 or raising.in_xla()
-        self._flat = None if single else pairs.Flat.of(relevance)
+        self._flat = None if single else _positives.Flat.of(relevance)
         self._own = record.single_scores(class_ids, with_gradient=True)
         self._has_gradient = True
         self._excluded: tf.Tensor | None = None  # `[batch, E]`, padded with -1.
@@ -664,7 +662,7 @@ class BlockedLists(Lists):
 
         `many(*items, *positives)` is the sum where lists have many positives.
         """
-        flat, few = self._flat, pairs.are_few(self.num_columns, None)
+        flat, few = self._flat, _positives.are_few(self.num_columns, None)
         vanishes = vanishes and few
         if flat is not None:
             positives = [flat.take(x) for x in positives]
@@ -679,7 +677,7 @@ class BlockedLists(Lists):
                     return tf.where(mask > 0, values, tf.zeros_like(values))
 
             if few:
-                terms = pairs.terms if flat is None else flat.terms
+                terms = _positives.terms if flat is None else flat.terms
                 return _total(terms(of_pair, given, positives), not vanishes)
             number = len(given)
 
@@ -687,7 +685,9 @@ class BlockedLists(Lists):
                 given, positives = tensors[:number], tensors[number:]
                 if many is not None:
                     return many(*given, *positives)
-                return pairs.sum_over_items(of_pair, given, positives, lambda: self.num_visited)
+                return _positives.sum_over_items(
+                    of_pair, given, positives, lambda: self.num_visited
+                )
 
             if flat is None:
                 return sum_many(*given, *positives)

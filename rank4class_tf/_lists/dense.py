@@ -1,25 +1,24 @@
-"""Lists that hold the scores of all their items."""
+"""Lists that hold the scores of all their items, and how labels become columns of them."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._lists import excess, pairs
-from rank4class_tf._lists.labels import padded_ids
+from rank4class_tf._lists import positives as _positives
+from rank4class_tf._lists.labels import Labels, padded_ids
 from rank4class_tf._lists.lists import LOWEST, Lists
-from rank4class_tf._tf import raising, top
-from rank4class_tf._tf.dtypes import divided
-from rank4class_tf._tf.exact import violation
-from rank4class_tf._tf.gather import gather, indices, scatter_add
-from rank4class_tf._tf.gradients import with_ready_gradients
-from rank4class_tf._tf.nan import keep_nan
+from rank4class_tf._lists.positives import FEW, are_few
+from rank4class_tf._tf import raising, search
+from rank4class_tf._tf.exact import divided, violation
+from rank4class_tf._tf.gather import gather, indices, scatter_add, where
+from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._tf.ties import first_and_last_ranks
-from rank4class_tf._tf.where import where
+from rank4class_tf._tf.search import first_and_last_ranks
 from rank4class_tf._types import TensorLike
 
 
@@ -87,7 +86,7 @@ class DenseLists(Lists):
 
     @property
     def has_few_columns(self) -> bool:
-        return pairs.are_few(self.num_columns, self._filled.shape[1])
+        return _positives.are_few(self.num_columns, self._filled.shape[1])
 
     def by_item(self, values: tf.Tensor) -> tf.Tensor:
         if self._class_ids is None:
@@ -127,14 +126,14 @@ class DenseLists(Lists):
         items, positives = list(items), [self.positive_scores, *positives]
         if tends_to_zero or vanishes:
             first = [self._filled, *items]
-            return pairs.sum_over_items(function, first, positives, lambda: self.num_visited)
+            return _positives.sum_over_items(function, first, positives, lambda: self.num_visited)
 
         def masked(mask, *arguments):
             values = function(*arguments)
             return tf.where(mask > 0, values, tf.zeros_like(values))
 
         first = [tf.cast(self.mask, self.dtype), self.scores, *items]
-        return pairs.sum_over_items(masked, first, positives, lambda: self.num_visited)
+        return _positives.sum_over_items(masked, first, positives, lambda: self.num_visited)
 
     def sum_over_differences(self, function: Callable, vanishes: bool = False) -> tf.Tensor:
         if self.num_columns != 1 or self._class_ids is None:
@@ -148,13 +147,13 @@ class DenseLists(Lists):
                 return self.sum_over_differences(functools.partial(violation, margin=margin))
             levels = self.positive_scores
         if self.has_few_columns:
-            return pairs.sum_over_items(
+            return _positives.sum_over_items(
                 lambda s, level: violation(s - level, margin),
                 [self._filled],
                 [levels],
                 lambda: self.num_visited,
             )
-        return keep_nan(excess.excess(self._filled, levels, margin), self._filled)
+        return keep_nan(_positives.excess(self._filled, levels, margin), self._filled)
 
     def violations(self, margin: float, levels: tf.Tensor) -> tf.Tensor:
         return violation(self._filled[:, tf.newaxis] - levels[..., tf.newaxis], margin)
@@ -175,7 +174,7 @@ class DenseLists(Lists):
         n = self._filled.shape[1]
         if n is not None and k > n:
             raise ValueError(f"`k` must be at most the number of items, {n}. Received: k={k}.")
-        _, columns = top.top_k(tf.stop_gradient(self._filled), k)
+        _, columns = search.top_k(tf.stop_gradient(self._filled), k)
         # The gradient of a gather costs less than that of top_k.
         values = gather(self._filled, columns)
         found = tf.cast(values != LOWEST[self.dtype], tf.int32)
@@ -454,3 +453,112 @@ def _lowest_at(filled, columns):
     low = tf.fill(tf.shape(columns), LOWEST[filled.dtype])
     filled = tf.tensor_scatter_nd_update(filled, indices(columns), low)
     return filled, lambda upstream: (upstream, None)
+
+
+def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
+    """Applies a formula to lists with as few columns as hold all positives of a batch.
+
+    Labels of all n items, most of them 0, then take only a few more passes than class ids.
+
+    Args:
+        compute: `Lists` -> `[batch]`.
+        labels: `Labels`.
+        filled: their scores, from `fill_masked`.
+
+    Returns:
+        `[batch]`.
+    """
+
+    def losses(filled, ids, relevance):
+        return compute(of_columns(filled, ids, relevance, labels.item_weights))
+
+    columns = _few_columns(labels)
+    if columns is not None:
+        return losses(filled, *columns)
+
+    def ready(filled):
+        def with_gradients(*columns):
+            return value_and_gradients(lambda x: losses(x, *columns), filled)
+
+        # Each column takes a pass over the items: there are only as many as the batch needs.
+        return _few_or_many(with_gradients, labels, lambda: _compact(labels))
+
+    # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
+    # where the size of the batch is not known.
+    return with_ready_gradients(ready, filled)
+
+
+def over_positives(function: Callable, labels: Labels) -> Any:
+    """Applies a function without gradients to few columns that hold all positives, or to all.
+
+    Args:
+        function: of class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape
+            of its result does not depend on P.
+        labels: `Labels`.
+
+    Returns:
+        The result of the function.
+    """
+    columns = _few_columns(labels)
+    if columns is not None:
+        return function(*columns)
+    return _few_or_many(function, labels, lambda: (labels.positives, labels.relevance))
+
+
+def _few_columns(labels):
+    """Ids and relevance `[batch, P]` of labels that cannot have many positives; otherwise None."""
+    if not are_few(labels.max_positives, labels.scores.shape[1]):
+        return None
+    if labels.class_ids is not None:
+        return labels.class_ids, labels.relevance
+    most = labels.max_positives
+    if most is None or most > FEW:  # Lists are short.
+        most = tf.maximum(tf.reduce_max(labels.num_positives), 1)
+    return _most_relevant(labels, most)
+
+
+def _few_or_many(function, labels, many):
+    """Applies a function to the positives, where only running tells whether they are few."""
+    ids, relevance = _most_relevant(labels, FEW)
+    return tf.cond(
+        tf.reduce_all(labels.num_positives <= FEW),
+        lambda: function(ids, relevance),
+        lambda: function(*many()),
+    )
+
+
+def _most_relevant(labels, columns):
+    """The positives `[batch, columns]`, padded with -1, and their relevance, 0 where padded."""
+    ids, relevance = labels.class_ids, labels.relevance
+    width = relevance.shape[1]
+    if isinstance(columns, int) and width == columns:
+        return labels.positives, relevance
+    if width is None:
+        missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
+        relevance = tf.pad(relevance, missing)
+        ids = ids if ids is None else tf.pad(ids, missing)
+    relevance, places = search.top_k(relevance, columns)
+    ids = places if ids is None else tf.gather(ids, places, batch_dims=1)
+    return tf.where(relevance > 0, ids, -1), relevance
+
+
+def _compact(labels):
+    """As `_most_relevant`, with as many columns as the batch has positives at most, in their order.
+
+    Where XLA compiles, which needs a static width, there are as many columns as there may be.
+    """
+    positive = labels.relevance > 0
+    place = tf.cumsum(tf.cast(positive, tf.int32), axis=-1) - 1
+    # A column without a positive adds nothing, to the first place.
+    column = tf.where(positive, tf.range(1, tf.shape(positive)[1] + 1), 0)
+    column = scatter_add(tf.maximum(place, 0), column, tf.shape(positive))
+    width = labels.max_positives if raising.in_xla() else tf.reduce_max(labels.num_positives)
+    column = column[:, :width] - 1
+    padding = column < 0
+    column = tf.maximum(column, 0)
+    ids = column
+    if labels.class_ids is not None:
+        ids = tf.gather(labels.class_ids, column, batch_dims=1)
+    relevance = tf.gather(labels.relevance, column, batch_dims=1)
+    relevance = tf.where(padding, tf.zeros_like(relevance), relevance)
+    return tf.where(padding, -1, ids), relevance

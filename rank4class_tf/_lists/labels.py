@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rank4class_tf._tf.gather import flat_places, indices
+from rank4class_tf._tf.gather import flat_places, indices, where
 from rank4class_tf._tf.raising import check, in_xla, same_sizes
-from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
 
 _FORMATS = ("ids", "relevance", None)

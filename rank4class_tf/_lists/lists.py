@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from rank4class_tf._lists import pairs
-from rank4class_tf._tf.where import where
+from rank4class_tf._lists import positives as _positives
+from rank4class_tf._tf.gather import where
 from rank4class_tf._types import TensorLike
 
 # The score of a masked item, in its dtype, which NumPy 1 would widen.
@@ -96,7 +96,7 @@ class Lists(abc.ABC):
     @property
     def num_visited(self) -> tf.Tensor:
         """How many leading columns hold all positives of the batch, a scalar."""
-        return pairs.visited(self.relevance)
+        return _positives.visited(self.relevance)
 
     def item_relevance(self) -> Any:
         """Relevance by item, `[batch, n]`."""

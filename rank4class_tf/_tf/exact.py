@@ -129,3 +129,28 @@ def halves(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     bits = tf.bitwise.bitwise_and(tf.bitcast(values, tf.int32), -(1 << 12))
     high = tf.bitcast(bits, tf.float32)
     return high, values - high
+
+
+def log_binomial(n: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
+    """`log C(n, k)` of floating tensors; -inf unless 0 <= k <= n."""
+    n, k = tf.convert_to_tensor(n), tf.convert_to_tensor(k)
+    possible = (k >= 0) & (k <= n)
+    inside = tf.where(possible, k, tf.zeros_like(k))
+    value = tf.math.lgamma(n + 1) - tf.math.lgamma(inside + 1) - tf.math.lgamma(n - inside + 1)
+    return tf.where(possible, value, tf.constant(-float("inf"), value.dtype))
+
+
+def as_dtype(value: TensorLike, dtype: tf.DType) -> tf.Tensor:
+    """A tensor of a dtype; unlike with `tf.cast`, a Python number does not pass through float32."""
+    return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)
+
+
+def as_floating(values: TensorLike) -> tf.Tensor:
+    """The values; integers become float32."""
+    values = tf.convert_to_tensor(values)
+    return values if values.dtype.is_floating else tf.cast(values, tf.float32)
+
+
+def divided(values: tf.Tensor, number: TensorLike) -> tf.Tensor:
+    """`values / number`, without the fourteen operations of it and its gradient where that is 1."""
+    return values if isinstance(number, (int, float)) and number == 1 else values / number

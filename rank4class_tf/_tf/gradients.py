@@ -1,9 +1,12 @@
 """Functions that make their gradients together with their values."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+
+from rank4class_tf._tf.gather import where
 
 
 def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
@@ -79,3 +82,16 @@ def cond(predicate: tf.Tensor, true: Callable, false: Callable, *inputs: tf.Tens
         return tf.cond(predicate, lambda: true(*inputs), lambda: false(*inputs)), gradient
 
     return values(*inputs)
+
+
+def has_nan(rows: tf.Tensor) -> tf.Tensor:
+    """`[batch]` booleans, True where one of the numbers of a row is NaN."""
+    return tf.reduce_any(tf.math.is_nan(rows), axis=-1)
+
+
+def keep_nan(losses: tf.Tensor, *scores: tf.Tensor) -> tf.Tensor:
+    """Losses `[batch]`, NaN, with their gradient, where a list has a NaN among its scores."""
+    clean = ~functools.reduce(tf.logical_or, map(has_nan, scores))
+    factor = where(clean, tf.ones_like(losses), float("nan"))
+    # One operation in the gradient too, unlike a product of two shapes that only run time knows.
+    return tf.custom_gradient(lambda x: (x * factor, lambda upstream: upstream * factor))(losses)

@@ -4,22 +4,19 @@
 """
 
 from rank4class_tf.data import elwc
-from rank4class_tf.data._digits import digits
-from rank4class_tf.data._extreme import (
+from rank4class_tf.data.extreme import (
     extreme_classification,
     read_extreme_header,
     read_extreme_split,
     write_extreme_classification,
     write_top_k,
 )
-from rank4class_tf.data._fractal import FractalExpansion, fractal_expansion
-from rank4class_tf.data._goemotions import goemotions
-from rank4class_tf.data._images import cifar10, imagenet2012
-from rank4class_tf.data._mind import mind
-from rank4class_tf.data._movielens import movielens
-from rank4class_tf.data._splits import Splits
-from rank4class_tf.data._user_items import UserItems
-from rank4class_tf.data._wordnet import wordnet
+from rank4class_tf.data.fractal import FractalExpansion, fractal_expansion
+from rank4class_tf.data.images import cifar10, digits, imagenet2012
+from rank4class_tf.data.interactions import UserItems, mind, movielens
+from rank4class_tf.data.splits import Splits
+from rank4class_tf.data.texts import goemotions
+from rank4class_tf.data.wordnet import wordnet
 
 __all__ = [
     "FractalExpansion",

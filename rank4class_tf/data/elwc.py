@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks
-from rank4class_tf.data import _shards
+from rank4class_tf.data import splits
 
 CLASS_ID, LABEL, MASK = "class_id", "label", "mask"
 FEATURES = "features"
@@ -131,7 +131,7 @@ def write(lists: Iterable, path: str | os.PathLike, num_shards: int = 1) -> int:
         tf.errors.OpError: if a file cannot be written, as on a full disk.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
-    return _shards.write((serialize(*each) for each in lists), path, num_shards)
+    return splits.write((serialize(*each) for each in lists), path, num_shards)
 
 
 def read(
@@ -178,7 +178,7 @@ def read(
                 "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. "
                 f"Received: {name!r}, {spec}."
             )
-    files = _shards.find(pattern)
+    files = splits.find(pattern)
     if not example_spec:
         raise ValueError("`example_spec` must name at least one feature. Received: none.")
     descriptor = b"bytes://" + _descriptor_set()

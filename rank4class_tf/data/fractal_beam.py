@@ -6,7 +6,7 @@ from typing import Any
 import apache_beam as beam
 
 from rank4class_tf import _checks
-from rank4class_tf.data._fractal import FractalExpansion
+from rank4class_tf.data.fractal import FractalExpansion
 
 
 class FractalUsers(beam.PTransform):

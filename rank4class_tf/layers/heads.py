@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
-from rank4class_tf._keras import keras
 from rank4class_tf._lists import labels as _labels
-from rank4class_tf._tf import top as _top
-from rank4class_tf.layers._class_scores import ClassScores
-from rank4class_tf.layers.classes import ClassTable, as_classes
+from rank4class_tf._tf import search
+from rank4class_tf.layers.classes import ClassScores, ClassTable, as_classes
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
     ConcatInteraction,
@@ -278,7 +277,7 @@ class CosineHead(Head):
         positives = _labels.distinct_ids(positives)
         lowered = self.interaction.scale * self.margin * tf.cast(training or False, scores.dtype)
         lowered = tf.where(positives >= 0, -lowered, 0)
-        scores = _top.add_columns(scores, tf.maximum(positives, 0), lowered)
+        scores = search.add_columns(scores, tf.maximum(positives, 0), lowered)
         return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)
 
     def over_classes(self, encodings: Any) -> Any:

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import keras
 
-from rank4class_tf import _checks, _config, _keras, _random, _registry, ops
-from rank4class_tf._keras import keras
+from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf.ops.classes.interactions import latent_cross, unit_rows
-from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
+from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
 
 
 class Interaction(keras.layers.Layer):
@@ -76,7 +75,7 @@ class Interaction(keras.layers.Layer):
 
     def get_config(self) -> dict:
         """Returns the constructor arguments."""
-        return {**super().get_config(), **_config.constructor_arguments(self, Interaction)}
+        return {**super().get_config(), **_registry.constructor_arguments(self, Interaction)}
 
 
 @_registry.register("interaction")

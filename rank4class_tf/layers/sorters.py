@@ -1,14 +1,12 @@
 """Sorters give differentiable ranks: their base, three closed forms, and `get_sorter`."""
 
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _config, _keras, _registry
-from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
-from rank4class_tf.ops.ranking.sigmoid_sort import all_sigmoid_ranks
-from rank4class_tf.ops.ranking.soft_rank import projected_ranks
+from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf.ops.soft_ranks import all_sigmoid_ranks, laplace_ranks, projected_ranks
 
 # Scores beyond this limit count as equal. In float32, differences stay finite for all scores.
 # Squares of differences stay finite for ten thousand items of up to 1e15.
@@ -87,7 +85,7 @@ class Sorter(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        return {**super().get_config(), **_config.constructor_arguments(self, Sorter)}
+        return {**super().get_config(), **_registry.constructor_arguments(self, Sorter)}
 
 
 class _TemperatureSorter(Sorter):
@@ -208,3 +206,54 @@ def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
         0.5
     """
     return _registry.get("sorter", Sorter, identifier, **kwargs)
+
+
+@_keras.register
+class Companion(keras.layers.Layer):
+    """Passes its input through, and makes another layer, such as a sorter, part of the model.
+
+    Keras does not count a loss as part of the model. If its sorter is in a `Companion` at the end
+    of the model, the sorter's weights are trained (if it is trainable), saved, loaded and
+    checkpointed with the model's. A model that is loaded from a file has its sorter in
+    `model.layers[-1].layer`. To train it further, compile the model with a loss of that sorter.
+
+    Args:
+        layer: the layer to keep.
+        **kwargs: arguments of Keras, such as `name`.
+
+    Input: anything. Output: the same.
+
+    Raises:
+        ValueError: if `layer` is not a Keras layer.
+
+    Example:
+        >>> from rank4class_tf.layers import LaplaceSorter
+        >>> sorter = LaplaceSorter()
+        >>> model = keras.Sequential([keras.layers.Dense(1), Companion(sorter)])
+        >>> model(tf.zeros([2, 3])).shape
+        TensorShape([2, 1])
+    """
+
+    def __init__(self, layer: keras.layers.Layer, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
+        self.layer = _keras.checked_layer("layer", layer)
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of the layer, if it has none yet."""
+        if not self.layer.built:
+            self.layer.build((None, None))
+        self.built = True
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns the input."""
+        return tf.nest.map_structure(tf.identity, inputs)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_registry.constructor_arguments(self, Companion)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the layer that `get_config` describes."""
+        return cls(**_registry.deserialized(config))

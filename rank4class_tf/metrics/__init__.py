@@ -4,24 +4,21 @@ import re
 from typing import Any
 
 from rank4class_tf import _registry
-from rank4class_tf.metrics._base import Metric, RankingMetric
-from rank4class_tf.metrics._propensity_scored import propensities
-from rank4class_tf.metrics.average_precision_at_k import AveragePrecisionAtK
-from rank4class_tf.metrics.bpref import BPref
-from rank4class_tf.metrics.dcg import DCG
-from rank4class_tf.metrics.expected_calibration_error import ExpectedCalibrationError
-from rank4class_tf.metrics.macro_average import MacroAverage
-from rank4class_tf.metrics.mean_average_precision import MeanAveragePrecision
-from rank4class_tf.metrics.mean_rank import MeanRank
-from rank4class_tf.metrics.median_rank import MedianRank
-from rank4class_tf.metrics.mrr import MRR
-from rank4class_tf.metrics.ndcg import NDCG
-from rank4class_tf.metrics.precision_at_k import PrecisionAtK
-from rank4class_tf.metrics.propensity_scored_ndcg import PropensityScoredNDCG
-from rank4class_tf.metrics.propensity_scored_precision_at_k import PropensityScoredPrecisionAtK
-from rank4class_tf.metrics.recall_at_k import RecallAtK
-from rank4class_tf.metrics.spearman_correlation import SpearmanCorrelation
-from rank4class_tf.metrics.top_k_accuracy import TopKAccuracy
+from rank4class_tf.metrics.base import Metric, RankingMetric
+from rank4class_tf.metrics.dataset import MeanAveragePrecision, SpearmanCorrelation
+from rank4class_tf.metrics.gains import DCG, NDCG
+from rank4class_tf.metrics.groups import ExpectedCalibrationError, MacroAverage
+from rank4class_tf.metrics.hits import (
+    AveragePrecisionAtK,
+    BPref,
+    PrecisionAtK,
+    PropensityScoredNDCG,
+    PropensityScoredPrecisionAtK,
+    RecallAtK,
+    TopKAccuracy,
+    propensities,
+)
+from rank4class_tf.metrics.ranks import MRR, MeanRank, MedianRank
 
 # The name of the same metric in retrieval.
 HitRate = TopKAccuracy

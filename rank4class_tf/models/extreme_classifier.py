@@ -14,8 +14,8 @@ from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
 from rank4class_tf.metrics import RankingMetric
-from rank4class_tf.models._base import RetrievalModel
-from rank4class_tf.ops.ranking.exact import ranks_of_checked
+from rank4class_tf.models.base import RetrievalModel
+from rank4class_tf.ops.ranks import ranks_of_checked
 from rank4class_tf.optimizers import Rowwise
 
 # A shortlist has this many classes more than the cutoff, to see ties there.

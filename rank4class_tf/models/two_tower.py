@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _export, _files, _keras, ops
 from rank4class_tf._lists import labels as _labels
-from rank4class_tf._tf import replicas
-from rank4class_tf._tf.pieces import in_pieces
+from rank4class_tf._tf import exchange
+from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import (
@@ -22,11 +22,18 @@ from rank4class_tf.layers import (
 )
 from rank4class_tf.losses import RandomRankingLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
-from rank4class_tf.models._base import RetrievalModel
-from rank4class_tf.models._candidates import Columns, in_rows, known_to, of_key, one_each
-from rank4class_tf.models._catalogue import Catalogue, fingerprint, id_keys
-from rank4class_tf.models._pieces import encode_in_pieces
-from rank4class_tf.ops.classes.interactions import unit_rows
+from rank4class_tf.models.base import RetrievalModel, encode_in_pieces
+from rank4class_tf.models.catalogue import (
+    Catalogue,
+    Columns,
+    fingerprint,
+    id_keys,
+    in_rows,
+    known_to,
+    of_key,
+    one_each,
+)
+from rank4class_tf.ops.blocks import unit_rows
 
 
 @_keras.register
@@ -453,7 +460,7 @@ class TwoTower(RetrievalModel):
         if extra is not None:
             _keras.add_loss(self, extra)
         encodings = self._scaled(encodings)
-        labels = replicas.first_row(encodings) + places
+        labels = exchange.first_row(encodings) + places
         if own.several:
             labels = tf.where(places < 0, -1, labels)
         columns = self._columns(own, encodings, training)
@@ -585,20 +592,20 @@ class TwoTower(RetrievalModel):
 
     def _columns(self, own, of_candidates, training):
         """The `Columns` of a step, the same for all queries."""
-        encodings = [replicas.gathered(of_candidates)]
+        encodings = [exchange.gathered(of_candidates)]
         keys: list[Any] = []
         if own.keys is not None:
-            keys = [replicas.gathered(own.keys)]
+            keys = [exchange.gathered(own.keys)]
         elif self.frequencies is not None or self._memory is not None:
             raise ValueError(
                 "`candidate_id` must be given with `frequencies` or `memory_size`, unless the "
                 f"features are ids. Received: candidate_id=None, features={own.features!r}."
             )
         of_batch = tf.shape(encodings[0])[:1]
-        drawn = None if own.num_own is None else replicas.gathered(own.is_own)
+        drawn = None if own.num_own is None else exchange.gathered(own.is_own)
         draws = of_batch[0] if drawn is None else tf.math.count_nonzero(drawn, dtype=tf.int32)
         if own.several:
-            draws -= tf.math.count_nonzero(replicas.gathered(own.padded), dtype=tf.int32)
+            draws -= tf.math.count_nonzero(exchange.gathered(own.padded), dtype=tf.int32)
         draws = tf.cast(draws, tf.float32)
         if self.frequencies is not None:
             counted = keys[0] if drawn is None else tf.where(drawn, keys[0], -1)
@@ -638,7 +645,7 @@ class TwoTower(RetrievalModel):
                 is_draw = of_all(drawn, True)
                 rate, base = tf.where(is_draw, rate, 0.0), tf.where(is_draw, base, 1.0)
         if own.weights is not None:
-            weights = of_all(replicas.gathered(own.weights), 1.0)
+            weights = of_all(exchange.gathered(own.weights), 1.0)
             rate = tf.zeros_like(weights) if rate is None else rate / weights
             base = (1.0 if base is None else base) / weights
         return Columns(

@@ -12,41 +12,38 @@ temperature that falls, is not checked.
 
 from rank4class_tf._lists.dense import as_lists
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf.ops.gains import get_discount, get_gain
-from rank4class_tf.ops.gumbel import gumbel_noise
-from rank4class_tf.ops.lambda_weights import NDCGLambdaWeights
-from rank4class_tf.ops.phi import Ramp, Scaled, get_phi
-from rank4class_tf.ops.projections.rankmax import rankmax
-from rank4class_tf.ops.projections.regularizers import Regularizer, get_regularizer
-from rank4class_tf.ops.projections.simplex import (
+from rank4class_tf.ops.projections import (
+    Regularizer,
     entropy_projection,
     euclidean_projection,
+    get_regularizer,
+    rankmax,
     simplex_projection,
 )
-from rank4class_tf.ops.rank_weights import (
-    ListedWeights,
-    PowerLawWeights,
-    RankWeights,
-    StaircaseWeights,
-    TopKWeights,
-    UniformWeights,
-    get_rank_weights,
-    snm_expected_weights,
-)
-from rank4class_tf.ops.ranking.exact import (
-    Ranks,
-    expected_ranks,
-    mean_over_ties,
-    ranks_of_positives,
-)
-from rank4class_tf.ops.ranking.soft import sigmoid_ranks, sigmoid_ranks_among_positives
-from rank4class_tf.ops.sampling.random import fold_in, uniform
-from rank4class_tf.ops.sampling.subsets import sample_distinct, sample_items
+from rank4class_tf.ops.ranks import Ranks, expected_ranks, mean_over_ties, ranks_of_positives
+from rank4class_tf.ops.sampling import fold_in, gumbel_noise, sample_distinct, sample_items, uniform
 from rank4class_tf.ops.soft_metrics import (
     soft_average_precision,
     soft_ndcg,
     soft_recall,
     soft_reciprocal_rank,
+)
+from rank4class_tf.ops.soft_ranks import sigmoid_ranks, sigmoid_ranks_among_positives
+from rank4class_tf.ops.weights import (
+    ListedWeights,
+    NDCGLambdaWeights,
+    PowerLawWeights,
+    Ramp,
+    RankWeights,
+    Scaled,
+    StaircaseWeights,
+    TopKWeights,
+    UniformWeights,
+    get_discount,
+    get_gain,
+    get_phi,
+    get_rank_weights,
+    snm_expected_weights,
 )
 
 __all__ = [

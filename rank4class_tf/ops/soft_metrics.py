@@ -13,15 +13,10 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rank4class_tf import _checks
+from rank4class_tf._tf.gather import where
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._tf.where import where
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.gains import (
-    gain_cancels,
-    gains_up_to_a_factor,
-    get_discount,
-    ideal_dcg,
-)
+from rank4class_tf.ops.weights import gain_cancels, gains_up_to_a_factor, get_discount, ideal_dcg
 
 
 def soft_ndcg(

@@ -7,15 +7,15 @@ import importlib
 import importlib.util
 
 from rank4class_tf import _keras
-from rank4class_tf.tfr._load import load
+from rank4class_tf.tfr.loading import load
 
 _ON_FIRST_USE = {
-    "InteractionScorer": "interaction_scorer",
-    "PipelineMixin": "pipeline_mixin",
-    "RankingDatasetBuilder": "ranking_dataset_builder",
-    "RankingPipeline": "ranking_pipeline",
-    "ServingMixin": "ranking_dataset_builder",
-    "ServingSignatures": "serving_signatures",
+    "InteractionScorer": "serving",
+    "PipelineMixin": "pipeline",
+    "RankingDatasetBuilder": "pipeline",
+    "RankingPipeline": "pipeline",
+    "ServingMixin": "pipeline",
+    "ServingSignatures": "serving",
 }
 
 __all__ = ["load", *_ON_FIRST_USE]

@@ -8,7 +8,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks
-from rank4class_tf.data import _goemotions, _sparse, _splits
+from rank4class_tf.data import extreme, splits
+from rank4class_tf.data import texts as _texts
 
 # The first numbers of a vocabulary stand for no word and for an unknown word.
 _SPECIAL = 2
@@ -16,7 +17,7 @@ _SPECIAL = 2
 
 def goemotions_words(
     data_dir: str | os.PathLike | None = None, batch_size: int = 256, seed: int = 0
-) -> _splits.Splits:
+) -> splits.Splits:
     """Returns the GoEmotions comments with one word of each held out, to be predicted.
 
     The classes are the 29,538 words of the training comments. So are the features: 1 for each
@@ -48,10 +49,10 @@ def goemotions_words(
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     seed = _checks.seed(seed)
-    parts, _ = _goemotions.read(data_dir)
+    parts, _ = _texts.read(data_dir)
     texts = [tf.constant(part[0]) for part in parts]
     vectorize = keras.layers.TextVectorization()
-    vectorize.adapt(tf.data.Dataset.from_tensor_slices(texts[0]).batch(_goemotions.READ_BATCH))
+    vectorize.adapt(tf.data.Dataset.from_tensor_slices(texts[0]).batch(_texts.READ_BATCH))
     words = vectorize.get_vocabulary()[_SPECIAL:]
     train, validation, test = (_comments(vectorize(part).numpy()) for part in texts)
     epochs = itertools.count()
@@ -61,12 +62,12 @@ def goemotions_words(
         return _held_out((train[index] for index in rng.permutation(len(train))), rng)
 
     def batches(points, comments):
-        return _sparse.batches(points, len(words), batch_size, len(comments), one_label=True)
+        return extreme.batches(points, len(words), batch_size, len(comments), one_label=True)
 
     def fixed(comments):
         return batches(lambda: _held_out(comments, np.random.default_rng(0)), comments)
 
-    return _splits.Splits(
+    return splits.Splits(
         train=batches(training_points, train),
         validation=fixed(validation),
         test=fixed(test),

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import data
-from rank4class_tf.data import _images
+from rank4class_tf.data import images as _images
 
 tfds = pytest.importorskip("tensorflow_datasets")
 

@@ -8,8 +8,9 @@ import scipy.stats
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf.layers import ClassTable, SampledScores, sampled_scores
-from rank4class_tf.ops.classes.interactions import unit_rows
+from rank4class_tf.layers import ClassTable, SampledScores
+from rank4class_tf.layers import sampled as _sampled
+from rank4class_tf.ops.blocks import unit_rows
 
 NUM_CLASSES = 30
 ENCODING = tf.ones([1, 1])
@@ -36,7 +37,7 @@ shared = pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 @pytest.fixture(params=[0, 64], ids=["rows", "product"])
 def way_of_mining(request, monkeypatch):
     """Mined negatives scored once more, or picked from the scores of all."""
-    monkeypatch.setattr(sampled_scores, "_NEGATIVES_PER_MINED", request.param)
+    monkeypatch.setattr(_sampled, "_NEGATIVES_PER_MINED", request.param)
 
 
 @shared

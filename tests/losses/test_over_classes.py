@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import layers, losses, ops
-from rank4class_tf._lists import blocked, pairs
+from rank4class_tf._lists import blocked, positives
 from rank4class_tf._lists.dense import DenseLists
 from rank4class_tf._lists.lists import EveryItemNeeded, Lists
 
@@ -188,7 +188,7 @@ def test_under_xla(name):
 @pytest.mark.parametrize("name", ["softmax", "rankmax", "approx_ndcg", "lambda"])
 def test_batches_of_an_unknown_size(name, most, monkeypatch):
     """Also where examples have more labels on average than `FEW`."""
-    monkeypatch.setattr(pairs, "FEW", most)
+    monkeypatch.setattr(positives, "FEW", most)
     head, loss = a_head(), LOSSES[name]
 
     @tf.function(

@@ -10,7 +10,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf._tf import exact
-from rank4class_tf.metrics._exact_sum import ExactSum
+from rank4class_tf.metrics.base import ExactSum
 
 
 def bare(strategy=None, shape=(2,), dtype=None):

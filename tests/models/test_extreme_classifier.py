@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, ops, optimizers
-from rank4class_tf.layers import _retrieval, sampled_scores
+from rank4class_tf.layers import sampled
 from rank4class_tf.models import extreme_classifier
 
 NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
@@ -87,7 +87,7 @@ def sampled_classes(model):
 )
 @pytest.mark.parametrize("num_sampled", [12, None], ids=["sampled", "all"])
 def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, data, monkeypatch):
-    monkeypatch.setattr(sampled_scores, "_NEGATIVES_PER_MINED", negatives_per_mined)
+    monkeypatch.setattr(sampled, "_NEGATIVES_PER_MINED", negatives_per_mined)
     features, class_ids = data[0], data[1][:, 0]
     model = make(num_sampled)
     loss = LOSSES[name]()
@@ -531,7 +531,7 @@ def test_arguments_of_the_export_are_checked(arguments, message, tmp_path):
 def test_exported_classes_rank_as_the_model(normalize, data, tmp_path, monkeypatch):
     features = data[0]
     model = make(normalize=normalize)
-    monkeypatch.setattr(_retrieval, "_ROWS_WRITTEN_AT_ONCE", 16)  # The last block is shorter.
+    monkeypatch.setattr(sampled, "_ROWS_WRITTEN_AT_ONCE", 16)  # The last block is shorter.
     model.export_classes(tmp_path / "classes.npy")
     table = np.load(tmp_path / "classes.npy", mmap_mode="r")
     assert table.shape == (NUM_CLASSES, WIDTH) and table.dtype == np.float32

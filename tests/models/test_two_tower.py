@@ -772,7 +772,7 @@ def test_two_devices_train_as_one(pairs, candidates, two_devices):
 
 
 def test_candidates_of_uneven_devices_are_gathered(two_devices):
-    from rank4class_tf._tf import replicas
+    from rank4class_tf._tf import exchange
 
     rows = tf.distribute.DistributedValues
     sizes = (3, 1)
@@ -789,9 +789,9 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
         def of_replica(x):
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                factor = 1.0 + tf.cast(replicas.first_row(x), tf.float32)  # 1 and 4
-                value = factor * tf.reduce_sum(replicas.gathered(x))
-            return replicas.gathered(x), replicas.first_row(x), tape.gradient(value, x)
+                factor = 1.0 + tf.cast(exchange.first_row(x), tf.float32)  # 1 and 4
+                value = factor * tf.reduce_sum(exchange.gathered(x))
+            return exchange.gathered(x), exchange.first_row(x), tape.gradient(value, x)
 
         return two_devices.run(of_replica, args=(parts,))
 

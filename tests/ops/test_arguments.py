@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import losses, ops
-from rank4class_tf.ops.ranking.exact import count_above_and_tied
+from rank4class_tf.ops.ranks import count_above_and_tied
 
 from .arguments import FUNCTIONS, needed, parameters_of
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import ops
-from rank4class_tf.ops.classes import interactions
-from rank4class_tf.ops.classes.recomputed_blocks import score_by_recomputed_blocks
+from rank4class_tf.ops import blocks
+from rank4class_tf.ops.blocks import score_by_recomputed_blocks
 
 
 def value_and_gradients(function, inputs, upstream, **options):
@@ -24,7 +24,7 @@ def value_and_gradients(function, inputs, upstream, **options):
 @pytest.mark.parametrize(("n", "units"), [(7, 3), (3, 5)])
 @pytest.mark.parametrize("batch", [4, 1, 0])
 def test_latent_cross(batch, n, units, options, rng, monkeypatch):
-    monkeypatch.setattr(interactions, "_MANY_NUMBERS", 1)  # The way for many classes: n >= units.
+    monkeypatch.setattr(blocks, "_MANY_NUMBERS", 1)  # The way for many classes: n >= units.
     inputs = [tf.constant(rng.normal(size=s)) for s in ((batch, 6), (n, 6), (6, units))]
     upstream = tf.constant(rng.normal(size=(batch, n, units)))
     h, c, w = (x.numpy() for x in inputs)
@@ -35,7 +35,7 @@ def test_latent_cross(batch, n, units, options, rng, monkeypatch):
         np.einsum("bnu,bd,du->nd", up, h, w),
         np.einsum("bnu,bd,nd->du", up, h, 1 + c),
     ]
-    results = value_and_gradients(interactions.latent_cross, inputs, upstream, **options)
+    results = value_and_gradients(blocks.latent_cross, inputs, upstream, **options)
     for ours, theirs in zip(results, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
     assert results[0].shape == (batch, n, units)
@@ -43,14 +43,14 @@ def test_latent_cross(batch, n, units, options, rng, monkeypatch):
 
 def test_latent_cross_of_own_candidates(rng):
     h, c, w = (rng.normal(size=s) for s in ((2, 6), (2, 7, 6), (6, 3)))
-    ours = interactions.latent_cross(*map(tf.constant, (h, c, w)))
+    ours = blocks.latent_cross(*map(tf.constant, (h, c, w)))
     np.testing.assert_allclose(ours, np.einsum("bd,bnd,du->bnu", h, 1 + c, w), rtol=1e-9)
 
 
 def score(candidates, block, shared):
     del block
     encodings, kernel = shared["h"], shared["w"]
-    return tf.reduce_sum(tf.tanh(interactions.latent_cross(encodings, candidates, kernel)), axis=-1)
+    return tf.reduce_sum(tf.tanh(blocks.latent_cross(encodings, candidates, kernel)), axis=-1)
 
 
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}], ids=["graph", "xla"])
@@ -58,7 +58,7 @@ def score(candidates, block, shared):
 @pytest.mark.parametrize("many", [1, 10**9])
 def test_blocks_equal_plain(n, many, options, rng, monkeypatch):
     """Blocks of three, full and not; both ways of the latent cross within."""
-    monkeypatch.setattr(interactions, "_MANY_NUMBERS", many)
+    monkeypatch.setattr(blocks, "_MANY_NUMBERS", many)
     inputs = [tf.constant(rng.normal(size=s)) for s in ((n, 6), (4, 6), (6, 2))]
     upstream = tf.constant(rng.normal(size=(4, n)))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf._lists import excess
+from rank4class_tf._lists import positives
 
 LISTS = {
     "spread": lambda rng: (rng.normal(size=40), rng.normal(size=300)),
@@ -25,7 +25,7 @@ def test_count_below(rng, jit_compile):
     pairs = [make(rng) for make in LISTS.values()]
     thresholds = np.sort(np.stack([t for t, _ in pairs]).astype(np.float32), axis=1)
     scores = np.stack([s for _, s in pairs]).astype(np.float32)
-    count = tf.function(excess._count_below, jit_compile=jit_compile)(thresholds, scores)
+    count = tf.function(positives._count_below, jit_compile=jit_compile)(thresholds, scores)
     for name, row, of_row, counted in zip(LISTS, thresholds, scores, count, strict=True):
         np.testing.assert_array_equal(counted, np.searchsorted(row, of_row), err_msg=name)
 
@@ -42,7 +42,7 @@ def test_excess(rng, num_levels, offset, jit_compile):
     def compute(scores, levels, coefficients):
         with tf.GradientTape() as tape:
             tape.watch([scores, levels])
-            sums = excess.excess(scores, levels, 1.5)
+            sums = positives.excess(scores, levels, 1.5)
         of_items, of_levels = tape.gradient(sums, [scores, levels], coefficients)
         return sums, of_items, -of_levels
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf.ops.ranking.lstm import LSTMWeights, bidirectional_lstm
+from rank4class_tf.ops.soft_ranks import LSTMWeights, bidirectional_lstm
 
 UNITS, FEATURES, LENGTH = 3, 4, 7
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rank4class_tf as r4c
-from rank4class_tf.ops.ranking import of_labels
+from rank4class_tf.ops import ranks
 
 METRICS: dict[str, Callable] = {
     "ndcg": lambda: r4c.metrics.NDCG([1, 3, 7], gain="linear"),
@@ -61,6 +61,6 @@ def test_fewer_columns_change_nothing(name, ties, positives, xla, rng, monkeypat
 
 def test_the_short_way_is_taken(rng, monkeypatch):
     labels, scores = batch(rng, None, 0.6)
-    monkeypatch.setattr(of_labels, "over_positives", None)  # Reads all positives.
+    monkeypatch.setattr(ranks, "over_positives", None)  # Reads all positives.
     for metric in (r4c.metrics.NDCG(5), r4c.metrics.MRR()):
         metric.update_state(labels, scores)

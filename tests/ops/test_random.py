@@ -5,13 +5,13 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class_tf.ops.sampling import random
+from rank4class_tf.ops import sampling
 
 SIZE = 1 << 18
 
 
 def draw(*seed, size=SIZE):
-    return random.uniform([size], seed, tf.float64).numpy()
+    return sampling.uniform([size], seed, tf.float64).numpy()
 
 
 def test_is_uniform():
@@ -41,7 +41,7 @@ def test_seeds_give_independent_draws(other):
 
 
 def test_folded_seeds_are_distinct_and_uniform():
-    seeds = tf.stack([random.fold_in([5, 0], i) for i in range(500)]).numpy()
+    seeds = tf.stack([sampling.fold_in([5, 0], i) for i in range(500)]).numpy()
     assert len({tuple(seed) for seed in seeds}) == 500
     for half in seeds.T:
         assert len(set(half)) == 500
@@ -55,16 +55,16 @@ def test_folded_seeds_are_distinct_and_uniform():
 def test_graph_and_xla_draw_the_same(jit_compile):
     @tf.function(jit_compile=jit_compile)
     def graph(seed, data):
-        return random.uniform([3, 5], random.fold_in(seed, data), tf.float32)
+        return sampling.uniform([3, 5], sampling.fold_in(seed, data), tf.float32)
 
     seed = tf.constant([7, 2**60], tf.int64)
-    expected = random.uniform([3, 5], random.fold_in(seed, 9), tf.float32)
+    expected = sampling.uniform([3, 5], sampling.fold_in(seed, 9), tf.float32)
     np.testing.assert_array_equal(graph(seed, tf.constant(9)), expected)
 
 
 @pytest.mark.parametrize("limit", [3, 1000, 3 * 2**29])
 def test_integers_are_uniform(limit):
-    values = random.uniform_integers([SIZE], (1, 2), limit).numpy()
+    values = sampling.uniform_integers([SIZE], (1, 2), limit).numpy()
     assert values.min() >= 0 and values.max() < limit
     bins = min(limit, 64)
     counts = np.bincount(values * bins // limit, minlength=bins)
@@ -75,17 +75,17 @@ def test_integers_are_uniform(limit):
 
 def test_integers_are_the_product_with_64_bits():
     seed, limit = (1, 2), 2**31 - 1
-    high, low = random.bits([2, 100], seed).numpy().astype(object)
+    high, low = sampling.bits([2, 100], seed).numpy().astype(object)
     expected = [(a * 2**32 + b) * limit >> 64 for a, b in zip(high, low, strict=True)]
-    assert random.uniform_integers([100], seed, limit).numpy().tolist() == expected
+    assert sampling.uniform_integers([100], seed, limit).numpy().tolist() == expected
 
 
 def test_shapes():
-    line = random.bits([24], (1, 2)).numpy()
-    np.testing.assert_array_equal(random.bits([2, 3, 4], (1, 2)).numpy().ravel(), line)
-    assert random.bits([], (1, 2)).numpy() == line[0]
-    assert random.bits([3, 0], (1, 2)).shape == (3, 0)
+    line = sampling.bits([24], (1, 2)).numpy()
+    np.testing.assert_array_equal(sampling.bits([2, 3, 4], (1, 2)).numpy().ravel(), line)
+    assert sampling.bits([], (1, 2)).numpy() == line[0]
+    assert sampling.bits([3, 0], (1, 2)).shape == (3, 0)
 
 
 def test_no_two_words_are_equal():
-    assert len(set(random.bits([SIZE], (3, 1)).numpy())) == SIZE
+    assert len(set(sampling.bits([SIZE], (3, 1)).numpy())) == SIZE

@@ -9,10 +9,8 @@ import tensorflow as tf
 from scipy import special, stats
 from sklearn.isotonic import isotonic_regression
 
-from rank4class_tf.ops.ranking import soft_rank
-from rank4class_tf.ops.ranking.laplace_sort import laplace_ranks
-from rank4class_tf.ops.ranking.sigmoid_sort import all_sigmoid_ranks
-from rank4class_tf.ops.ranking.soft_rank import projected_ranks
+from rank4class_tf.ops import soft_ranks
+from rank4class_tf.ops.soft_ranks import all_sigmoid_ranks, laplace_ranks, projected_ranks
 
 
 def laplace(x):
@@ -138,7 +136,7 @@ def test_isotonic_regression(seed):
     values = np.round(rng.normal(size=(4, size)) * 3, seed % 3)
     values += np.linspace(0, rng.uniform(-10, 10), size)
     expected = [isotonic_regression(row) for row in values]
-    fit = soft_rank.isotonic_regression(tf.constant(values))
+    fit = soft_ranks.isotonic_regression(tf.constant(values))
     np.testing.assert_allclose(fit, expected, rtol=1e-12, atol=1e-12)
 
 

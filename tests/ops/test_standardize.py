@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf.ops.ranking.standardize import standardize
+from rank4class_tf.ops.soft_ranks import standardize
 
 
 def reference(scores):

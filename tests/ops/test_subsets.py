@@ -9,7 +9,7 @@ import scipy.stats
 import tensorflow as tf
 
 from rank4class_tf import ops
-from rank4class_tf.ops.sampling import subsets
+from rank4class_tf.ops import sampling
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 21, 40], ids=lambda size: f"{size}_of_40")
@@ -38,9 +38,9 @@ def test_all_subsets_are_equally_likely(num_classes, size):
     draws = 20_000
     ids = np.sort(ops.sample_distinct(num_classes, size, [5, 6], batch=draws), axis=1)
     counts = collections.Counter(map(tuple, ids.tolist()))
-    subsets = list(itertools.combinations(range(num_classes), size))
-    assert set(counts) == set(subsets)
-    assert scipy.stats.chisquare([counts[s] for s in subsets]).pvalue > 1e-3
+    sampling = list(itertools.combinations(range(num_classes), size))
+    assert set(counts) == set(sampling)
+    assert scipy.stats.chisquare([counts[s] for s in sampling]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize(("num_classes", "size"), [(7, 3), (7, 4)], ids=["few", "most"])
@@ -50,8 +50,8 @@ def test_seeds_are_independent(num_classes, size):
     counts = collections.Counter()
     for step in range(2_000):
         counts[tuple(sorted(draw(tf.constant([7, step])).numpy()[0].tolist()))] += 1
-    subsets = list(itertools.combinations(range(num_classes), size))
-    assert scipy.stats.chisquare([counts[s] for s in subsets]).pvalue > 1e-3
+    sampling = list(itertools.combinations(range(num_classes), size))
+    assert scipy.stats.chisquare([counts[s] for s in sampling]).pvalue > 1e-3
 
 
 def test_millions_of_classes():
@@ -84,7 +84,7 @@ def log2_probability_of_too_few(num_classes, size, draws):
     ("num_classes", "size"), [(5, 2), (40, 19), (1000, 10), (2000, 999), (13_330, 1024)]
 )
 def test_draws_suffice(num_classes, size):
-    draws = size + subsets._most_repeats(num_classes, size)
+    draws = size + sampling._most_repeats(num_classes, size)
     assert log2_probability_of_too_few(num_classes, size, draws) < -64
     # The bound wastes no more than a tenth of the draws, or few.
     enough = draws - max(10, draws // 10)
@@ -92,7 +92,7 @@ def test_draws_suffice(num_classes, size):
 
 
 def test_class_0_stands_in_for_missing_draws(monkeypatch):
-    monkeypatch.setattr(subsets, "_most_repeats", lambda num_classes, size: 0)
+    monkeypatch.setattr(sampling, "_most_repeats", lambda num_classes, size: 0)
     ids = ops.sample_distinct(30, 10, [1, 2], batch=50).numpy()
     for row in ids:
         there = len(set(row) - {0})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf._tf.ties import first_and_last_ranks
+from rank4class_tf._tf.search import first_and_last_ranks
 
 
 @pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])

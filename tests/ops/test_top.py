@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf._tf import top
+from rank4class_tf._tf import search
 
 
 @pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
@@ -16,7 +16,7 @@ def test_top_k(rng, n, k, jit_compile):
     scores[1] -= 100
     scores[2, 5:] = -np.inf
     scores[3] = 0
-    values, columns = tf.function(lambda x: top.top_k(x, k), jit_compile=jit_compile)(scores)
+    values, columns = tf.function(lambda x: search.top_k(x, k), jit_compile=jit_compile)(scores)
     np.testing.assert_array_equal(values, -np.sort(-scores, axis=1)[:, :k])
     finite = np.isfinite(values)
     found = np.take_along_axis(scores, columns.numpy(), axis=1)

@@ -12,7 +12,7 @@ from tests import tf_ranking
 
 _tfr = tf_ranking.load_or_skip()
 
-from rank4class_tf.tfr import _names  # noqa: E402
+from rank4class_tf.tfr import pipeline  # noqa: E402
 
 pytestmark = pytest.mark.keras2
 
@@ -58,15 +58,15 @@ def make_batch(rng, grades):
 def test_losses(rng, name, grades, weighted):
     labels, scores = make_batch(rng, grades)
     weights = rng.random((40, 1)).astype(np.float32) if weighted else None
-    ours = _names.build_loss(name, "auto")(labels, scores, weights)
-    theirs = _names.build_loss(f"tfr.{name}", "auto")(labels, scores, weights)
+    ours = pipeline.build_loss(name, "auto")(labels, scores, weights)
+    theirs = pipeline.build_loss(f"tfr.{name}", "auto")(labels, scores, weights)
     assert float(ours) == pytest.approx(LOSSES[name] * float(theirs), rel=1e-5)
 
 
 def result(metric, labels, scores, weights=None):
     """The result of a metric, or of TF-Ranking's of a name, for one batch."""
     if isinstance(metric, str):
-        metric = _names.build_metric(metric, "")
+        metric = pipeline.build_metric(metric, "")
     metric.update_state(labels, scores, weights)
     return float(metric.result())
 
@@ -141,8 +141,8 @@ def test_weights_of_items_in_losses(rng, name):
     if name == "mean_squared_loss":
         labels = np.abs(labels)  # Theirs counts the items that fill up a list.
     weights = rng.random(labels.shape).astype(np.float32)
-    ours = float(_names.build_loss(name, "auto")(labels, scores, weights))
-    theirs = float(_names.build_loss(f"tfr.{name}", "auto")(labels, scores, weights))
+    ours = float(pipeline.build_loss(name, "auto")(labels, scores, weights))
+    theirs = float(pipeline.build_loss(f"tfr.{name}", "auto")(labels, scores, weights))
     assert ours == pytest.approx(LOSSES.get(name, 1) * theirs, rel=1e-5)
 
 
@@ -160,8 +160,8 @@ def test_mean_squared_loss_of_lists_without_positives(rng):
     scores = rng.normal(size=(4, LIST_SIZE)).astype(np.float32)
     labels = np.zeros_like(scores)
     labels[:2, 3] = 1
-    ours = _names.build_loss("mean_squared_loss", "auto")
-    theirs = _names.build_loss("tfr.mean_squared_loss", "auto")
+    ours = pipeline.build_loss("mean_squared_loss", "auto")
+    theirs = pipeline.build_loss("tfr.mean_squared_loss", "auto")
     assert float(theirs(labels, scores)) == pytest.approx(np.mean((scores - labels) ** 2), rel=1e-5)
     expected = np.mean((scores - labels)[:2] ** 2) / 2
     assert float(ours(labels, scores)) == pytest.approx(expected, rel=1e-5)
@@ -188,9 +188,9 @@ def test_the_table_has_all_names():
     assert set(rows) == keys | {"ClickEMLoss", "MixtureEMLoss", "RecallMetric"}
     for theirs, here in rows.items():
         if theirs.lower().endswith("loss"):
-            built = _names.build_loss(here, "sum")
+            built = pipeline.build_loss(here, "sum")
         else:
-            built = _names.build_metric(here, "")
+            built = pipeline.build_metric(here, "")
         is_theirs = type(built).__module__.startswith("tensorflow_ranking")
         assert is_theirs == here.startswith("tfr.")
 
@@ -204,8 +204,8 @@ def test_metrics_of_subtopics_by_name():
 
 def test_all_names_that_an_error_offers_can_be_built():
     for build in (
-        lambda name: _names.build_loss(name, "sum"),
-        lambda name: _names.build_metric(name, ""),
+        lambda name: pipeline.build_loss(name, "sum"),
+        lambda name: pipeline.build_metric(name, ""),
     ):
         with pytest.raises(ValueError, match="must name one of") as raised:
             build("unknown")
@@ -220,9 +220,9 @@ def test_all_names_that_an_error_offers_can_be_built():
 
 @pytest.mark.parametrize("name", ["arp", "ordered_pair_accuracy"])
 def test_metrics_of_whole_lists_have_no_cutoff(name):
-    assert _names.build_metric(f"tfr.{name}", "").name == name
+    assert pipeline.build_metric(f"tfr.{name}", "").name == name
     with pytest.raises(ValueError, match=f"'{name}' without a cutoff. Received: 'tfr.{name}_at_2'"):
-        _names.build_metric(f"tfr.{name}_at_2", "")
+        pipeline.build_metric(f"tfr.{name}_at_2", "")
 
 
 @pytest.mark.parametrize(("spread", "same"), [(1.0, True), (60.0, False)])
@@ -230,7 +230,7 @@ def test_gumbel_noise_is_the_same_in_expectation_where_scores_are_near(rng, spre
     labels = tf.constant(rng.integers(0, 3, (1500, 6)), tf.float32)
     scores = tf.constant(spread * rng.normal(size=(1500, 6)), tf.float32)
     ours, theirs = (
-        _names.build_loss(name, "none")(labels, scores).numpy()
+        pipeline.build_loss(name, "none")(labels, scores).numpy()
         for name in ("gumbel_approx_ndcg_loss", "tfr.gumbel_approx_ndcg_loss")
     )
     differences = ours - theirs.reshape(1500, -1).mean(axis=1)  # TF-Ranking's draws one by one.

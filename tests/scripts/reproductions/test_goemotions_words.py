@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from rank4class_tf.data import _goemotions
+from rank4class_tf.data import texts
 from scripts.reproductions.goemotions_words import goemotions_words
 from tests.data.goemotions_files import raw_comments
 
@@ -14,11 +14,11 @@ from tests.data.goemotions_files import raw_comments
 @pytest.fixture(scope="module")
 def build(data_dir):
     """Builds splits from texts that are read once."""
-    parts = _goemotions.read(data_dir)
+    parts = texts.read(data_dir)
 
     def build(seed):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_goemotions, "read", lambda _: parts)
+            patch.setattr(texts, "read", lambda _: parts)
             return goemotions_words(data_dir, batch_size=1000, seed=seed)
 
     return build

@@ -1,0 +1,335 @@
+"""How much work few and many positives take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rank4class_tf._tf import raising
+from rank4class_tf._tf.gather import gather_rows, scatter_add
+from rank4class_tf._types import TensorLike
+
+# Up to this many positives, a pass over the items for each costs less than sorting.
+FEW = 16
+
+# In lists of at most so many items any number of positives is few. Not under XLA, where there are
+# always as many columns as there may be positives.
+SHORT = 128
+
+# In lists of at most so many items all positives are compared with all items at once: a loop over
+# blocks takes two to nine times as long for few positives, a fifth to a half longer for many, and
+# longer to trace. An item then takes about 3 kB, as in a layer of 768 units. Not under XLA either.
+_AT_ONCE = 256
+
+# Compared with a block of 1,024 classes, so many positives take 128 MB.
+_MOST_AT_ONCE = 1 << 15
+
+# Positives are taken in blocks so that a block holds about this many entries per list.
+_BLOCK_ENTRIES = 1024
+
+
+def are_few(num_columns: int | None, num_items: int | None) -> bool:
+    """Whether positives in so many columns, of lists of so many items, take a pass each.
+
+    None stands for a number that is known only when running.
+    """
+    if num_columns is not None and num_columns <= FEW:
+        return True
+    return _are_at_most(num_items, SHORT)
+
+
+def _are_at_most(num_items, limit):
+    """Whether lists are known to have at most so many items; never under XLA."""
+    return num_items is not None and num_items <= limit and not raising.in_xla()
+
+
+def sum_over_items(function: Callable, items: Any, positives: Any, count: Callable) -> Any:
+    r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p.
+
+    Time is O(P n); memory of lists of more than 256 items is O(n), since many positives are taken
+    block by block, in the gradient too. The gradient flows to `items` and `positives`, not to what
+    `function` captures.
+
+    Args:
+        function: works entry by entry, on one tensor for each of `items` and `positives`.
+        items: list of floating tensors `[batch, n]`.
+        positives: list of floating tensors `[batch, P]`.
+        count: a function that returns how many positives there are, a scalar integer: only the
+            first ones need be right.
+
+    Returns:
+        `[batch, P]`.
+    """
+    width, n = positives[0].shape[1], items[0].shape[1]
+    block = max(1, _BLOCK_ENTRIES // n) if n else 1
+    fits = _are_at_most(n, _AT_ONCE) or (width is not None and width <= block)
+    # TensorFlow refuses to scatter into no lists.
+    if fits or items[0].shape[0] == 0:
+        return _sum_block(function, items, positives)
+
+    num_items, num_visited = len(items), count()
+
+    @tf.custom_gradient
+    def blocked(*tensors):
+        items, positives = tensors[:num_items], tensors[num_items:]
+
+        def gradient(upstream):
+            return _gradient_by_blocks(function, items, positives, upstream, num_visited, block)
+
+        return _sum_by_blocks(function, items, positives, num_visited, block), gradient
+
+    return blocked(*items, *positives)
+
+
+def visited(relevance: tf.Tensor) -> tf.Tensor:
+    """How many leading columns hold all of a batch's positives, a scalar."""
+    columns = tf.range(1, tf.shape(relevance)[1] + 1)
+    return tf.reduce_max(
+        tf.concat([[0], tf.reshape(tf.where(relevance > 0, columns, 0), [-1])], axis=0)
+    )
+
+
+def terms(function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
+    """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
+    return function(
+        *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
+    )
+
+
+class Flat(NamedTuple):
+    """The positives of all lists one after another, `[T]`, without the padding of `[batch, P]`.
+
+    A list with fewer positives than others then takes less time: with 5 of at most 22, the value
+    and gradient of Rankmax take a fifth.
+
+    Attributes:
+        lists: `[T]` int32, the list of each.
+        places: `[T]` int32, where each stands in `[batch P]`.
+        slots: `[batch, P]` int32, where each column stands here; padding is as the first column.
+    """
+
+    lists: tf.Tensor
+    places: tf.Tensor
+    slots: tf.Tensor
+
+    @classmethod
+    def of(cls, relevance: tf.Tensor) -> Flat:
+        """Those of relevance `[batch, P]`, 0 where padded; each list has its first column."""
+        width = tf.shape(relevance)[1]
+        there = (relevance > 0) | (tf.range(width) == 0)
+        flat = tf.reshape(there, [-1])
+        places = tf.cast(tf.where(flat)[:, 0], tf.int32)
+        slots = tf.reshape(tf.cumsum(tf.cast(flat, tf.int32)) - 1, tf.shape(relevance))
+        return cls(places // width, places, tf.where(there, slots, slots[:, :1]))
+
+    @property
+    def are_few(self) -> tf.Tensor:
+        """Whether there are at most `FEW` for each list on average, and not too many, a scalar."""
+        return tf.size(self.lists) <= tf.minimum(FEW * tf.shape(self.slots)[0], _MOST_AT_ONCE)
+
+    def take(self, columns: tf.Tensor) -> tf.Tensor:
+        """`[batch, P]` -> `[T]`."""
+        return gather_rows(tf.reshape(columns, [-1]), self.places, tf.size(self.slots))
+
+    def columns(self, values: tf.Tensor) -> tf.Tensor:
+        """`[T]` -> `[batch, P]`."""
+        return gather_rows(values, self.slots, tf.size(self.lists))
+
+    def terms(self, function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
+        """`function` of items `[batch, n]` and positives `[T]`, `[T, n]`."""
+        number = tf.shape(self.slots)[0]
+        items = [gather_rows(x, self.lists, number) for x in items]
+        return function(*items, *(x[:, tf.newaxis] for x in positives))
+
+
+def _sum_block(function, items, positives):
+    if positives[0].shape[1] == 1:  # With fewer operations than below.
+        return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
+    return tf.reduce_sum(terms(function, items, positives), axis=-1)
+
+
+def _split(x, block):
+    """`[batch, P]` -> `[blocks, batch, block]`, the first column again for what is missing.
+
+    Zeros would do for the value. But a function need not be finite where nothing real stands, and
+    the gradient 0 of what is left out times an infinite slope is NaN.
+    """
+    batch, width = tf.unstack(tf.shape(x))
+    blocks = -(-width // block)
+    x = tf.concat([x, tf.tile(x[:, :1], [1, blocks * block - width])], axis=1)
+    return tf.transpose(tf.reshape(x, [batch, blocks, block]), [1, 0, 2])
+
+
+def _join(x, width):
+    """`[blocks, batch, block]` -> `[batch, width]`."""
+    blocks, batch, block = tf.unstack(tf.shape(x))
+    return tf.reshape(tf.transpose(x, [1, 0, 2]), [batch, blocks * block])[:, :width]
+
+
+def _put(stack, index, value):
+    rows = tf.minimum(tf.size(value), 1)  # TensorFlow refuses to put even nothing into nothing.
+    return tf.tensor_scatter_nd_update(stack, tf.fill([rows, 1], index), value[tf.newaxis][:rows])
+
+
+def _sum_by_blocks(function, items, positives, count, block):
+    stacks = [_split(x, block) for x in positives]
+
+    def step(index, result):
+        value = _sum_block(function, items, [stack[index] for stack in stacks])
+        return index + 1, _put(result, index, value)
+
+    # The first block comes before the loop. It is the only one as a rule, and adding it to zeros
+    # would take a fifth of the time of a loss.
+    start = step(tf.constant(0), tf.zeros_like(stacks[0]))
+    _, result = tf.while_loop(lambda index, _: index * block < count, step, start)
+    return _join(result, tf.shape(positives[0])[1])
+
+
+def _gradient_by_blocks(function, items, positives, upstream, count, block):
+    width = tf.shape(positives[0])[1]
+    stacks = [_split(x, block) for x in positives]
+    upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
+
+    def step(index, item_gradients, positive_gradients):
+        block_positives = [stack[index] for stack in stacks]
+        with tf.GradientTape() as tape:
+            tape.watch([*items, *block_positives])
+            value = _sum_block(function, items, block_positives)
+        of_items, of_positives = tape.gradient(
+            value,
+            (list(items), block_positives),
+            output_gradients=upstream[index],
+            unconnected_gradients="zero",
+        )
+        return (
+            index + 1,
+            [total + new for total, new in zip(item_gradients, of_items, strict=True)],
+            [_put(g, index, new) for g, new in zip(positive_gradients, of_positives, strict=True)],
+        )
+
+    start = step(
+        tf.constant(0),
+        [tf.zeros_like(x) for x in items],
+        [tf.zeros_like(stack) for stack in stacks],
+    )
+    _, of_items, of_positives = tf.while_loop(lambda index, *_: index * block < count, step, start)
+    return [*of_items, *(_join(g, width) for g in of_positives)]
+
+
+# The more cells, the fewer thresholds share one, and the more memory they take.
+_CELLS_PER_THRESHOLD = 4
+_MAX_CELLS = 1 << 16
+
+
+def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tensor:
+    r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, in O(n log P) time and O(n + P) memory.
+
+    The scores are put between the sorted thresholds by binary search, and sums over the P + 1 gaps
+    give all results. All terms that are added are positive, so that nothing cancels.
+
+    Args:
+        scores: `[batch, n]`; one far below all others never counts.
+        levels: finite `[batch, P]`, none above the largest score by more than the margin.
+        margin: > 0.
+
+    Returns:
+        `[batch, P]`; a NaN may get lost.
+    """
+
+    @tf.custom_gradient
+    def sums(scores, levels):
+        value, spread = _many(scores, levels, margin)
+
+        def gradient(upstream):
+            of_items, of_levels = spread(upstream)
+            return of_items, -of_levels
+
+        return value, gradient
+
+    return sums(scores, levels)
+
+
+def _many(scores, levels, margin):
+    batch, n = tf.unstack(tf.shape(scores))
+    width = tf.shape(levels)[1]
+    # Relative to the highest level no digits are lost that matter, since what the sums enter is at
+    # least as large as the distance from there to the threshold.
+    highest = tf.reduce_max(levels, axis=-1, keepdims=True)
+    # The minimum changes nothing, and keeps the graph from being rewritten, see `violation`.
+    scores, thresholds = scores - highest, tf.minimum(levels - highest, 0) - margin
+    unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
+
+    # The first of equal thresholds stands for all.
+    rank = _count_below(thresholds, unsorted)
+    gap = _count_below(thresholds, scores)
+    nearest = _take(thresholds, tf.maximum(gap - 1, 0))
+    local = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
+    segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * (width + 1), [-1])
+
+    def by_gap(x):
+        sums = tf.math.unsorted_segment_sum(tf.reshape(x, [-1]), segment, batch * (width + 1))
+        return tf.reshape(sums, [batch, width + 1])[:, 1:]
+
+    counts = tf.cumsum(by_gap(tf.ones_like(scores)), axis=-1, reverse=True)
+    steps = counts[:, 1:] * (thresholds[:, 1:] - thresholds[:, :-1])
+    sums = tf.cumsum(by_gap(local) + tf.pad(steps, [[0, 0], [0, 1]]), axis=-1, reverse=True)
+
+    def spread(coefficients):
+        totals = tf.cumsum(scatter_add(rank, coefficients, tf.shape(levels)), axis=-1)
+        items = _take(tf.pad(totals, [[0, 0], [1, 0]]), gap)
+        return items, coefficients * _take(counts, rank)
+
+    return _take(sums, rank), spread
+
+
+def _take(rows, columns):
+    """`rows[b, columns[b, i]]`; flat, since gathering by batch takes twice as long."""
+    batch, width = tf.unstack(tf.shape(rows))
+    return tf.gather(tf.reshape(rows, [-1]), columns + tf.range(batch)[:, tf.newaxis] * width)
+
+
+def _count_below(thresholds, scores):
+    """How many of the sorted `thresholds` `[batch, P]` are below each score, `[batch, n]`.
+
+    The range of the thresholds is cut into equal cells. What is in lower cells than a score is
+    below it, and what is in its own cell is told by binary search. XLA's searchsorted compares all
+    with all.
+    """
+    batch, width = tf.unstack(tf.shape(thresholds))
+    num_cells = tf.minimum(width * _CELLS_PER_THRESHOLD, _MAX_CELLS)
+    lowest, highest = thresholds[:, :1], thresholds[:, -1:]
+    scale = tf.math.divide_no_nan(tf.cast(num_cells, scores.dtype), highest - lowest)
+
+    def cell(x):
+        # Where x rises this never falls, however it is rounded; NaN is in the first cell.
+        position = (x - lowest) * scale
+        position = tf.minimum(position, tf.cast(num_cells - 1, x.dtype))
+        return tf.cast(tf.where(position > 0, position, tf.zeros_like(position)), tf.int32)
+
+    # Positions are those in all rows of thresholds after one another, each row with a last one that
+    # no score is above.
+    rows = tf.range(batch)[:, tf.newaxis]
+    flat = tf.reshape(tf.pad(thresholds, [[0, 0], [0, 1]], constant_values=float("inf")), [-1])
+    cell_of_threshold = cell(thresholds) + rows * num_cells
+    in_cell = tf.math.unsorted_segment_sum(
+        tf.ones_like(cell_of_threshold), cell_of_threshold, batch * num_cells
+    )
+    in_cell = tf.reshape(in_cell, [batch, num_cells])
+    starts = tf.cumsum(in_cell, axis=1, exclusive=True) + rows * (width + 1)
+    cell_of_score = cell(scores) + rows * num_cells
+    start = tf.gather(tf.reshape(starts, [-1]), cell_of_score)
+    end = tf.gather(tf.reshape(starts + in_cell, [-1]), cell_of_score)
+
+    def halve(step, position):
+        probe = position + step
+        inside = probe <= end
+        # The answer for a probe outside is not used.
+        below = tf.gather(flat, tf.minimum(probe, end) - 1) < scores
+        return step // 2, tf.where(inside & below, probe, position)
+
+    most, one = tf.reduce_max(in_cell), tf.constant(1)
+    (first,) = tf.while_loop(lambda step: step * 2 <= most, lambda step: [step * 2], [one])
+    _, position = tf.while_loop(lambda step, _: step > 0, halve, (first, start))
+    return position - rows * (width + 1)

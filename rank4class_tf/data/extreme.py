@@ -1,0 +1,367 @@
+"""Batches of sparse features."""
+
+import gzip
+import itertools
+import operator
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _files
+from rank4class_tf.data import texts
+
+
+def batches(
+    points: Callable,
+    num_features: int,
+    batch_size: int,
+    num_points: int | None = None,
+    one_label: bool = False,
+) -> tf.data.Dataset:
+    """A `tf.data.Dataset` of the points that `points()` yields, which is called for each epoch.
+
+    A point is `(labels, feature_ids, feature_values)`. A batch is a float32 `tf.SparseTensor`
+    `[batch, num_features]` and class ids, int64: `[batch, P]` padded with -1 or, with `one_label`,
+    `[batch]`. The dataset knows its length if `num_points` is given.
+    """
+
+    def arrays():
+        rest = iter(points())
+        while batch := list(itertools.islice(rest, batch_size)):
+            yield _arrays(batch, num_features, one_label)
+
+    dataset = tf.data.Dataset.from_generator(
+        arrays,
+        output_signature=(
+            tf.SparseTensorSpec([None, num_features], tf.float32),
+            tf.TensorSpec([None] if one_label else [None, None], tf.int64),
+        ),
+    )
+    if num_points is not None:
+        length = -(-num_points // batch_size)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def batches_in_memory(
+    points: Sequence, num_features: int, batch_size: int, seed: int | None = None
+) -> tf.data.Dataset:
+    """The batches of `batches` for a list of points, which TensorFlow keeps in memory.
+
+    This is several times as fast as reading points from a function. With a seed, each epoch has a
+    new order.
+    """
+    class_ids, ids, values = (
+        tf.RaggedTensor.from_row_lengths(
+            np.concatenate(column).astype(dtype), [len(row) for row in column]
+        )
+        for column, dtype in zip(
+            zip(*points, strict=True), (np.int64, np.int64, np.float32), strict=True
+        )
+    )
+
+    def batch(rows):
+        columns = tf.gather(ids, rows)
+        indices = tf.stack([columns.value_rowids(), columns.values], axis=1)
+        shape = tf.stack([tf.size(rows, tf.int64), num_features])
+        features = tf.SparseTensor(indices, tf.gather(values, rows).values, shape)
+        labels = tf.gather(class_ids, rows).to_tensor(-1)
+        return features, labels
+
+    dataset = tf.data.Dataset.range(len(points))
+    if seed is not None:
+        dataset = dataset.shuffle(len(points), seed=seed)
+    return dataset.batch(batch_size).map(batch).prefetch(tf.data.AUTOTUNE)
+
+
+def _arrays(batch, num_features, one_label):
+    """A batch as a sparse tensor and padded labels."""
+    rows, columns, values = [], [], []
+    width = max(1, max(len(labels) for labels, _, _ in batch))
+    class_ids = np.full([len(batch), width], -1, np.int64)
+    for row, (labels, ids, of_ids) in enumerate(batch):
+        class_ids[row, : len(labels)] = labels
+        order = np.argsort(ids, kind="stable")  # A sparse tensor needs its columns in order.
+        rows += [row] * len(ids)
+        columns += np.asarray(ids, np.int64)[order].tolist()
+        values += np.asarray(of_ids, np.float32)[order].tolist()
+    indices = np.array([rows, columns], np.int64).T.reshape(-1, 2)
+    features = tf.SparseTensor(indices, np.array(values, np.float32), [len(batch), num_features])
+    return features, class_ids[:, 0] if one_label else class_ids
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def extreme_classification(
+    path: str | os.PathLike,
+    batch_size: int = 256,
+    one_label: bool = False,
+    rows: Any = None,
+    seed: int | None = None,
+) -> tf.data.Dataset:
+    r"""Streams a file of the Extreme Classification Repository.
+
+    The first line is `points features labels`. Each other line is `l1,l2 f:v f:v`: the labels and
+    the features of a point, by number. A line that starts with a space is a point without labels.
+
+    Source: K. Bhatia et al., "The Extreme Classification Repository", 2016.
+
+    Args:
+        path: the file; if its name ends in `.gz`, it is unpacked while it is read.
+        batch_size: points per batch, >= 1.
+        one_label: whether to give each point only one of its labels, drawn uniformly each time it
+            is read, as in "Stochastic Negative Mining", and to leave out points without labels. A
+            model then treats the other labels as negatives. `ExtremeClassifier` avoids this, since
+            it draws a label itself.
+        rows: None for all points, or the numbers of the points to keep. Numbers start at 1, as in
+            the repository's split files; see `read_extreme_split`.
+        seed: seed of the draws of labels, in [0, 2**32); each epoch draws anew. None takes a random
+            seed.
+
+    Returns:
+        A `tf.data.Dataset` of `(features, class_ids)`: a float32 `tf.SparseTensor`
+        `[batch, features]`, and int64 `[batch, P]` padded with -1 or, with `one_label`, `[batch]`.
+        The file is read anew each epoch.
+
+    Raises:
+        ValueError: if an argument is out of range. While TensorFlow reads the file, it raises an
+            error that names file and line if a line has the wrong form, a number is out of range, a
+            value is not a finite float32, or the file is damaged.
+
+    Warns:
+        UserWarning: if no line break ends the last line, so that the file may be cut there.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/toy.txt"
+        >>> write_extreme_classification(path, [([0, 2], [1], [0.5])], num_features=4, num_labels=3)
+        >>> features, class_ids = next(iter(extreme_classification(path)))
+        >>> class_ids.numpy(), features.shape
+        (array([[0, 2]]), TensorShape([1, 4]))
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    num_points, num_features, _ = read_extreme_header(path)
+    _warn_if_cut(path)
+    keep = None if rows is None else _checked_rows(rows, num_points)
+    if seed is not None:
+        seed = _checks.seed(seed)
+    epochs = itertools.count()
+
+    def points():
+        rng = np.random.default_rng(None if seed is None else [seed, next(epochs)])
+        for number, (labels, *features) in enumerate(_points(path), start=1):
+            if keep is not None and number not in keep or one_label and not labels:
+                continue
+            yield [rng.choice(labels)] if one_label else labels, *features
+
+    count = num_points if keep is None else len(keep)
+    if one_label:  # Only the end of the file tells how many points have a label.
+        return batches(points, num_features, batch_size, one_label=True)
+    return batches(points, num_features, batch_size, count)
+
+
+def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
+    """Reads the numbers of points, features and labels from the first line.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if the line is not three integers > 0, below 2**63.
+    """
+    with texts.naming(path), _open(path) as lines:
+        first = lines.readline()
+    try:
+        header = tuple(texts.natural(number) for number in first.split())
+    except ValueError:
+        header = ()
+    if len(header) != 3 or not 1 <= min(header) <= max(header) < 2**63:
+        raise ValueError(f"{path}, line 1: must be `points features labels`. Received: {first!r}.")
+    return header
+
+
+def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
+    r"""Reads one split of a split file: the numbers of its points, counted from 1.
+
+    Args:
+        path: a file of the repository with a split in each column, such as `trSplit.txt`.
+        column: the number of the column, counted from 0.
+
+    Raises:
+        ValueError: if a line has no number >= 1 in that column, or the file is damaged.
+
+    Warns:
+        UserWarning: if no line break ends the last line, so that the file may be cut there.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "trSplit.txt")
+        >>> _ = path.write_text("1 2\n3 1\n")
+        >>> read_extreme_split(path, column=1).tolist()
+        [2, 1]
+    """
+    column = _checks.non_negative_int("column", column)
+    numbers = []
+    _warn_if_cut(path)
+    with texts.naming(path), _open(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                numbers.append(texts.natural(line.split()[column]))
+            except (IndexError, ValueError) as error:
+                raise ValueError(
+                    f"{path}, line {number}: must have a number in column {column}. "
+                    f"Received: {line!r}."
+                ) from error
+            if not 1 <= numbers[-1] < 2**63:
+                raise ValueError(
+                    f"{path}, line {number}: the number of a point must be in [1, 2**63). "
+                    f"Received: {numbers[-1]}."
+                )
+    return np.array(numbers, np.int64)
+
+
+def write_extreme_classification(
+    path: str | os.PathLike, points: Iterable, num_features: int, num_labels: int
+) -> None:
+    """Writes points in the format of the Extreme Classification Repository.
+
+    Args:
+        path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once
+            it is complete.
+        points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
+        num_features: number of features.
+        num_labels: number of labels.
+
+    Raises:
+        ValueError: if there are no points, or a number is out of range.
+        OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
+    """
+    num_features = _checks.positive_int("num_features", num_features)
+    num_labels = _checks.positive_int("num_labels", num_labels)
+    points = list(points)
+    if not points:
+        raise ValueError("`points` must hold at least one point. Received none.")
+    with _files.replacing(path) as temporary, _open(temporary, "wt") as file:
+        file.write(f"{len(points)} {num_features} {num_labels}\n")
+        for number, (labels, ids, values) in enumerate(points, start=1):
+            labels, ids = ([*map(operator.index, each)] for each in (labels, ids))
+            _check_range(path, number + 1, "label", labels, num_labels)
+            _check_range(path, number + 1, "feature", ids, num_features)
+            _check_finite(path, number + 1, values)
+            features = " ".join(
+                f"{i}:{np.float32(value)!s}" for i, value in zip(ids, values, strict=True)
+            )
+            file.write(",".join(str(label) for label in labels) + " " + features + "\n")
+
+
+def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> None:
+    r"""Writes predictions as the tools of the Extreme Classification Repository read them.
+
+    The first line is `points labels`. Each other line is `l:score l:score`: the predictions for a
+    point, in the order of the labels.
+
+    Args:
+        path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once
+            it is complete.
+        batches: pairs `(scores, class_ids)` of `[batch, k]`, as `ExtremeClassifier.top_k` gives.
+        num_labels: number of labels.
+
+    Raises:
+        ValueError: if there are no points, if a label is out of range, or a score is not finite.
+        OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "scores.txt")
+        >>> scores, class_ids = [[0.75, 0.5], [0.5, 0.25]], [[2, 0], [1, 2]]
+        >>> write_top_k(path, [(scores, class_ids)], num_labels=3)
+        >>> print(path.read_text())
+        2 3
+        0:0.5 2:0.75
+        1:0.5 2:0.25
+    """
+    num_labels = _checks.positive_int("num_labels", num_labels)
+    points = [
+        pair
+        for scores, class_ids in batches
+        for pair in zip(np.asarray(scores), np.asarray(class_ids), strict=True)
+    ]
+    if not points:
+        raise ValueError("`batches` must hold at least one point. Received none.")
+    with _files.replacing(path) as temporary, _open(temporary, "wt") as file:
+        file.write(f"{len(points)} {num_labels}\n")
+        for number, (scores, class_ids) in enumerate(points, start=2):
+            _check_range(path, number, "label", class_ids, num_labels)
+            _check_finite(path, number, scores)
+            of_labels = sorted(zip(class_ids.tolist(), scores, strict=True))
+            file.write(" ".join(f"{i}:{np.float32(s)!s}" for i, s in of_labels) + "\n")
+
+
+def _open(path, mode="rt"):
+    opener = gzip.open if str(path).endswith(".gz") else open
+    return opener(path, mode, encoding="utf-8")
+
+
+def _warn_if_cut(path):
+    if not str(path).endswith(".gz"):  # A packed file tells its own size.
+        texts.warn_if_cut(path)
+
+
+def _points(path):
+    """The points of a file: labels, feature ids, feature values."""
+    count, num_features, num_labels = read_extreme_header(path)
+    with texts.naming(path), _open(path) as lines:
+        next(lines)
+        number = 1
+        for number, line in enumerate(lines, start=2):
+            labels, *features = line.rstrip("\n").split(" ")
+            try:
+                if "_" in line or not line.isascii():  # Python would accept both in a number.
+                    raise ValueError
+                labels = [int(label) for label in labels.split(",")] if labels else []
+                pairs = [feature.split(":") for feature in features if feature]
+                ids = [int(i) for i, _ in pairs]
+                values = [float(value) for _, value in pairs]
+            except ValueError as error:
+                raise ValueError(
+                    f"{path}, line {number}: must be `l1,l2 f:v f:v`. Received: {line[:80]!r}."
+                ) from error
+            _check_range(path, number, "label", labels, num_labels)
+            _check_range(path, number, "feature", ids, num_features)
+            _check_finite(path, number, values)
+            yield labels, ids, values
+    if number - 1 != count:
+        raise ValueError(
+            f"{path}, line 1: must have the number of points. Received: {count}, but the file has "
+            f"{number - 1}."
+        )
+
+
+def _checked_rows(rows, num_points):
+    """The numbers of points to keep, a set."""
+    given = list(rows)
+    for row in given:
+        whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
+        if not whole or not 1 <= row <= num_points:
+            raise ValueError(
+                f"`rows` must be None or integers in [1, {num_points}]. Received: {row!r}."
+            )
+    return frozenset(map(int, given))
+
+
+def _check_finite(path, number, values):
+    for value in values:
+        if not -_LARGEST <= value <= _LARGEST:
+            raise ValueError(f"{path}, line {number}: a value must be finite. Received: {value}.")
+
+
+def _check_range(path, number, what, values, limit):
+    for value in values:
+        if not 0 <= value < limit:
+            raise ValueError(
+                f"{path}, line {number}: a {what} must be in [0, {limit}). Received: {value}."
+            )

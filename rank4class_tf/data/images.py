@@ -1,0 +1,280 @@
+"""Images and their datasets."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf.data import splits
+
+_MAX_PIXEL = 16.0
+
+
+def digits(
+    batch_size: int = 64, seed: int = 0, examples_per_class: int | None = None
+) -> splits.Splits:
+    """Returns 1,797 real images of handwritten digits, 8 x 8 pixels, in 10 classes.
+
+    The images come with scikit-learn, so nothing is downloaded. Features are float32 `[batch, 64]`
+    in [0, 1], class ids int64 `[batch]`. 60 % of the images of each class are for training (1,077)
+    and 20 % each for validation and testing (360 each). Every seed gives the same test images.
+
+    Source: the test part of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits",
+    UCI Machine Learning Repository, 1998, as `sklearn.datasets.load_digits` has it.
+
+    Args:
+        batch_size: examples per batch, >= 1.
+        seed: seed of the split into training and validation, and of the training order, in
+            [0, 2**32).
+        examples_per_class: how many training images of each class to keep, at most 104; None keeps
+            all.
+
+    Returns:
+        `Splits`.
+
+    Raises:
+        ImportError: without scikit-learn.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> splits = digits(batch_size=32)
+        >>> features, class_ids = next(iter(splits.train))
+        >>> features.shape, class_ids.shape, splits.num_classes
+        (TensorShape([32, 64]), TensorShape([32]), 10)
+    """
+    seed = _checks.seed(seed)
+    bunch = splits.import_extra("sklearn.datasets").load_digits()
+    split = splits.import_extra("sklearn.model_selection").train_test_split
+    pixels = (bunch.data / _MAX_PIXEL).astype("float32")
+    class_ids = bunch.target.astype("int64")
+
+    def two_parts(indices, size, seed):
+        return split(indices, test_size=size, stratify=class_ids[indices], random_state=seed)
+
+    rest, test = two_parts(np.arange(len(class_ids)), 0.2, 0)
+    train, validation = two_parts(rest, 0.25, seed)
+    if examples_per_class is not None:
+        number = _checks.positive_int("examples_per_class", examples_per_class)
+        of_classes = [train[class_ids[train] == class_id] for class_id in range(10)]
+        most = min(map(len, of_classes))
+        if number > most:
+            raise ValueError(
+                f"`examples_per_class` must be at most {most}. "
+                f"Received: examples_per_class={examples_per_class!r}."
+            )
+        train = np.concatenate([of_class[:number] for of_class in of_classes])
+    return splits.from_arrays(
+        *((pixels[part], class_ids[part]) for part in (train, validation, test)),
+        batch_size=batch_size,
+        seed=seed,
+        class_names=(str(name) for name in bunch.target_names),
+    )
+
+
+_CIFAR_10 = "cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
+_IMAGENET = (
+    "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org (which asks for "
+    "a registration)"
+)
+# CIFAR-10's images are padded by this many pixels on each side before they are cropped.
+_PADDING = 4
+# The side of the central square of ImageNet's images is 224/256 of their shorter side.
+_CENTRE = 224, 256
+
+
+def cifar10(
+    data_dir: str | os.PathLike | None = None,
+    batch_size: int = 64,
+    augment: bool = True,
+    seed: int = 0,
+) -> splits.Splits:
+    """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
+
+    Features are float32 `[batch, 32, 32, 3]` in [0, 255], class ids int64 `[batch]`. CIFAR-10 has
+    no validation part, so the last tenth of its training images serves as one: 45,000 images are
+    for training, 5,000 for validation and 10,000 for testing.
+
+    Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, through
+    TensorFlow Datasets, which downloads it on first use.
+
+    Args:
+        data_dir: where TensorFlow Datasets keeps its data; None for its default.
+        batch_size: images per batch, >= 1.
+        augment: whether to change training images anew in each epoch: pad them by 4 pixels on each
+            side, cut them to their size at a random place, and mirror half of them.
+        seed: seed of the training order and of the augmentation, in [0, 2**32).
+
+    Returns:
+        `Splits`.
+
+    Raises:
+        ImportError: without tensorflow-datasets.
+        FileNotFoundError: if the images are missing and cannot be downloaded.
+        ValueError: if `batch_size` or `seed` is out of range.
+
+    Example:
+        >>> splits = cifar10(data_dir="data")  # doctest: +SKIP
+        >>> images, class_ids = next(iter(splits.train))  # doctest: +SKIP
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    seed = _checks.seed(seed)
+    parts, info = splits.load(
+        "cifar10",
+        data_dir=data_dir,
+        source=_CIFAR_10,
+        split=["train[:90%]", "train[90%:]", "test"],
+        with_info=True,
+        as_supervised=True,
+    )
+    return _splits_of_images(
+        parts,
+        info,
+        batch_size,
+        seed,
+        shuffled=50_000,
+        train=_crop_and_mirror if augment else _as_it_is,
+        evaluate=_as_it_is,
+    )
+
+
+def imagenet2012(
+    data_dir: str | os.PathLike | None = None,
+    batch_size: int = 64,
+    image_size: int = 224,
+    augment: bool = True,
+    seed: int = 0,
+) -> splits.Splits:
+    """Returns ImageNet (ILSVRC 2012): 1.28 million photographs in 1,000 classes.
+
+    Features are float32 `[batch, image_size, image_size, 3]` in [0, 255], class ids int64
+    `[batch]`. The labels of ImageNet's own test part are not public, so its 50,000 validation
+    images are `test`, as is usual, and the last hundredth of its training images is `validation`.
+
+    Validation and test images are cut to their centre, a square of 224/256 of the shorter side.
+
+    Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015,
+    through TensorFlow Datasets. The files must be downloaded from image-net.org by hand.
+
+    Args:
+        data_dir: where TensorFlow Datasets keeps its data; None for its default.
+        batch_size: images per batch, >= 1.
+        image_size: height and width in pixels, >= 1.
+        augment: whether to change training images anew in each epoch: cut a random part (8 to
+            100 % of the area, 3:4 to 4:3), and mirror half of them. Otherwise they are cut as the
+            validation images are.
+        seed: seed of the training order and of the augmentation, in [0, 2**32).
+
+    Returns:
+        `Splits`.
+
+    Raises:
+        ImportError: without tensorflow-datasets.
+        FileNotFoundError: if the files are missing.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> splits = imagenet2012(data_dir="data")  # doctest: +SKIP
+        >>> images, class_ids = next(iter(splits.train))  # doctest: +SKIP
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    size = _checks.positive_int("image_size", image_size)
+    seed = _checks.seed(seed)
+    tfds = splits.import_extra("tensorflow_datasets")
+    parts, info = splits.load(
+        "imagenet2012",
+        data_dir=data_dir,
+        source=_IMAGENET,
+        split=["train[:99%]", "train[99%:]", "validation"],
+        with_info=True,
+        as_supervised=True,
+        # We decode after the shuffle, so that its buffer holds small files, and only the part that
+        # we keep.
+        decoders={"image": tfds.decode.SkipDecoding()},
+    )
+
+    def train(image, seed):
+        return _random_part(image, seed, size)
+
+    def evaluate(image, seed):
+        del seed
+        return _centre(image, size)
+
+    return _splits_of_images(
+        parts,
+        info,
+        batch_size,
+        seed,
+        shuffled=16_384,
+        train=train if augment else evaluate,
+        evaluate=evaluate,
+    )
+
+
+def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):
+    """Builds `Splits` from three datasets of `(image, class_id)`.
+
+    `train` and `evaluate` take an image and two random numbers; `shuffled` is the size of the
+    buffer that shuffles training images.
+    """
+
+    def batches(dataset, function):
+        # Each reading of the dataset gets other numbers.
+        numbers = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
+        pairs = tf.data.Dataset.zip((dataset, numbers))
+        return (
+            pairs.map(
+                lambda example, pair: (function(example[0], pair), example[1]),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
+            .batch(batch_size)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    first, *rest = parts
+    return splits.Splits(  # type: ignore[misc]
+        batches(first.shuffle(shuffled, seed=seed), train),
+        *(batches(part, evaluate) for part in rest),
+        class_names=tuple(info.features["label"].names),
+    )
+
+
+def _as_it_is(image, seed):
+    del seed
+    return tf.cast(image, tf.float32)
+
+
+def _crop_and_mirror(image, seed):
+    """Cuts an image of the same size out of the padded one, and mirrors half of them."""
+    padded = tf.pad(image, [[_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
+    cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
+    return tf.cast(tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32)
+
+
+def _random_part(encoded, seed, size):
+    """Decodes a random part of a JPEG, and mirrors half of them."""
+    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.io.extract_jpeg_shape(encoded),
+        bounding_boxes=tf.zeros((1, 0, 4)),
+        seed=seed,
+        area_range=(0.08, 1.0),
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        max_attempts=100,
+        use_image_if_no_bounding_boxes=True,
+    )
+    window = tf.concat([begin[:2], extent[:2]], axis=0)
+    part = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+    part = tf.image.stateless_random_flip_left_right(part, seed[::-1])
+    return _resize(part, [size, size])
+
+
+def _centre(encoded, size):
+    """Decodes the central square of a JPEG, which gives the pixels of resizing first."""
+    height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
+    side = tf.maximum(tf.minimum(height, width) * _CENTRE[0] // _CENTRE[1], 1)
+    window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+    return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), [size, size])
+
+
+def _resize(image, shape):
+    return tf.ensure_shape(tf.image.resize(image, shape), [*shape, 3])

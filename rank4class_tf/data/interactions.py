@@ -1,0 +1,323 @@
+"""Users and items: MovieLens and MIND."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf.data import splits
+from rank4class_tf.data import texts as _texts
+
+_PARTS = ("train", "validation", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class UserItems:
+    """The items of each user in three parts, and batches of them.
+
+    Attributes:
+        train: ragged int32 `[num_users, None]`, the item numbers of each user for training.
+        validation: the items for choosing a model, in the same form.
+        test: the items for reporting results, in the same form.
+        item_ids: `[num_items]`, the source's id of each item number.
+        user_ids: `[num_users]`, the source's id of each row.
+    """
+
+    train: tf.RaggedTensor
+    validation: tf.RaggedTensor
+    test: tf.RaggedTensor
+    item_ids: np.ndarray
+    user_ids: np.ndarray
+
+    @property
+    def num_items(self) -> int:
+        """The number of items."""
+        return len(self.item_ids)
+
+    @property
+    def num_users(self) -> int:
+        """The number of users."""
+        return len(self.user_ids)
+
+    @classmethod
+    def from_pairs(cls, batches: Iterable, seed: int = 0) -> Self:
+        """Splits pairs of a user and an item at random into 80, 10 and 10 %.
+
+        A repeated pair counts once. Only the ids are kept, as int32, so that 20 million pairs need
+        at most some 1.5 GB.
+
+        Args:
+            batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of equal length,
+                with ids in [-2**31, 2**31).
+            seed: seed of the split, in [0, 2**32).
+
+        Returns:
+            `UserItems`. Users and items are numbered in the order of their ids; only those that
+            occur in a pair get a number.
+
+        Raises:
+            ValueError: if there are no batches, or a batch breaks these rules.
+
+        Example:
+            >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
+            >>> users.num_users, users.num_items, users.item_ids
+            (2, 2, array([10, 30], dtype=int32))
+        """
+        rng = np.random.default_rng(_checks.seed(seed))
+        columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+        for batch in batches:
+            pair = [np.asarray(ids) for ids in batch]
+            _check_pair(pair)
+            for column, ids in zip(columns, pair, strict=True):
+                column.append(ids.astype(np.int32))
+        if not columns[0]:
+            raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
+        user_ids, users = _number(columns[0])
+        item_ids, items = _number(columns[1])
+
+        pairs = users.astype(np.int64) * len(item_ids) + items
+        _, first = np.unique(pairs, return_index=True)
+        if len(first) < len(pairs):  # A repeated pair could be in training and in the test.
+            first.sort()
+            users, items = users[first], items[first]
+        del pairs, first
+
+        # Validation and test get a tenth of a random order each, training the rest.
+        count = len(users)
+        order = rng.permutation(count)
+        part = np.zeros(count, np.int8)
+        tenth = count // 10
+        part[order[:tenth]] = 1
+        part[order[tenth : 2 * tenth]] = 2
+        del order
+
+        def lists(number):
+            chosen = part == number
+            owners, owned = users[chosen], items[chosen]
+            by_user = np.lexsort((owned, owners))
+            lengths = np.bincount(owners, minlength=len(user_ids))
+            return tf.RaggedTensor.from_row_lengths(owned[by_user], lengths)
+
+        return cls(*map(lists, range(3)), item_ids, user_ids)  # type: ignore[call-arg]
+
+    def batches(
+        self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
+    ) -> tf.data.Dataset:
+        """Returns batches `(features, class_ids)` of the users that have an item in `part`.
+
+        Features are a dictionary: `items`, the user's training items, and `exclude`, the items that
+        an evaluation must leave out because an earlier part holds them. These are no items for
+        `"train"`, the training items for `"validation"`, and training and validation items for
+        `"test"`. Class ids are the user's items in `part`.
+
+        Args:
+            part: `"train"`, `"validation"` or `"test"`.
+            batch_size: users per batch, >= 1.
+            ragged: whether lists are ragged tensors; else -1 pads them to the longest of a batch.
+            seed: seed of a new order of users in each epoch; None sorts users by the length of
+                their lists, shortest first, so that batches need little padding.
+
+        Raises:
+            ValueError: if an argument is out of range.
+        """
+        part = _checks.one_of("part", part, _PARTS)
+        batch_size = _checks.positive_int("batch_size", batch_size)
+        labels = getattr(self, part)
+        exclude = {
+            "train": self.train[:, :0],
+            "validation": self.train,
+            "test": tf.concat([self.train, self.validation], axis=1),
+        }[part]
+        lengths = labels.row_lengths().numpy()
+        rows = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
+        users = tf.data.Dataset.from_tensor_slices(rows)
+        if seed is not None:
+            users = users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
+
+        def lists(ragged_lists, rows):
+            chosen = tf.gather(ragged_lists, rows)
+            return chosen if ragged else chosen.to_tensor(default_value=-1)
+
+        def features_and_labels(rows):
+            features = {"items": lists(self.train, rows), "exclude": lists(exclude, rows)}
+            return features, lists(labels, rows)
+
+        batched = users.batch(batch_size).map(features_and_labels)
+        # There is nothing to tune here, and the tuning thread only delays the end of each epoch.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return batched.prefetch(1).with_options(options)
+
+
+def _check_pair(pair):
+    """Raises unless a pair has two arrays of ids, equally long, that fit int32."""
+    of_ids = [ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size) for ids in pair]
+    if len(pair) != 2 or not all(of_ids) or len(pair[0]) != len(pair[1]):
+        raise ValueError(
+            "`batches` must hold pairs of integer arrays of one length. Received: "
+            f"{' and '.join(f'{ids.dtype} of shape {ids.shape}' for ids in pair)}."
+        )
+    for ids in pair:
+        for wrong in ids[(ids < -(2**31)) | (ids >= 2**31)][:1]:
+            raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
+
+
+def _number(chunks):
+    """The distinct ids in order, and the number of each id in that order."""
+    ids = np.concatenate(chunks)
+    chunks.clear()
+    distinct = np.unique(ids)
+    return distinct, np.searchsorted(distinct, ids).astype(np.int32)
+
+
+_VERSIONS = ("latest-small", "100k", "1m", "20m", "25m")
+# TFDS takes several times longer to read ratings one by one than in batches.
+_READ_BATCH = 65_536
+
+
+def movielens(
+    version: str = "latest-small", data_dir: str | os.PathLike | None = None, seed: int = 0
+) -> UserItems:
+    """Returns the MovieLens users with the films that they rated, whatever the rating.
+
+    Pairs of a user and a film are split at random: 80 % for training, 10 % for validation and 10 %
+    for testing. We stream them and keep only the two numbers of each pair, so that 20 million pairs
+    need less than 4 GB.
+
+    Source: F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS, 2015, through
+    TensorFlow Datasets, which downloads it on first use. The licence is for research. The Rankmax
+    paper calls `"latest-small"` (610 users, 100,836 pairs) "Movielens 100k".
+
+    Args:
+        version: `"latest-small"`, `"100k"`, `"1m"`, `"20m"` or `"25m"`.
+        data_dir: where TensorFlow Datasets keeps its data; None for its default.
+        seed: seed of the split, in [0, 2**32).
+
+    Returns:
+        `UserItems`.
+
+    Raises:
+        ImportError: without tensorflow-datasets.
+        ValueError: if `version` is unknown or `seed` is out of range.
+
+    Example:
+        >>> users = movielens(data_dir="data")  # doctest: +SKIP
+        >>> features, class_ids = next(iter(users.batches("train")))  # doctest: +SKIP
+    """
+    _checks.one_of("version", version, _VERSIONS)
+    seed = _checks.seed(seed)
+    tfds = splits.import_extra("tensorflow_datasets")
+    fields = ("user_id", "movie_id")
+    ratings = tfds.load(
+        f"movielens/{version}-ratings",
+        split="train",
+        data_dir=data_dir,
+        batch_size=_READ_BATCH,
+        decoders=tfds.decode.PartialDecoding(dict.fromkeys(fields, True)),
+        shuffle_files=False,
+    )
+    batches = ratings.as_numpy_iterator()
+    pairs = ([batch[field].astype(int) for field in fields] for batch in batches)
+    return UserItems.from_pairs(pairs, seed)
+
+
+_COLUMNS = 8
+_SEPARATOR = " [SEP] "
+_SOURCE = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
+
+
+def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
+    """Returns the news articles of MIND as text, with their categories as classes.
+
+    Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or
+    only the title if the article has no abstract; class ids are int64 `[batch]`. MIND splits its
+    readers and not its articles, so we split the articles at random: 60 % for training and 20 %
+    each for validation and testing. An article that is in several files counts once.
+
+    Source: F. Wu et al., "MIND: A Large-scale Dataset for News Recommendation", ACL 2020. The files
+    must be downloaded by hand, from https://msnews.github.io.
+
+    Args:
+        path: a `news.tsv`, or a folder, in which all files of this name are read, at any depth.
+        batch_size: articles per batch, >= 1.
+        seed: seed of the split and of the training order, in [0, 2**32).
+
+    Returns:
+        `Splits`; `class_names` are the categories in alphabetical order.
+
+    Raises:
+        FileNotFoundError: if `path` has no `news.tsv`.
+        ValueError: if a line of a file is not one of MIND's or a number is out of range.
+
+    Example:
+        >>> splits = mind("MIND")  # doctest: +SKIP
+        >>> texts, class_ids = next(iter(splits.train))  # doctest: +SKIP
+    """
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    seed = _checks.seed(seed)
+    articles: dict[str, tuple[str, str]] = {}
+    for file in _files(pathlib.Path(path)):
+        for news_id, article in _read(file).items():
+            if articles.setdefault(news_id, article)[0] != article[0]:
+                raise ValueError(
+                    "`path` must hold articles of one category each. Received: "
+                    f"{news_id!r} of {articles[news_id][0]!r} and of {article[0]!r}, in "
+                    f"{os.fspath(file)!r}."
+                )
+    if not articles:
+        raise ValueError(
+            f"`path` must hold articles. Received: {os.fspath(path)!r}, which has none."
+        )
+    categories = sorted({category for category, _ in articles.values()})
+    index = {category: number for number, category in enumerate(categories)}
+    # We sort by id, so that the split depends on nothing else.
+    rows = [articles[news_id] for news_id in sorted(articles)]
+    texts = np.array([text.encode() for _, text in rows], dtype=object)
+    class_ids = np.array([index[category] for category, _ in rows])
+    order = np.random.default_rng(seed).permutation(len(rows))
+    ends = [round(0.6 * len(rows)), round(0.8 * len(rows))]
+    return splits.from_arrays(
+        *((texts[part], class_ids[part]) for part in np.split(order, ends)),
+        batch_size=batch_size,
+        seed=seed,
+        class_names=categories,
+    )
+
+
+def _files(path):
+    """The files to read."""
+    files = sorted(path.rglob("news.tsv")) if path.is_dir() else [path] if path.exists() else []
+    if not files:
+        raise FileNotFoundError(
+            "`path` must be a news.tsv of MIND or a folder with such files, which come from "
+            f"{_SOURCE}. Received: {os.fspath(path)!r}."
+        )
+    return files
+
+
+def _read(file):
+    """The category and the text of each article of a file, by its id."""
+    articles = {}
+    with _texts.naming(file), open(file, encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            fields = line.rstrip("\r\n").split("\t")
+            if len(fields) != _COLUMNS:
+                raise ValueError(
+                    f"`path` must hold lines of {_COLUMNS} fields, separated by tabs: id, "
+                    "category, subcategory, title, abstract, URL, entities of title and abstract. "
+                    f"Received: {len(fields)} in line {number} of {os.fspath(file)!r}."
+                )
+            news_id, category, _, title, abstract, *_ = fields
+            if not news_id or not category or news_id in articles:
+                raise ValueError(
+                    "`path` must hold articles with a category, and each id once in a file. "
+                    f"Received: {news_id!r} of {category!r} in line {number} of "
+                    f"{os.fspath(file)!r}."
+                )
+            articles[news_id] = category, _SEPARATOR.join(filter(None, (title, abstract)))
+    return articles

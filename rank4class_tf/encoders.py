@@ -1,0 +1,324 @@
+"""Pretrained encoders of texts and images as Keras models."""
+
+import importlib
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras
+
+__all__ = ["ImageEncoder", "TextEncoder"]
+
+
+# Layers of keras-hub's backbones at which we can cut, since the layers above read only their
+# output: a transformer layer, a block of a ResNet, a block of a VGG.
+_BLOCK = re.compile(r"transformer_layer_\d+|stack\d+_block\d+_out|block\d+_pool")
+
+
+def import_hub() -> Any:
+    """Imports keras-hub."""
+    if not _keras.KERAS_3:
+        raise ImportError(
+            "Pretrained encoders need keras-hub, which works only with Keras 3: TensorFlow >= "
+            "2.16 without TF_USE_LEGACY_KERAS. Received: Keras 2."
+        )
+    try:
+        return importlib.import_module("keras_hub")
+    except ImportError as error:
+        raise ImportError(
+            "Pretrained encoders need keras-hub: pip install -e '.[encoders]' in a copy of the "
+            f"project. Received: {error}."
+        ) from None
+
+
+class PretrainedEncoder:
+    """A backbone of keras-hub and its pooling as two models, one frozen and one that trains.
+
+    Attributes:
+        frozen: the number of blocks that are frozen.
+        lower: the frozen model, from the inputs to the features that `upper` takes; None if nothing
+            is frozen.
+        upper: the model that trains, from these features, or from the inputs, to encodings
+            `[batch, d]`.
+    """
+
+    frozen: int
+    lower: keras.Model | None
+    upper: keras.Model
+    # The methods of a subclass.
+    _inputs: Any
+    _output: Any
+    _pool: Any
+    _run: Any
+    _run_above: Any
+
+    def _build(self, backbone, preset, frozen):
+        """Sets the attributes."""
+        blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
+        if not blocks:
+            raise ValueError(
+                "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub. Received: "
+                f"preset={preset!r}, a {type(backbone).__name__}."
+            )
+        self.frozen = len(blocks) if frozen == "all" else frozen
+        if self.frozen > len(blocks):
+            raise ValueError(
+                f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks of the "
+                f"backbone. Received: frozen={frozen}."
+            )
+        inputs, output = self._inputs(), self._output(backbone)
+        whole = keras.Model(backbone.input, output)
+        if not self.frozen:
+            lower, upper = None, (inputs, self._pool(self._run(whole, inputs), inputs))
+        elif self.frozen == len(blocks):
+            lower = inputs, self._pool(self._run(whole, inputs), inputs)
+            kept = keras.Input(lower[1].shape[1:])
+            upper = kept, kept
+        else:
+            cut = blocks[self.frozen - 1].output
+            lower = inputs, self._run(keras.Model(backbone.input, cut), inputs, above=False)
+            kept = keras.Input(cut.shape[1:])
+            above = self._run_above(backbone, cut, output, kept)
+            upper = kept, self._pool(above, kept, kept=True)
+        self.lower = None if lower is None else keras.Model(*lower, name="frozen")
+        self.upper = keras.Model(*upper, name="encoder")
+        if self.lower is not None:
+            self.lower.trainable = False
+
+
+def load_backbone(preset: str | os.PathLike, **kwargs: Any) -> Any:
+    """Loads a backbone in the precision of Keras's policy."""
+    hub = import_hub()
+    policy = keras.mixed_precision.dtype_policy()
+    return hub.models.Backbone.from_preset(preset, dtype=policy, **kwargs)
+
+
+class ImageEncoder(PretrainedEncoder):
+    """A pretrained ResNet or VGG of keras-hub, and the mean over its output's places.
+
+    If blocks are frozen, `lower` needs to turn images into features only once; `upper` goes below
+    the head and trains.
+
+    Args:
+        preset: a preset of keras-hub, such as `"resnet_50_imagenet"` and `"vgg_16_imagenet"`,
+            which is downloaded on first use; or a folder with one, as `save_to_preset` writes it.
+        image_shape: height, width and channels of the images, whose values are in [0, 255]. The
+            encoder scales them as the preset says, and by 1/255 if it says nothing.
+        frozen: how many blocks do not train, counted from the inputs; `"all"` freezes all.
+
+    Raises:
+        ImportError: without keras-hub or under Keras 2.
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> encoder = ImageEncoder("vgg_16_imagenet", (32, 32, 3))  # doctest: +SKIP
+        >>> model = keras.Sequential([encoder.upper, DotProductHead(10)])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        preset: str | os.PathLike,
+        image_shape: tuple[int, int, int] = (224, 224, 3),
+        frozen: int | str = 0,
+    ) -> None:
+        frozen = _checks.non_negative_int_or_all("frozen", frozen)
+        preset = os.fspath(preset)
+        self._shape = tuple(image_shape)
+        self._scaling = _scaling(preset)
+        self._build(load_backbone(preset, image_shape=self._shape), preset, frozen)
+
+    def _inputs(self):
+        return keras.Input(self._shape, name="images")
+
+    def _output(self, backbone):
+        return backbone.output
+
+    def _run(self, model, images, above=True):
+        """Runs the backbone, or its lower part, on images."""
+        del above
+        return model(keras.layers.Rescaling(*self._scaling)(images))
+
+    def _run_above(self, backbone, cut, output, hidden):
+        """Runs the upper part of the backbone on the output of the lower part."""
+        return keras.Model(cut, output)(hidden)
+
+    def _pool(self, hidden, below, kept=False):
+        """The mean over the places in float32."""
+        del below, kept
+        return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
+
+
+def _scaling(preset):
+    """Scale and offset of the pixels that a preset was trained with."""
+    try:
+        converter = import_hub().layers.ImageConverter.from_preset(preset)
+    except FileNotFoundError:
+        return 1 / 255, 0.0
+    return (
+        1.0 if converter.scale is None else converter.scale,
+        0.0 if converter.offset is None else converter.offset,
+    )
+
+
+class TextEncoder(PretrainedEncoder):
+    r"""A pretrained transformer of keras-hub: BERT, ELECTRA and others of their kind.
+
+    `tokenize` turns texts into tokens outside the model, so that it handles each text once. If
+    layers are frozen, `lower` needs to turn tokens into features only once, too; `upper` goes below
+    the head and trains.
+
+    Features are `[batch, length, d]`, padded with zeros, or `[batch, d]` if all layers are frozen.
+
+    Args:
+        preset: a preset of keras-hub, such as `"bert_base_en_uncased"` and
+            `"electra_base_discriminator_uncased_en"`, which is downloaded on first use; or a folder
+            with one, as `save_to_preset` writes it, or with a model of Hugging Face that keras-hub
+            converts, such as BERT (config.json, model.safetensors, and vocab.txt or
+            tokenizer.json).
+        sequence_length: the most tokens per text, the two special ones included, >= 3.
+        frozen: how many transformer layers do not train, counted from the inputs. If any is
+            frozen, so are the embeddings. `"all"` freezes all.
+        pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`, the mean
+            over the tokens.
+
+    Raises:
+        ImportError: without keras-hub or under Keras 2.
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> encoder = TextEncoder("bert_base_en_uncased", frozen=10)  # doctest: +SKIP
+        >>> features = encoder.lower(encoder.tokenize(["a text"]).to_tensor())  # doctest: +SKIP
+        >>> model = keras.Sequential([encoder.upper, DotProductHead(28)])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        preset: str | os.PathLike,
+        sequence_length: int = 128,
+        frozen: int | str = 0,
+        pooling: str = "first",
+    ) -> None:
+        if _checks.positive_int("sequence_length", sequence_length) < 3:
+            raise ValueError(
+                "`sequence_length` must be at least 3: a text needs two special tokens. Received: "
+                f"sequence_length={sequence_length}."
+            )
+        self._sequence_length = sequence_length
+        self._pooling = _checks.one_of("pooling", pooling, ("first", "mean"))
+        frozen = _checks.non_negative_int_or_all("frozen", frozen)
+        preset = os.fspath(preset)
+        backbone = load_backbone(preset)
+        if not isinstance(backbone.input, dict) or "padding_mask" not in backbone.input:
+            raise ValueError(
+                "`preset` must be a transformer encoder of keras-hub. Received: "
+                f"preset={preset!r}, a {type(backbone).__name__}."
+            )
+        self._tokenizer = _tokenizer(preset, type(backbone))
+        self._build(backbone, preset, frozen)
+
+    def tokenize(self, texts: Iterable[str | bytes]) -> tf.RaggedTensor:
+        """Cuts texts into tokens.
+
+        Args:
+            texts: n >= 1 strings, in UTF-8 if they are bytes. `"[SEP]"` in them is the token of
+                that name.
+
+        Raises:
+            ValueError: if `texts` is one text.
+
+        Returns:
+            int32 `[n, (length)]`, with the special tokens at both ends. `to_tensor()` pads them
+            with 0, which `lower` and `upper` mask.
+        """
+        if isinstance(texts, str | bytes):
+            raise ValueError(f"`texts` must be several texts, in a list. Received: {texts!r}.")
+        tokenizer, longest = self._tokenizer, self._sequence_length - 2
+        texts = [text.decode() if isinstance(text, bytes) else text for text in texts]
+        rows = [
+            # Numbers start at 1, whatever the vocabulary, since `to_tensor` pads with 0.
+            [1 + token for token in (tokenizer.start_token_id, *row, tokenizer.end_token_id)]
+            for row in (row[:longest] for row in tokenizer(texts))
+        ]
+        return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
+
+    def _inputs(self):
+        return keras.Input((None,), dtype="int32", name="tokens")
+
+    def _output(self, backbone):
+        """The output to pool, or the one that the backbone has pooled."""
+        outputs = backbone.output
+        if not isinstance(outputs, dict):
+            return outputs[:, 0] if self._pooling == "first" else outputs
+        return outputs["pooled_output" if self._pooling == "first" else "sequence_output"]
+
+    def _run(self, model, tokens, above=True):
+        """Runs the backbone, or its lower part, on tokens."""
+        ops = keras.ops
+        mask = ops.cast(ops.not_equal(tokens, 0), "int32")
+        known = {
+            "token_ids": ops.maximum(tokens - 1, 0),
+            "segment_ids": ops.zeros_like(tokens),
+            "padding_mask": mask,
+        }
+        hidden = model({name: known[name] for name in model.input})
+        if above:
+            return hidden
+        # Padding becomes zero, so that it is the same if a user stores features without padding.
+        return hidden * ops.cast(mask, hidden.dtype)[..., None]
+
+    def _run_above(self, backbone, cut, output, hidden):
+        """Runs the upper part of the backbone on the output of the lower part."""
+        upper = keras.Model([cut, backbone.input["padding_mask"]], output)
+        return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
+
+    def _pool(self, hidden, below, kept=False):
+        """The encoding of a text in float32."""
+        ops = keras.ops
+        hidden = ops.cast(hidden, "float32")
+        if self._pooling == "first":
+            return hidden
+        mask = _is_token(below) if kept else ops.not_equal(below, 0)
+        weights = ops.cast(mask, "float32")[..., None]
+        return ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
+def _is_token(hidden):
+    """Which rows hold a token: the normalisation at a layer's end leaves no other row at 0."""
+    return keras.ops.any(keras.ops.not_equal(hidden, 0), axis=-1)
+
+
+def _tokenizer(preset, backbone_class):
+    """The tokenizer of a preset."""
+    models = import_hub().models
+    options = {"special_tokens_in_strings": True}
+    folder = pathlib.Path(preset)
+    described: dict[str, Any] = {}
+    # keras-hub has a tokenizer.json of its own form. From Hugging Face's folders it reads only
+    # vocab.txt, which newer folders lack.
+    if (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
+        described = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    model = described.get("model", {})
+    if model.get("type") != "WordPiece":
+        return models.Tokenizer.from_preset(preset, **options)
+    normalizer, vocabulary = described.get("normalizer"), model["vocab"]
+    if normalizer is not None and normalizer.get("type") != "BertNormalizer":
+        raise ValueError(
+            f"`preset` must have no normalizer or a BertNormalizer in {folder / 'tokenizer.json'}. "
+            f"Received: {normalizer}."
+        )
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise ValueError(
+            f"`preset` must number its {len(vocabulary)} tokens from 0 on without gaps in "
+            f"{folder / 'tokenizer.json'}. Received: up to {max(vocabulary.values())}."
+        )
+    return getattr(models, backbone_class.__name__.replace("Backbone", "Tokenizer"))(
+        vocabulary=sorted(vocabulary, key=vocabulary.get),
+        lowercase=bool((normalizer or {}).get("lowercase", False)),
+        **options,
+    )

@@ -1,0 +1,646 @@
+"""The classes that a head scores: a table, features through an encoder, attention among them."""
+
+import base64
+import copy
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras
+from rank4class_tf._lists.blocked import ClassProducts
+from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf.ops.blocks import norms, unit_rows
+
+
+class Features:
+    """Tensors in a structure, with a row for each class.
+
+    Keras would wrap a plain structure; it leaves this object as it is.
+    """
+
+    def __init__(self, structure: Any) -> None:
+        self.tensors = _tensors(structure)
+        sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
+        if len(set(sizes)) != 1 or not sizes[0]:
+            raise ValueError(
+                "`features` must have a row for each class, and at least one. "
+                f"Received: arrays with {sizes} rows."
+            )
+        self.num_classes = sizes[0]
+
+    def rows(self, ids: tf.Tensor | None = None) -> Any:
+        """The features of some classes `[m]` or of all."""
+        if ids is None:
+            return self.tensors
+        return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
+
+    def added(self, structure: Any) -> "Features":
+        """These and those of more classes."""
+        more = Features(structure).tensors
+        return Features(
+            tf.nest.map_structure(
+                lambda x, y: tf.concat([x, y if x.dtype == y.dtype else tf.cast(y, x.dtype)], 0),
+                self.tensors,
+                more,
+            )
+        )
+
+
+def _tensors(structure):
+    """Dicts and tuples are structures; a list is an array."""
+    if isinstance(structure, dict):
+        return {key: _tensors(value) for key, value in structure.items()}
+    if isinstance(structure, tuple):
+        return tuple(_tensors(value) for value in structure)
+    try:
+        return tf.convert_to_tensor(structure)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`features` must be arrays, in dicts and tuples. Received: {structure!r}."
+        ) from error
+
+
+def to_config(structure: Any) -> Any:
+    """The structure in JSON's types, for `from_config`."""
+    if isinstance(structure, dict):
+        return {"dict": {key: to_config(value) for key, value in structure.items()}}
+    if isinstance(structure, tuple):
+        return {"tuple": [to_config(value) for value in structure]}
+    data = base64.b64encode(tf.io.serialize_tensor(structure).numpy()).decode("ascii")
+    return {"tensor": [structure.dtype.name, data]}
+
+
+def from_config(config: Any) -> Any:
+    """The structure that `to_config` described."""
+    ((kind, value),) = config.items()
+    if kind == "dict":
+        return {key: from_config(part) for key, part in value.items()}
+    if kind == "tuple":
+        return tuple(from_config(part) for part in value)
+    dtype, data = value
+    return tf.io.parse_tensor(base64.b64decode(data), dtype)
+
+
+# When all classes are encoded, this many are encoded at once.
+_BLOCK = 1024
+
+
+class Classes(keras.layers.Layer):
+    """Base: the encodings of classes, their number and their width.
+
+    A subclass has `num_classes`, `width` and `rows`; `build` gets the shape of the encodings that
+    are scored, `(None, d)`. Any head accepts it.
+
+    Example:
+        >>> class OneHot(Classes):
+        ...     num_classes = width = 3
+        ...     def rows(self, ids=None):
+        ...         rows = tf.eye(3)
+        ...         return rows if ids is None else tf.gather(rows, ids)
+        >>> from rank4class_tf.layers import DotProductHead
+        >>> DotProductHead(OneHot())(tf.constant([[1.0, 2.0, 3.0]])).numpy()
+        array([[1., 2., 3.]], dtype=float32)
+    """
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """The width of an encoding, once built."""
+        raise NotImplementedError
+
+    def rows(self, ids: Any = None) -> tf.Tensor:
+        """Encodings of some classes or of all.
+
+        Args:
+            ids: None, or integers of any shape.
+
+        Returns:
+            `[num_classes, width]`, or for ids their shape followed by `width`. The dtype is always
+            the dtype of the weights; heads cast in mixed precision.
+        """
+        raise NotImplementedError
+
+    def biases(self, ids: Any = None) -> tf.Tensor | None:
+        """Numbers that heads add to the scores of some classes or of all; None for none."""
+        del ids
+        return None
+
+    def tables(self) -> tuple[Any, ...]:
+        """Rows of all classes and, if there are any, biases: variables or tensors.
+
+        The rows of encoded classes are computed in blocks, and again in the backward pass.
+        """
+        size = min(_BLOCK, self.num_classes)
+        spec = tf.TensorSpec([size, self.width], self.variable_dtype)
+        rows = in_pieces(self.rows, tf.range(self.num_classes), size, spec)
+        rows = tf.ensure_shape(rows, [self.num_classes, self.width])
+        biases = self.biases()
+        return (rows,) if biases is None else (rows, biases)
+
+    def shard(self) -> Any:
+        """Which of the classes `tables` has, where this replica has only some; None for all."""
+        return None
+
+    def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
+        """Rows of several ids that a step scores.
+
+        Args:
+            *ids: `[m]`, the same on all replicas of a strategy, or `[batch, m]`.
+        """
+        return [self.rows(x) for x in ids]
+
+    def to_table(self, block_size: int = 1024) -> "Classes":
+        """Encodes all classes once and returns a `ClassTable` with these rows.
+
+        `Head.with_classes` puts it into a head, whose inference then encodes no classes.
+        Later training does not change the table.
+
+        Args:
+            block_size: number of classes that are encoded at once, a positive int.
+        """
+        ids = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
+        blocks = [tf.range(i, min(i + block_size, self.num_classes)) for i in ids]
+        rows = tf.concat([self.rows(block) for block in blocks], axis=0)
+        return ClassTable.from_rows(rows, self.biases(), dtype=self.dtype_policy)
+
+
+@_keras.register
+class ClassTable(Classes):
+    """A table of classes with a trained row of numbers for each.
+
+    Args:
+        num_classes: number of classes, >= 1.
+        width: numbers in a row, >= 1; None for the width of the encodings that are scored.
+        use_bias: whether each class has a bias, which heads add to its score.
+        initializer: initializer of the rows.
+        regularizer: None or a regularizer of the rows.
+        **kwargs: arguments of Keras, such as `name`.
+
+    Raises:
+        ValueError: if a number is not a positive integer.
+
+    Example:
+        >>> classes = ClassTable(num_classes=28, width=8)
+        >>> classes.build((None, 16))
+        >>> classes.rows().shape, classes.rows([3, 5, 3]).shape
+        (TensorShape([28, 8]), TensorShape([3, 8]))
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        width: int | None = None,
+        use_bias: bool = False,
+        initializer: Any = "glorot_uniform",
+        regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._num_classes = _checks.positive_int("num_classes", num_classes)
+        self._width = width if width is None else _checks.positive_int("width", width)
+        self.use_bias = _checks.flag("use_bias", use_bias)
+        self.initializer = keras.initializers.get(initializer)
+        self.regularizer = keras.regularizers.get(regularizer)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return self._num_classes
+
+    @property
+    def width(self) -> int:
+        """The width of an encoding, once built."""
+        return self._width  # type: ignore[return-value]
+
+    @classmethod
+    def from_rows(cls, rows: Any, biases: Any = None, **kwargs: Any) -> "ClassTable":
+        """Returns a table with these rows.
+
+        Args:
+            rows: `[n, width]`.
+            biases: None, or `[n]`.
+            **kwargs: arguments of the constructor.
+
+        Raises:
+            ValueError: if `rows` does not have two dimensions.
+        """
+        rows = tf.convert_to_tensor(rows)
+        if rows.shape.rank != 2:
+            raise ValueError(f"`rows` must have the shape [n, width]. Received: {rows.shape}.")
+        num_classes, width = rows.shape
+        table = cls(num_classes, width, use_bias=biases is not None, **kwargs)
+        table.build((None, width))
+        table.assign(rows)
+        if biases is not None:
+            table.bias.assign(tf.cast(biases, table.bias.dtype))
+        return table
+
+    @classmethod
+    def from_dense(cls, layer: Any, **kwargs: Any) -> "ClassTable":
+        """Returns a table with the weights of a `keras.layers.Dense`.
+
+        Args:
+            layer: a built `Dense` without activation.
+            **kwargs: arguments of the constructor.
+
+        Raises:
+            ValueError: if the layer is not such a `Dense`.
+        """
+        is_dense = isinstance(layer, keras.layers.Dense) and layer.built
+        if not is_dense or layer.activation is not keras.activations.linear:
+            raise ValueError(
+                f"`layer` must be a built Dense without activation. Received: {layer!r}."
+            )
+        kernel = tf.convert_to_tensor(layer.kernel)
+        bias = tf.convert_to_tensor(layer.bias) if layer.use_bias else None
+        return cls.from_rows(tf.transpose(kernel), bias, **kwargs)
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the rows, for encodings `[batch, d]`."""
+        self._width = self._width or int(input_shape[-1])
+        self._add_weights(self.initializer, "zeros")
+        self.built = True
+
+    def _add_weights(self, rows, biases):
+        self.embeddings = _keras.add_table(
+            self, "embeddings", (self.num_classes, self.width), rows, self.regularizer
+        )
+        if self.use_bias:
+            self.bias = _keras.add_table(self, "bias", (self.num_classes,), biases)
+
+    def rows(self, ids: Any = None) -> tf.Tensor:
+        """Rows of some classes or of all."""
+        if ids is None:
+            return tf.convert_to_tensor(self.embeddings)
+        return tf.gather(_keras.variable(self.embeddings), ids)
+
+    def tables(self) -> tuple[Any, ...]:
+        """The variables of the rows and, if there are any, the biases."""
+        weights = [self.embeddings, self.bias] if self.use_bias else [self.embeddings]
+        return tuple(_keras.variable(weight) for weight in weights)
+
+    def biases(self, ids: Any = None) -> tf.Tensor | None:
+        """Biases of some classes or of all; None without `use_bias`."""
+        if not self.use_bias:
+            return None
+        if ids is None:
+            return tf.convert_to_tensor(self.bias)
+        return tf.gather(_keras.variable(self.bias), ids)
+
+    def assign(self, rows: Any) -> None:
+        """Sets the rows of all classes."""
+        self.embeddings.assign(tf.cast(rows, self.embeddings.dtype))
+
+    def add(self, rows: Any, biases: Any = None) -> None:
+        """Adds classes after the others; they are scored from now on.
+
+        If the model was compiled or called through `predict`, compile it again, as after a change
+        of `trainable`.
+
+        Args:
+            rows: `[m, width]`, such as the mean encoding of a few examples of each class.
+            biases: None for 0, or `[m]`; only if the classes have biases.
+
+        Raises:
+            ValueError: if a shape is wrong, a value is not a number, or there are biases without
+                `use_bias`. The classes then stay as they were.
+        """
+        rows = _numbers("rows", rows, self.embeddings.dtype)
+        if biases is not None:
+            biases = _numbers("biases", biases, self.embeddings.dtype)
+        if rows.ndim != 2 or rows.shape[1] != self.width:
+            raise ValueError(
+                f"`rows` must have the shape [m, {self.width}]. Received: shape {rows.shape}."
+            )
+        if biases is not None and not (self.use_bias and np.shape(biases) == (len(rows),)):
+            raise ValueError(
+                f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`. "
+                f"Received: shape {np.shape(biases)}, use_bias={self.use_bias}."
+            )
+        all_rows = np.concatenate([np.array(self.embeddings), rows])
+        all_biases = None
+        if self.use_bias:
+            added = np.zeros(len(rows)) if biases is None else biases
+            all_biases = np.concatenate([np.array(self.bias), added])
+        with _keras.changing_weights(self):
+            self._num_classes = len(all_rows)
+            del self.embeddings
+            if self.use_bias:
+                del self.bias
+            self._add_weights("zeros", "zeros")
+        self.embeddings.assign(all_rows)
+        if self.use_bias:
+            self.bias.assign(all_biases)
+
+    def get_config(self) -> dict:
+        """Returns the constructor arguments, with the current number of classes."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "width": self.width,
+            "use_bias": self.use_bias,
+            "initializer": keras.initializers.serialize(self.initializer),
+            "regularizer": keras.regularizers.serialize(self.regularizer),
+        }
+
+
+def as_classes(classes: Any, **kwargs: Any) -> Classes:
+    """The layer of classes for the argument of a head, which may be a number.
+
+    Args:
+        classes: a number, a layer, or the config of one.
+        **kwargs: arguments of the `ClassTable` for a number.
+    """
+    if isinstance(classes, dict):
+        classes = _keras.deserialized(classes)
+    if isinstance(classes, Classes):
+        return classes
+    return ClassTable(classes, **kwargs)
+
+
+def _numbers(name, values, dtype):
+    """The values as an array, rounded as a weight of this dtype holds them."""
+    try:
+        return tf.cast(values, dtype).numpy()
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        raise ValueError(f"`{name}` must be numbers. Received: {name}={values!r}.") from error
+
+
+@_keras.register
+class EncodedClasses(Classes):
+    """Classes whose features, such as descriptions, are encoded by an encoder.
+
+    With descriptions, attributes or places in a taxonomy, classes with few examples learn from
+    similar classes, and classes that training has never seen can be scored.
+
+    Source: Rank4Class, section 6, which suggests classes with metadata as future work.
+
+    A head encodes each class once in a step, for all examples; a head that scores only sampled
+    classes encodes only these. The features are part of the config, and so of a saved model. For
+    inference, `to_table` encodes all classes once. XLA does not support strings: use token ids or
+    similar as features there.
+
+    Args:
+        features: features of all classes: an array, a list of strings, or a dict or tuple of such,
+            each with a row for each class.
+        encoder: a Keras layer or model that maps them to `[n, width]`; it trains with the rest
+            unless its `trainable` is False. It may also be the encoder of the examples; a `.keras`
+            file then needs Keras 3, since Keras 2 loads two layers in place of one.
+        **kwargs: arguments of Keras, such as `name`.
+
+    Raises:
+        ValueError: if numbers of rows differ, or the encoder does not give a row for each class.
+
+    Example:
+        >>> classes = EncodedClasses(tf.eye(3), keras.layers.Dense(8))
+        >>> classes.build((None, 8))
+        >>> classes.add([[0.0, 0.5, 0.5]])
+        >>> classes.num_classes, classes.rows().shape
+        (4, TensorShape([4, 8]))
+    """
+
+    def __init__(self, features: Any, encoder: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._features = Features(features)
+        if isinstance(encoder, dict):
+            # Keras changes the config that it reads.
+            encoder = _keras.deserialized(copy.deepcopy(encoder))
+        self.encoder = _keras.checked_layer("encoder", encoder)
+        tensors = tf.nest.flatten(self.features)
+        self.supports_jit = all(x.dtype != tf.string for x in tensors)  # Keras 3 asks for it.
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self._features.num_classes
+
+    @property
+    def width(self) -> int:
+        """The width of an encoding, once built."""
+        return self._width
+
+    @property
+    def features(self) -> Any:
+        """The features of all classes."""
+        return self._features.tensors
+
+    def build(self, input_shape: Any) -> None:
+        """Builds the encoder; its width may differ from the width of the encodings to score."""
+        with tf.init_scope():
+            shape = self.encoder(self._features.rows([0])).shape
+        if shape.rank != 2 or shape[0] != 1 or shape[1] is None:
+            raise ValueError(
+                "`encoder` must map features of m classes to [m, width]. "
+                f"Received: shape {shape} for one class."
+            )
+        self._width = shape[1]
+        self.built = True
+
+    def rows(self, ids: Any = None) -> tf.Tensor:
+        """Encodings of some classes or of all."""
+        if ids is None:
+            rows = self.encoder(self._features.rows())
+            return tf.ensure_shape(rows, [self.num_classes, self.width])
+        ids = tf.convert_to_tensor(ids)
+        rows = self.encoder(self._features.rows(tf.reshape(ids, [-1])))
+        rows = tf.reshape(rows, tf.concat([tf.shape(ids), [self.width]], axis=0))
+        return tf.ensure_shape(rows, [*ids.shape, self.width])
+
+    def add(self, features: Any) -> None:
+        """Adds classes after the others; they are scored from now on, without any training.
+
+        If the model was compiled or called through `predict`, compile it again, as after a change
+        of `trainable`.
+
+        Args:
+            features: features of the new classes, as in the constructor.
+        """
+        self._features = self._features.added(features)
+
+    def get_config(self) -> dict:
+        """Returns the constructor arguments, with the features of all current classes."""
+        return {
+            **super().get_config(),
+            "features": to_config(self.features),
+            "encoder": keras.utils.serialize_keras_object(self.encoder),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "EncodedClasses":
+        """Builds the layer that `get_config` describes."""
+        return cls(**{**config, "features": from_config(config["features"])})
+
+
+@_keras.register
+class ClassAttention(Classes):
+    r"""Classes that attend to each other: a block of self-attention over their encodings.
+
+    $$c'_i = c_i + \mathrm{attention}\left(\mathrm{norm}(c)\right)_i$$
+
+    Source: Rank4Class, section 6, which suggests relations between classes as future work; Vaswani
+    et al. 2017, "Attention Is All You Need", with the normalisation first.
+
+    Time and memory are O(n²) for n classes, and the rows of a few classes cost as much as the rows
+    of all, so it suits up to thousands of classes.
+
+    Args:
+        classes: a number of classes, for a `ClassTable`, or a layer of classes.
+        num_heads: heads of the attention, >= 1.
+        key_dim: width of a head, >= 1; None for the width of the classes over `num_heads`.
+        dropout: share of the attention weights that training sets to zero, in [0, 1].
+        **kwargs: arguments of Keras, such as `name`.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> classes = ClassAttention(28, num_heads=2)
+        >>> classes.build((None, 16))
+        >>> classes.rows().shape
+        TensorShape([28, 16])
+    """
+
+    def __init__(
+        self,
+        classes: Any,
+        num_heads: int = 4,
+        key_dim: int | None = None,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.classes = as_classes(classes)
+        self.num_heads = _checks.positive_int("num_heads", num_heads)
+        self.key_dim = key_dim if key_dim is None else _checks.positive_int("key_dim", key_dim)
+        self.dropout = _checks.fraction("dropout", dropout)
+        self.norm = keras.layers.LayerNormalization()
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self.classes.num_classes
+
+    @property
+    def width(self) -> int:
+        """The width of an encoding."""
+        return self.classes.width
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the block."""
+        if not self.classes.built:
+            self.classes.build(input_shape)
+        key_dim = self.key_dim or max(1, self.width // self.num_heads)
+        self.attention = keras.layers.MultiHeadAttention(
+            self.num_heads, key_dim, dropout=self.dropout, use_bias=False
+        )
+        with tf.init_scope():
+            row = self.norm(tf.zeros([1, 1, self.width]))
+            self.attention(row, row)
+        self.built = True
+
+    def rows(self, ids: Any = None) -> tf.Tensor:
+        """Encodings of some classes or of all, after attention to all."""
+        rows = self.classes.rows()
+        normalised = self.norm(rows[tf.newaxis])
+        rows += tf.cast(self.attention(normalised, normalised)[0], rows.dtype)
+        return rows if ids is None else tf.gather(rows, ids)
+
+    def biases(self, ids: Any = None) -> tf.Tensor | None:
+        """Biases of the classes without the block."""
+        return self.classes.biases(ids)
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """Adds classes to the inner layer of classes; see its `add`."""
+        self.classes.add(*args, **kwargs)
+
+    def get_config(self) -> dict:
+        """Returns the constructor arguments."""
+        return {
+            **super().get_config(),
+            "classes": keras.utils.serialize_keras_object(self.classes),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "dropout": self.dropout,
+        }
+
+
+# For wider rows it costs less to scale the scores than the rows.
+_WIDE = 256
+
+# For fewer classes an example, products of all numbers and sums take less time than einsum.
+_FEW = 4
+
+
+class ClassScores:
+    """Scores encodings with classes by their ids.
+
+    Args:
+        classes: a layer of classes.
+        normalize: whether encodings and rows of classes are scaled to length 1.
+    """
+
+    def __init__(self, classes: Any, normalize: bool) -> None:
+        self.classes = classes
+        self.normalize = normalize
+        self.table: Any = None  # What graphs of eager calls have read.
+
+    def of(self, classes: Any) -> "ClassScores":
+        """The same scores for other classes."""
+        return ClassScores(classes, self.normalize)
+
+    def scaled(self, rows: tf.Tensor) -> tf.Tensor:
+        """Encodings or rows of classes as they are multiplied."""
+        rows = tf.cast(rows, tf.float32)
+        return unit_rows(rows) if self.normalize else rows
+
+    def __call__(self, encodings: tf.Tensor, ids: tf.Tensor, gradient: bool = True) -> tf.Tensor:
+        """Scores of classes that are shared `[m]`, or of each example's own `[batch, m]`.
+
+        Args:
+            encodings: `[batch, d]`, scaled.
+            ids: integers.
+            gradient: whether the classes get a gradient.
+        """
+        (rows,) = self.classes.rows_of_step(ids)
+        rows = tf.cast(rows, tf.float32)
+        if not gradient:
+            rows = tf.stop_gradient(rows)
+        biases = self.classes.biases(ids)
+        if self.normalize and not gradient and rows.shape[-1] > _WIDE:
+            scores = _products(encodings, rows) / norms(rows)[..., 0]
+            return scores if biases is None else scores + tf.cast(biases, tf.float32)
+        return self.of_rows(encodings, rows, biases)
+
+    def of_step(self, encodings: tf.Tensor, *ids: tf.Tensor) -> list[tf.Tensor]:
+        """Scores of several ids, with gradients; each as in a call."""
+        rows = self.classes.rows_of_step(*ids)
+        return [
+            self.of_rows(encodings, tf.cast(x, tf.float32), self.classes.biases(of))
+            for x, of in zip(rows, ids, strict=True)
+        ]
+
+    def of_rows(
+        self, encodings: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
+        scores = _products(encodings, self.scaled(rows))
+        return scores if biases is None else scores + tf.cast(biases, tf.float32)
+
+    def over_classes(self, encodings: tf.Tensor, scale: float = 1.0) -> ClassProducts:
+        """The scores of all classes times a scale, before they are computed."""
+        encodings = scale * self.scaled(encodings)
+        return ClassProducts(encodings, self.classes.tables(), self.of_rows, self.classes.shard())
+
+
+def _products(encodings, rows):
+    if rows.shape.rank == 2:
+        return tf.matmul(encodings, rows, transpose_b=True)
+    if (rows.shape[1] or _FEW) < _FEW:
+        return tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
+    return tf.einsum("bmd,bd->bm", rows, encodings)

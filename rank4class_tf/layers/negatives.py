@@ -1,0 +1,442 @@
+"""Layers that choose and correct the negatives of a step."""
+
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras, _random, ops
+from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf import search
+from rank4class_tf._tf.exact import as_floating
+from rank4class_tf._tf.gather import gather, indices, where
+from rank4class_tf._tf.gradients import has_nan
+from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._types import TensorLike
+
+
+def scores_and_columns(
+    scores: Any, labels: Any
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Brings both to one form.
+
+    Args:
+        scores: `[batch, n]`; integers become float32.
+        labels: `[batch]` or `[batch, P]`, the columns of the positives, padded with -1.
+
+    Returns:
+        The scores; the columns `[batch, P]`, int32, with another one of the list, or 0, in place of
+        padding; booleans `[batch, P]`, False for padding; and zeros `[batch, 1]` in the dtype of
+        the scores, NaN where a label is a column that does not exist.
+    """
+    scores = as_floating(scores)
+    labels = tf.convert_to_tensor(labels)
+    if scores.shape.rank != 2:
+        raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
+    if labels.shape.rank not in (1, 2):
+        raise ValueError(
+            "`labels` must hold the columns of the positives of each list, [batch] or [batch, P]. "
+            f"Received: {labels.shape}."
+        )
+    num_columns = scores.shape[1] or tf.shape(scores)[1]
+    columns, invalid = _labels.padded_ids(labels, num_columns, scores, "labels")
+    nan = tf.constant(float("nan"), scores.dtype)
+    zero = tf.where(invalid[:, tf.newaxis], nan, tf.zeros_like(nan))
+    there = columns >= 0
+    some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
+    return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
+
+
+def of_columns(name: str, values: Any, scores: tf.Tensor) -> tf.Tensor:
+    """Values of the columns of scores, `[n]` or `[batch, n]`, after a check of their shape."""
+    values = tf.convert_to_tensor(values)
+    rank = values.shape.rank
+    rule = f"`{name}` must have the shape [n] or [batch, n] of `scores`."
+    if rank not in (1, 2):
+        raise ValueError(f"{rule} Received: {values.shape} for scores {scores.shape}.")
+    lists = scores if rank == 2 else tf.zeros(tf.shape(scores)[1:])
+    return same_sizes(values, lists, rule, axes=rank)
+
+
+@_keras.register
+class CandidateFrequencies(keras.layers.Layer):
+    r"""The share of each candidate among the positives, counted in training or given.
+
+    $$\hat p_i = \max(c_i, 1) / \max(\textstyle\sum_j c_j, 1)$$
+
+    where $c_i$ is how often training has seen the bucket of id i. The bucket is the remainder of
+    the id divided by `num_buckets`. Ids from 0 to `num_buckets` - 1 have one bucket each. Hashed
+    ids that share a bucket count as more frequent than they are.
+
+    Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+    Recommendations", who estimate the gap between two occurrences instead.
+
+    Args:
+        num_buckets: how many counts are kept, >= 1.
+        running: whether a call in training counts its ids.
+        **kwargs: arguments of Keras, such as `name`.
+
+    Input: integers of any shape; -1 is padding, which is not counted. Output: their frequencies,
+    float32.
+
+    Raises:
+        ValueError: if `num_buckets` is not a positive integer, or an id is not an integer.
+
+    Example:
+        >>> frequencies = CandidateFrequencies(num_buckets=10)
+        >>> frequencies(tf.constant([3, 3, 3, 5]), training=True).numpy()
+        array([0.75, 0.75, 0.75, 0.25], dtype=float32)
+        >>> CandidateFrequencies.from_counts([6, 2])(tf.constant([0, 1]), training=True).numpy()
+        array([0.75, 0.25], dtype=float32)
+    """
+
+    def __init__(self, num_buckets: int, running: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_buckets = _checks.positive_int("num_buckets", num_buckets)
+        self.running = _checks.flag("running", running)
+
+    @classmethod
+    def from_counts(cls, counts: TensorLike, **kwargs: Any) -> Self:
+        """Returns a layer with fixed frequencies for the ids from 0 on.
+
+        Args:
+            counts: `[num_buckets]` integers >= 0, how often each id is the positive.
+            **kwargs: arguments of Keras, such as `name`.
+
+        Raises:
+            ValueError: if `counts` is empty, or one is negative or not a whole number.
+        """
+        counts = np.asarray(counts)
+        if counts.ndim != 1 or not counts.size or counts.dtype.kind not in "iuf":
+            raise ValueError(
+                "`counts` must be integers >= 0, at least one. "
+                f"Received: shape {counts.shape}, {counts.dtype}."
+            )
+        wrong = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
+        if wrong.size:
+            raise ValueError(
+                f"`counts` must be integers >= 0. Received: {wrong[0].item()!r} among them."
+            )
+        layer = cls(len(counts), running=False, **kwargs)
+        layer.build(None)
+        layer.counts.assign(counts.astype(np.int64))
+        return layer
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the counts."""
+        self.counts = _keras.add_state(self, "counts", (self.num_buckets,), "int64")
+        self.built = True
+
+    def call(self, ids: Any, training: Any = None) -> tf.Tensor:
+        """Returns the frequencies of the ids, after counting them."""
+        ids = _checks.ids("ids", ids, strings=False)
+        buckets = tf.cast(ids, tf.int64) % self.num_buckets
+        counts = tf.identity(_keras.variable(self.counts))
+        if training and self.running:
+            flat = tf.reshape(buckets, [-1])
+            one = tf.cast(tf.reshape(ids, [-1]) != -1, tf.int64)
+            new = tf.math.unsorted_segment_sum(one, flat, self.num_buckets)
+            counts += new
+            self.counts.assign(counts)
+        total = tf.maximum(tf.reduce_sum(counts), 1)
+        own = tf.maximum(tf.gather(counts, buckets), 1)
+        return tf.cast(tf.cast(own, tf.float64) / tf.cast(total, tf.float64), tf.float32)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments, without given counts, which are a weight."""
+        config = {"num_buckets": self.num_buckets, "running": self.running}
+        return {**super().get_config(), **config}
+
+
+@_keras.register
+class CrossBatchMemory(keras.layers.Layer):
+    """Keeps encodings of candidates of earlier batches, to serve as further negatives.
+
+    Each call in training puts its batch into the memory and drops the oldest candidates. The
+    encodings that the memory returns have no gradient.
+
+    Source: Wang et al. 2020, "Cross-Batch Memory for Embedding Learning"; for two towers, Wang et
+    al. 2021, "Cross-Batch Negative Sampling for Training Two-Tower Recommenders".
+
+    Args:
+        size: how many candidates it holds, >= 1.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
+
+    Inputs: encodings `[batch, d]` and int64 ids `[batch]`.
+
+    Outputs: the previous content of the memory, the oldest first: encodings `[size, d]`, ids
+    `[size]`, and booleans `[size]`, False for a place that is still empty.
+
+    Raises:
+        ValueError: if `size` is not a positive integer, or `ids` has another shape or dtype.
+
+    Example:
+        >>> memory = CrossBatchMemory(3)
+        >>> for batch in ([[1.0], [2.0]], [[3.0]]):
+        ...     ids = tf.fill([len(batch)], 7)
+        ...     encodings, _, filled = memory(tf.constant(batch), ids, training=True)
+        >>> encodings[:, 0].numpy(), filled.numpy()
+        (array([0., 1., 2.], dtype=float32), array([False,  True,  True]))
+    """
+
+    def __init__(self, size: int, **kwargs: Any) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.size = _checks.positive_int("size", size)
+
+    def build(self, encodings_shape: Any, ids_shape: Any = None) -> None:
+        """Creates the memory, for encodings `[batch, d]`."""
+        width = int(encodings_shape[-1])
+        self.encodings = _keras.add_state(self, "encodings", (self.size, width), "float32")
+        self.ids = _keras.add_state(self, "ids", (self.size,), "int64")
+        self.num_filled = _keras.add_counter(self, "num_filled")
+        self.built = True
+
+    def call(
+        self, encodings: Any, ids: Any, training: Any = None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns what earlier calls left, and keeps this batch in training."""
+        encodings, ids = tf.convert_to_tensor(encodings), _checks.ids("ids", ids, strings=False)
+        rule = "`ids` must have the shape [batch] of `encodings`."
+        if ids.shape.rank not in (None, 1):
+            raise ValueError(f"{rule} Received: {ids.shape} for encodings {encodings.shape}.")
+        ids = same_sizes(ids, encodings, rule)
+        kept = tf.identity(_keras.variable(self.encodings))
+        kept_ids = tf.identity(_keras.variable(self.ids))
+        num_filled = tf.identity(_keras.variable(self.num_filled))
+        filled = tf.range(self.size, dtype=tf.int64) >= self.size - num_filled
+        if training:
+            new = tf.cast(tf.stop_gradient(encodings), kept.dtype)
+            self.encodings.assign(tf.concat([kept, new], axis=0)[-self.size :])
+            new_ids = tf.cast(ids, tf.int64)
+            self.ids.assign(tf.concat([kept_ids, new_ids], axis=0)[-self.size :])
+            count = tf.shape(new_ids, tf.int64)[0]
+            self.num_filled.assign(tf.minimum(num_filled + count, self.size))
+        return kept, kept_ids, filled
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads the memory, for Keras; a layer that has not seen encodings learns their width."""
+        if not self.built and store:
+            self.build(store["0"].shape)
+        super().load_own_variables(store)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), "size": self.size}
+
+
+@_keras.register
+class HardNegativeMining(keras.layers.Layer):
+    """Keeps the positives of each list and the negatives with the highest scores.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    who analyse the effect on a loss.
+
+    Args:
+        num_hard_negatives: how many negatives to keep, >= 1; all if a list has fewer columns.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
+
+    Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, P]`, the
+    columns of the positives, -1 for none.
+
+    Outputs: scores `[batch, P + m]`, of the positives and then of the negatives from high to low,
+    -inf for a missing one; and their new columns, labels `[batch]`, or `[batch, P]` if P > 1: 0 to
+    P - 1, or -1 where there is none.
+
+    Raises:
+        ValueError: if `num_hard_negatives` is not a positive integer, a shape is wrong or a column
+            does not exist; under XLA, a list with such a column gets a NaN instead.
+
+    Example:
+        >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])
+        >>> scores, labels = HardNegativeMining(2)(scores, labels)
+        >>> scores.numpy(), labels.numpy()
+        (array([[1., 4., 3.]], dtype=float32), array([0], dtype=int32))
+    """
+
+    def __init__(self, num_hard_negatives: int, **kwargs: Any) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
+
+    def call(self, scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the scores and labels of the shorter lists."""
+        scores, column, there, zero = scores_and_columns(scores, labels)
+        least = min if scores.shape[1] else tf.minimum
+        size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
+        minus_infinity = tf.constant(-float("inf"), scores.dtype)
+        of_column = gather(scores, column)
+        own = where(there, of_column, minus_infinity) + zero
+        negatives = tf.stop_gradient(scores)
+        some = tf.reduce_any(there, axis=1, keepdims=True)
+        others = tf.where(some, minus_infinity, tf.stop_gradient(of_column))
+        others = tf.tensor_scatter_nd_update(negatives, indices(column), others)
+        highest, places = search.top_k(others, size)
+        # In a list with fewer negatives the search may return the positive.
+        mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
+        # A search may miss a NaN.
+        mined = where(~has_nan(negatives), mined, float("nan"))
+        labels = tf.where(there, tf.range(tf.shape(there)[1]), -1)
+        if there.shape[1] == 1:
+            labels = labels[:, 0]
+        return tf.concat([own, mined], axis=1), labels
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), "num_hard_negatives": self.num_hard_negatives}
+
+
+@_keras.register
+class RemoveAccidentalHits(keras.layers.Layer):
+    """Masks negatives that are in fact the positive: other columns with the same candidate.
+
+    If the candidates of a batch are negatives of each other, a frequent candidate occurs more than
+    once. A masked item has the score -inf. The losses of this package leave it out, and so does
+    Keras's `SparseCategoricalCrossentropy(from_logits=True)`.
+
+    Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
+
+    Args:
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
+
+    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
+    for none; and candidate ids, integers or strings, `[n]` shared by all lists or `[batch, n]`.
+
+    Output: scores `[batch, n]`.
+
+    Raises:
+        ValueError: if a shape is wrong, a column does not exist or ids have the wrong type;
+            under XLA, a list with such a column gets a NaN instead.
+
+    Example:
+        >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]
+        >>> RemoveAccidentalHits()(*map(tf.constant, (scores, labels, ids))).numpy()
+        array([[  3.,   1., -inf]], dtype=float32)
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+
+    def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
+        """Returns the scores with -inf for such negatives."""
+        scores, column, there, zero = scores_and_columns(scores, labels)
+        ids = _checks.ids("candidate_ids", candidate_ids)
+        ids = of_columns("candidate_ids", ids, scores)
+        own = tf.gather(ids, column, batch_dims=ids.shape.rank - 1)
+        if own.shape[1] == 1:
+            hits = (own == ids) & there
+        else:  # One positive at a time, so that no [batch, P, n] tensor appears.
+            hits = tf.foldl(
+                lambda hits, of: hits | (of[0][:, tf.newaxis] == ids) & of[1][:, tf.newaxis],
+                (tf.transpose(own), tf.transpose(there)),
+                tf.zeros_like(scores, tf.bool),
+                parallel_iterations=1,
+            )
+        penalties = tf.where(hits, tf.constant(-float("inf"), zero.dtype), 0.0)
+        zeros = tf.broadcast_to(zero, tf.shape(column))
+        penalties = tf.tensor_scatter_nd_update(penalties, indices(column), zeros)
+        # An addition costs nothing in the backward pass.
+        return scores + penalties
+
+
+@_keras.register
+class SamplingProbabilityCorrection(keras.layers.Layer):
+    r"""Log-Q correction: makes a softmax over samples estimate a softmax over all candidates.
+
+    $$s_j - \log E_j$$
+
+    for a negative that is expected $E_j$ times among the negatives. $E_j$ is the number of draws
+    times its probability. The positive, which is not drawn, keeps its score. Then
+    $e^{s_y} + \sum_j e^{s_j} / E_j$ has the expectation $\sum_i e^{s_i}$ over all candidates, if no
+    negative is the positive (`RemoveAccidentalHits`).
+
+    It is for `SoftmaxLoss` and similar losses. A temperature must divide the scores before this
+    layer, not in the loss. TensorFlow's `sampled_softmax_loss` corrects the positive's score too;
+    then the sum has another expectation.
+
+    Source: Bengio and Senécal 2008; Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for
+    Large Corpus Item Recommendations".
+
+    Args:
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
+
+    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
+    for none; and expected counts, > 0, `[n]` shared by all lists or `[batch, n]`.
+
+    Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0, or is infinite.
+
+    Raises:
+        ValueError: if a shape is wrong or a column does not exist; under XLA, a list with such a
+            column gets a NaN instead.
+
+    Example:
+        >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]
+        >>> SamplingProbabilityCorrection()(*map(tf.constant, (scores, labels, counts))).numpy()
+        array([[3.       , 1.       , 1.3068528]], dtype=float32)
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        # Half precision would make small counts 0.
+        super().__init__(**{"dtype": "float32", **kwargs})
+
+    def call(self, scores: Any, labels: Any, expected_counts: Any) -> tf.Tensor:
+        """Returns the corrected scores."""
+        scores, column, there, zero = scores_and_columns(scores, labels)
+        counts = of_columns("expected_counts", expected_counts, scores)
+        counts = tf.cast(counts, scores.dtype)
+        # The logarithm of other counts is infinite or does not exist.
+        right = (counts > 0) & tf.math.is_finite(counts)
+        counts = tf.where(right, counts, tf.constant(float("nan"), scores.dtype))
+        logs = tf.broadcast_to(tf.math.log(counts), tf.shape(scores))
+        # That of a positive, which may be NaN, becomes 0.
+        some = tf.reduce_any(there, axis=1, keepdims=True)
+        own = tf.where(some, zero, tf.gather(logs, column, batch_dims=1) + zero)
+        return scores - tf.tensor_scatter_nd_update(logs, indices(column), own)
+
+
+@_keras.register
+class UniformNegatives(keras.layers.Layer):
+    """Draws negatives from all candidates, uniformly without replacement.
+
+    In-batch negatives are mostly frequent candidates; with only these, most others would never be
+    negatives. Each call in training draws other candidates, the same on all devices of a strategy.
+
+    Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural Networks in
+    Recommendations".
+
+    Args:
+        num_sampled: how many, >= 1; all candidates, if these are fewer.
+        seed: an int; None draws one from NumPy's global generator.
+        **kwargs: arguments of Keras, such as `name`.
+
+    Input: a tensor with a row for each candidate; only its static number of rows is read.
+    Output: row numbers, int32.
+
+    Raises:
+        ValueError: if `num_sampled` is not a positive integer.
+
+    Example:
+        >>> rows = UniformNegatives(3, seed=1)(tf.zeros([100]))
+        >>> rows.shape, bool(tf.reduce_all(rows < 100))
+        (TensorShape([3]), True)
+    """
+
+    def __init__(self, num_sampled: int, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
+        self.seed = _random.start_seed(seed)
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the random state."""
+        self.random_state = _random.add_state(self, self.seed)
+        self.built = True
+
+    def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
+        """Returns the rows that were drawn."""
+        num_candidates = inputs.shape[0]
+        size = min(self.num_sampled, num_candidates)
+        seed = _random.step_seed(self.random_state, training)
+        return ops.sample_distinct(num_candidates, size, seed)[0]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), "num_sampled": self.num_sampled, "seed": self.seed}

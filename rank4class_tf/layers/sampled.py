@@ -1,0 +1,537 @@
+"""Scores of sampled classes for training, and search over all of them."""
+
+import math
+import os
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _files, _keras, _random, _registry, ops
+from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf import search
+from rank4class_tf._tf.eager import as_graph, forget
+from rank4class_tf._tf.gather import gather, where
+from rank4class_tf._tf.gradients import has_nan
+from rank4class_tf._tf.search import places_in
+from rank4class_tf._types import TensorLike
+from rank4class_tf.layers.classes import Classes, ClassScores, ClassTable
+from rank4class_tf.layers.heads import Head
+from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
+from rank4class_tf.layers.shards import ShardedClassTable
+from rank4class_tf.ops import blocks
+
+
+# In a graph the steps reuse memory; eagerly, each would take that of a whole table.
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([2], tf.int32),
+        tf.TensorSpec([], tf.float32),
+    ]
+)
+def _uniform(shape, seed, limit):
+    return tf.random.stateless_uniform(shape, seed, -limit, limit)
+
+
+@_keras.register
+class AboutUnitRows(keras.initializers.Initializer):
+    """Rows of length 1 or a little less: uniform numbers with a variance of 1 / width."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> tf.Tensor:
+        """Returns the rows."""
+        del kwargs  # Keras 2 has more to say.
+        values = _uniform(list(shape), [self.seed, 1], math.sqrt(3 / shape[-1]))
+        return tf.ensure_shape(tf.cast(values, dtype or tf.float32), shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {"seed": self.seed}
+
+
+def draw_own(positives: tf.Tensor, seed: TensorLike) -> tf.Tensor:
+    """Draws one of the ids `[batch, P]` of each example, uniformly; 0 where all are padding."""
+    if positives.shape[1] != 1:
+        draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
+        draws = tf.where(positives >= 0, draws, -1.0)
+        positives = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
+    return tf.maximum(positives[:, 0], 0)
+
+
+def draw_negatives(num_classes: int, size: int, batch: TensorLike, seed: TensorLike) -> tf.Tensor:
+    """Distinct class ids, uniformly.
+
+    Args:
+        num_classes: an int.
+        size: how many; `num_classes` for all, in order.
+        batch: None for a sample `[size]` that all examples and all devices share, or the number of
+            examples, for `[batch, size]`.
+        seed: two int64.
+    """
+    if size == num_classes:
+        return tf.range(num_classes)
+    if batch is None:
+        return ops.sample_distinct(num_classes, size, seed)[0]
+    return ops.sample_distinct(num_classes, size, _random.on_this_device(seed, 0), batch)
+
+
+# Where each example has its own negatives and at most so many positives, it costs less to search as
+# many more negatives and drop the positives among them than to mask the positives first.
+_FEW_POSITIVES = 32
+
+
+def penalties(
+    negatives: tf.Tensor, positives: tf.Tensor, num_classes: int
+) -> tuple[tf.Tensor, Callable]:
+    """The negatives, and a function that sets scores of an example's own classes to -inf.
+
+    Negatives `[batch, B]` come back in another order.
+
+    Args:
+        negatives: distinct class ids, `[B]` shared by all examples or `[batch, B]`.
+        positives: class ids `[batch, P]`, padded with -1.
+        num_classes: an int.
+    """
+    size = negatives.shape[-1]
+    if negatives.shape.rank == 2:
+        negatives = tf.sort(negatives)
+        place = tf.minimum(tf.searchsorted(negatives, positives), size - 1)
+        same = tf.gather(negatives, place, batch_dims=1) == positives
+    else:
+        place = positives
+        if size < num_classes:
+            order = tf.argsort(negatives)
+            place = places_in(tf.gather(negatives, order), positives)
+            place = tf.gather(order, tf.minimum(place, size - 1))
+        place = tf.maximum(place, 0)
+        same = tf.gather(negatives, place) == positives
+
+    def penalized(scores):
+        # An addition can be done in place, without a copy of the scores.
+        return search.add_columns(scores, place, tf.where(same, -float("inf"), 0.0))
+
+    return negatives, penalized
+
+
+def mine(
+    scores_of: ClassScores,
+    encodings: tf.Tensor,
+    negatives: tf.Tensor,
+    positives: tf.Tensor,
+    num_classes: int,
+    num_mined: int,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The `num_mined` highest scores of negatives, without gradients.
+
+    Args:
+        scores_of: a `ClassScores`.
+        encodings: `[batch, d]`, scaled.
+        negatives: as in `penalties`.
+        positives: as in `penalties`.
+        num_classes: an int.
+        num_mined: how many.
+
+    Returns:
+        The scores `[batch, num_mined]`, -inf where a list has fewer negatives; their classes; and
+        `[batch]` booleans, True where a score is NaN, which a search may miss.
+    """
+    encodings = tf.stop_gradient(encodings)
+    num_positives = positives.shape[1]
+    shared = negatives.shape.rank == 1
+    if shared or num_positives is None or num_positives > _FEW_POSITIVES:
+        negatives, penalized = penalties(negatives, positives, num_classes)
+        scores = penalized(scores_of(encodings, negatives, gradient=False))
+        highest, index = search.top_k(scores, num_mined)
+        classes = tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
+        return highest, classes, has_nan(scores)
+    scores = scores_of(encodings, negatives, gradient=False)
+    sought = min(num_mined + num_positives, negatives.shape[1])
+    highest, index = search.top_k(scores, sought)
+    classes = tf.gather(negatives, index, batch_dims=1)
+    is_positive = tf.reduce_any(classes[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)
+    highest = tf.where(is_positive, -float("inf"), highest)
+    highest, index = tf.math.top_k(highest, num_mined)
+    return highest, tf.gather(classes, index, batch_dims=1), has_nan(scores)
+
+
+_ROWS_WRITTEN_AT_ONCE = 65_536
+
+
+def top_k(
+    scores_of: ClassScores, encodings: tf.Tensor, k: int, exclude: TensorLike | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Scores and ids `[batch, k]` of the best classes for encodings `[batch, d]`."""
+    num_classes = scores_of.classes.num_classes
+    known = tf.get_static_value(k)
+    is_right = isinstance(known, int | np.integer) and 1 <= known <= num_classes
+    if known is not None and not is_right:
+        raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
+    return _as_graph(_top_k, scores_of, encodings, k, exclude)
+
+
+def ranks(
+    scores_of: ClassScores,
+    encodings: tf.Tensor,
+    class_ids: TensorLike,
+    exclude: TensorLike | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """How many classes score higher than given ones `[batch, P]`, and how many the same."""
+    return _as_graph(_ranks, scores_of, encodings, class_ids, exclude)
+
+
+def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
+    """Writes rows `[K, d]` to a NumPy file, block by block; their inner products are the scores."""
+    classes = scores_of.classes
+    if classes.biases(tf.constant([0])) is not None:
+        raise ValueError("`classes` must have no biases, which inner products would leave out.")
+    shape = (classes.num_classes, classes.width)
+    starts = range(0, shape[0], _ROWS_WRITTEN_AT_ONCE)
+    ids = (tf.range(i, min(i + _ROWS_WRITTEN_AT_ONCE, shape[0])) for i in starts)
+    _files.write_rows(path, shape, (scores_of.scaled(classes.rows(block)) for block in ids))
+
+
+def _prepared(scores_of, encodings, exclude):
+    """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
+    encodings = scores_of.scaled(encodings)
+    if exclude is not None:
+        num_classes = scores_of.classes.num_classes
+        exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
+        exclude, invalid = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
+        encodings += tf.where(invalid, float("nan"), 0.0)[:, tf.newaxis]
+    return encodings, exclude
+
+
+def _of_block(scores_of, encodings, exclude):
+    def score(ids):
+        scores = scores_of(encodings, ids, gradient=False)
+        if exclude is None:
+            return scores
+        place = exclude - ids[0]
+        here = (place >= 0) & (place < tf.size(ids))
+        # An id that is excluded twice stays -inf; one of another block adds 0 to the first column.
+        penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
+        return search.add_columns(scores, tf.where(here, place, 0), penalties)
+
+    return score
+
+
+def _as_graph(function, scores_of, *args):
+    """`function(scores_of, *args)`, as a graph from the third eager call on.
+
+    At a million classes it takes half the time for 256 examples, and a fifteenth for one.
+    """
+    classes = scores_of.classes
+    if type(classes) is not ClassTable:  # Encoders are a user's code.
+        return function(scores_of, *args)
+    if scores_of.table is not classes.embeddings:  # `add` makes another.
+        forget(scores_of)
+        scores_of.table = classes.embeddings
+    return as_graph(scores_of, types.MethodType(function, scores_of), *args)
+
+
+def _top_k(scores_of, encodings, k, exclude):
+    encodings, exclude = _prepared(scores_of, encodings, exclude)
+    classes = scores_of.classes
+    if isinstance(classes, ShardedClassTable):
+        return classes.shards.together(_top_k_of_shards(scores_of, k), encodings, exclude)
+    of_block = _of_block(scores_of, encodings, exclude)
+    return blocks.top_k_by_blocks(of_block, classes.num_classes, k)
+
+
+def _top_k_of_shards(scores_of, k):
+    def of_examples(encodings, exclude):
+        def of_shard(shard):
+            size = shard.last - shard.first
+            of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
+            largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
+            values, places = blocks.top_k_by_blocks(of_block, size, largest)
+            return values, shard.first + places
+
+        return scores_of.classes.shards.best(of_shard, k)
+
+    return of_examples
+
+
+def _ranks(scores_of, encodings, class_ids, exclude):
+    classes, encodings = scores_of.classes, tf.convert_to_tensor(encodings)
+    num_classes = classes.num_classes
+    class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
+    encodings, exclude = _prepared(scores_of, encodings, exclude)
+    if isinstance(classes, ShardedClassTable):
+        count = _ranks_of_shards(scores_of)
+        return classes.shards.together(count, encodings, class_ids, exclude)
+    scores = blocks.scores_as_in_blocks(
+        _of_block(scores_of, encodings, None), num_classes, class_ids
+    )
+    of_block = _of_block(scores_of, encodings, exclude)
+    return blocks.count_above_and_tied_by_blocks(of_block, num_classes, class_ids, scores)
+
+
+def _ranks_of_shards(scores_of):
+    shards = scores_of.classes.shards
+
+    def of_examples(encodings, class_ids, exclude):
+        def scores_here(shard):
+            size, places = shard.last - shard.first, class_ids - shard.first
+            here = (places >= 0) & (places < size)
+            of_block = _of_block(scores_of.of(shard.table), encodings, None)
+            scores = blocks.scores_as_in_blocks(of_block, size, tf.where(here, places, -1))
+            return [tf.where(here, scores, 0.0)]
+
+        (own,) = shards.total(scores_here)
+
+        def count(shard):
+            of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
+            size, places = shard.last - shard.first, class_ids - shard.first
+            return blocks.count_others_by_blocks(of_block, size, places, own)
+
+        above, others = shards.total(count)
+        ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
+        return above * ranked, (others + 1) * ranked
+
+    return of_examples
+
+
+def _from(shard, ids):
+    """Ids as places of a shard; those of other shards are places that it does not have."""
+    return None if ids is None else ids - shard.first
+
+
+# With at most so many shared negatives for each mined one, the gradient of the product of all
+# encodings and all negatives costs less than rows that are gathered for each example.
+_NEGATIVES_PER_MINED = 64
+
+
+@_registry.register("head")
+class SampledScores(Head):
+    r"""Dot products with the embeddings of very many classes; a training step scores only a sample.
+
+    $$s_i = \frac{h}{\|h\|} \cdot \frac{c_i}{\|c_i\|}$$
+
+    Called with only encodings, it scores all classes, as any head does. Called with encodings and
+    class ids, it scores one class of each example and negatives. Each call in training draws
+    `num_sampled` classes uniformly without replacement as negatives, and leaves out those of the
+    example. With `num_mined`, a call finds the highest-scoring negatives without gradients and
+    scores only these again with gradients, so the cost of the backward pass and of the table update
+    depends only on `num_mined`. If the shared sample is not much larger than `num_mined`, computing
+    the gradient of all scores is cheaper and is done instead.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    algorithm 1 and section 5.
+
+    Args:
+        classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes as wide
+            as the encodings.
+        num_sampled: number of sampled classes B, >= 1. None means all classes. So does B >= K - 1,
+            with a warning.
+        normalize: whether encodings and class embeddings are scaled to length 1.
+        shared_negatives: whether one sample serves the whole batch, on all devices. Otherwise each
+            example has its own, and memory is O(batch B d).
+        seed: an int; None draws one from NumPy's global generator.
+        **kwargs: arguments of Keras, such as `name`. The dtype is float32 unless it is given, also
+            under mixed precision.
+
+    Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. If an
+    example has several, each call draws one of them uniformly; none of them is a negative.
+
+    Output: `[batch, K]`, or with class ids `[batch, 1 + m]`: the score of the class, then of the
+    negatives, from high to low if they are mined. Places without a class have -inf.
+
+    Raises:
+        ValueError: if a number is out of range, a class id does not exist (under XLA, the scores
+            of the example are NaN instead), or `num_mined` exceeds the number of negatives.
+
+    Example:
+        >>> layer = SampledScores(1_000_000, num_sampled=100)
+        >>> encodings = tf.ones([2, 8])
+        >>> layer(encodings, class_ids=[7, 8], num_mined=5).shape
+        TensorShape([2, 6])
+        >>> scores, class_ids = layer.top_k(encodings, k=3)
+        >>> class_ids.shape
+        TensorShape([2, 3])
+    """
+
+    def __init__(
+        self,
+        classes: Any,
+        num_sampled: int | None = None,
+        normalize: bool = True,
+        shared_negatives: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        own_seed = _random.start_seed(seed)
+        if not isinstance(classes, (Classes, dict)):
+            initializer = AboutUnitRows(own_seed)
+            classes = ClassTable(classes, initializer=initializer, dtype="float32")
+        interaction = CosineInteraction(1.0) if normalize else DotProductInteraction()
+        # Mixed precision would round the encodings and so mine other negatives.
+        super().__init__(classes, interaction, **{"dtype": "float32", **kwargs})
+        if num_sampled is not None:
+            num_sampled = _checks.positive_int("num_sampled", num_sampled)
+            if num_sampled >= self.num_classes - 1:
+                warnings.warn(
+                    "`num_sampled` is at least num_classes - 1, so all classes are scored. "
+                    f"Received: num_sampled={num_sampled}, num_classes={self.num_classes}.",
+                    stacklevel=2,
+                )
+        self.num_sampled = num_sampled
+        self.normalize = _checks.flag("normalize", normalize)
+        self.shared_negatives = _checks.flag("shared_negatives", shared_negatives)
+        self.seed = own_seed
+        self._scores_of = ClassScores(self.classes, normalize)
+
+    @property
+    def num_negatives(self) -> int:
+        """How many classes a call with class ids scores in addition to the example's own."""
+        if self.num_sampled is None or self.num_sampled >= self.num_classes - 1:
+            return self.num_classes
+        return self.num_sampled
+
+    def _build_head(self, width: int) -> None:
+        """Creates the random state, and checks the width of the classes."""
+        super()._build_head(width)
+        self.random_state = _random.add_state(self, self.seed)
+
+    def call(
+        self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
+    ) -> tf.Tensor:
+        """Scores all classes, or those of the examples and negatives.
+
+        Args:
+            inputs: encodings `[batch, d]`.
+            class_ids: None, or the classes of each example.
+            num_mined: None for all negatives, or how many of the highest, <= B.
+            training: whether the next call draws different classes.
+        """
+        encodings = self._scores_of.scaled(inputs)
+        if class_ids is None:
+            return self._scores_of(encodings, tf.range(self.num_classes))
+        return self._sampled(encodings, class_ids, self._checked(num_mined), training)
+
+    def compute_output_spec(
+        self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
+    ) -> Any:
+        """Returns what Keras 3 expects of a call: `[batch, K]` or `[batch, 1 + m]`."""
+        del training
+        width = self.num_classes
+        if class_ids is not None:
+            width = 1 + (self._checked(num_mined) or self.num_negatives)
+        return keras.KerasTensor((inputs.shape[0], width), "float32")
+
+    def _checked(self, num_mined):
+        if num_mined is not None and _checks.positive_int("num_mined", num_mined) > (
+            self.num_negatives
+        ):
+            raise ValueError(
+                "`num_mined` must not exceed the number of negatives. Received: "
+                f"num_mined={num_mined}, num_sampled={self.num_sampled}, "
+                f"num_classes={self.num_classes}."
+            )
+        return num_mined
+
+    def _sampled(self, encodings, class_ids, num_mined, training):
+        scores_of, num_classes = self._scores_of, self.num_classes
+        positives, invalid = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
+        positives = _labels.distinct_ids(positives)
+        has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
+        seed = _random.step_seed(self.random_state, training)
+        own = draw_own(positives, seed)
+        batch = None if self.shared_negatives else tf.shape(positives)[0]
+        negatives = draw_negatives(num_classes, self.num_negatives, batch, seed)
+
+        shared = negatives.shape.rank == 1
+        per_mined = _NEGATIVES_PER_MINED if shared else 1
+        if num_mined is None or num_mined * per_mined >= self.num_negatives:
+            negatives, penalized = penalties(negatives, positives, num_classes)
+            of_own, scores = scores_of.of_step(encodings, own[:, tf.newaxis], negatives)
+            scores = penalized(scores)
+            if num_mined is not None:
+                # A search may miss a NaN.
+                invalid |= has_nan(scores)
+                highest, index = search.top_k(tf.stop_gradient(scores), num_mined)
+                # In a list with fewer negatives the search may return the positive.
+                scores = where(highest > -float("inf"), gather(scores, index), -float("inf"))
+            of_own = where(has_positive, of_own, -float("inf"))
+            scores = tf.concat([of_own, scores], axis=1)
+        else:
+            highest, mined, broken = mine(
+                scores_of, encodings, negatives, positives, num_classes, num_mined
+            )
+            invalid |= broken
+            scores = scores_of(encodings, tf.concat([own[:, tf.newaxis], mined], axis=1))
+            there = tf.concat([has_positive, highest > -float("inf")], axis=1)
+            scores = where(there, scores, -float("inf"))
+        return where(~invalid, scores, float("nan"))
+
+    def top_k(
+        self, encodings: Any, k: Any, exclude: TensorLike | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Finds the k classes with the highest scores, in blocks of classes.
+
+        Args:
+            encodings: `[batch, d]`.
+            k: in [1, K], an int or a scalar tensor.
+            exclude: None, or classes to leave out, `[batch, E]` padded with -1: their score is
+                -inf.
+
+        Returns:
+            Scores and class ids, both `[batch, k]`, the best first.
+        """
+        return top_k(self._built_scores(), encodings, k, exclude)
+
+    def ranks(
+        self, encodings: Any, class_ids: Any, exclude: TensorLike | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Counts the classes above and the classes tied with given ones, in blocks of classes.
+
+        Args:
+            encodings: `[batch, d]`.
+            class_ids: `[batch]`, `[batch, 1]` or `[batch, P]`, padded with -1.
+            exclude: None, or other classes to leave out, `[batch, E]` padded with -1.
+
+        Returns:
+            Two int32 tensors `[batch, P]`: how many classes score higher, and how many score the
+            same, including the class itself. Without ties, the rank is 1 + the first number.
+        """
+        return ranks(self._built_scores(), encodings, class_ids, exclude)
+
+    def export_embeddings(self, path: Any) -> None:
+        """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
+
+        Args:
+            path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, and have
+                length 1 if `normalize` is True: inner products with them rank as the layer does.
+                The file appears under its name only once it is complete.
+
+        Raises:
+            OSError: if it cannot be written, as on a full disk; an existing file of that name stays
+                unchanged.
+            ValueError: if the classes have biases, or the layer is not built.
+        """
+        export_rows(self._built_scores(), path)
+
+    def _built_scores(self):
+        if not self.built:
+            raise ValueError(
+                f"`{self.name}` must be built, by a call or by `build((None, width))`, before its "
+                "classes are ranked or exported."
+            )
+        return self._scores_of
+
+    def get_config(self) -> dict:
+        """Returns the constructor arguments."""
+        return {
+            **super().get_config(),
+            "num_sampled": self.num_sampled,
+            "normalize": self.normalize,
+            "shared_negatives": self.shared_negatives,
+            "seed": self.seed,
+        }

@@ -1,0 +1,391 @@
+"""Layers at the ends of a served model: sparse inputs, probabilities, top classes, sets."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._lists.labels import excluded_items
+from rank4class_tf._tf.exact import as_floating
+from rank4class_tf._tf.search import first_and_last_ranks
+from rank4class_tf._types import TensorLike
+
+
+@_keras.register
+class SparseDense(keras.layers.Layer):
+    r"""A dense layer for sparse features; a step touches only the rows of these features.
+
+    $$h = b + \sum_f x_f W_f$$
+
+    Args:
+        units: width of the output, >= 1.
+        **kwargs: arguments of Keras, such as `name`.
+
+    Input: `tf.SparseTensor` `[batch, features]`. Output: `[batch, units]`.
+
+    Raises:
+        ValueError: if `units` is not a positive integer or the number of features is unknown.
+
+    Example:
+        >>> features = tf.sparse.from_dense([[0.0, 2.0, 0.0]])
+        >>> SparseDense(units=4)(features).shape
+        TensorShape([1, 4])
+    """
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_jit = False  # XLA compiles no sparse tensors.
+        self.units = _checks.positive_int("units", units)
+
+    def build(self, input_shape: Any) -> None:
+        """Creates a row of weights for each feature, and the bias."""
+        if len(input_shape) != 2 or input_shape[-1] is None:
+            raise ValueError(
+                "`inputs` must have the shape [batch, features] with features known. "
+                f"Received: {tuple(input_shape)}."
+            )
+        shape = (int(input_shape[-1]), self.units)
+        self.kernel = _keras.add_table(self, "kernel", shape, "glorot_uniform")
+        self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
+        self.built = True
+
+    def call(self, inputs: Any) -> tf.Tensor:
+        """Adds up the rows of the features of each example."""
+        if not isinstance(inputs, tf.SparseTensor):
+            raise ValueError(
+                "`inputs` must be a SparseTensor [batch, features]. "
+                f"Received: {type(inputs).__name__}."
+            )
+        features, position = tf.unique(inputs.indices[:, 1])
+        rows = tf.gather(_keras.variable(self.kernel), features)
+        indices = tf.stack([inputs.indices[:, 0], tf.cast(position, tf.int64)], axis=1)
+        shape = tf.stack([inputs.dense_shape[0], tf.size(features, tf.int64)])
+        # The columns of a row may be out of order now, which the product allows.
+        product = tf.sparse.sparse_dense_matmul(
+            tf.SparseTensor(indices, tf.cast(inputs.values, rows.dtype), shape), rows
+        )
+        return tf.cast(product, self.compute_dtype) + tf.cast(self.bias, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
+        """Returns `(batch, units)`."""
+        return (input_shape[0], self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_registry.constructor_arguments(self, SparseDense)}
+
+
+@_keras.register
+class ExcludeItems(keras.layers.Layer):
+    """Sets the score of some items to -inf, such as those that a user has already seen.
+
+    Put it at the end of a model that is evaluated or served. Do not train with it: the loss of an
+    excluded positive is undefined. A metric ranks -inf last.
+
+    Args:
+        **kwargs: arguments of `keras.layers.Layer`. `dtype` is float32 unless given.
+
+    Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans `[batch, n]`,
+    True for an item to exclude.
+
+    Output: scores `[batch, n]`.
+
+    Raises:
+        ValueError: if an item does not exist. Under XLA, which cannot raise errors, the scores of
+            the list become NaN instead.
+
+    Example:
+        >>> ExcludeItems()([tf.constant([[3.0, 1.0, 2.0]]), tf.constant([[0, -1]])]).numpy()
+        array([[-inf,   1.,   2.]], dtype=float32)
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+
+    def call(self, inputs: Any) -> tf.Tensor:
+        """Scores and items -> scores."""
+        scores, exclude = inputs
+        scores = as_floating(scores)
+        mask, invalid = excluded_items(exclude, scores)
+        scores = tf.where(mask, tf.constant(-float("inf"), scores.dtype), scores)
+        return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)
+
+
+@_keras.register
+class Probabilities(keras.layers.Layer):
+    r"""Maps scores to probabilities: softmax with a temperature, or another projection.
+
+    $$p = \arg\max_{x \in \Delta} \langle s / T, x \rangle - \sum_i h(x_i)$$
+
+    over all x that sum to 1. For the entropy, this is $\mathrm{softmax}(s / T)$; for the Euclidean
+    regulariser, it is Sparsemax, $(s_i / T - \tau)_+$.
+
+    `rank4class_tf.calibrate` fits the temperature. If a loss defines probabilities itself,
+    `loss.probabilities` is the layer for them; for other losses it is None.
+
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", for the temperature;
+    Blondel et al. 2020, "Learning with Fenchel-Young Losses", for the projections.
+
+    Args:
+        temperature: T > 0.
+        regularizer: `"entropy"`, `"euclidean"` or an `ops.Regularizer` of your own.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
+
+    Input: scores `[batch, n]`; -inf masks a class. Output: `[batch, n]`, which sum to 1.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> Probabilities(temperature=2.0)(tf.math.log([[16.0, 1.0]])).numpy().round(4)
+        array([[0.8, 0.2]], dtype=float32)
+        >>> Probabilities(regularizer="euclidean")(tf.constant([[2.0, 1.5, 0.0]])).numpy()
+        array([[0.75, 0.25, 0.  ]], dtype=float32)
+    """
+
+    def __init__(
+        self, temperature: float = 1.0, regularizer: Any = "entropy", **kwargs: Any
+    ) -> None:
+        # Half precision has too few digits for probabilities.
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.temperature = _checks.positive_float("temperature", temperature)
+        ops.get_regularizer(regularizer)
+        self.regularizer = regularizer
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Scores -> probabilities."""
+        if self.regularizer != "entropy":
+            return ops.simplex_projection(inputs, self.regularizer, alpha=1 / self.temperature)
+        # The projection in a third of the time (64 x 100,000), as phones have it. Unlike
+        # `tf.nn.softmax` it is NaN for a whole list with a NaN, and 0 where all is masked.
+        present = inputs != -float("inf")
+        scores = tf.where(present, inputs / self.temperature, inputs.dtype.min)
+        powers = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+        shares = powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
+        return tf.where(present, shares, tf.zeros_like(shares))
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the shape of the scores."""
+        return input_shape
+
+    def __repr__(self) -> str:
+        return f"Probabilities(temperature={self.temperature!r}, regularizer={self.regularizer!r})"
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_registry.constructor_arguments(self, Probabilities)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the layer that `get_config` describes."""
+        return cls(**_registry.deserialized(config))
+
+
+def _mass_not_above(probabilities):
+    r"""The probability that is not in the classes above, for each class, `[batch, n]`.
+
+    $$s_i = \sum_{j : p_j \le p_i} p_j$$
+
+    1 less it is the score of adaptive prediction sets, without the class's own share, so that the
+    best class is in each set. Small sums keep their digits.
+    """
+    first, _ = first_and_last_ranks(-probabilities)
+    ranked = tf.sort(probabilities, axis=-1, direction="DESCENDING")
+    # Rounded, a sum may exceed 1.
+    rest = tf.minimum(tf.cumsum(ranked, axis=-1, reverse=True), 1)
+    return tf.gather(rest, first - 1, batch_dims=1)
+
+
+# Maps probabilities `[batch, n]` to conformity: a class needs enough of it to be in a set.
+_CONFORMITY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "lac": tf.identity,
+    "aps": _mass_not_above,
+}
+
+
+@_keras.register
+class PredictionSets(keras.layers.Layer):
+    r"""Predicts a set of classes that probably contains the right one (split conformal prediction).
+
+    $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
+    C(s) = \{i : \textstyle\sum_{j : p_j > p_i} p_j \le 1 - t\} \;\text{("aps")}$$
+
+    and always the best class, so that no set is empty. A set holds the first few classes in the
+    order of the scores. The less certain the model is, the larger the set.
+
+    `rank4class_tf.conformalize` finds the threshold for a coverage, and explains its guarantee.
+
+    Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Sadinle et al. 2019, "Least
+    Ambiguous Set-Valued Classifiers with Bounded Error Levels" (LAC); Romano et al. 2020,
+    "Classification with Valid and Adaptive Coverage" (APS, here without its random part).
+
+    Args:
+        threshold: t in [0, 1]; 0 means all classes.
+        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends
+            less on how hard an example is.
+        probabilities: a layer that maps scores to probabilities; None for softmax.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
+
+    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set. If the
+    probabilities of a list are NaN, all its classes are True.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> sets = PredictionSets(threshold=0.2)
+        >>> sets(tf.math.log([[0.7, 0.25, 0.05], [0.15, 0.8, 0.05]])).numpy()
+        array([[ True,  True, False],
+               [False,  True, False]])
+    """
+
+    def __init__(
+        self, threshold: float, method: str = "lac", probabilities: Any = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.threshold = _checks.fraction("threshold", threshold)
+        self.method = _checks.one_of("method", method, tuple(_CONFORMITY))
+        self.probabilities = Probabilities() if probabilities is None else probabilities
+        if not callable(self.probabilities):
+            raise ValueError(
+                f"`probabilities` must be None or a layer. Received: {probabilities!r}."
+            )
+
+    def conformity(self, scores: tf.Tensor) -> tf.Tensor:
+        """Numbers `[batch, n]`; a class with at least `threshold` is in the set."""
+        return _CONFORMITY[self.method](self.probabilities(scores))
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Scores -> the sets."""
+        conformity = self.conformity(inputs)
+        best = tf.reduce_max(conformity, axis=-1, keepdims=True)
+        in_set = conformity >= tf.minimum(tf.cast(self.threshold, best.dtype), best)
+        return in_set | tf.math.is_nan(conformity)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the shape of the scores."""
+        return input_shape
+
+    def __repr__(self) -> str:
+        return (
+            f"PredictionSets(threshold={self.threshold!r}, method={self.method!r}, "
+            f"probabilities={self.probabilities!r})"
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_registry.constructor_arguments(self, PredictionSets)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the layer that `get_config` describes."""
+        return cls(**_registry.deserialized(config))
+
+
+@_keras.register
+class TopClasses(keras.layers.Layer):
+    r"""The last layer of a served model: the k best classes, with names and probabilities.
+
+        best = TopClasses(3, class_names, rank4class_tf.calibrate(model, validation))
+        inputs = keras.Input(shape)
+        served = keras.Model(inputs, best(model(inputs)))
+
+    `rank4class_tf.export_top_k` writes a SavedModel that does the same without this package.
+
+    Args:
+        k: how many classes, >= 1.
+        class_names: None, or the name of each class.
+        probabilities: None, or a layer that maps scores to probabilities: the result of
+            `calibrate`, or `loss.probabilities`.
+        prediction_sets: None, or the result of `rank4class_tf.conformalize`.
+        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
+
+    Input: scores `[batch, n]`, n >= k. Output: a dict, the best class first, of
+
+    - `scores`: `[batch, k]`,
+    - `class_ids`: int32 `[batch, k]`,
+    - `class_names`: strings `[batch, k]`, if there are names,
+    - `probabilities`: `[batch, k]`, with `probabilities`,
+    - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many of the best classes are in the
+      set. If it exceeds k, the output does not show all of the set.
+
+    Raises:
+        ValueError: if `k` is not in [1, n], or there are more or fewer names than classes.
+
+    Example:
+        >>> from rank4class_tf.layers import Probabilities
+        >>> best = TopClasses(2, ["cat", "dog", "eel"], Probabilities())
+        >>> result = best(tf.math.log([[0.25, 0.625, 0.125]]))
+        >>> result["class_names"].numpy(), result["probabilities"].numpy().round(3)
+        (array([[b'dog', b'cat']], dtype=object), array([[0.625, 0.25 ]], dtype=float32))
+    """
+
+    def __init__(
+        self,
+        k: int,
+        class_names: Sequence[str] | None = None,
+        probabilities: Any = None,
+        prediction_sets: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
+        self.k = _checks.positive_int("k", k)
+        self.class_names = None if class_names is None else as_names(class_names)
+        self.probabilities = _checks.layer_or_none("probabilities", probabilities)
+        self.prediction_sets = _checks.layer_or_none("prediction_sets", prediction_sets)
+
+    def build(self, input_shape: Any) -> None:
+        """Checks the number of classes."""
+        if input_shape[-1] is not None:
+            check_classes(self.k, self.class_names, input_shape[-1])
+        self.built = True
+
+    def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Scores -> the best classes."""
+        result = self.best(inputs, self.k)
+        if self.class_names is not None:
+            result["class_names"] = tf.gather(tf.constant(self.class_names), result["class_ids"])
+        return result
+
+    def best(self, scores: tf.Tensor, k: TensorLike) -> dict[str, tf.Tensor]:
+        """The outputs without the names, for any k, an int or a scalar tensor."""
+        scores = tf.cast(scores, self.compute_dtype)
+        values, class_ids = tf.math.top_k(scores, k)
+        result = {"scores": values, "class_ids": class_ids}
+        if self.probabilities is not None:
+            result["probabilities"] = tf.gather(self.probabilities(scores), class_ids, batch_dims=1)
+        if self.prediction_sets is not None:
+            in_set = tf.cast(self.prediction_sets(scores), tf.int32)
+            result["set_sizes"] = tf.reduce_sum(in_set, axis=-1)
+        return result
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), **_registry.constructor_arguments(self, TopClasses)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the layer that `get_config` describes."""
+        return cls(**_registry.deserialized(config))
+
+
+def as_names(class_names: Any) -> list[str]:
+    """Names of classes, in a list, an array or a tensor, as str."""
+    if isinstance(class_names, str | bytes | Mapping) or not isinstance(class_names, Iterable):
+        raise ValueError(f"`class_names` must be a list of names. Received: {class_names!r}.")
+    names = (name.numpy() if tf.is_tensor(name) else name for name in class_names)
+    return [tf.compat.as_str_any(name) for name in names]
+
+
+def check_classes(k: int, class_names: Sequence[str] | None, num_classes: int) -> None:
+    """Raises unless there are at least k classes, and a name for each if there are names."""
+    if k > num_classes:
+        raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
+    if class_names is not None and len(class_names) != num_classes:
+        raise ValueError(
+            f"`class_names` must have a name for each of the {num_classes} classes. "
+            f"Received: {len(class_names)} names."
+        )

@@ -1,0 +1,520 @@
+"""A table of classes whose rows are divided among the replicas of a strategy."""
+
+import collections
+import concurrent.futures
+import math
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.python.trackable.base import Trackable
+
+from rank4class_tf import _checks, _files, _keras, ops
+from rank4class_tf._lists.blocked import Shard
+from rank4class_tf._random import start_seed
+from rank4class_tf._tf.exchange import Exchange, best_of
+from rank4class_tf._types import TensorLike
+from rank4class_tf.layers.classes import Classes, ClassTable
+
+# So many rows are drawn from one seed, so that any number of shards starts the same. As many are
+# read at once where a file is written.
+_ROWS = 16_384
+
+
+class OneShard:
+    """Rows of consecutive classes, and what an optimizer keeps for them, on one device.
+
+    Attributes:
+        first: the id of the first class.
+        table: the rows as a layer.
+        variable: the rows, `[n, width]`.
+        kept: the variables that files hold, by name.
+    """
+
+    def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any) -> None:
+        self.first = first
+        self.table = ClassTable(last - first, width, initializer="zeros", dtype="float32")
+        self.table.build((None, width))
+        self.variable = _keras.variable(self.table.embeddings)
+        self.variable._trainable = False  # No tape watches it.
+        self.kept = {"rows": self.variable}
+        limit = math.sqrt(3 / width)  # Rows have a length of about 1.
+        for block in range(first // _ROWS, -(-last // _ROWS)):
+            draws = ops.uniform([_ROWS, width], ops.fold_in([seed, 1], block))
+            self.set("rows", block * _ROWS, (block + 1) * _ROWS, limit * (2 * draws - 1))
+        if optimizer is not None:
+            self._optimizer = _keras.deserialized(optimizer)
+            self._optimizer.build([self.table.embeddings])
+            slots = [x for x in self._optimizer.variables if len(x.shape)]
+            self.kept |= {f"slot_{i}": _keras.variable(x) for i, x in enumerate(slots)}
+            self.kept["iterations"] = _keras.variable(self._optimizer.iterations)
+
+    @property
+    def last(self) -> int:
+        """The id behind the last class."""
+        return self.first + self.variable.shape[0]
+
+    def found(self, ids: tf.Tensor, name: str = "rows") -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Rows of ids `[m]`, 0 for other shards' classes; their places; whether they are here."""
+        here = (ids >= self.first) & (ids < self.last)
+        places = tf.where(here, ids - self.first, 0)
+        rows = tf.gather(self.kept[name], places)
+        return tf.where(here[:, tf.newaxis], rows, 0.0), places, here
+
+    def set(self, name: str, start: int, stop: int, values: Any) -> None:
+        """Sets rows of classes, those of some of the ids from `start` to `stop` that are here."""
+        first, last = max(start, self.first), min(stop, self.last)
+        of_here = slice(first - self.first, last - self.first)
+        self.kept[name][of_here].assign(values[first - start : last - start])
+
+    def update(self, gradient: Any) -> None:
+        """Takes a step of the optimizer."""
+        optimizer = self._optimizer
+        optimizer.update_step(gradient, self.variable, _keras.current_rate(optimizer))
+        optimizer.iterations.assign_add(1)
+
+
+class Shards(Trackable):
+    """All shards of a table, of which this process may have some.
+
+    Keras sees none of their variables: a strategy would want one on each replica.
+
+    Attributes:
+        num_classes: K.
+        size: how many shards there are, those of other processes too.
+        local: the shards of this process, by rank.
+    """
+
+    def __init__(self, num_classes: int, width: int, seed: int, optimizer: Any) -> None:
+        self.num_classes = num_classes
+        self._strategy = tf.distribute.get_strategy()
+        self.size = self._strategy.num_replicas_in_sync
+        if num_classes < self.size:
+            raise ValueError(
+                "`num_classes` must be at least the number of replicas. Received: "
+                f"num_classes={num_classes}, {self.size} replicas."
+            )
+        devices, before = [None], 0
+        if tf.distribute.has_strategy():
+            devices = self._strategy.extended.worker_devices  # Of this process.
+            before = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
+
+        def make(rank, device):
+            first, last = (num_classes * i // self.size for i in (rank, rank + 1))
+            with tf.device(device):
+                return OneShard(first, last, width, seed, optimizer)
+
+        # A thread of its own has no strategy, which would put each variable on all replicas.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            ranks = range(before, before + len(devices))
+            self.local = dict(zip(ranks, thread.map(make, ranks, devices), strict=True))
+
+    @property
+    def are_exchanged(self) -> bool:
+        """Whether this code runs in a replica of the strategy, beside the others."""
+        if tf.distribute.get_replica_context() is None:
+            return False
+        is_same = tf.distribute.get_strategy() is self._strategy
+        if not is_same and tf.distribute.has_strategy():
+            raise ValueError(
+                "A `ShardedClassTable` must be built in the scope of the strategy that uses it. "
+                f"Received: a table of {self.size} shards, built in another."
+            )
+        return is_same
+
+    @property
+    def own(self) -> OneShard:
+        """The shard of the replica that runs this code."""
+        return self.local[Exchange().rank]
+
+    def together(self, function: Callable, *batch: Any) -> Any:
+        """What a function that exchanges returns for a batch, a tensor or several.
+
+        In a step it gets the rows of the batches of all replicas, and returns as many, of which
+        those of this replica are kept.
+        """
+        if self.are_exchanged:
+            exchange, number = Exchange(), tf.shape(batch[0])[0]
+            first = exchange.first_row(number)
+            joined = (None if x is None else exchange.joined_lists(x, -1) for x in batch)
+            results = function(*joined)
+            return tf.nest.map_structure(lambda x: x[first : first + number], results)
+        if self.are_here:
+            return function(*batch)
+        return self._run(lambda *batch: self.together(function, *batch), *batch)
+
+    def _run(self, function, *args):
+        """Calls a function from outside of a step on all replicas; all workers must do so."""
+        if not tf.executing_eagerly():
+            raise ValueError(
+                "Outside a training step, a graph needs all shards in one process. "
+                f"Received: {len(self.local)} of {self.size} shards."
+            )
+        results = self._strategy.run(tf.function(function), args=args)
+        local = self._strategy.experimental_local_results
+        return tf.nest.map_structure(lambda x: local(x)[0], results)
+
+    @property
+    def are_here(self) -> bool:
+        """Whether a loop over `local` reads all shards, or a graph that will never run."""
+        return len(self.local) == self.size or _keras.builds_symbolically()
+
+    def read(self, ids: tf.Tensor, name: str = "rows") -> tf.Tensor:
+        """Rows of ids `[m]` from outside of a step."""
+        if self.are_here:
+            return tf.add_n([shard.found(ids, name)[0] for shard in self.local.values()])
+        return self._run(lambda ids: Exchange().total(self.own.found(ids, name)[0]), ids)
+
+    def best(self, function: Callable, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+        """The k best of what a function finds in each shard: values and ids, `[batch, <= k]`."""
+        if self.are_exchanged:
+            values, ids = function(self.own)
+            return Exchange().best(values, ids, k)
+        return best_of([function(shard) for shard in self.local.values()], k)
+
+    def total(self, function: Callable) -> Any:
+        """The sum of what a function returns for each shard, a list of tensors."""
+        if self.are_exchanged:
+            return [Exchange().total(x) for x in function(self.own)]
+        return [tf.add_n(x) for x in zip(*map(function, self.local.values()), strict=True)]
+
+    # Files hold the values of all shards together, so that any number of shards reads them.
+
+    def values(self) -> dict[str, np.ndarray]:
+        """The rows `[K, width]` and what the optimizer keeps, by name."""
+        blocks = [
+            tf.range(first, min(first + _ROWS, self.num_classes))
+            for first in range(0, self.num_classes, _ROWS)
+        ]
+        kept = next(iter(self.local.values())).kept
+        return {
+            name: np.concatenate([self.read(ids, name).numpy() for ids in blocks])
+            if len(variable.shape)
+            else variable.numpy()
+            for name, variable in kept.items()
+        }
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Sets the shards of this process to what `values` returned, or to a part of it."""
+        for shard in self.local.values():
+            for name, variable in shard.kept.items():
+                if name not in values:
+                    continue
+                if not len(variable.shape):
+                    variable.assign(values[name])
+                    continue
+                shape = tf.TensorShape([self.num_classes, *variable.shape[1:]])
+                if not shape.is_compatible_with(values[name].shape):
+                    raise ValueError(
+                        f"`{name}` must have the shape {shape}. Received: {values[name].shape}."
+                    )
+                for first in range(shard.first, shard.last, _ROWS):
+                    last = min(first + _ROWS, shard.last)
+                    shard.set(name, first, last, values[name][first:last])
+
+    def save(self, folder: Any) -> None:
+        """Writes what each shard here keeps to files of its own."""
+        os.makedirs(folder, exist_ok=True)
+        for shard in self.local.values():
+            for name, variable in shard.kept.items():
+                path = pathlib.Path(folder, f"{name}-{shard.first}-{shard.last}.npy")
+                if not len(variable.shape):
+                    with _files.replacing(path) as temporary, open(temporary, "wb") as file:
+                        np.save(file, variable.numpy())
+                    continue
+                starts = range(0, variable.shape[0], _ROWS)
+                blocks = (variable[start : start + _ROWS] for start in starts)
+                _files.write_rows(path, tuple(variable.shape), blocks)
+
+    def load(self, folder: Any) -> None:
+        """Reads what `save` of all processes wrote, with any number of shards."""
+        parts: dict[str, list] = collections.defaultdict(list)
+        for path in pathlib.Path(folder).glob("*-*-*.npy"):
+            name, first, _ = path.stem.split("-")
+            parts[name].append((int(first), np.load(path, mmap_mode="r")))
+        values = {
+            name: _Joined(folder, found) if found[0][1].ndim else found[0][1]
+            for name, found in parts.items()
+        }
+        if "rows" not in values:
+            raise ValueError(f"`folder` must have files of rows. Received: {folder}.")
+        self.assign(values)
+
+    def _serialize_to_tensors(self):
+        """What `tf.train.Checkpoint` writes."""
+        return self.values()
+
+    def _restore_from_tensors(self, restored_tensors):
+        """Reads what any number of shards has written."""
+        self.assign(restored_tensors)
+
+
+class _Joined:
+    """The rows of several files, of which only what is asked for is read."""
+
+    def __init__(self, folder: Any, parts: list[tuple[int, np.ndarray]]) -> None:
+        self._parts = sorted(parts, key=lambda part: part[0])
+        end = 0
+        for first, rows in self._parts:
+            if first != end:
+                raise ValueError(f"`folder` must have the rows from {end} on. Received: {folder}.")
+            end = first + len(rows)
+        self.shape = (end, *self._parts[0][1].shape[1:])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return np.concatenate(
+            [x[max(rows.start - i, 0) : max(rows.stop - i, 0)] for i, x in self._parts]
+        )
+
+
+# With these options a step needs the gradients of all shards, or writes to rows without one.
+_NOT_LOCAL = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
+
+
+@_keras.register
+class ShardedClassTable(Classes):
+    r"""A table of classes that is split over the replicas of a strategy.
+
+    Build it, or the model that has it, in `strategy.scope()`, under `tf.distribute`'s
+    `MirroredStrategy` or `MultiWorkerMirroredStrategy`. With W replicas, each holds about K / W
+    rows and the optimizer's state for them. A step gives the same result as on one device. Replicas
+    exchange the rows of sampled classes and their gradients or, if a loss uses all classes,
+    encodings and sums over the classes. The amount of data exchanged does not grow with K. Without
+    a strategy there is one shard.
+
+    The table has its own optimizer, which updates the rows during the backward pass. So take the
+    gradient only once per step. Callbacks that change the learning rate of the model's optimizer
+    don't change its learning rate; a schedule does.
+
+    Outside of a step, `rows`, `top_k` and all functions that save a model read all shards. With
+    several machines, all workers must then make the same call at the same time.
+
+    Args:
+        num_classes: number of classes K, at least the number of replicas.
+        width: numbers in a row, >= 1; None for the width of the encodings that are scored.
+        optimizer: one of `rank4class_tf.optimizers`, for the rows; None if they are not trained.
+        seed: an int, for the initial rows, which do not depend on the number of shards. None draws
+            one from NumPy's global generator.
+        **kwargs: arguments of Keras, such as `name`.
+
+    Raises:
+        ValueError: if a number is out of range, if the optimizer is not one of
+            `rank4class_tf.optimizers`, or if it uses an option that needs the gradients of all
+            shards: norm clipping, weight decay or an average of the weights.
+
+    Example:
+        >>> from rank4class_tf import models, optimizers
+        >>> with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        ...     classes = ShardedClassTable(5000, 8, optimizers.RowwiseAdagrad(0.03), seed=0)
+        ...     encoder = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)])
+        ...     model = models.ExtremeClassifier(encoder, classes, embedding_dim=8)
+        >>> model.classes.rows([3, 5]).shape
+        TensorShape([2, 8])
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        width: int | None = None,
+        optimizer: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._num_classes = _checks.positive_int("num_classes", num_classes)
+        self._width = width if width is None else _checks.positive_int("width", width)
+        if isinstance(optimizer, dict):
+            optimizer = _keras.deserialized(optimizer)
+        self._optimizer_config = None if optimizer is None else _config_of(optimizer)
+        self.seed = start_seed(seed)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return self._num_classes
+
+    @property
+    def width(self) -> int:
+        """The width of an encoding, once built."""
+        return self._width  # type: ignore[return-value]
+
+    @classmethod
+    def from_rows(cls, rows: Any, optimizer: Any = None, **kwargs: Any) -> "ShardedClassTable":
+        """Returns a table with these rows.
+
+        Args:
+            rows: `[n, width]`.
+            optimizer: as in the constructor.
+            **kwargs: arguments of the constructor.
+        """
+        rows = np.asarray(rows)
+        num_classes, width = rows.shape
+        table = cls(num_classes, width, optimizer, **kwargs)
+        table.build((None, width))
+        table.assign(rows)
+        return table
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the shards of this process, for encodings `[batch, d]`."""
+        self._width = self._width or int(input_shape[-1])
+        self.shards = Shards(self.num_classes, self.width, self.seed, self._optimizer_config)
+        if self._optimizer_config is not None:
+            # Rows are no weights of Keras's, which all replicas would hold. This number, which
+            # nothing reads, ties them to the tapes.
+            self.anchor = self.add_weight(name="anchor", shape=(), initializer="zeros")
+        self.built = True
+
+    def assign(self, rows: Any) -> None:
+        """Sets the rows of all classes; each process takes the rows of its shards."""
+        self.shards.assign({"rows": rows})
+
+    def rows(self, ids: Any = None) -> tf.Tensor:
+        """Returns the rows of some classes or of all; NaN for an id that is out of range."""
+        if ids is None:
+            return self._rows_of([], [tf.range(self.num_classes)])[0]
+        ids = tf.convert_to_tensor(ids)
+        (rows,) = self._rows_of([ids], [])
+        there = (ids >= 0) & (ids < self.num_classes)
+        return tf.where(there[..., tf.newaxis], rows, float("nan"))
+
+    def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
+        """Returns rows of several ids that a step scores, in one exchange; see `Classes`."""
+        own = [x for x in ids if x.shape.rank > 1]
+        shared = [x for x in ids if x.shape.rank == 1]
+        rows = iter(self._rows_of(own, shared))
+        of_own = [next(rows) for _ in own]
+        return [next(rows) if x.shape.rank == 1 else of_own.pop(0) for x in ids]
+
+    def _rows_of(self, own, shared):
+        """Rows of ids that may differ between replicas, and of others that may not."""
+        ids = [tf.cast(x, tf.int32) for x in (*own, *shared)]
+        sizes = [tf.size(x) for x in ids]
+        flat = tf.concat([tf.reshape(x, [-1]) for x in ids], axis=0)
+        found = tf.split(self._found(flat, tf.add_n([tf.constant(0), *sizes[: len(own)]])), sizes)
+        shapes = [tf.concat([tf.shape(x), [self.width]], axis=0) for x in ids]
+        return [
+            tf.ensure_shape(tf.reshape(rows, shape), [*x.shape, self.width])
+            for rows, shape, x in zip(found, shapes, ids, strict=True)
+        ]
+
+    def _found(self, ids, num_own):
+        """Rows of ids `[m]`, of which the first may differ between replicas."""
+        shards = self.shards
+        if not shards.are_exchanged:
+            return shards.read(ids)
+        exchange, shard = Exchange(), shards.own
+        own = exchange.joined(ids[:num_own])
+        first = exchange.first_row(num_own)
+        every = tf.concat([own, ids[num_own:]], axis=0)
+
+        def of_this_replica(x):
+            return tf.concat([x[first : first + num_own], x[tf.size(own) :]], axis=0)
+
+        @tf.custom_gradient
+        def found(anchor):
+            rows, places, here = shard.found(every)
+
+            def gradient(upstream):
+                after = tf.size(own) - first - num_own
+                of_own = tf.pad(upstream[:num_own], [[first, after], [0, 0]])
+                upstream = exchange.total(tf.concat([of_own, upstream[num_own:]], axis=0))
+                chosen = [tf.boolean_mask(x, here) for x in (upstream, places)]
+                self._update(shard, tf.IndexedSlices(*chosen, shard.variable.shape))
+                return tf.zeros_like(anchor)
+
+            return of_this_replica(exchange.total(rows)), gradient
+
+        return found(self._tie())
+
+    @property
+    def _is_trained(self):
+        return self._optimizer_config is not None and self.trainable
+
+    def _tie(self):
+        return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
+
+    def _update(self, shard: OneShard, gradient: Any) -> None:
+        if self._is_trained and gradient is not None:
+            shard.update(gradient)
+
+    def tables(self) -> tuple[Any, ...]:
+        """Returns the rows of this replica's shard or, outside of a step, of all classes."""
+        return (self.shards.own.variable if self.shards.are_exchanged else self.rows(),)
+
+    def shard(self) -> Shard | None:
+        """Returns what a loss over all classes needs from this replica's shard, or None.
+
+        It is None outside of a step.
+        """
+        if not self.shards.are_exchanged:
+            return None
+        own = self.shards.own
+        return Shard(
+            own.first,
+            self.num_classes,
+            Exchange(),
+            self._tie(),
+            lambda gradients: self._update(own, gradients[0]),
+        )
+
+    def save_shards(self, folder: Any) -> None:
+        """Writes one `.npy` file per shard of this process for the rows and each optimizer state.
+
+        Use it for tables larger than the memory of a machine. `rows-0-1000.npy` has the rows of
+        the classes 0 to 999.
+
+        Args:
+            folder: an empty folder shared by all processes. Each file appears under its name only
+                once it is complete.
+        """
+        self.shards.save(folder)
+
+    def load_shards(self, folder: Any) -> None:
+        """Reads what `save_shards` of all processes wrote, with any number of shards.
+
+        Args:
+            folder: the folder with all files.
+
+        Raises:
+            ValueError: if files are missing, or come from a different number of classes.
+        """
+        self.shards.load(folder)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes all rows and the optimizer's state, as a table on one device would."""
+        for name, values in self.shards.values().items():
+            store[name] = values
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what a table with any number of shards has written."""
+        self.shards.assign(store)
+
+    def get_config(self) -> dict:
+        """Returns the constructor arguments."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "width": self.width,
+            "optimizer": self._optimizer_config,
+            "seed": self.seed,
+        }
+
+
+def _config_of(optimizer):
+    """The configuration of an optimizer that updates the rows of a shard by itself."""
+    if not callable(getattr(optimizer, "update_rows", None)):
+        raise ValueError(
+            "`optimizer` must be one of rank4class_tf.optimizers, such as `RowwiseAdagrad(0.03)`. "
+            f"Received: {optimizer!r}."
+        )
+    for name in _NOT_LOCAL:
+        if getattr(optimizer, name, None):
+            raise ValueError(
+                f"`optimizer` must have no `{name}`, which needs more than the rows of a shard. "
+                f"Received: {name}={getattr(optimizer, name)}."
+            )
+    return keras.utils.serialize_keras_object(optimizer)

@@ -1,0 +1,518 @@
+"""What every loss shares: labels, weights, masks, Keras's reduction; and sums of losses."""
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras, _random, _registry
+from rank4class_tf._lists.blocked import ClassProducts, losses_of_classes
+from rank4class_tf._lists.dense import fill_masked, losses_of, of_columns
+from rank4class_tf._lists.labels import (
+    check_label_format,
+    example_weights,
+    list_weights,
+    mean_weights,
+    parse,
+    parse_ids,
+    weights_of_items,
+)
+from rank4class_tf._lists.lists import Lists
+from rank4class_tf._tf.eager import as_graph, forget
+from rank4class_tf._tf.gather import where
+from rank4class_tf._types import TensorLike
+from rank4class_tf.layers import Probabilities
+from rank4class_tf.losses.schedules import TemperatureAnnealing
+from rank4class_tf.ops import fold_in
+
+
+class RankingLoss(keras.losses.Loss):
+    """Base of the losses; a subclass defines the formula and its configuration.
+
+    **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
+    ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred`
+    are `[batch, n]`, or ragged with ragged relevance. They are not probabilities: the loss warns if
+    the model ends in a softmax or a sigmoid. The result is one value per list, reduced by Keras.
+    Masked items have no effect. A list without positives has a loss of 0 and a gradient of 0.
+
+    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
+    Item weights `[batch, n]` work as in TF-Ranking's loss of the same name, as each loss
+    describes; other losses raise an error.
+    """
+
+    # Whether probabilities are valid as `y_pred`, so that they are not warned of.
+    _takes_probabilities = False
+
+    # What makes scores of `y_pred`, see `scoring_by`.
+    _scores_of: Callable | None = None
+
+    # Whether the formula takes a pass over the items for each positive, or sorts the positives. If
+    # not, it gets labels of all items as they are, without a search for positives.
+    _searches_positives = True
+
+    # What weights of items do: in the "formula", which reads those of `lists`, or as a weight of
+    # "lists", sum_i w_i y_i / sum_i y_i. None for a loss that takes none.
+    _item_weights: str | None = None
+
+    def __init__(
+        self,
+        *,
+        label_format: str | None = None,
+        max_positives: int | None = None,
+        class_weight: Mapping[int, float] | Sequence[float] | None = None,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+        **others: Any,
+    ) -> None:
+        """Args shared by all losses.
+
+        Args:
+            label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
+                labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
+                floating dtype need `"ids"`.
+            max_positives: the most positives that a list of relevance labels has, None for no
+                bound; 1 for one-hot labels. A bound saves time and memory, and one of at most 16 is
+                needed for second derivatives where n is above 16. A list that exceeds it raises, or
+                has a NaN loss where XLA compiles this.
+            class_weight: the weight, >= 0, of each of the n classes, or of some by their ids, the
+                others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the
+                mean of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for
+                one-hot labels and weighs by position. None means 1.
+            reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
+            name: name of the loss.
+            **others: none; a `TypeError` names the loss and the option that it does not have.
+        """
+        _checks.no_others(self, others)
+        check_label_format(label_format)
+        if max_positives is not None:
+            max_positives = _checks.positive_int("max_positives", max_positives)
+        super().__init__(
+            reduction=_keras.standardize_reduction(reduction),
+            name=name or _registry.snake_case(type(self).__name__),
+        )
+        self.label_format = label_format
+        self.max_positives = max_positives
+        self.class_weight = None if class_weight is None else _checked_class_weight(class_weight)
+        self._looks_at_scores = not self._takes_probabilities
+
+    @property
+    def num_mined(self) -> int | None:
+        """How many of the highest negatives the loss reads; None for all.
+
+        A model may find these among many without gradients, and score only these.
+        """
+        return None
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """The layer that converts scores to the probabilities that the loss fits, or None.
+
+        They apply to examples with one right class. If it is None, for instance because the
+        projection needs the label, `rank4class_tf.calibrate` fits a softmax.
+        """
+        return None
+
+    def compute(self, lists: Lists) -> tf.Tensor:
+        """The formula: `Lists` -> `[batch]`.
+
+        The loss of a list depends only on that list. The formula may use Keras layers. A graph of
+        long lists may hold it twice, for few and for many positives, if the number of positives is
+        known only when the graph runs. What it returns for a list without positives does not
+        matter, as long as it is finite.
+        """
+        raise NotImplementedError
+
+    def __call__(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tf.Tensor:
+        """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
+        if self._scores_of is not None:
+            y_pred = self._scores_of(y_pred)
+        over_classes = isinstance(y_pred, ClassProducts)
+        if getattr(self, "ranker", None) is None and not over_classes:  # A layer may change.
+            return as_graph(self, self._reduced, y_true, y_pred, sample_weight)
+        return self._reduced(y_true, y_pred, sample_weight)
+
+    @contextlib.contextmanager
+    def scoring_by(self, scores_of: Callable) -> Iterator[None]:
+        """Lets `scores_of` make the scores of what the loss gets as `y_pred`, meanwhile."""
+        self._scores_of = scores_of
+        try:
+            yield
+        finally:
+            self._scores_of = None
+
+    def __setattr__(self, name, value):
+        if not name.startswith("_"):  # It may be a part of the configuration.
+            forget(self)
+        super().__setattr__(name, value)
+
+    def _reduced(self, y_true, y_pred, sample_weight):
+        y_true = _keras.given_labels(y_true)
+        if sample_weight is None:
+            pass
+        elif isinstance(y_pred, ClassProducts):
+            sample_weight = example_weights(sample_weight, y_pred.encodings)
+        elif self._item_weights == "lists":
+            sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format)
+        else:
+            per_item = self._item_weights is not None
+            sample_weight = example_weights(sample_weight, y_pred, per_item)
+            if sample_weight.shape.rank == 2:
+                return _keras.call_loss(self, y_true, y_pred, None, item_weights=sample_weight)
+        return _keras.call_loss(self, y_true, y_pred, sample_weight)
+
+    def call(
+        self, y_true: TensorLike, y_pred: TensorLike, item_weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Computes the loss of each list, `[batch]`."""
+        if isinstance(y_pred, ClassProducts):
+            return self._of_classes(y_true, y_pred)
+        labels = parse(y_true, y_pred, self.label_format, self.max_positives)
+        if self._looks_at_scores and not isinstance(y_pred, tf.RaggedTensor):
+            self._look_at(y_pred)
+        counted = labels.has_positive & ~labels.invalid
+        filled = fill_masked(labels.scores, labels.mask, counted)
+        if item_weights is not None:
+            item_weights = weights_of_items(item_weights, labels.scores)
+            there = counted[:, tf.newaxis]
+            there = there if labels.mask is None else there & labels.mask
+            labels = labels._replace(item_weights=tf.where(there, item_weights, 0))
+        compute = _keras.with_autograph_of_caller(self.compute)
+        if self._searches_positives:
+            losses = losses_of(compute, labels, filled)
+        else:
+            losses = compute(
+                of_columns(filled, labels.class_ids, labels.relevance, labels.item_weights)
+            )
+        return self._finished(losses, labels, counted, labels.scores.shape[1])
+
+    def _of_classes(self, y_true, products):
+        """The loss of each example over all classes, of which it has those given by their ids."""
+        encodings, num_classes = products.encodings, products.num_classes
+        labels = parse_ids(y_true, encodings, num_classes, self.label_format)
+        counted = labels.has_positive & ~labels.invalid
+        # What has no loss must not be NaN either.
+        products = products._replace(encodings=where(counted, encodings, 0.0))
+        compute = _keras.with_autograph_of_caller(self._compute_chunk)
+        losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance)
+        return self._finished(losses, labels, counted, num_classes)
+
+    def _compute_chunk(self, lists, chunk):
+        """The formula; `chunk` is the number of the chunk of examples, None for all of them."""
+        del chunk
+        return self.compute(lists)
+
+    def _finished(self, losses, labels, counted, num_classes):
+        if losses.shape.rank not in (None, 1):
+            raise ValueError(
+                f"`compute` must return the losses [batch]. Received: shape {losses.shape}."
+            )
+        if self.class_weight is not None:
+            weights = _weights_of_classes(self.class_weight, num_classes)
+            losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
+        nan = tf.constant(float("nan"), losses.dtype)
+        return where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
+
+    def _look_at(self, scores):
+        """Warns once if scores are probabilities; in eager mode only the first batch counts."""
+        function = function_behind(scores)
+        # Looking at a graph costs nothing, and the next graph may show more.
+        self._looks_at_scores = function is None and not tf.executing_eagerly()
+        if function is not None:
+            warnings.warn(
+                "`y_pred` should hold scores, not probabilities. Received: the output of a "
+                f"{function}, from which `{self.name}` learns less. Remove the {function} from the "
+                "model, and apply it to predictions if you need probabilities.",
+                stacklevel=2,
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return _registry.constructor_arguments(self, RankingLoss)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the loss that `get_config` describes."""
+        return cls(**_registry.deserialized(config))
+
+
+def _checked_class_weight(given):
+    """A list of weights, or a dict of those of some classes, as plain numbers."""
+    is_mapping = isinstance(given, Mapping)
+    if not is_mapping and (isinstance(given, str) or np.ndim(given) != 1):
+        raise ValueError(
+            "`class_weight` must be a list of weights, or a dict from class ids to weights. "
+            f"Received: {given!r}."
+        )
+    weights = [*given.values()] if is_mapping else [*given]
+    weights = [_checks.non_negative_float("class_weight", weight) for weight in weights]
+    if not is_mapping:
+        return weights
+    # In a file the ids are strings.
+    ids = [int(i) if isinstance(i, str) and i.isdecimal() else i for i in given]
+    ids = [_checks.non_negative_int("class_weight", class_id) for class_id in ids]
+    return dict(zip(ids, weights, strict=True))
+
+
+def _weights_of_classes(given, n):
+    """The weights of n classes, an array, of what `_checked_class_weight` returns."""
+    is_list = isinstance(given, list)
+    if n is None or (len(given) != n if is_list else max(given, default=0) >= n):
+        what = f"{len(given)} weights" if is_list else f"weights of {[*given]}"
+        raise ValueError(
+            "`class_weight` must hold a weight for each class that `y_pred` scores, or for ids "
+            f"of these. Received: {what} for {n} classes."
+        )
+    if is_list:
+        return np.array(given)
+    weights = np.ones(n)
+    weights[list(given)] = list(given.values())
+    return weights
+
+
+def function_behind(scores: Any) -> str | None:
+    """Returns `"softmax"` or `"sigmoid"` if scores come from one, and None if nothing shows it.
+
+    Args:
+        scores: `[batch, n]`. A graph shows the operation, at no cost when it runs. In eager mode
+            rows of positive numbers that sum to 1 tell of a softmax, which costs a pass.
+    """
+    if tf.is_symbolic_tensor(scores):
+        operation = scores.op
+        while operation.type in ("Identity", "Cast", "Reshape"):
+            operation = operation.inputs[0].op
+        name = operation.type.lower()
+        return name if name in ("softmax", "sigmoid") else None
+    if not tf.executing_eagerly():
+        return None  # A constant of a graph.
+    scores = tf.cast(tf.convert_to_tensor(scores), tf.float32)
+    if scores.shape.rank != 2 or not tf.size(scores) or scores.shape[1] == 1:
+        return None
+    # Half precision rounds each of them.
+    sums_to_1 = tf.abs(tf.reduce_sum(scores, axis=-1) - 1) < 1e-2
+    return "softmax" if tf.reduce_all(sums_to_1) and tf.reduce_all(scores > 0) else None
+
+
+Temperature: TypeAlias = float | TemperatureAnnealing | Any  # A tf.Variable.
+
+
+def check_temperature(value: Any) -> Temperature:
+    """Raises unless `value` is a number > 0, a `TemperatureAnnealing` or a scalar variable."""
+    if isinstance(value, TemperatureAnnealing):
+        return value
+    if isinstance(value, tf.Variable):
+        if value.shape.rank != 0 or not value.dtype.is_floating:
+            raise ValueError(
+                "`temperature` must be a scalar where it is a variable. "
+                f"Received: {value.dtype.name} of shape {value.shape}."
+            )
+        return value
+    return _checks.positive_float("temperature", value)
+
+
+def present_temperature(
+    temperature: Temperature, dtype: tf.DType, with_gradient: bool = False
+) -> Any:
+    """The temperature of this step: a number, or a tensor of a dtype."""
+    if isinstance(temperature, TemperatureAnnealing):
+        temperature = temperature.value
+    if not isinstance(temperature, tf.Variable):
+        return temperature
+    temperature = tf.cast(temperature, dtype)
+    return temperature if with_gradient else tf.stop_gradient(temperature)
+
+
+class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
+    """Base of the losses that draw random numbers.
+
+    The draws are a function of the seed, the replica, and the count of the gradients that were
+    taken of the loss. So each step of training has draws of its own, and evaluation, which takes no
+    gradient, draws the same at each call and moves nothing.
+
+    The count is a part of what Keras saves of a compiled model: `.keras` files, `.weights.h5` files
+    and the callbacks that write them; not of Keras 2's SavedModel. In Keras 3 `tf.train.Checkpoint`
+    does not see a model's loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
+    """
+
+    def __init__(self, *, seed: int | None = None, **kwargs: Any) -> None:
+        """Args shared by the random losses.
+
+        Args:
+            seed: non-negative integer, or None for one from NumPy's global generator, which
+                `keras.utils.set_random_seed` seeds.
+            **kwargs: see `RankingLoss`.
+        """
+        super().__init__(**kwargs)
+        self.seed = seed if seed is None else _checks.seed(seed)
+        self._seed: tf.Tensor | None = None
+        self._set_state(_random.start(_random.start_seed(self.seed)))
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the loss, as it is configured, draws numbers."""
+        return True
+
+    def next_seed(self) -> tf.Tensor:
+        """The seed of this batch for stateless random operations, two int64.
+
+        It is the same in each call of `compute` for a batch. `ops.fold_in` makes others of it.
+        """
+        return self._draw_seed() if self._seed is None else self._seed
+
+    def call(
+        self, y_true: TensorLike, y_pred: TensorLike, item_weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Computes the loss of each list, `[batch]`."""
+        if not self.is_random:
+            return super().call(y_true, y_pred, item_weights)
+        self._seed = self._draw_seed()
+        try:
+            return self._counted(super().call(y_true, y_pred, item_weights))
+        finally:
+            self._seed = None
+
+    def _compute_chunk(self, lists, chunk):
+        if chunk is None or self._seed is None:
+            return super()._compute_chunk(lists, chunk)
+        seed, self._seed = self._seed, fold_in(self._seed, chunk)
+        try:
+            return super()._compute_chunk(lists, chunk)
+        finally:
+            self._seed = seed
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the seed and the count, for Keras."""
+        store["random_state"] = self._state.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads them; a file of a model without this loss has none, and changes nothing."""
+        if "random_state" in store.keys():  # Not a dictionary.  # noqa: SIM118
+            self._state.assign(np.array(store["random_state"]))
+
+    def _draw_seed(self):
+        return _random.on_this_device(_random.seed_of(self._state_here()), 0)
+
+    def _counted(self, losses):
+        """The losses; whoever takes their gradient makes a step."""
+        state = self._state_here()
+
+        @tf.custom_gradient
+        def counted(losses):
+            def gradient(upstream):
+                with tf.control_dependencies([state.assign_add(_random.STEP)]):
+                    return tf.identity(upstream)
+
+            return tf.identity(losses), gradient
+
+        return counted(losses)
+
+    def _state_here(self):
+        """The state, which each replica of a strategy has for itself, and counts in step."""
+        strategy = tf.distribute.get_strategy()
+        created_here = strategy.extended.variable_created_in_scope(self._state)
+        if strategy.num_replicas_in_sync > 1 and not created_here:
+            # A loss that was made outside of the scope moves into it.
+            with tf.init_scope():
+                self._set_state(tf.convert_to_tensor(self._state))
+        return self._state
+
+    def _set_state(self, value):
+        forget(self)  # Graphs hold the state that was.
+        self._state = tf.Variable(
+            value,
+            trainable=False,
+            dtype=tf.int64,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            name="random_state",
+        )
+        self._track_trackable(self._state, "random_state", overwrite=True)
+
+
+@_registry.register("loss")
+class WeightedSumLoss(keras.losses.Loss):
+    r"""Several losses of the same scores, added up as one loss.
+
+    $$\ell(y, s) = \sum_j w_j \ell_j(y, s)$$
+
+    Keras reads `compile(loss=[a, b])` as the losses of two outputs. A model with one output then
+    silently trains with `a` only.
+
+    Args:
+        losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
+            as it would on its own. They must share a reduction other than `"none"`.
+        weights: a finite number >= 0 for each loss.
+        name: name of the loss.
+
+    Raises:
+        ValueError: if `losses` is empty, the numbers of losses and weights differ, a weight is out
+            of range, or the reductions are not as above.
+
+    Example:
+        >>> from rank4class_tf.losses import RankmaxLoss, SoftmaxLoss
+        >>> loss = WeightedSumLoss([SoftmaxLoss(), RankmaxLoss()], [0.5, 2.0])
+        >>> float(loss([0], [[0.0, 0.0]]))  # 0.5 log(2) + 2 log(2)
+        1.732867...
+    """
+
+    def __init__(
+        self,
+        losses: Sequence[keras.losses.Loss],
+        weights: Sequence[float],
+        name: str = "weighted_sum_loss",
+    ) -> None:
+        for key, value in (("losses", losses), ("weights", weights)):
+            if not isinstance(value, list | tuple):
+                raise TypeError(f"`{key}` must be a list. Received: {key}={value!r}.")
+        losses, weights = [*losses], [_checks.non_negative_float("weights", w) for w in weights]
+        if not losses or len(losses) != len(weights):
+            raise ValueError(
+                "`weights` must hold a number for each of `losses`, at least one. "
+                f"Received: {len(losses)} losses and {len(weights)} weights."
+            )
+        same = {"auto": "sum_over_batch_size"}  # Both names mean the same reduction.
+        reductions = {same.get(loss.reduction, loss.reduction) for loss in losses}
+        if len(reductions) > 1 or "none" in reductions:
+            raise ValueError(
+                "`losses` must share one reduction, 'sum' or 'sum_over_batch_size'. "
+                f"Received: {sorted(reductions)}."
+            )
+        super().__init__(reduction=reductions.pop(), name=name)
+        self.losses = losses
+        self.weights = weights
+
+    def __call__(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tf.Tensor:
+        """Computes the weighted sum of the losses, each with its own reduction and weights."""
+        for loss in self.losses:
+            _keras.pass_on_permission(self, loss)
+        values = [loss(y_true, y_pred, sample_weight) for loss in self.losses]
+        return tf.add_n(
+            [weight * value for weight, value in zip(self.weights, values, strict=True)]
+        )
+
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+        """Computes the weighted sum of the losses, without weights of examples."""
+        return self(y_true, y_pred)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        losses = [keras.utils.serialize_keras_object(loss) for loss in self.losses]
+        return {"losses": losses, "weights": self.weights, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the loss that `get_config` describes."""
+        # A folder that Keras 2 saved names Keras's own losses without their module.
+        known = {
+            name: found for name, found in vars(keras.losses).items() if inspect.isclass(found)
+        }
+        losses = [_keras.deserialized(loss, known) for loss in config["losses"]]
+        return cls(losses, config["weights"], config["name"])

@@ -1,0 +1,300 @@
+"""Ranking metrics of soft ranks as losses, with and without Gumbel noise."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._tf.gradients import value_and_gradients
+from rank4class_tf.losses.base import (
+    RandomRankingLoss,
+    RankingLoss,
+    Temperature,
+    check_temperature,
+    present_temperature,
+)
+from rank4class_tf.losses.sorted import UnsavedLayer
+
+
+class MetricLoss(UnsavedLayer, RankingLoss):
+    r"""Base of the losses that negate a metric of soft ranks; a subclass defines the metric.
+
+    $$\ell(s, y) = -\mathrm{metric}(\pi(s), y), \qquad
+    \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
+
+    or the ranks that a `ranker` gives. Add `GumbelNoise` for scores with noise.
+
+    Example:
+        >>> class ApproxRecall(MetricLoss):
+        ...     def metric(self, ranks, lists):
+        ...         return ops.soft_recall(ranks, lists.relevance, k=5)
+        >>> float(ApproxRecall()([0], [[9.0, 0.0, 0.0]])) < -0.9
+        True
+    """
+
+    _item_weights = "lists"
+
+    def __init__(
+        self, temperature: Temperature = 0.1, ranker: Callable | None = None, **kwargs: Any
+    ) -> None:
+        """Args shared by the losses that are metrics of soft ranks.
+
+        Args:
+            temperature: T > 0 of the sigmoid: a number, a `TemperatureAnnealing` or a scalar
+                `tf.Variable`, which gets no gradient. The smaller, the closer to the metric, and
+                the smaller the gradient of items that are far apart.
+            ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
+                `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
+                for the best. It replaces the sigmoid, and `temperature` then has no effect.
+            **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+        Raises:
+            ValueError: if `temperature` is not > 0 or `ranker` is not callable.
+        """
+        super().__init__(**kwargs)
+        self.temperature = check_temperature(temperature)
+        if ranker is not None and not callable(ranker):
+            raise ValueError(
+                f"`ranker` must be None, a layer or a function. Received: ranker={ranker!r}."
+            )
+        self.ranker = ranker
+        # A ranker ranks all items, whatever the number of positives.
+        self._searches_positives = ranker is None
+
+    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
+        """The metric of each list, higher for better.
+
+        Args:
+            ranks: `[batch, P]`, of the positives; anything in a column without one.
+            lists: `Lists`, with the positives' `relevance`, `[batch, P]`.
+
+        Returns:
+            `[batch]`.
+        """
+        raise NotImplementedError
+
+    def ranks(self, lists: ops.Lists) -> tf.Tensor:
+        """Soft ranks of the positives, `[batch, P]`."""
+        if self.ranker is None:
+            temperature = present_temperature(self.temperature, lists.dtype)
+            return ops.sigmoid_ranks(lists, temperature=temperature)
+        return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
+
+    def ranks_among_positives(self, lists: ops.Lists) -> tf.Tensor:
+        """Soft ranks of the positives among themselves, `[batch, P]`."""
+        if self.ranker is None:
+            temperature = present_temperature(self.temperature, lists.dtype)
+            return ops.sigmoid_ranks_among_positives(lists, temperature=temperature)
+        return self.ranker(lists.positive_scores, mask=lists.is_positive)
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        return -_keras.with_autograph_of_caller(self.metric)(self.ranks(lists), lists)
+
+
+@_registry.register("loss")
+class ApproxMRRLoss(MetricLoss):
+    r"""Negative reciprocal rank with soft ranks, averaged over the positives.
+
+    $$\ell(s, y) = -\frac{1}{\sum_i y_i} \sum_i \frac{y_i}{\pi(i)}, \qquad
+    \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
+
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
+    Source: Qin et al. 2010.
+
+    Args:
+        temperature: T > 0 of the sigmoid, as in `ApproxNDCGLoss`.
+        ranker: ranks the items instead of the sigmoid, such as a sorter of `rank4class_tf.layers`;
+            see `MetricLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `temperature` is not > 0.
+
+    Example:
+        >>> loss = ApproxMRRLoss()
+        >>> float(loss([1], [[9.0, 9.0, 0.0]]))  # 1 / (1 + 1/2)
+        -0.6666666...
+    """
+
+    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        return ops.soft_reciprocal_rank(ranks, lists.relevance)
+
+
+@_registry.register("loss")
+class ApproxNDCGLoss(MetricLoss):
+    r"""Negative NDCG with soft ranks: a smooth form of the metric itself.
+
+    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))},
+    \qquad \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
+
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
+    Source: Qin et al. 2010; Rank4Class, section 4.1.
+
+    Args:
+        temperature: T > 0 of the sigmoid. The smaller, the closer to NDCG, and the smaller the
+            gradient of items that are far apart.
+        ranker: ranks the items instead of the sigmoid, such as a sorter of `rank4class_tf.layers`;
+            see `MetricLoss`.
+        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that
+            increases from 0 at 0; registered with Keras, if the loss is to be saved.
+        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
+            of ranks >= 1 that decreases; registered like `gain`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `temperature` is not > 0.
+
+    Example:
+        >>> loss = ApproxNDCGLoss()
+        >>> float(loss([0], [[9.0, 0.0, 0.0]]))
+        -1.0
+    """
+
+    def __init__(
+        self,
+        temperature: Temperature = 0.1,
+        ranker: Callable | None = None,
+        gain: str | Callable = "exponential",
+        discount: str | Callable = "logarithmic",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(temperature, ranker, **kwargs)
+        ops.get_gain(gain)
+        ops.get_discount(discount)
+        self.gain = gain
+        self.discount = discount
+
+    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        return ops.soft_ndcg(ranks, lists.relevance, self.gain, self.discount)
+
+
+class GumbelNoise(RandomRankingLoss):
+    r"""Averages a loss over scores with Gumbel noise, fresh at each step; goes before the loss.
+
+    $$\frac{1}{m} \sum_{t=1}^{m} \ell\left(\frac{s + G_t}{\beta}\right), \qquad
+    G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
+
+    The paper takes the log-softmax of the noisy scores, which shifts all alike and changes nothing
+    in a loss of differences. The samples are taken one after the other, so that memory does not
+    grow with their number.
+
+    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
+
+    Example:
+        >>> from rank4class_tf.losses import ApproxMRRLoss
+        >>> class GumbelMRR(GumbelNoise, ApproxMRRLoss):
+        ...     pass
+        >>> float(GumbelMRR(num_samples=4, seed=1)([0], [[99.0, 0.0, 0.0]]))
+        -1.0
+    """
+
+    def __init__(
+        self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any
+    ) -> None:
+        r"""Args of the noise.
+
+        Args:
+            num_samples: m >= 1. Time grows with m, memory does not.
+            gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
+            **kwargs: those of the loss, and `seed`: see `RandomRankingLoss`.
+
+        Raises:
+            ValueError: if a number is out of range.
+        """
+        super().__init__(**kwargs)
+        self.num_samples = _checks.positive_int("num_samples", num_samples)
+        self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        compute, seed = _keras.with_autograph_of_caller(super().compute), self.next_seed()
+        scale = 1 / self.gumbel_temperature
+
+        def sample_loss(lists, sample):
+            shape = [tf.shape(lists.relevance)[0], lists.num_columns_of_items]
+            noise = ops.gumbel_noise(shape, ops.fold_in(seed, sample), lists.dtype)
+            noisy = lists.shifted(noise)
+            return compute(noisy if scale == 1 else noisy.scaled(scale))
+
+        def mean(lists, *tensors):
+            def add_sample(sample, total, gradients):
+                value, new = value_and_gradients(
+                    lambda *tensors: sample_loss(lists.on(*tensors), sample), *tensors
+                )
+                added = [old + more for old, more in zip(gradients, new, strict=True)]
+                return sample + 1, total + value, added
+
+            start = (
+                tf.constant(0),
+                tf.zeros_like(tensors[0][:, 0]),
+                [tf.zeros_like(x) for x in tensors],
+            )
+            _, total, gradients = tf.while_loop(
+                lambda sample, *_: sample < self.num_samples,
+                add_sample,
+                start,
+                maximum_iterations=self.num_samples,
+            )
+            return total / self.num_samples, [g / self.num_samples for g in gradients]
+
+        return lists.with_ready_gradients(mean)
+
+
+@_registry.register("loss")
+class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
+    """ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
+
+    It is defined like `GumbelApproxNDCGLoss`, with ApproxMRR instead of ApproxNDCG.
+
+    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
+
+    Args:
+        **kwargs: the arguments of `GumbelApproxNDCGLoss`, except `gain` and `discount`.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> loss = GumbelApproxMRRLoss(seed=1)
+        >>> float(loss([0], [[99.0, 0.0, 0.0]]))  # noise can't change this order
+        -1.0
+    """
+
+
+@_registry.register("loss")
+class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
+    r"""ApproxNDCG, averaged over scores with Gumbel noise, fresh at each step.
+
+    $$\ell(s, y) = \frac{1}{m} \sum_{t=1}^{m}
+    \mathrm{ApproxNDCG}\left(\frac{s + G_t}{\beta}\right), \qquad
+    G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
+
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
+    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions";
+    Rank4Class, section 4.1.
+
+    Args:
+        num_samples: m >= 1. Time grows with m, memory does not.
+        gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
+        temperature: T > 0 of ApproxNDCG's sigmoid.
+        seed: integer >= 0. Losses with the same seed draw the same noise, step by step.
+        ranker: ranks the items instead of the sigmoid; see `MetricLoss`.
+        gain: see `ApproxNDCGLoss`.
+        discount: see `ApproxNDCGLoss`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> loss = GumbelApproxNDCGLoss(seed=1)
+        >>> float(loss([0], [[99.0, 0.0, 0.0]]))  # noise can't change this order
+        -1.0
+    """

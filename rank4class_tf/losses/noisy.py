@@ -1,0 +1,213 @@
+"""Losses for labels of which some are wrong."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _registry, ops
+from rank4class_tf._types import TensorLike
+from rank4class_tf.layers import Probabilities
+from rank4class_tf.losses.base import RankingLoss
+
+
+@_registry.register("loss")
+class GeneralizedCrossEntropyLoss(RankingLoss):
+    r"""Between softmax cross-entropy and the probability of a mistake, for noisy labels.
+
+    $$\ell(s, y) = \sum_i y_i \frac{1 - p_i^q}{q}, \qquad p = \mathrm{softmax}(s)$$
+
+    The gradient is $p_i^q$ times that of the softmax loss, so a label that the model contradicts
+    has less influence. With q near 0 it is the softmax loss. With q = 1 it is $1 - p_i$, which is
+    bounded, but slow to learn.
+
+    Source: Zhang & Sabuncu 2018, "Generalized Cross Entropy Loss for Training Deep Neural Networks
+    with Noisy Labels", equation 6.
+
+    Args:
+        q: in (0, 1]; the paper takes 0.7.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `q` is not in (0, 1].
+
+    Example:
+        >>> loss = GeneralizedCrossEntropyLoss(q=0.5)
+        >>> float(loss([0], [[0.0, 0.0, 0.0, 0.0]]))  # (1 - sqrt(1 / 4)) / 0.5
+        1.0
+    """
+
+    _searches_positives = False
+
+    def __init__(self, q: float = 0.7, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.q = _checks.positive_fraction("q", q)
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits the best class only.
+
+        Where the classes have the probabilities c, the loss is least at $p_i$ in proportion to
+        $c_i^{1 / (1 - q)}$.
+        """
+        return None if self.q == 1 else Probabilities(1 / (1 - self.q))
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        lists = lists.from_top()
+        cross_entropy = lists.log_sum_exp()[:, tf.newaxis] - lists.positive_scores
+        # exp(-q x) - 1 keeps its digits where q x is small.
+        losses = -tf.math.expm1(-self.q * cross_entropy) / self.q
+        return lists.sum_of_positives(lists.relevance * losses)
+
+
+# The logarithm of a probability of 0, which is finite so that no list has an infinite loss.
+_LEAST = -1e30
+
+
+@_registry.register("loss")
+class ForwardCorrectionLoss(RankingLoss):
+    r"""Softmax cross-entropy for labels whose error rates are known (forward correction).
+
+    $$\ell(s, y) = -\sum_i y_i \log \sum_j T_{ji} p_j, \qquad p = \mathrm{softmax}(s)$$
+
+    with $T_{ji}$ the probability that an example of class j carries the label i. The softmax of the
+    scores fits the true classes.
+
+    Source: Patrini et al. 2017, "Making Deep Neural Networks Robust to Label Noise: a Loss
+    Correction Approach", theorem 2.
+
+    Args:
+        transition: T, `[n, n]`, a row for each true class and a column for each label;
+            `estimate_transition` finds one. Memory is `[batch, P, n]` for P labels.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `transition` is not square, has an entry that is negative or NaN, a row
+            that does not add up to 1, or a column of zeros; in the call, if there is not a row for
+            each class.
+
+    Example:
+        >>> loss = ForwardCorrectionLoss([[0.75, 0.25], [0.0, 1.0]])
+        >>> float(loss([0], [[0.0, 0.0]]))  # -log(0.75 / 2)
+        0.980829...
+    """
+
+    def __init__(self, transition: TensorLike, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.transition = _checked_transition(transition)
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Softmax, those of the true classes."""
+        return Probabilities()
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        n, size = len(self.transition), lists.num_columns_of_items
+        if isinstance(size, int) and size != n:
+            raise ValueError(
+                "`transition` must have a row for each class that `y_pred` scores. "
+                f"Received: {n} rows for {size} classes."
+            )
+        lists = lists.from_top()
+        logarithms = tf.constant(_logarithms(self.transition), lists.dtype)
+        labels = lists.at_positives(tf.broadcast_to(tf.range(n), tf.shape(lists.mask)))
+        # [batch, P, n]; a masked class has the probability 0.
+        terms = lists.map(tf.identity)[:, tf.newaxis] + tf.gather(logarithms, labels)
+        terms = tf.where(lists.mask[:, tf.newaxis], terms, _LEAST)
+        losses = lists.log_sum_exp()[:, tf.newaxis] - tf.reduce_logsumexp(terms, axis=-1)
+        return lists.sum_of_positives(lists.relevance * losses)
+
+
+def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.ndarray:
+    r"""Estimates how often each class carries which label, from a model's probabilities.
+
+    An example with the label i is counted as one of class j if the model gives j at least the
+    probability that it gives j on the average where j is the label; of several such classes, the
+    most probable one counts. The counts of a label are scaled to the number of examples that have
+    it, and the counts of a class to the sum 1. A label or a class without a count is taken to be
+    right.
+
+    The estimate counts the model's own mistakes as wrong labels. If classes are hard to
+    distinguish, the loss with this matrix may be far worse than without a correction.
+
+    Source: Northcutt et al. 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
+    equations 1 to 3, the confident joint.
+
+    Args:
+        probabilities: `[N, n]`, of a model that was not trained on these examples, such as the
+            softmax of its scores for the validation part.
+        labels: `[N]` integers in [0, n), as they were given, right or wrong.
+
+    Returns:
+        T, `[n, n]` float64, a row for each true class and a column for each label, for
+        `ForwardCorrectionLoss`.
+
+    Raises:
+        ValueError: if a shape or a label is not as above, or there are no examples.
+
+    Example:
+        >>> probabilities = [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]]
+        >>> estimate_transition(probabilities, [0, 0, 1, 1])  # the last label is wrong
+        array([[0.66666667, 0.33333333],
+               [0.        , 1.        ]])
+    """
+    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
+    if probabilities.ndim != 2 or not len(probabilities):
+        raise ValueError(
+            "`probabilities` must have the shape [N, n], with N >= 1. "
+            f"Received: {probabilities.shape}."
+        )
+    number, n = probabilities.shape
+    is_right = labels.shape == (number,) and np.issubdtype(labels.dtype, np.integer)
+    if not is_right or labels.min() < 0 or labels.max() >= n:
+        raise ValueError(
+            f"`labels` must be {number} integers in [0, {n}), one for each row of "
+            f"`probabilities`. Received: {labels!r}."
+        )
+    is_labelled = np.eye(n)[labels]
+    sizes = is_labelled.sum(axis=0)
+    # A class that is no label has no threshold, and no example is counted for it.
+    thresholds = np.full(n, np.inf)
+    np.divide((is_labelled * probabilities).sum(axis=0), sizes, thresholds, where=sizes > 0)
+    confident = np.where(probabilities >= thresholds, probabilities, -1.0)
+    counted = confident.max(axis=1) >= 0
+    counts = np.zeros((n, n))
+    np.add.at(counts, (confident.argmax(axis=1)[counted], labels[counted]), 1.0)
+    totals = counts.sum(axis=0)
+    # Where a label has the same probability in all its examples, rounding may leave it no count.
+    counts = np.where(totals > 0, counts, np.eye(n))
+    counts *= sizes / np.maximum(totals, 1)
+    totals = counts.sum(axis=1, keepdims=True)
+    return np.divide(counts, totals, np.eye(n), where=totals > 0)
+
+
+def _checked_transition(given):
+    """A matrix of transitions as nested lists, which Keras can save."""
+    try:
+        matrix = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`transition` must be a matrix of numbers. Received: {given!r}."
+        ) from error
+    rule = None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        rule = f"be a square matrix. Received: the shape {matrix.shape}"
+    elif not (np.isfinite(matrix).all() and (matrix >= 0).all()):
+        rule = f"have finite entries >= 0. Received: {matrix.min()}"
+    elif not np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-5):
+        sums = matrix.sum(axis=1)
+        rule = f"have rows that add up to 1. Received: {sums[np.abs(sums - 1).argmax()]}"
+    elif not (matrix.sum(axis=0) > 0).all():
+        column = int(matrix.sum(axis=0).argmin())
+        rule = f"have an entry > 0 in each column. Received: a column of zeros, {column}"
+    if rule is not None:
+        raise ValueError(f"`transition` must {rule}.")
+    return matrix.tolist()
+
+
+def _logarithms(transition):
+    """Log T with a row for each label; for log 0 a finite number that is as good."""
+    columns = np.transpose(transition)
+    return np.log(columns, out=np.full(columns.shape, _LEAST), where=columns > 0)

@@ -1,0 +1,347 @@
+"""Ordered weighted losses, stochastic negative mining and WARP."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._tf.exact import as_dtype, violation
+from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.search import searchsorted
+from rank4class_tf._types import TensorLike
+from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
+from rank4class_tf.ops.weights import at_most
+
+# Each negative against the positive, or each score against zero.
+KINDS = ("pairwise", "binary")
+
+for _cls in (
+    ops.ListedWeights,
+    ops.PowerLawWeights,
+    ops.Ramp,
+    ops.Scaled,
+    ops.StaircaseWeights,
+    ops.TopKWeights,
+    ops.UniformWeights,
+):
+    _keras.register(_cls)
+
+
+class OrderedLoss(RankingLoss):
+    """Base of the losses with a `kind`, a `phi` and `rank_weights`."""
+
+    def __init__(
+        self,
+        kind: str = "pairwise",
+        phi: str | Callable = "hinge",
+        rank_weights: ops.RankWeights | TensorLike | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Args shared by the losses over ordered negatives.
+
+        Args:
+            kind: `"pairwise"` or `"binary"`.
+            phi: a margin function; see `ops.get_phi`.
+            rank_weights: a `RankWeights` or a list of numbers; None means `TopKWeights(1)`.
+            **kwargs: see `RankingLoss`.
+        """
+        super().__init__(**kwargs)
+        self.kind = _checks.one_of("kind", kind, KINDS)
+        ops.get_phi(phi)
+        self.phi = phi
+        self.rank_weights = ops.get_rank_weights(
+            ops.TopKWeights(1) if rank_weights is None else rank_weights
+        )
+
+    def ordered_weighted_sum(self, negatives: ops.Lists, scale: TensorLike = 1.0) -> tf.Tensor:
+        """The ordered weighted loss of the positives against all items of the lists, `[batch]`.
+
+        Args:
+            negatives: `Lists` whose items are negatives.
+            scale: `[batch]` or a scalar, a factor of the weights.
+        """
+        phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
+        if self.kind == "pairwise":
+
+            def sum_over_pairs(lists, f):
+                return lists.sum_over_items(lambda s, p: f(p - s), tends_to_zero=True)
+
+            of_pairs = _weighted_sum(sum_over_pairs, phi, self.rank_weights, negatives)
+            return scale * negatives.sum_of_positives(negatives.relevance * of_pairs)
+
+        def sum_over_negatives(lists, f):
+            return lists.sum(lambda s: f(-s), tends_to_zero=True)
+
+        of_negatives = scale * _weighted_sum(sum_over_negatives, phi, self.rank_weights, negatives)
+        of_positives = negatives.relevance * phi(negatives.positive_scores)
+        total_relevance = tf.reduce_sum(negatives.relevance, axis=-1)
+        return negatives.sum_of_positives(of_positives) + total_relevance * of_negatives
+
+
+def _weighted_sum(sum_over, phi, rank_weights, lists):
+    r"""$\sum_j \theta_j \varphi(p - v_{[j]})$, with `sum_over(lists, f)` the sum of f(p - item)."""
+    tail = tf.constant(rank_weights.tail, lists.dtype)
+    if rank_weights.num_leading == 0:
+        return tail * sum_over(lists, phi)
+    n = at_most(lists.num_columns_of_items, rank_weights.num_leading)
+    theta = rank_weights.leading(n, lists.dtype) - tail
+    total = sum_over(lists.highest(n), lambda margins: theta * phi(margins))
+    return total + tail * sum_over(lists, phi) if rank_weights.tail else total
+
+
+@_registry.register("loss")
+class OrderedWeightedLoss(OrderedLoss):
+    r"""A loss over the negatives in the order of their scores, with a weight for each rank.
+
+    With $v_{[j]}$ the j-th highest score of an item that is not positive, `kind="pairwise"` is the
+    first and `kind="binary"` the second of
+
+    $$\sum_y w_y \sum_j \theta_j \varphi(v_y - v_{[j]}), \qquad
+    \sum_y w_y \Big( \varphi(v_y) + \sum_j \theta_j \varphi(-v_{[j]}) \Big)$$
+
+    Weights that are constant after the first h need a search for the h highest scores, not a sort.
+    Convex where $\varphi$ is convex and the weights do not rise. With `TopKWeights(k)` it bounds
+    the 0/1 loss of the k best (binary: twice that loss) from above.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    definitions 3 and 4, theorems 2 and 3.
+
+    Args:
+        kind: `"pairwise"` or `"binary"`.
+        phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
+            `ops.Ramp(width)`, `ops.Scaled(phi, scale)`, or an elementwise function of a tensor of
+            margins.
+        rank_weights: $\theta$: `TopKWeights(k)`, `UniformWeights()`, `PowerLawWeights(exponent)`,
+            `StaircaseWeights(steps)` or a list of numbers, 0 after its end. None means
+            `TopKWeights(1)`.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `kind`, `phi` or `rank_weights` is unknown.
+
+    Example:
+        >>> loss = OrderedWeightedLoss(rank_weights=[1.0, 0.5])
+        >>> float(loss([0], [[1.0, 0.5, 0.0, 0.75]]))  # 1 * 0.75 + 0.5 * 0.5
+        1.0
+    """
+
+    @property
+    def num_mined(self) -> int | None:
+        """How many of the highest negatives have a weight."""
+        return None if self.rank_weights.tail else self.rank_weights.num_leading
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        # The highest scores by themselves would not show a NaN.
+        return lists.keep_nan(self.ordered_weighted_sum(lists.negatives()))
+
+    @classmethod
+    def crammer_singer(cls, **kwargs: Any) -> Self:
+        """The multiclass SVM of Crammer and Singer (2001): only the highest negative."""
+        return cls("pairwise", "hinge", ops.TopKWeights(1), **kwargs)
+
+    @classmethod
+    def weston_watkins(cls, **kwargs: Any) -> Self:
+        """The multiclass SVM of Weston and Watkins (1998): all negatives alike."""
+        return cls("pairwise", "hinge", ops.UniformWeights(), **kwargs)
+
+    @classmethod
+    def lee(cls, **kwargs: Any) -> Self:
+        """The multiclass SVM of Lee, Lin and Wahba (2004): each score against zero."""
+        return cls("binary", "hinge", ops.UniformWeights(), **kwargs)
+
+    @classmethod
+    def top_k_svm(cls, k: int, **kwargs: Any) -> Self:
+        """The top-k SVM of Lapin, Hein and Schiele (2015): the mean over the k highest."""
+        return cls("pairwise", "hinge", ops.TopKWeights(k), **kwargs)
+
+
+@_registry.register("loss")
+class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
+    r"""Ordered weighted loss of a random sample of the negatives, fresh at each step.
+
+    From the N negatives of each list B are drawn uniformly without replacement. The positives of a
+    list share the sample. With $v_{[j]}$ the j-th highest of its scores,
+    $\vartheta_j = \theta_j N / B$ and `kind="pairwise"` or `"binary"`:
+
+    $$\sum_y w_y \sum_{j=1}^B \vartheta_j \varphi(v_y - v_{[j]}), \qquad
+    \sum_y w_y \Big( \varphi(v_y) + \sum_{j=1}^B \vartheta_j \varphi(-v_{[j]}) \Big)$$
+
+    An unbiased estimate of the ordered weighted loss with the weights
+    `N / B * ops.snm_expected_weights(rank_weights, B, N)`, which still bounds the 0/1 loss of
+    the k best for `TopKWeights(k)`: its first k weights are 1/k, and all are 1 for
+    `UniformWeights()`.
+
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
+    algorithm 1 and lemma 2.
+
+    Args:
+        num_sampled: B, positive integer. A list that has no more negatives takes them all. If the
+            number of scores makes every list do so, nothing is random, and the loss warns.
+        kind: `"pairwise"` or `"binary"`.
+        phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
+            `ops.Ramp(width)`, `ops.Scaled(phi, scale)`, or an elementwise function of a tensor of
+            margins.
+        rank_weights: $\theta$ of the ordered sample: `TopKWeights(k)`, `UniformWeights()` (plain
+            negative sampling), `PowerLawWeights(exponent)`, `StaircaseWeights(steps)` or a list of
+            numbers. None means `TopKWeights(1)`, the best in the paper.
+        rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
+            over the k mined negatives, and a binary loss weighs them as much as the positive.
+        seed: integer >= 0. Losses with the same seed draw the same samples, step by step.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if an argument is out of range, or more weights lead than items are sampled.
+
+    Example:
+        >>> loss = StochasticNegativeMiningLoss(num_sampled=2, seed=1)
+        >>> float(loss([0], [[1.0, 0.5, 0.5, 0.5]]))  # 3 / 2 * 0.5
+        0.75
+    """
+
+    def __init__(
+        self,
+        num_sampled: int,
+        kind: str = "pairwise",
+        phi: str | Callable = "hinge",
+        rank_weights: ops.RankWeights | TensorLike | None = None,
+        rescale: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(kind=kind, phi=phi, rank_weights=rank_weights, seed=seed, **kwargs)
+        self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
+        self.rescale = _checks.flag("rescale", rescale)
+        leading = self.rank_weights.num_leading
+        if leading is not None and leading > self.num_sampled:
+            raise ValueError(
+                f"`rank_weights` must have at most num_sampled={self.num_sampled} leading weights. "
+                f"Received: {self.rank_weights!r}."
+            )
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        n = lists.num_columns_of_items
+        negatives = lists.negatives()
+        if isinstance(n, int) and self.num_sampled >= n - 1:
+            warnings.warn(
+                f"num_sampled={self.num_sampled} is at least the number of negatives among {n} "
+                "items, so the loss takes all of them and nothing is random.",
+                stacklevel=2,
+            )
+            return lists.keep_nan(self.ordered_weighted_sum(negatives))
+        sample = negatives.only(
+            ops.sample_items(self.next_seed(), negatives.mask, self.num_sampled)
+        )
+        scale = tf.maximum(negatives.num_items / self.num_sampled, 1) if self.rescale else 1.0
+        return lists.keep_nan(self.ordered_weighted_sum(sample, scale))
+
+
+@_registry.register("loss")
+class WARPLoss(RandomRankingLoss):
+    r"""Hinge losses of the violating negatives, weighted by the rank of the positive.
+
+    A negative i violates y if it scores less than the margin $\eta$ below it, $v_i > v_y - \eta$.
+    With $s_y$ the number of those and $L(s) = \sum_{j \le s} \theta_j$:
+
+    $$\sum_y w_y \frac{L(s_y)}{s_y} \sum_i (v_i - v_y + \eta)_+$$
+
+    With `num_trials` the rank is estimated as in the paper: negatives are drawn uniformly, with
+    replacement, until one violates y. Where the t-th of a list with N negatives is the first, the
+    term of y is
+
+    $$w_y \, L(\lfloor N / t \rfloor) \, (v_i - v_y + \eta)_+$$
+
+    The positives of a list share the draws. The gradient takes the rank as a constant.
+
+    Source: Weston, Bengio, Usunier 2011, "Wsabie: Scaling up to large vocabulary image annotation";
+    Rankmax, section 3.3.
+
+    Args:
+        rank_weights: $\theta$: `PowerLawWeights(exponent)`, `TopKWeights(k)`, `UniformWeights()`,
+            `StaircaseWeights(steps)` or a list of numbers. None means `PowerLawWeights(1.0)`.
+        margin: $\eta$ > 0.
+        num_trials: the most draws for a list, or None for the exact rank. A positive has
+            no loss if no draw violates it, or none of the first N.
+        seed: integer >= 0, of the draws. Losses with the same seed draw the same, step by step.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> loss = WARPLoss()
+        >>> float(loss([0], [[1.0, 0.5, 0.75, 0.0]]))  # (1 + 1 / 2) / 2 * (0.5 + 0.75)
+        0.9375
+    """
+
+    def __init__(
+        self,
+        rank_weights: ops.RankWeights | TensorLike | None = None,
+        margin: float = 1.0,
+        num_trials: int | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(seed=seed, **kwargs)
+        self.rank_weights = ops.get_rank_weights(
+            ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
+        )
+        self.margin = _checks.positive_float("margin", margin)
+        if num_trials is not None:
+            num_trials = _checks.positive_int("num_trials", num_trials)
+        self.num_trials = num_trials
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the rank is estimated by draws."""
+        return self.num_trials is not None
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        negatives = lists.negatives()
+        of_ranks = self.rank_weights.first(lists.num_columns_of_items, lists.dtype)
+        of_ranks = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(of_ranks)], axis=0)
+        if self.num_trials is None:
+            losses = _exact(negatives, of_ranks, self.margin)
+        else:
+            losses = _sampled(negatives, of_ranks, self.margin, self.num_trials, self.next_seed())
+        return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))
+
+
+def _exact(negatives, of_ranks, margin):
+    violators = negatives.constant().sum_over_items(
+        lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True
+    )
+    weight = tf.gather(of_ranks, tf.cast(violators, tf.int32))
+    hinges = negatives.sum_over_items(lambda s, p: violation(s - p, margin), vanishes=True)
+    return tf.math.divide_no_nan(weight, violators) * hinges
+
+
+def _sampled(negatives, of_ranks, margin, num_trials, seed):
+    up_to = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
+    batch, n = tf.unstack(tf.shape(up_to))
+    count = tf.cast(up_to[:, -1:], negatives.dtype)
+    nth = tf.floor(ops.uniform([batch, num_trials], seed, negatives.dtype) * count) + 1
+    columns = searchsorted(up_to, tf.cast(nth, tf.int32))
+    drawn = gather(negatives.scores, tf.minimum(columns, n - 1))
+
+    highest_so_far = tf.stop_gradient(drawn)
+    step = 1
+    while step < num_trials:
+        shifted = tf.pad(
+            highest_so_far[:, :-step], [[0, 0], [step, 0]], constant_values=drawn.dtype.min
+        )
+        highest_so_far = tf.maximum(highest_so_far, shifted)
+        step *= 2
+    bounds = tf.stop_gradient(negatives.positive_scores) - margin
+    first = searchsorted(highest_so_far, bounds, side="right")
+    found = (first < num_trials) & (count > 0)
+    first = tf.where(found, first, 0)
+    rank = tf.floor(count / tf.cast(first + 1, count.dtype))
+    violator = gather(drawn, first)
+    hinges = violation(violator - negatives.positive_scores, margin)
+    losses = tf.gather(of_ranks, tf.cast(rank, tf.int32)) * hinges
+    return tf.where(found, losses, 0)

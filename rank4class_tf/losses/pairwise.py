@@ -1,0 +1,361 @@
+"""Losses of pairs of items, and of single scores against their labels."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._lists.lists import Lists
+from rank4class_tf._tf.exact import violation
+from rank4class_tf._tf.gather import inverse, scatter_add
+from rank4class_tf._tf.gradients import value_and_gradients
+from rank4class_tf._tf.search import count_leading
+from rank4class_tf.layers import Probabilities
+from rank4class_tf.losses.base import (
+    RankingLoss,
+    Temperature,
+    check_temperature,
+    present_temperature,
+)
+
+
+def _value_and_gradients_by_sorting(
+    lists: Lists, margin: float
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Computes `sum max(0, margin - (s_i - s_j))` over the pairs with `y_i > y_j`.
+
+    The items that a positive does not beat by the margin are the first of those in falling order.
+    How far they lie above the last of them is a prefix sum over the less relevant items, one pass
+    for each distinct label above 0. All terms that are added are positive differences of
+    neighbours, so that nothing cancels. The gradient is made on the way.
+
+    Args:
+        lists: `Lists`.
+        margin: > 0.
+
+    Returns:
+        `[batch]`, and its gradients `[batch, n]` and `[batch, P]`.
+    """
+    scores, positive_scores, relevance = lists.scores, lists.positive_scores, lists.relevance
+    weights = lists.positive_weights
+    order = tf.argsort(scores, axis=-1, direction="DESCENDING")
+    falling = tf.gather(scores, order, batch_dims=1)
+    # At the margin the hinge is flat.
+    above = count_leading(falling, positive_scores, lambda s, p: s - p > -margin)
+    last = tf.maximum(above - 1, 0)
+    beyond = violation(tf.gather(falling, last, batch_dims=1) - positive_scores, margin)
+    falls = tf.pad(falling[:, :-1] - falling[:, 1:], [[0, 0], [1, 0]])
+    labels = tf.gather(tf.where(lists.mask, lists.item_relevance(), -1), order, batch_dims=1)
+
+    def add_label(level, value, of_items, of_positives):
+        less = tf.cast((labels >= 0) & (labels < level), scores.dtype)
+        before = tf.cumsum(less, axis=-1, exclusive=True)
+        heights = tf.gather(tf.cumsum(before * falls, axis=-1), last, batch_dims=1)
+        counts = tf.gather(before + less, last, batch_dims=1)
+        here = (relevance == level) & (relevance > 0) & (above > 0)
+        counts, heights = tf.where(here, counts, 0), tf.where(here, heights, 0)
+        share = tf.cast(here, scores.dtype)
+        if weights is not None:
+            counts, heights, share = counts * weights, heights * weights, share * weights
+        value += tf.reduce_sum(heights + counts * beyond, axis=-1)
+        # An item takes part in the hinge of every positive that ends at it or below.
+        ends = scatter_add(last, share, tf.shape(scores))
+        of_items += less * tf.cumsum(ends, axis=-1, reverse=True)
+        of_positives -= counts
+        next_level = tf.reduce_max(
+            tf.where(relevance < level, relevance, tf.zeros_like(relevance)), axis=-1
+        )
+        return next_level[:, tf.newaxis], value, of_items, of_positives
+
+    level = tf.reduce_max(relevance, axis=-1, keepdims=True)
+    start = (level, tf.zeros_like(level[:, 0]), tf.zeros_like(scores), tf.zeros_like(relevance))
+    _, value, of_items, of_positives = tf.while_loop(
+        lambda level, *_: tf.reduce_any(level > 0), add_label, start
+    )
+    of_items = tf.gather(of_items, inverse(order), batch_dims=1)
+    # Sorting may put a NaN where no sum reads it.
+    nan = tf.where(tf.math.is_nan(scores), scores, tf.zeros_like(scores))
+    return value + tf.reduce_sum(nan, axis=-1), [of_items, of_positives]
+
+
+_keras.register(ops.NDCGLambdaWeights)
+
+
+def check_lambda_weights(value: ops.NDCGLambdaWeights | None) -> ops.NDCGLambdaWeights | None:
+    """Returns `value`; raises unless it is None or `NDCGLambdaWeights`."""
+    if value is not None and not isinstance(value, ops.NDCGLambdaWeights):
+        raise ValueError(
+            f"`lambda_weights` must be None or `NDCGLambdaWeights`. Received: {value!r}."
+        )
+    return value
+
+
+def sum_over_pairs(
+    lists: ops.Lists,
+    one_way: Callable,
+    loss_of_tie: float,
+    lambda_weights: ops.NDCGLambdaWeights | None = None,
+    label_smoothing: float = 0.0,
+    vanishes: bool = False,
+) -> tf.Tensor:
+    r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
+
+    Args:
+        lists: `Lists`.
+        one_way: f, an elementwise function that tends to 0, with its slope, as the difference
+            falls.
+        loss_of_tie: `f(0)`.
+        lambda_weights: for w; None means 1.
+        vanishes: whether f is 0 for low differences, without label smoothing; see `Lists.sum`.
+        label_smoothing: $\epsilon$: f(d) becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$.
+    """
+    is_one_way = not label_smoothing
+
+    def pair_loss(difference):
+        if is_one_way:
+            return one_way(difference)
+        loss, other = one_way(difference), one_way(-difference)
+        return (1 - label_smoothing) * loss + label_smoothing * other
+
+    if lambda_weights is not None:
+        weights = lambda_weights(lists)
+        losses = lists.sum_over_items(
+            lambda s, y, g, r, p, y_p, g_p, r_p: tf.where(
+                y < y_p, weights.of_pair(g, r, g_p, r_p) * pair_loss(s - p), 0
+            ),
+            [lists.item_relevance(), weights.item_gains, weights.item_ranks],
+            [lists.relevance, weights.positive_gains, weights.positive_ranks],
+            tends_to_zero=is_one_way,
+            vanishes=vanishes and is_one_way,
+        )
+    elif lists.num_columns == 1 and is_one_way:
+        # With a single positive every item but itself is less relevant.
+        losses = lists.sum_over_differences(pair_loss, vanishes) - loss_of_tie
+    else:
+        losses = lists.sum_over_items(
+            lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
+            [lists.item_relevance()],
+            [lists.relevance],
+            tends_to_zero=is_one_way,
+            vanishes=vanishes and is_one_way,
+        )
+    return lists.sum_of_positives(losses)
+
+
+# From this many positives on, sorting costs less than comparing each with every item.
+_MANY_POSITIVES = 64
+
+
+@_registry.register("loss")
+class PairwiseHingeLoss(RankingLoss):
+    r"""Pairwise hinge loss: each positive against each less relevant item.
+
+    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \max(0, \eta - (s_i - s_j))$$
+
+    With item weights, a pair has the weight of its more relevant item, as in TF-Ranking.
+
+    Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the difference
+    $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see the original
+    labels.
+
+    With many positives, and neither weights nor label smoothing, the loss comes from one sort and
+    prefix sums, O(n log n) for each distinct label above 0.
+
+    Source: Joachims 2002, "Optimizing search engines using clickthrough data".
+
+    Args:
+        margin: $\eta$ > 0.
+        lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
+        label_smoothing: $\epsilon$, in [0, 0.5).
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `margin` is not > 0, or `label_smoothing` not in [0, 0.5).
+
+    Example:
+        >>> loss = PairwiseHingeLoss()
+        >>> float(loss([0], [[0.0, 0.5, -1.0]]))  # (1 + 0.5) + (1 - 1)
+        1.5
+    """
+
+    _item_weights = "formula"
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        label_smoothing: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.margin = _checks.positive_float("margin", margin)
+        self.lambda_weights = check_lambda_weights(lambda_weights)
+        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        margin = self.margin
+
+        def pair_loss(difference):
+            return violation(difference, margin)
+
+        width = lists.num_columns
+        few = lists.has_few_columns or width is not None and width <= _MANY_POSITIVES
+        if few or self.lambda_weights is not None or self.label_smoothing:
+            return sum_over_pairs(
+                lists, pair_loss, margin, self.lambda_weights, self.label_smoothing, vanishes=True
+            )
+
+        def by_pairs(lists, *tensors):
+            return value_and_gradients(
+                lambda *tensors: sum_over_pairs(lists.on(*tensors), pair_loss, margin), *tensors
+            )
+
+        def by_the_faster(lists, *tensors):
+            return tf.cond(
+                lists.num_visited <= _MANY_POSITIVES,
+                lambda: by_pairs(lists, *tensors),
+                lambda: value_and_gradients(lists, margin),
+            )
+
+        return lists.with_ready_gradients(by_the_faster)
+
+
+@_registry.register("loss")
+class PairwiseLogisticLoss(RankingLoss):
+    r"""Pairwise logistic loss (PairLog): each positive against each less relevant item.
+
+    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
+
+    With item weights, a pair has the weight of its more relevant item, as in TF-Ranking.
+
+    Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the difference
+    $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see the original
+    labels.
+
+    Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
+
+    Args:
+        temperature: T > 0, one over the paper's $\sigma$: a number, a `TemperatureAnnealing` or a
+            scalar `tf.Variable`, which gets no gradient.
+        lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
+        label_smoothing: $\epsilon$, in [0, 0.5).
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `temperature` is not > 0, or `label_smoothing` not in [0, 0.5).
+
+    Example:
+        >>> loss = PairwiseLogisticLoss()
+        >>> float(loss([1], [[0.0, 0.0, 0.0]]))  # 2 log(2)
+        1.3862943...
+    """
+
+    _item_weights = "formula"
+
+    def __init__(
+        self,
+        temperature: Temperature = 1.0,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        label_smoothing: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.temperature = check_temperature(temperature)
+        self.lambda_weights = check_lambda_weights(lambda_weights)
+        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        temperature = present_temperature(self.temperature, lists.dtype)
+        return sum_over_pairs(
+            lists,
+            lambda difference: _softplus(difference / temperature),
+            np.log(2.0),
+            self.lambda_weights,
+            self.label_smoothing,
+        )
+
+
+@tf.custom_gradient
+def _softplus(x):
+    """`log(1 + e^x)`, of one exponential and one logarithm for value and gradient.
+
+    It takes less time than `tf.math.softplus`, under XLA two thirds of it.
+    """
+    sigmoid = tf.sigmoid(x)
+    # log(1 - sigmoid(-|x|)), which is -log(1 + e^-|x|).
+    log_rest = tf.math.log1p(-tf.minimum(sigmoid, 1 - sigmoid))
+    return tf.nn.relu(x) - log_rest, lambda upstream: upstream * sigmoid
+
+
+@_registry.register("loss")
+class MeanSquaredLoss(RankingLoss):
+    r"""Mean squared error, rescaled for many classes.
+
+    $$\ell(s, y) = \frac{1}{n} \left( k \sum_{i : y_i > 0} (s_i - M y_i)^2
+    + \sum_{i : y_i = 0} s_i^2 \right)$$
+
+    over the n items of the list; $k = M = 1$ is the plain mean squared error. For the 1,000 classes
+    of ImageNet, Hui & Belkin take k = 15 and M = 30. Weights of items multiply the squares.
+
+    Source: Hui & Belkin 2021, "Evaluation of neural architectures trained with square loss vs
+    cross-entropy"; Rank4Class, section 4.1.
+
+    Args:
+        positive_weight: k > 0.
+        positive_target: M > 0.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if a number is not > 0.
+
+    Example:
+        >>> loss = MeanSquaredLoss()
+        >>> float(loss([0], [[0.5, 1.0]]))  # ((0.5 - 1)^2 + 1) / 2
+        0.625
+    """
+
+    # The squared error of probabilities is the Brier score.
+    _takes_probabilities = True
+
+    _searches_positives = False
+
+    _item_weights = "formula"
+
+    def __init__(
+        self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.positive_weight = _checks.positive_float("positive_weight", positive_weight)
+        self.positive_target = _checks.positive_float("positive_target", positive_target)
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """The nearest probabilities to s / M, which the loss fits if k = 1; else None."""
+        if self.positive_weight != 1:
+            return None
+        return Probabilities(self.positive_target, "euclidean")
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+
+        def square(scores, relevance, n):
+            error = scores - self.positive_target * relevance
+            # Division first: the square of a large score then stays finite as long as it can.
+            share = 1 / n
+            if self.positive_weight != 1:
+                share *= tf.where(relevance > 0, tf.constant(self.positive_weight, n.dtype), 1)
+            return share * error * error
+
+        n = tf.maximum(lists.num_items, 1)[:, tf.newaxis]
+        items = [lists.item_relevance()]
+        if lists.item_weights is None:
+            return lists.sum(square, n, items=items)
+
+        def weighted(scores, relevance, weights, n):
+            return weights * square(scores, relevance, n)
+
+        return lists.sum(weighted, n, items=[*items, lists.item_weights])

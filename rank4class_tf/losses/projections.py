@@ -1,0 +1,243 @@
+"""Losses from projections on the simplex: Rankmax, Sparsemax, Fenchel-Young."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, _registry, ops
+from rank4class_tf._tf.exact import as_dtype, violation
+from rank4class_tf.layers import Probabilities
+from rank4class_tf.losses.base import RankingLoss
+from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scaled_by
+
+
+def fenchel_young(
+    lists: ops.Lists,
+    regularizer: str | ops.Regularizer = "euclidean",
+    k: int = 1,
+    alpha: float = 1.0,
+) -> tf.Tensor:
+    """The loss of the uniform distribution over the positives, `[batch]`; see `FenchelYoungLoss`.
+
+    Args:
+        lists: `Lists`.
+        regularizer: its name or a `Regularizer`.
+        k: number of items to select, in [1, n].
+        alpha: > 0.
+
+    Raises:
+        ValueError: if `k` exceeds n.
+    """
+    regularizer = ops.get_regularizer(regularizer)
+    count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
+    limit = tf.maximum(tf.cast(count, tf.int32), 1)
+    # The sum k of both sides cancels what is subtracted.
+    lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
+    # Its derivative counts only in second derivatives.
+    threshold = regularizer.threshold(lists.constant(), top, selected)
+    threshold = lists.root(threshold, regularizer.project)
+    total = tf.cast(selected, lists.dtype)
+    fixed = tf.stop_gradient(threshold)
+
+    @tf.custom_gradient
+    def conjugate(scores):
+        # The dual form does not depend on the threshold, to first order; its gradient does.
+        def gradient(upstream):
+            return upstream * regularizer.project(scores, threshold)
+
+        return regularizer.conjugate(scores, fixed), gradient
+
+    conjugates = total * fixed[:, 0] + lists.sum(
+        conjugate, tends_to_zero=regularizer.tends_to_zero, vanishes=regularizer.vanishes
+    )
+    share = total / tf.maximum(count, 1)
+    own = share * lists.sum_of_positives(lists.positive_scores)
+    losses = conjugates + count * regularizer.value(share) - own
+    return tf.where(count > 0, losses, 0) / as_dtype(alpha, lists.dtype)
+
+
+@_registry.register("loss")
+class RankmaxLoss(RankingLoss):
+    r"""Cross-entropy of the Rankmax projection, which adapts to each positive.
+
+    $$\ell(z, Y) = \sum_{y \in Y} -w_y \log \mathrm{Rankmax}(z, y)_y$$
+
+    which for k = 1 is $\sum_y w_y (\log \sum_i (z_i - z_y + \eta)_+ - \log \eta)$. Items that score
+    more than the margin $\eta$ below the positive, or below the k-th score if that is lower, have
+    no gradient.
+
+    The projection needs the positive, so the loss defines no probabilities for unlabelled scores.
+    Use `rank4class_tf.calibrate` to fit a softmax to them.
+
+    Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k = 1 the
+    gradient is 1/S for each other item within the margin and -(s - 1)/S for y, where S is the inner
+    sum and s the number of items in it; the paper's equation 16 prints -s/S for y, which
+    contradicts its own sum of zero. Where several items tie at the k-th score and y is above it,
+    one of them stands for $z_{[k]}$.
+
+    Args:
+        k: number of items to select, >= 1; a list of fewer items selects all of them, with loss 0.
+        margin: $\eta$ > 0.
+        positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
+            $\sum_y w_y$.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer, `margin` is not > 0 or `positive_reduction`
+            is unknown; in the call, if `k` exceeds the number of items.
+
+    Example:
+        >>> loss = RankmaxLoss()
+        >>> float(loss([0], [[1.0, 0.5, 0.0]]))  # log(1 + 0.5)
+        0.40546...
+    """
+
+    def __init__(
+        self, k: int = 1, margin: float = 1.0, positive_reduction: str = "sum", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.k = _checks.positive_int("k", k)
+        self.margin = _checks.positive_float("margin", margin)
+        self.positive_reduction = _checks.one_of(
+            "positive_reduction", positive_reduction, ("sum", "mean")
+        )
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        margin = self.margin
+        # 1 over the projection, before that is cut at 1; a NaN stays one.
+        if self.k == 1:
+            inverse = lists.sum_of_violations(margin) / margin
+        else:
+            inverse = _inverse_of_projection(lists, self.k, margin)
+        losses = tf.math.log(tf.where(inverse <= 1, tf.ones_like(inverse), inverse))
+        total = lists.sum_of_positives(lists.relevance * losses)
+        if self.positive_reduction == "sum":
+            return total
+        return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
+
+
+def _inverse_of_projection(lists, k, margin):
+    """1 over the projection of each positive before that is cut at 1, `[batch, P]`."""
+    level, top, columns, selected = lowest_in_support(lists, k)
+    tail = lists.without(columns).sum_of_violations(margin, level)
+    top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
+    rest, cut = cap(top, tail, selected[:, tf.newaxis])
+    left = tf.cast(selected[:, tf.newaxis] - cut, lists.dtype)
+    return rest / (left * violation(lists.positive_scores - level, margin))
+
+
+@_registry.register("loss")
+class SparsemaxLoss(RankingLoss):
+    r"""Sparsemax loss: Fenchel-Young with the Euclidean projection on the simplex.
+
+    $$\frac{1}{2} \sum_{j : z_j > \tau} (z_j^2 - \tau^2) - \langle z, y \rangle
+    + \frac{1}{2} \|y\|^2$$
+
+    with y uniform over the positives and $\tau$ such that $\sum_j (z_j - \tau)_+ = 1$. Its gradient
+    is sparse, and it is 0 where a single label is 1 above all others.
+
+    Source: Martins & Astudillo 2016, "From Softmax to Sparsemax"; Rankmax, section 3.3.
+
+    Args:
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Example:
+        >>> loss = SparsemaxLoss()
+        >>> float(loss([0], [[0.0, 0.0]]))  # tau = -1/2
+        0.25
+    """
+
+    _searches_positives = False
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Sparsemax."""
+        return Probabilities(regularizer="euclidean")
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        return fenchel_young(lists)
+
+
+@_registry.register("loss")
+class FenchelYoungLoss(RankingLoss):
+    r"""Fenchel-Young loss of a projection on the (n, k)-simplex.
+
+    $$\Omega^*(z) + \Omega(y) - \langle z, y \rangle, \qquad \Omega(x) = g(x) / \alpha, \qquad
+    y_i = k / |Y| \text{ for } i \in Y$$
+
+    It is convex, and its gradient is the projection less y, $p_\alpha(z) - y$. A list of fewer than
+    k positives selects as many items as it has positives, so that y lies on the simplex; grades of
+    relevance do not matter. Euclidean with k = 1, $\alpha$ = 1 is the Sparsemax loss, entropy with
+    k = 1, $\alpha$ = 1 is softmax cross-entropy.
+
+    `alpha="adaptive"` takes the $\alpha_y$ of Rankmax, one for each positive, and weighs their
+    losses by relevance:
+
+    $$\sum_y w_y \frac{\sum_{i \ne y} v_i^2 + R^2}{2 (1 + R)}, \qquad v_i = (z_i - z_y + 1)_+,
+    \quad R = \sum_{i \ne y} v_i$$
+
+    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y(z))$. It is
+    convex, >= 0, and 0 exactly where the label is a margin of 1 above all others. Its gradient is
+    that of the whole expression: with $\alpha_y$ held constant, $p(z) - y$ is not the gradient of
+    any function.
+
+    Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2, and,
+    worked out, the outlook of section 5 for `"adaptive"`.
+
+    Args:
+        regularizer: `"euclidean"`, $g = \frac{1}{2} \|x\|^2$, `"entropy"`,
+            $g = \sum_i x_i \log x_i$, or an `ops.Regularizer` of your own; a loss with one is
+            saved if it is of a class that Keras can serialize.
+        k: number of items to select, >= 1.
+        alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if an argument is out of range; in the call, if `k` exceeds the number of items.
+
+    Example:
+        >>> loss = FenchelYoungLoss("entropy")
+        >>> float(loss([1], [[0.0, 0.0]]))  # log(2), as softmax
+        0.6931471...
+    """
+
+    def __init__(
+        self, regularizer: Any = "euclidean", k: int = 1, alpha: float | str = 1.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        ops.get_regularizer(regularizer)
+        self.regularizer = regularizer
+        self.k = _checks.positive_int("k", k)
+        if alpha != "adaptive":
+            alpha = _checks.positive_float("alpha", alpha)
+        elif (regularizer, k) != ("euclidean", 1):
+            raise ValueError(
+                "`alpha` must be a number unless regularizer='euclidean' and k=1. "
+                f"Received: alpha={alpha!r}, regularizer={regularizer!r}, k={k}."
+            )
+        self.alpha: Any = alpha
+        self._searches_positives = self.alpha == "adaptive"
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """The projection; None for k > 1, and where it needs the label."""
+        if self.k > 1 or self.alpha == "adaptive":
+            return None
+        return Probabilities(1 / self.alpha, self.regularizer)
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        if self.alpha == "adaptive":
+            return _of_adaptive_alpha(lists)
+        return fenchel_young(lists, self.regularizer, self.k, self.alpha)
+
+
+def _of_adaptive_alpha(lists):
+    # The label itself adds 1 to both sums.
+    total = lists.sum_over_differences(lambda d: violation(d, 1.0)) - 1
+    squares = lists.sum_over_differences(lambda d: violation(d, 1.0) ** 2) - 1
+    # total**2 / (1 + total), written so that it does not overflow.
+    losses = (squares / (1 + total) + total * (total / (1 + total))) / 2
+    return lists.sum_of_positives(lists.relevance * losses)

@@ -1,0 +1,317 @@
+"""Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _registry, ops
+from rank4class_tf._counts import count_labels
+from rank4class_tf._lists.positives import are_few
+from rank4class_tf._tf import search
+from rank4class_tf._tf.exact import divided
+from rank4class_tf._tf.gather import gather, where
+from rank4class_tf._tf.raising import check
+from rank4class_tf._tf.search import searchsorted
+from rank4class_tf._types import TensorLike
+from rank4class_tf.layers import Probabilities
+from rank4class_tf.losses.base import (
+    RankingLoss,
+    Temperature,
+    check_temperature,
+    present_temperature,
+)
+from rank4class_tf.ops import Lists
+
+
+def class_prior(
+    labels: TensorLike | tf.data.Dataset, num_classes: int, pseudo_count: float = 1.0
+) -> list[float]:
+    r"""Returns the share of each class among the labels, for `SoftmaxLoss(class_prior=...)`.
+
+    $$\pi_i = \frac{c_i + a}{\sum_j (c_j + a)}$$
+
+    with $c_i$ the number of labels of class i, and the pseudo-count a.
+
+    Args:
+        labels: class ids of any shape, ragged too, padded with -1; or a dataset of
+            `(features, ids)`, or of these and weights, which is read once.
+        num_classes: positive integer.
+        pseudo_count: a >= 0, added to each count so that a class without labels has a share.
+
+    Returns:
+        `num_classes` numbers > 0 that add up to 1.
+
+    Raises:
+        ValueError: if a label is not a class id in [0, num_classes), or a class would have the
+            share 0.
+
+    Example:
+        >>> class_prior([0, 0, 1], num_classes=2, pseudo_count=0.0)
+        [0.6666666666666666, 0.3333333333333333]
+    """
+    num_classes = _checks.positive_int("num_classes", num_classes)
+    pseudo_count = _checks.non_negative_float("pseudo_count", pseudo_count)
+    counts = count_labels(labels, num_classes)[0] + pseudo_count
+    if not counts.all():
+        raise ValueError(
+            "`pseudo_count` must be > 0 where a class has no labels. "
+            f"Received: pseudo_count={pseudo_count!r}, no labels of class {counts.argmin()}."
+        )
+    return (counts / counts.sum()).tolist()
+
+
+def check_class_prior(value: Any) -> list[float] | None:
+    """Raises unless `value` is None, or numbers > 0 that add up to 1; returns a list."""
+    if value is None:
+        return None
+    return _checks.one_for_each_class(
+        "class_prior",
+        value,
+        lambda prior: (prior > 0).all() and abs(prior.sum() - 1) <= 1e-3,
+        "a number > 0 for each class, which add up to 1",
+    )
+
+
+class SoftmaxOfRivalsLoss(RankingLoss):
+    """Base of losses of a softmax with a temperature."""
+
+    _item_weights = "lists"
+
+    def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.temperature = _checks.positive_float("temperature", temperature)
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Softmax with the temperature; for orders, the probabilities of the first place."""
+        return Probabilities(self.temperature)
+
+
+def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
+    r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
+
+    Each sum is relative to scores that are in it, so that no other costs it digits.
+
+    Args:
+        lists: `Lists`.
+        temperature: T > 0.
+        with_ties: whether equally relevant items, the positive included, belong to the sum.
+
+    Returns:
+        `[batch, P]`; finite where padded.
+    """
+    negatives = lists.negatives()
+    highest = negatives.constant().max()[:, tf.newaxis]
+    # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
+    total = negatives.sum(
+        lambda s, top: tf.exp((s - top) / temperature), highest, tends_to_zero=True
+    )
+    own = tf.where(lists.is_positive, lists.positive_scores, highest)
+    # The maximum keeps the sum finite, and the graph from being rewritten.
+    relative = tf.maximum((highest - own) / temperature, own.dtype.min / 8)
+    irrelevant = tf.math.log(total)[:, tf.newaxis] + relative
+
+    if lists.has_few_columns:
+        relevant = _by_pairs(own, lists.relevance, temperature, with_ties)
+    else:
+        most = lists.num_columns_of_items
+        most = most if isinstance(most, int) else None
+        relevant = _by_sorting(own, lists.relevance, temperature, with_ties, most)
+    return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
+
+
+def _by_pairs(own, relevance, temperature, with_ties):
+    compare = tf.less_equal if with_ties else tf.less
+    other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
+    competes = compare(other, relevance[:, :, tf.newaxis])
+    differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
+    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    return tf.reduce_logsumexp(where(competes, differences, floor), axis=-1)
+
+
+def _by_sorting(own, relevance, temperature, with_ties, most):
+    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
+    # highest score, so that what is far above it, before it, costs it no digits.
+    order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
+    ranked = -tf.gather(relevance, order, batch_dims=1)
+    suffix = gather(tf.where(relevance > 0, own, floor), order)
+    highest = search.maxima(suffix, most)
+    drops = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
+    sums = tf.exp((suffix - highest) / temperature)
+    sums = search.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]), most)
+    highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
+    sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
+    start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
+    relative = (tf.gather(highest, start, batch_dims=1) - own) / temperature
+    return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
+
+
+@_registry.register("loss")
+class SoftmaxLoss(RankingLoss):
+    r"""Softmax cross-entropy, the baseline, with every label form.
+
+    $$\ell(s, y) = -\sum_i y_i \log \mathrm{softmax}(s / T)_i$$
+
+    With weights $w_i$ of items each term is multiplied by $w_i$, as in TF-Ranking.
+
+    Label smoothing replaces $y_i$ by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n
+    items that are not masked, and only in the loss: metrics still see the class of each example.
+    Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another, and the
+    loss is then that mixture of the two classes' losses.
+
+    Logit adjustment, for rare classes, adds $\log \pi_i$ to $s_i / T$, and only in the loss: the
+    scores of the model then rank the classes as if all were equally frequent.
+
+    Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
+    for label smoothing; Menon et al. 2021, "Long-tail learning via logit adjustment", equation 10.
+
+    Args:
+        temperature: T > 0: a number, a `TemperatureAnnealing` or a scalar `tf.Variable`; 1 is plain
+            softmax.
+        label_smoothing: $\epsilon$, in [0, 1).
+        class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
+            such as `losses.class_prior(labels, num_classes)`; None for no adjustment.
+        positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
+            $\sum_i y_i$, so that examples with many labels count as much as others.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `temperature` is not > 0, `label_smoothing` not in [0, 1), `class_prior` not
+            a distribution or `positive_reduction` unknown; in the call, if the prior has another
+            number of classes than the scores.
+
+    Example:
+        >>> loss = SoftmaxLoss()
+        >>> float(loss([1], [[0.0, 0.0]]))  # log(2)
+        0.6931471...
+    """
+
+    _item_weights = "formula"
+
+    def __init__(
+        self,
+        temperature: Temperature = 1.0,
+        label_smoothing: float = 0.0,
+        class_prior: Sequence[float] | None = None,
+        positive_reduction: str = "sum",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        # The formula takes labels of all items; in long lists it is faster with the few positives.
+        self._searches_positives = are_few(self.max_positives, None)
+        self.temperature = check_temperature(temperature)
+        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 1)
+        self.class_prior = check_class_prior(class_prior)
+        self.positive_reduction = _checks.one_of(
+            "positive_reduction", positive_reduction, ("sum", "mean")
+        )
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """Softmax with the temperature of now; None with a prior, which the scores leave out."""
+        if self.class_prior is not None:
+            return None
+        return Probabilities(float(present_temperature(self.temperature, tf.float32)))
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        temperature = present_temperature(self.temperature, lists.dtype, with_gradient=True)
+        if self.class_prior is not None:
+            log_prior = _log_prior(self.class_prior, lists.num_columns_of_items, lists.dtype)
+            lists = lists.scaled(1 / temperature).shifted(log_prior)
+            temperature = 1.0
+        lists = lists.from_top()
+        log_total = tf.expand_dims(lists.log_sum_exp(temperature), 1)
+        scores = lists.positive_scores
+        if self.label_smoothing:
+            mean = lists.sum(tf.identity) / tf.maximum(lists.num_items, 1)
+            scores = (1 - self.label_smoothing) * scores
+            scores += self.label_smoothing * mean[:, tf.newaxis]
+        losses = log_total - divided(scores, temperature)
+        total = lists.sum_of_positives(lists.relevance * losses)
+        if self.positive_reduction == "sum":
+            return total
+        return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
+
+
+def _log_prior(class_prior, n, dtype):
+    """`[1, n]`."""
+    if isinstance(n, int) and n != len(class_prior):
+        raise ValueError(
+            "`class_prior` must have a number for each class that `y_pred` scores. "
+            f"Received: {len(class_prior)} for {n} classes."
+        )
+    return tf.constant(np.log([class_prior]), dtype)
+
+
+@_registry.register("loss")
+class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
+    r"""Softmax in which each positive competes only with less relevant items.
+
+    $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
+    \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$
+
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
+    Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
+    TF-Ranking.
+
+    Args:
+        temperature: T > 0.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `temperature` is not > 0; in the call, if a gain is too large for the dtype:
+            that of a label of 128 in float32. Where XLA compiles this, the loss is infinite or NaN.
+
+    Example:
+        >>> loss = UniqueSoftmaxLoss()
+        >>> float(loss([[1.0, 1.0, 0.0]], [[0.0, 0.0, 0.0]]))  # 2 log(2)
+        1.3862943...
+    """
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        gains = ops.get_gain("exponential")(lists.relevance)
+        rule = f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds"
+        check(~tf.math.is_finite(gains), lists.relevance, rule)
+        losses = tf.nn.softplus(log_total(lists, self.temperature, with_ties=False))
+        return lists.sum_of_positives(gains * losses)
+
+
+@_registry.register("loss")
+class ListMLELoss(SoftmaxOfRivalsLoss):
+    r"""Negative log-likelihood of the positives' order, the most relevant first.
+
+    $$\ell(s, y) = -\sum_{i : y_i > 0} \log
+    \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
+
+    Without ties among the labels this is the Plackett-Luce likelihood of ListMLE. Where positives
+    tie, each competes with all of them (Breslow's form): the loss does not depend on an order of
+    the tied items, and bounds that of every order from above. The order of the items with label 0,
+    which the labels do not tell, does not count. With one positive the loss is softmax
+    cross-entropy.
+
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+
+    Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
+
+    Args:
+        temperature: T > 0.
+        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+
+    Raises:
+        ValueError: if `temperature` is not > 0.
+
+    Example:
+        >>> loss = ListMLELoss()
+        >>> float(loss([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]))  # log(3) + log(2)
+        1.7917594...
+    """
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        """The formula."""
+        return lists.sum_of_positives(log_total(lists, self.temperature, with_ties=True))

@@ -1,0 +1,336 @@
+"""Losses on the ranks of a differentiable sorter."""
+
+from typing import Any, Self
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf._lists.labels import as_numbers, example_weights
+from rank4class_tf._tf.exact import as_dtype
+from rank4class_tf._tf.raising import check, same_sizes
+from rank4class_tf._types import TensorLike
+from rank4class_tf.layers import LaplaceSorter, Sorter
+from rank4class_tf.losses.schedules import AlignmentSchedule
+from rank4class_tf.ops.ranks import expected_ranks_of_all
+
+
+class UnsavedLayer:
+    """Keeps the layer of a loss out of the files of the model that is compiled with the loss.
+
+    Keras 3 saves, with a model, every layer that it finds in the model's loss. On loading it misses
+    the weights of a layer that the model has as well, and stops. The weights of a loss's layer are
+    those of its configuration, or of the model's `Companion`, and need no other place.
+
+    Keras lists the attributes by `dir` and reads each by `getattr`, which finds properties too, and
+    it looks into lists, tuples and dicts. So a public attribute stays out only if `dir` omits it.
+    """
+
+    def __dir__(self):
+        return [name for name in super().__dir__() if name not in ("ranker", "sorter")]
+
+
+AXES = ("batch", "items")
+
+
+class SorterLoss(UnsavedLayer, keras.losses.Loss):
+    r"""Base of the losses on the ranks of outputs; a subclass is its formula.
+
+    With the ranks $f(\hat y)$ that a sorter gives to the d outputs of a list, all losses are
+    written in ranks over d, as in the paper, and add $\lambda \, \mathrm{mean} |\hat y - y|$, the
+    alignment, which brings outputs and labels to one scale in the first epochs.
+
+    A list lies along the batch, one for each column of the outputs, or along the items, one for
+    each row. The result is one value per example, whose mean is the loss; a list along the batch
+    is the part of the batch that one device has.
+
+    The sorter is a layer of its own, not a part of the model: it is used as it is, in inference
+    mode, and no optimizer of the model changes it.
+
+    Source: Engilberge et al. 2019, "SoDeep: a sorting deep net to learn ranking loss surrogates".
+    """
+
+    def __init__(
+        self,
+        sorter: Sorter | None = None,
+        *,
+        alignment: float | AlignmentSchedule = 0.0,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+        **others: Any,
+    ) -> None:
+        r"""Args shared by the losses on ranks of outputs.
+
+        Args:
+            sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+            alignment: $\lambda$ >= 0, a number or an `AlignmentSchedule`.
+            reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
+            name: name of the loss.
+            **others: none; a `TypeError` names the loss and the option that it does not have.
+
+        Raises:
+            ValueError: if `sorter` is not a sorter or `alignment` is not >= 0.
+        """
+        _checks.no_others(self, others)
+        if sorter is not None and not isinstance(sorter, Sorter):
+            raise ValueError(
+                "`sorter` must be None or a sorter of rank4class_tf.layers. "
+                f"Received: sorter={sorter!r}."
+            )
+        super().__init__(
+            reduction=_keras.standardize_reduction(reduction),
+            name=name or _registry.snake_case(type(self).__name__),
+        )
+        self.sorter = LaplaceSorter() if sorter is None else sorter
+        if not isinstance(alignment, AlignmentSchedule):
+            alignment = _checks.non_negative_float("alignment", alignment)
+        self.alignment = alignment
+
+    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The formula: `[batch, n]`, `[batch, n]` -> `[batch]`, one value per example."""
+        raise NotImplementedError
+
+    def ranks(self, outputs: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
+        """Soft ranks of each row over its length, `[lists, d]` -> `[lists, d]`; 0 if masked."""
+        ranks = tf.cast(self.sorter(outputs, mask=mask), outputs.dtype)
+        if mask is None:
+            return ranks / tf.cast(tf.shape(outputs)[1], ranks.dtype)
+        size = tf.reduce_sum(tf.cast(mask, ranks.dtype), axis=1, keepdims=True)
+        return tf.math.divide_no_nan(ranks, size)
+
+    def __call__(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tf.Tensor:
+        """Computes the loss; weights are a scalar, `[batch]` or `[batch, 1]`."""
+        if sample_weight is not None:
+            sample_weight = example_weights(sample_weight, y_pred)
+        return _keras.call_loss(self, y_true, y_pred, sample_weight)
+
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+        """Computes the loss of each example, `[batch]`."""
+        outputs = _matrix("y_pred", y_pred)
+        outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
+        labels = _matrix("y_true", y_true)
+        labels = self._checked(labels, outputs)
+        finite = tf.math.is_finite(tf.cast(labels, outputs.dtype))
+        bad = check(~finite, labels, "`y_true` must hold finite numbers")
+        losses = _keras.with_autograph_of_caller(self.compute)(labels, outputs)
+        # A list may lie along the batch.
+        losses = tf.where(tf.reduce_any(bad), tf.constant(float("nan"), losses.dtype), losses)
+        if isinstance(self.alignment, AlignmentSchedule):
+            weight = tf.cast(self.alignment.value, outputs.dtype)
+        elif self.alignment:
+            weight = as_dtype(self.alignment, outputs.dtype)
+        else:
+            return losses
+        return losses + weight * self.misalignment(labels, outputs)
+
+    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The labels, cast; raises unless the shapes are the same."""
+        rule = "`y_true` must have the shape of `y_pred`."
+        labels = same_sizes(labels, outputs, rule, axes=2)
+        return tf.cast(labels, self._label_dtype(labels, outputs))
+
+    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
+        """What the labels are cast to."""
+        del labels
+        return outputs.dtype
+
+    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """What the alignment brings to 0, `[batch]`."""
+        return tf.reduce_mean(tf.abs(outputs - tf.cast(labels, outputs.dtype)), axis=1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return _registry.constructor_arguments(self, SorterLoss)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the loss that `get_config` describes."""
+        return cls(**_registry.deserialized(config))
+
+
+def _matrix(argument, values):
+    values = as_numbers(argument, values)
+    if values.shape.rank == 1:
+        values = values[:, tf.newaxis]
+    if values.shape.rank != 2:
+        raise ValueError(
+            f"`{argument}` must have the shape [batch] or [batch, n]. Received: {values.shape}."
+        )
+    return values
+
+
+@_registry.register("loss")
+class SpearmanLoss(SorterLoss):
+    r"""Squared error of ranks, for regressions in which the order matters, as in Spearman's rho.
+
+    $$\ell = \frac{1}{d} \sum_i \left(\frac{\mathrm{rk}(y)_i - f(\hat y)_i}{d}\right)^2$$
+
+    with the exact ranks rk of the labels, equal ones sharing their mean rank, and the ranks f that
+    a sorter gives to the outputs. Spearman's correlation is $1 - 6 d^2 \ell / (d^2 - 1)$ where f
+    is exact and nothing ties.
+
+    Source: Engilberge et al. 2019, "SoDeep", equations 2 to 4.
+
+    Args:
+        sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+        axis: `"batch"` for a list along the batch for each output, `"items"` for a list along the
+            outputs of each example.
+        **kwargs: `alignment`, `reduction`, `name`: see `SorterLoss`.
+
+    Labels: `[batch]`, `[batch, 1]` or `[batch, n]` numbers. Outputs: numbers of that shape.
+
+    Raises:
+        ValueError: if an argument is out of range; in the call, if the shapes differ.
+
+    Example:
+        >>> from rank4class_tf.layers import LaplaceSorter
+        >>> loss = SpearmanLoss(LaplaceSorter(temperature=0.01))
+        >>> float(loss([1.0, 2.0], [[3.0], [1.0]]))  # ((2 - 1)^2 + (1 - 2)^2) / 2^3
+        0.25
+    """
+
+    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any) -> None:
+        super().__init__(sorter, **kwargs)
+        self.axis = _checks.one_of("axis", axis, AXES)
+
+    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
+        # The order of the labels may depend on all their digits.
+        wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
+        return tf.float64 if wide else outputs.dtype
+
+    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The formula."""
+        if self.axis == "batch":
+            labels, outputs = tf.transpose(labels), tf.transpose(outputs)
+        exact = tf.cast(expected_ranks_of_all(labels), outputs.dtype)
+        exact /= tf.cast(tf.shape(labels)[1], outputs.dtype)
+        errors = tf.square(exact - self.ranks(outputs))
+        return tf.reduce_mean(errors, axis=0 if self.axis == "batch" else 1)
+
+
+@_registry.register("loss")
+class MeanAveragePrecisionLoss(SorterLoss):
+    r"""Mean rank of the positives of each class: a multi-label surrogate of the mean AP.
+
+    $$\ell = \frac{1}{|C|} \sum_{c \in C} \frac{1}{|R_c|} \sum_{i \in R_c} \frac{f(\hat y_c)_i}{d}$$
+
+    with the positives R of the classes C that have one, and the ranks f that a sorter gives to the
+    outputs of a class over the batch, or of an example over the classes.
+
+    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7. The text there leaves the divisors
+    open; with these, the loss does not depend on how many positives a batch has.
+
+    Args:
+        sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+        axis: `"batch"` for a list along the batch for each class, as in the paper; `"items"` for a
+            list along the classes of each example.
+        **kwargs: `alignment`, `reduction`, `name`: see `SorterLoss`.
+
+    Labels: `[batch, n]`, above 0 for a positive; a negative label masks the entry. Outputs:
+    `[batch, n]` scores.
+
+    Raises:
+        ValueError: if an argument is out of range; in the call, if the shapes differ.
+
+    Example:
+        >>> from rank4class_tf.layers import LaplaceSorter
+        >>> loss = MeanAveragePrecisionLoss(LaplaceSorter(temperature=0.01))
+        >>> float(loss([[1.0], [0.0]], [[0.0], [1.0]]))  # rank 2 of 2
+        1.0
+    """
+
+    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any) -> None:
+        super().__init__(sorter, **kwargs)
+        self.axis = _checks.one_of("axis", axis, AXES)
+
+    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The formula."""
+        by_example = self.axis == "items"
+        if not by_example:
+            labels, outputs = tf.transpose(labels), tf.transpose(outputs)
+        positive = tf.cast(labels > 0, outputs.dtype)
+        count = tf.reduce_sum(positive, axis=1, keepdims=True)
+        share = tf.math.divide_no_nan(positive, count)
+        parts = tf.math.multiply_no_nan(self.ranks(outputs, labels >= 0), share)
+        if by_example:
+            return tf.reduce_sum(parts, axis=1)
+        # The mean over the examples is the mean over the classes that have a positive.
+        classes = tf.math.count_nonzero(count, dtype=outputs.dtype)
+        size = tf.cast(tf.shape(parts)[1], outputs.dtype)
+        return tf.math.divide_no_nan(size * tf.reduce_sum(parts, axis=0), classes)
+
+    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """How far the outputs that are not masked are from their labels, `[batch]`."""
+        errors = tf.abs(tf.where(labels >= 0, outputs - labels, 0))
+        count = tf.math.count_nonzero(labels >= 0, axis=1, dtype=outputs.dtype)
+        return tf.math.divide_no_nan(tf.reduce_sum(errors, axis=1), count)
+
+
+@_registry.register("loss")
+class RankTripletLoss(SorterLoss):
+    r"""Triplet loss on the ranks of a similarity matrix, for retrieval in both directions.
+
+    $$\ell = \frac{1}{d} \sum_i \left(\alpha + \frac{f(s_i)_i - f(s_i)_n}{d}\right)_+
+    + \text{the same over the columns}$$
+
+    where $s_i$ is row i of the matrix, i its positive, and n the hardest negative: the one of the
+    best rank. Pairs with equal labels are not negatives of each other.
+
+    Source: Engilberge et al. 2019, "SoDeep", equations 9 and 10.
+
+    Args:
+        sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+        margin: $\alpha$ > 0, in ranks over d. None means 1/d, one rank.
+        **kwargs: `alignment`, to 1 for a pair and 0 for others, `reduction`, `name`: see
+            `SorterLoss`.
+
+    Labels: `[batch]` or `[batch, 1]` numbers, one for each pair; `range(batch)` if all differ.
+    Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
+
+    Raises:
+        ValueError: if `margin` is not > 0; in the call, if the outputs are not square.
+
+    Example:
+        >>> from rank4class_tf.layers import LaplaceSorter
+        >>> loss = RankTripletLoss(LaplaceSorter(temperature=0.01))
+        >>> float(loss([0, 1], [[1.0, 0.0], [0.0, 1.0]]))  # each positive is a rank ahead
+        0.0
+    """
+
+    def __init__(
+        self, sorter: Sorter | None = None, margin: float | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(sorter, **kwargs)
+        self.margin = None if margin is None else _checks.positive_float("margin", margin)
+
+    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The labels as they are; raises unless there is one for each row and column."""
+        rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
+        if not outputs.shape[:1].is_compatible_with(outputs.shape[1:]):
+            raise ValueError(f"{rule} Received: shapes {outputs.shape} and {labels.shape}.")
+        labels = same_sizes(labels, tf.ones([tf.shape(labels)[0], 1]), rule, axes=2)
+        for side in (outputs, tf.transpose(outputs)):
+            labels = same_sizes(labels, side, rule)
+        return labels
+
+    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The formula."""
+        size = tf.cast(tf.shape(outputs)[1], outputs.dtype)
+        margin = 1 / size if self.margin is None else tf.constant(self.margin, size.dtype)
+        same = labels == tf.transpose(labels)
+
+        def of_rows(similarities):
+            ranks = self.ranks(similarities)
+            own = tf.linalg.diag_part(ranks)
+            # A row whose items are all positives has no triplet.
+            others = tf.where(same, tf.constant(ranks.dtype.max, ranks.dtype), ranks)
+            return tf.nn.relu(margin + own - tf.reduce_min(others, axis=1))
+
+        return of_rows(outputs) + of_rows(tf.transpose(outputs))
+
+    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """How far similarities are from 1 for equal labels and 0 for others, `[batch]`."""
+        target = tf.cast(labels == tf.transpose(labels), outputs.dtype)
+        return tf.reduce_mean(tf.abs(outputs - target), axis=1)

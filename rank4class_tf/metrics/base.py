@@ -1,0 +1,416 @@
+"""What every metric shares: forms of labels, ties, weights, exact sums."""
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._lists.labels import (
+    check_label_format,
+    checked_weights,
+    example_weights,
+    mean_weights,
+    parse,
+    weights_of_items,
+    without,
+)
+from rank4class_tf._tf import exact
+from rank4class_tf._tf.eager import as_graph, forget
+from rank4class_tf._tf.gather import where
+from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.ranks import over_ranks
+
+
+class ExactSum:
+    """Sums that a metric keeps, to more digits than float32 has.
+
+    They are three float32 of 12, 12 and 24 binary digits. The first two of some thousand replicas
+    add up without error, so that a strategy may sum each separately. A metric of dtype float64 has
+    one float64, and so has one under a parameter server, where only `assign_add` loses no update.
+
+    Args:
+        metric: the metric that has this state, with a dtype.
+        name: name of the state.
+        shape: shape of the sums.
+    """
+
+    def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]) -> None:
+        shared = tf.distribute.experimental.ParameterServerStrategy
+        wide = tf.as_dtype(metric.dtype) == tf.float64
+        wide |= isinstance(tf.distribute.get_strategy(), shared)
+        self.dtype = tf.float64 if wide else tf.float32
+        self._shape = shape
+        self._state: Any = metric.add_weight(
+            name=name,
+            shape=shape if wide else (3, *shape),
+            initializer="zeros",
+            dtype=self.dtype.name,
+        )
+
+    def add(self, values: tf.Tensor, groups: tf.Tensor | None = None) -> None:
+        """Adds up values `[batch, ...]` of this dtype; see `exact.exact_sum`."""
+        if self.dtype == tf.float32 and groups is None:
+            self._state.assign(_with_values(tf.convert_to_tensor(self._state), values))
+        elif self.dtype == tf.float32:
+            self.add_parts(*exact.exact_sum(values, groups, self._shape[0]))
+        elif groups is None:
+            self._state.assign_add(tf.reduce_sum(values, axis=0))
+        else:
+            self._state.assign_add(tf.math.unsorted_segment_sum(values, groups, self._shape[0]))
+
+    def add_parts(self, high: tf.Tensor, low: tf.Tensor) -> None:
+        """Adds a sum in two parts of this dtype."""
+        if self.dtype == tf.float64:
+            self._state.assign_add(high + low)
+        else:
+            self._state.assign(_with_parts(tf.convert_to_tensor(self._state), high, low))
+
+    def parts(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The sums, rounded to this dtype, and what rounding left out."""
+        state = tf.convert_to_tensor(self._state)
+        if self.dtype == tf.float64:
+            return state, tf.zeros_like(state)
+        return _parts(state)
+
+    def means(self) -> tf.Tensor:
+        """The sums `[..., r]` over the last of them, rounded once; 0 where that is."""
+        state = tf.convert_to_tensor(self._state)
+        if self.dtype == tf.float64:
+            return tf.math.divide_no_nan(state[..., :-1], state[..., -1:])
+        return tf.ensure_shape(_means(state), [*self._shape[:-1], self._shape[-1] - 1])
+
+
+def _parts(state):
+    first, second, rest = tf.unstack(state, num=3)
+    total, lost = exact.two_sum(first, second)
+    return exact.two_sum(total, lost + rest)
+
+
+def _with_parts(state, high, low):
+    first, second, rest = tf.unstack(state, num=3)
+    total, lost = exact.two_sum(first, high)
+    total, lost_too = exact.two_sum(total, second)
+    total, rest = exact.two_sum(total, (lost + lost_too) + (rest + low))
+    return tf.stack([*exact.halves(total), rest])
+
+
+def _once(*ranks):
+    """A function whose graph is made once in a process, for tensors of these ranks.
+
+    `fit` makes the graph of a step twice, and its metrics took two thirds of their operations here.
+    """
+    specs = [tf.TensorSpec(None if r is None else [None] * r, tf.float32) for r in ranks]
+    return functools.partial(tf.function, input_signature=specs, autograph=False)
+
+
+@_once(2, 2)
+def _with_values(state, values):
+    """The state of sums `[r]` and values `[batch, r]` -> the new state."""
+    return _with_parts(state, *exact.exact_sum(values))
+
+
+@_once(None)
+def _means(state):
+    total, rest = _parts(state)
+    weight = total[..., -1:]
+    means = tf.math.divide_no_nan(total[..., :-1], weight)
+    # What is left of the dividend, by products of halves, which are exact.
+    (m1, m2), (w1, w2) = exact.halves(means), exact.halves(weight)
+    left = ((total[..., :-1] - m1 * w1) - (m1 * w2 + m2 * w1)) - m2 * w2
+    left += rest[..., :-1] - means * rest[..., -1:]
+    return means + tf.math.divide_no_nan(left, weight)
+
+
+class Metric(keras.metrics.Metric):
+    """Base of all metrics: whether higher is better, and how states are handled."""
+
+    # Whether a higher value is better.
+    higher_is_better: bool = True
+
+    @property
+    def _direction(self):
+        # Callbacks of Keras 3 ask for it if they are not given a mode.
+        return "up" if self.higher_is_better else "down"
+
+    def reset_state(self) -> None:
+        """Forgets all batches."""
+        for variable in self.variables:
+            variable.assign(tf.zeros_like(variable))
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the metric that `get_config` describes."""
+        return cls(**_registry.deserialized(config))
+
+
+class RankingMetric(Metric):
+    """Base of the metrics of lists; a subclass defines the formula and the configuration.
+
+    The result is the weighted mean over lists. Lists without positives are left out; with
+    `count_empty=True`, metrics with a cutoff count them as 0. **Labels** `y_true` are class ids
+    (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or relevance `[batch, n]`,
+    where a negative entry masks the item. **Scores** `y_pred` are `[batch, n]`, or ragged with
+    ragged relevance; a NaN ranks last and is never a hit; -inf is an ordinary score. A metric
+    averages over all orders of tied items, so equal scores give the value of random guessing.
+
+    **Items to leave out**, such as those that a user has already seen, are removed from the ranking
+    if `update_state` gets them as `exclude` or if their relevance is negative. Where Keras calls
+    `update_state`, put `rank4class_tf.layers.ExcludeItems` at the end of the model.
+
+    **Weights** `sample_weight` are one number, or one per list, `[batch]` or `[batch, 1]`.
+    Item weights `[batch, n]` work as in TF-Ranking: an item of weight 0 is removed from the
+    ranking, and a list has the mean weight of its positives, or of its items if it has no
+    positives. In `NDCG`, `DCG` and `AveragePrecisionAtK`, a positive also counts in proportion to
+    its weight.
+    """
+
+    # How many values one pass gives.
+    num_results = 1
+
+    # How many ranks matter; None for all.
+    depth = None
+
+    # Which positives `compute` reads: "all", "best" or "leading"; see `over_ranks`.
+    _reads = "all"
+
+    # Whether `compute` reads `ranks.weights`, where items have weights.
+    _reads_weights = False
+
+    # Whether the result is the weighted mean of the values of `per_list`.
+    is_mean: bool = True
+
+    # The lowest and the highest value that a list can have, which bound intervals.
+    bounds: tuple[float, float] = (-float("inf"), float("inf"))
+
+    # Whether a list without positives counts, with the value 0.
+    count_empty: bool = False
+
+    def __init__(
+        self, *, label_format: str | None = None, name: str | None = None, dtype: Any = None
+    ) -> None:
+        """Sets the arguments that all metrics share.
+
+        Args:
+            label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
+                labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
+                floating dtype need `"ids"`.
+            name: name of the metric.
+            dtype: dtype of the result. If it is not float64, values of lists are float32, and
+                their sums are kept to twice as many digits.
+        """
+        check_label_format(label_format)
+        super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
+        self.label_format = label_format
+        self._add_states()
+
+    def _add_states(self):
+        # Sums of the weighted values and, in the last place, of the weights.
+        self.sums = ExactSum(self, "sums", (self.num_results + 1,))
+
+    @property
+    def result_names(self) -> Sequence[str]:
+        """Names of the `num_results` values that one pass gives."""
+        return [self.name]
+
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The formula: `rank4class_tf.ops.Ranks` -> `[batch]`, of their dtype, for each result."""
+        raise NotImplementedError
+
+    def per_list(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Computes the values and the weight of each list.
+
+        Args:
+            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks. In that case,
+                `y_pred` and `exclude` are not read.
+            y_pred: scores `[batch, n]`.
+            sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
+            exclude: items to mask: ids `[batch, E]` padded with -1 or ragged, or
+                booleans `[batch, n]`, True for such an item.
+
+        Returns:
+            Values `[batch, r]`, one column for each of `result_names`, and weights `[batch]`, both
+            float64. A list without positives has the weight 0, unless `count_empty`.
+        """
+        return self._values_and_weights(tf.float64, y_true, y_pred, sample_weight, exclude)
+
+    def _values_and_weights(self, dtype, y_true, y_pred, sample_weight, exclude, *, compute=None):
+        """`per_list` in a dtype, with the formula `compute` in place of the metric's if given."""
+        compute = compute or _keras.with_autograph_of_caller(self.compute)
+        if isinstance(y_true, ops.Ranks):
+            return self._of_ranks(compute, dtype, y_true, sample_weight)
+        y_true = _keras.given_labels(y_true)
+        labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+        list_weight = None
+        if sample_weight is not None:
+            list_weight = example_weights(checked_weights(sample_weight), y_pred, per_item=True)
+            if list_weight.shape.rank == 2:
+                labels, list_weight = self._with_item_weights(labels, list_weight)
+        labels = self._weighed(labels, dtype)
+        counted = labels.has_positive | labels.invalid
+
+        def values_of(ranks):
+            return tf.stack(compute(ranks), axis=-1)
+
+        values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
+        nan = tf.constant(float("nan"), dtype)
+        other = tf.expand_dims(tf.where(labels.invalid, nan, tf.zeros_like(nan)), 1)
+        is_right = tf.expand_dims(counted & ~labels.invalid, 1)
+        values = tf.where(is_right, values, other)
+        weights = tf.cast(counted | self.count_empty, dtype)
+        if list_weight is not None:
+            weights *= tf.cast(list_weight, dtype)
+        return values, weights
+
+    def _with_item_weights(self, labels, item_weights):
+        """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
+        item_weights = weights_of_items(item_weights, labels.scores)
+        labels = without(labels, item_weights <= 0)  # A NaN shows, where it counts.
+        item_weights = where(labels.mask, item_weights, 0.0)
+        shares = self._shares_of_weight(labels.relevance)
+        of_lists = mean_weights(labels._replace(relevance=shares), item_weights)
+        if self.count_empty:
+            number = tf.math.count_nonzero(labels.mask, axis=-1, dtype=item_weights.dtype)
+            of_items = tf.math.divide_no_nan(tf.reduce_sum(item_weights, axis=-1), number)
+            of_lists = tf.where(labels.has_positive, of_lists, of_items)
+        return labels._replace(item_weights=item_weights if self._reads_weights else None), of_lists
+
+    def _shares_of_weight(self, relevance):
+        """By what the weights of positives `[batch, P]` are averaged to that of the list."""
+        return tf.cast(relevance > 0, relevance.dtype)
+
+    def _weighed(self, labels, dtype):
+        """The labels as the formula counts them."""
+        return labels
+
+    def _of_ranks(self, compute, dtype, ranks, sample_weight):
+        """Values and weights of lists whose ranks are known; a rank that is NaN makes them NaN."""
+        counted = ranks.num_positives > 0
+        unknown = tf.math.is_nan(ranks.above)
+        invalid = tf.reduce_any(unknown, axis=-1, keepdims=True)
+        ranks = ranks._replace(above=tf.where(unknown, tf.zeros_like(ranks.above), ranks.above))
+        values = tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
+        values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
+        values = tf.where(invalid, tf.constant(float("nan"), dtype), values)
+        weights = tf.cast(counted | self.count_empty, dtype)
+        if sample_weight is not None:
+            weights *= tf.cast(example_weights(checked_weights(sample_weight), ranks.above), dtype)
+        return values, weights
+
+    def update_state(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> None:
+        """Adds a batch; the arguments are those of `per_list`."""
+        if isinstance(y_true, ops.Ranks):
+            self._add_batch(y_true, y_pred, sample_weight, exclude)
+        else:
+            as_graph(self, self._add_batch, y_true, y_pred, sample_weight, exclude)
+
+    def __setattr__(self, name, value):
+        if not name.startswith("_"):  # It may be a part of the configuration.
+            forget(self)
+        super().__setattr__(name, value)
+
+    def _add_batch(self, *batch):
+        self.sums.add(_weighted(*self._values_and_weights(self.sums.dtype, *batch)))
+
+    def result(self) -> Any:
+        """Returns the weighted mean; 0 if there was no list with a positive yet."""
+        return self._by_name(self.sums.means())
+
+    def _by_name(self, means):
+        """The one result, or several by their names."""
+        results, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
+        return results[0] if names == [self.name] else dict(zip(names, results, strict=True))
+
+    def merge_state(self, metrics: Iterable[Self]) -> None:
+        """Adds the states of other metrics with the same configuration."""
+        for metric in metrics:
+            for mine, other in zip(self.variables, metric.variables, strict=True):
+                mine.assign_add(tf.convert_to_tensor(other))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return _registry.constructor_arguments(self, RankingMetric)
+
+
+class CutoffMetric(RankingMetric):
+    """Base of the metrics at a cutoff k; a subclass defines `compute_at`."""
+
+    # Whether the cutoff may be None, for all ranks.
+    all_ranks = True
+
+    def __init__(
+        self,
+        k: int | Sequence[int] | None,
+        name: str | None = None,
+        *,
+        count_empty: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Sets the arguments that all metrics at a cutoff share.
+
+        Args:
+            k: cutoff, None for all ranks, or a list of these. A list costs one pass and makes the
+                result a dictionary.
+            name: name of the metric; None means the name of the class, with the cutoff.
+            count_empty: whether a list without positives counts, with the value 0, as in
+                TF-Ranking; otherwise it is left out.
+            **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+
+        Raises:
+            ValueError: if a cutoff is not a positive integer or, if `all_ranks` is True, None.
+        """
+        several = isinstance(k, (list, tuple))
+        given: Any = k if several else [k]
+        # The cutoffs, one or more, None for all ranks.
+        self.cutoffs = cutoffs = tuple(self._check_cutoff(c) for c in given)
+        if len(set(cutoffs)) < len(cutoffs) or not cutoffs:
+            raise ValueError(
+                f"`k` must be a cutoff or a non-empty list of distinct cutoffs. Received: k={k!r}."
+            )
+        self.k = cutoffs if several else cutoffs[0]
+        self.num_results = len(cutoffs)
+        self.depth = None if None in cutoffs else max(cutoffs)
+        self.count_empty = _checks.flag("count_empty", count_empty)
+        family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
+        super().__init__(name=name or (family if several else self._name_at(family, k)), **kwargs)
+
+    @property
+    def result_names(self) -> Sequence[str]:
+        """Names of the values, one for each cutoff."""
+        several = isinstance(self.k, tuple)
+        return [self._name_at(self.name, k) for k in self.k] if several else [self.name]
+
+    def compute_at(self, ranks: ops.Ranks, k: Any) -> tf.Tensor:
+        """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]`, of their dtype."""
+        raise NotImplementedError
+
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The formula at each cutoff."""
+        compute_at = _keras.with_autograph_of_caller(self.compute_at)
+        return [compute_at(ranks, k) for k in self.cutoffs]
+
+    def _check_cutoff(self, k):
+        return None if k is None and self.all_ranks else _checks.positive_int("k", k)
+
+    def _name_at(self, name, k):
+        return name if k is None else f"{name}_at_{k}"
+
+
+def _weighted(values, weights):
+    """Weighted values `[batch, r]` and, in a last column, the weights."""
+    weights = tf.expand_dims(weights, 1)
+    return tf.concat([values * weights, weights], axis=1)

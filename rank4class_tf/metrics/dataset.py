@@ -1,0 +1,300 @@
+"""Metrics of a whole dataset, which keep every score: mAP, Spearman's correlation."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf._lists.labels import as_numbers, checked_weights, example_weights
+from rank4class_tf._tf import exact
+from rank4class_tf._tf.gradients import has_nan
+from rank4class_tf._tf.raising import check, same_sizes
+from rank4class_tf.metrics.base import Metric
+from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
+
+
+class DatasetMetric(Metric):
+    """Base of the metrics of whole columns, which keep all labels and scores as float32.
+
+    They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One more example raises
+    an error or, under XLA, makes the result NaN.
+    """
+
+    def __init__(
+        self, num_columns: int, max_examples: int, name: str | None = None, dtype: Any = None
+    ) -> None:
+        super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            raise ValueError(
+                f"`{type(self).__name__}` must be built outside the scope of a strategy: its "
+                "replicas cannot share the examples that it keeps. Update it with the predictions."
+            )
+        self.num_columns = _checks.positive_int("num_columns", num_columns)
+        self.max_examples = _checks.positive_int("max_examples", max_examples)
+        shape = (self.max_examples, self.num_columns)
+        self.labels, self.scores, self.weights_seen = (
+            self.add_weight(name=name, shape=shape, initializer="zeros", dtype="float32")
+            for name, shape in (
+                ("labels", shape),
+                ("scores", shape),
+                ("weights_seen", shape[:1]),
+            )
+        )
+        self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
+
+    def per_column(self, dtype: tf.DType = tf.float64) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns `compute` of all examples; too many, and weights that are NaN, make it NaN."""
+        labels, scores, weights = (
+            tf.cast(tf.transpose(tf.convert_to_tensor(x)), dtype)
+            for x in (self.labels, self.scores, self.weights_seen)
+        )
+        weights = tf.broadcast_to(weights, tf.shape(labels))
+        values, counts = _keras.with_autograph_of_caller(self.compute)(labels, scores, weights)
+        fits = tf.convert_to_tensor(self.count) <= self.max_examples
+        return tf.where(fits & ~has_nan(weights), values, tf.constant(float("nan"), dtype)), counts
+
+    def compute(
+        self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The formula.
+
+        Args:
+            labels: `[columns, examples]`, float32 or float64.
+            scores: of the same shape and dtype.
+            weights: of the same shape and dtype; an example of weight 0 changes nothing.
+
+        Returns:
+            `[columns]` of this dtype, and `[columns]` booleans, False for a column without a value.
+        """
+        raise NotImplementedError
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Adds a batch.
+
+        Args:
+            y_true: labels `[batch, num_columns]`, or `[batch]` for one column.
+            y_pred: scores of the same shape.
+            sample_weight: scalar, `[batch]` or `[batch, 1]`; None means 1.
+
+        Raises:
+            ValueError: if a shape is wrong, or if there are too many examples.
+        """
+        labels, scores = (
+            self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
+        )
+        labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", axes=2)
+        batch = tf.shape(scores)[0]
+        weights = tf.ones([batch])
+        if sample_weight is not None:
+            weights *= tf.cast(example_weights(checked_weights(sample_weight), scores), tf.float32)
+        self._append(labels, scores, weights, tf.cast(batch, tf.int64))
+
+    def _columns(self, name, values):
+        values = as_numbers(name, values)
+        if values.shape.rank == 1 and self.num_columns == 1:
+            values = values[:, tf.newaxis]
+        if not values.shape.is_compatible_with([None, self.num_columns]):
+            raise ValueError(
+                f"`{name}` must have the shape [batch, {self.num_columns}]. "
+                f"Received: {tuple(values.shape)}."
+            )
+        if values.dtype.is_integer and values.dtype.size > 2:
+            rule = f"`{name}` must hold whole numbers of at most 2**24, or floating ones"
+            raised = check(tf.abs(tf.cast(values, tf.int64)) > 2**24, values, rule)
+            with tf.control_dependencies([raised]):
+                values = tf.identity(values)
+        return tf.cast(values, tf.float32)
+
+    def _append(self, labels, scores, weights, added):
+        count = tf.convert_to_tensor(self.count)
+        total = tf.reshape(count + added, [1, 1])
+        rule = f"`max_examples`={self.max_examples} must be at least the number of examples"
+        raised = check(total > self.max_examples, total, rule)
+        # Too many overwrite the last place; the count tells that the result is void.
+        places = tf.minimum(count + tf.range(added), self.max_examples - 1)[:, tf.newaxis]
+        with tf.control_dependencies([raised]):
+            for mine, new in (
+                (self.labels, labels),
+                (self.scores, scores),
+                (self.weights_seen, weights),
+            ):
+                _keras.variable(mine).scatter_nd_update(places, new)
+            self.count.assign_add(added)
+
+    def result(self) -> tf.Tensor:
+        """Returns the mean over the columns that have a value, 0 if none has."""
+        # Float64 only if it is asked for: not all devices have it.
+        wide = tf.as_dtype(self.dtype) == tf.float64
+        values, counts = self.per_column(tf.float64 if wide else tf.float32)
+        total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
+        mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, values.dtype)))
+        return tf.cast(mean, self.dtype)
+
+    def merge_state(self, metrics: Any) -> None:
+        """Adds the states of other metrics with the same configuration."""
+        for metric in metrics:
+            count = int(tf.convert_to_tensor(metric.count))
+            states = (metric.labels, metric.scores, metric.weights_seen)
+            labels, scores, weights = (tf.convert_to_tensor(state)[:count] for state in states)
+            self._append(labels, scores, weights, tf.constant(count, tf.int64))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {
+            **_registry.constructor_arguments(self, type(self)),
+            "name": self.name,
+            "dtype": self.dtype,
+        }
+
+
+@_registry.register("metric")
+class MeanAveragePrecision(DatasetMetric):
+    r"""Mean over classes of the average precision of all examples of a dataset.
+
+    $$\frac{1}{C} \sum_c \frac{1}{\sum_{j \in R_c} w_j} \sum_{j \in R_c} w_j
+    \frac{\sum_{i \in R_c} w_i 1(s_i \ge s_j)}{\sum_i w_i 1(s_i \ge s_j)}$$
+
+    Each class ranks the examples; $R_c$ are those that have it. Classes that no example has are
+    left out. Tied examples count as one step, as in scikit-learn's `average_precision_score`. A NaN
+    score ranks last and is never a hit.
+
+    It is exact: all labels and scores are kept, which takes `4 * (2 * num_classes + 1)` bytes for
+    each of `max_examples`. Keras computes the result after each batch, which sorts `max_examples`
+    scores for each class: in `fit`, keep that number small.
+
+    Source: SoDeep (Engilberge et al. 2019), equations 5 and 6.
+
+    Args:
+        num_classes: C, >= 1.
+        max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
+            makes the result NaN.
+        name: name of the metric.
+        dtype: dtype of the result.
+
+    Labels: `[batch, C]`, > 0 for a class that the example has, negative if that is not known.
+    Scores: `[batch, C]`.
+
+    Raises:
+        ValueError: if an argument is not a positive integer, if a shape is wrong, if there are too
+            many examples, or under a strategy with several replicas.
+
+    Example:
+        >>> metric = MeanAveragePrecision(num_classes=2)
+        >>> metric.update_state([[1, 0], [0, 1], [1, 1]], [[3.0, 1.0], [2.0, 5.0], [1.0, 4.0]])
+        >>> float(metric.result())  # ((1 + 2 / 3) / 2 + 1) / 2
+        0.9166666865348816
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        max_examples: int = 10_000,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        self.num_classes = _checks.positive_int("num_classes", num_classes)
+        super().__init__(self.num_classes, max_examples, name, dtype)
+
+    def per_class(self) -> tf.Tensor:
+        """Returns the average precision of each class, `[C]` float64; NaN for an absent class."""
+        values, counts = self.per_column()
+        return tf.where(counts, values, tf.constant(float("nan"), tf.float64))
+
+    def compute(
+        self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The formula."""
+        broken = has_nan(labels) | has_nan(weights)
+        weights = tf.where(labels >= 0, weights, tf.zeros_like(weights))
+        relevant = tf.where(labels > 0, weights, tf.zeros_like(weights))
+        ranked = (weights > 0) & ~tf.math.is_nan(scores)
+        scores = tf.where(ranked, scores, tf.constant(float("nan"), labels.dtype))
+        above, tied = count_of_all(scores)
+        last = above + tied
+        falls = tf.where(ranked, -scores, tf.constant(float("inf"), labels.dtype))
+        order = tf.argsort(falls, axis=1, stable=True)
+
+        def up_to_last(values):
+            # Examples that are not ranked may lie among scores of -inf, and add nothing.
+            values = tf.gather(tf.where(ranked, values, tf.zeros_like(values)), order, batch_dims=1)
+            # The first sum is that of no examples.
+            sums = tf.pad(exact.running_sums(values), [[0, 0], [1, 0]])
+            return tf.gather(sums, last, batch_dims=1)
+
+        precision = tf.math.divide_no_nan(up_to_last(relevant), up_to_last(weights))
+        total = exact.sum_of_rows(relevant)
+        value = tf.math.divide_no_nan(exact.sum_of_rows(relevant * precision), total)
+        value = tf.where(broken, tf.constant(float("nan"), labels.dtype), value)
+        return value, broken | (total > 0)
+
+
+@_registry.register("metric")
+class SpearmanCorrelation(DatasetMetric):
+    r"""Mean over outputs of the rank correlation of targets and predictions over a dataset.
+
+    $$r = \mathrm{corr}(\mathrm{rk}(y), \mathrm{rk}(\hat y))$$
+
+    Equal values share their mean rank, as in SciPy's `spearmanr`. Predictions that are all the same
+    have the correlation 0; an output whose targets are all the same is left out. A target that is
+    NaN is left out; a prediction that is NaN shows in the result.
+
+    It is exact: all targets and predictions are kept, which takes `4 * (2 * num_outputs + 1)` bytes
+    for each of `max_examples`. Keras computes the result after each batch, which sorts
+    `max_examples` values for each output: in `fit`, keep that number small. An example of weight 0
+    is left out; other weights change nothing.
+
+    Source: Spearman 1904; SoDeep (Engilberge et al. 2019), equation 2.
+
+    Args:
+        num_outputs: outputs of the model, each with its own correlation, >= 1.
+        max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
+            makes the result NaN.
+        name: name of the metric.
+        dtype: dtype of the result.
+
+    Labels and predictions: `[batch, num_outputs]`, or `[batch]` for one output.
+
+    Raises:
+        ValueError: if an argument is not a positive integer, if a shape is wrong, if there are too
+            many examples, or under a strategy with several replicas.
+
+    Example:
+        >>> metric = SpearmanCorrelation()
+        >>> metric.update_state([1.0, 2.0, 3.0], [0.1, 0.3, 0.2])
+        >>> float(metric.result())  # 1 - 6 * (0 + 1 + 1) / (3 * (9 - 1))
+        0.5
+    """
+
+    def __init__(
+        self,
+        num_outputs: int = 1,
+        max_examples: int = 10_000,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        self.num_outputs = _checks.positive_int("num_outputs", num_outputs)
+        super().__init__(self.num_outputs, max_examples, name, dtype)
+
+    def per_output(self) -> tf.Tensor:
+        """Returns the correlation of each output, `[num_outputs]` float64; NaN if it has none."""
+        values, counts = self.per_column()
+        return tf.where(counts, values, tf.constant(float("nan"), tf.float64))
+
+    def compute(
+        self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The formula."""
+        known = ~tf.math.is_nan(labels) & (weights > 0)
+        count = tf.reduce_sum(tf.cast(known, labels.dtype), axis=1, keepdims=True)
+
+        def centred_ranks(values):
+            values = tf.where(known, values, tf.constant(float("nan"), labels.dtype))
+            ranks = expected_ranks_of_all(values) - (count + 1) / 2
+            return tf.where(known, ranks, tf.zeros_like(ranks))
+
+        x, y = centred_ranks(labels), centred_ranks(scores)
+        xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
+        value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
+        broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)
+        value = tf.where(broken, tf.constant(float("nan"), labels.dtype), value)
+        return value, tf.reduce_any(x != 0, axis=1)

@@ -1,0 +1,143 @@
+"""Metrics of graded gains: DCG and NDCG."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _registry, ops
+from rank4class_tf.metrics.base import CutoffMetric
+from rank4class_tf.ops.ranks import mean_over_ties, num_counted, num_ranks, table_by_rank
+from rank4class_tf.ops.weights import DISCOUNTS, discounted_sum, gain_cancels, gains_up_to_a_factor
+
+
+@_registry.register("metric")
+class DCG(CutoffMetric):
+    r"""Discounted cumulative gain, over the first k ranks.
+
+    $$\mathrm{DCG@}k = \sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
+    g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
+
+    Ties count in expectation over their random order. With the exponential gain, the result is
+    infinite for labels from 1,024 on, or from 128 on if the dtype is not float64.
+
+    With item weights $w_i$, the weight of a list is $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$,
+    and the gain of an item is multiplied by $w_i / w$.
+
+    Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
+
+    Args:
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that is 0
+            at 0. To save the metric, register the function with Keras.
+        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
+            of float64 ranks >= 1, registered like `gain`.
+        name: None means `"dcg_at_<k>"`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer or None, or a list of these; if `gain` or
+            `discount` is neither a known name nor a function.
+
+    Example:
+        >>> metric = DCG(k=5)
+        >>> metric.update_state([[0.0, 2.0]], [[0.0, 1.0]])  # (2**2 - 1) / log2(1 + 1)
+        >>> float(metric.result())
+        3.0
+    """
+
+    _reads = "leading"
+    _reads_weights = True
+    bounds = (0.0, float("inf"))
+
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = None,
+        gain: str | Callable = "exponential",
+        discount: str | Callable = "logarithmic",
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        ops.get_gain(gain)
+        ops.get_discount(discount)
+        self.gain = gain
+        self.discount = discount
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+        """The formula."""
+        gains = ops.get_gain(self.gain)(ranks.relevance)
+        if ranks.weights is not None:
+            shares = self._shares_of_weight(ranks.relevance)
+            total = tf.reduce_sum(shares, axis=-1, keepdims=True)
+            weighted = tf.reduce_sum(shares * ranks.weights, axis=-1, keepdims=True)
+            gains *= tf.math.divide_no_nan(ranks.weights * total, weighted)
+        return self._discounted(ranks, gains, self._discounts(ranks, k))
+
+    def _shares_of_weight(self, relevance):
+        return gains_up_to_a_factor(self.gain, relevance)
+
+    def _discounted(self, ranks, gains, table):
+        return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
+
+    def _discounts(self, ranks, k):
+        """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
+        size = num_counted(ranks, k)
+        # NumPy's table may be kept; in a graph of TensorFlow 1 it is a tensor of that graph.
+        may_keep = isinstance(size, int) and tf.compat.v1.executing_eagerly_outside_functions()
+        if may_keep and self.discount in [*DISCOUNTS]:
+            return _known_discounts(self.discount, size)
+        return table_by_rank(ops.get_discount(self.discount), size)
+
+
+@functools.lru_cache(maxsize=8)
+def _known_discounts(discount, size):
+    return table_by_rank(DISCOUNTS[discount], size)
+
+
+@_registry.register("metric")
+class NDCG(DCG):
+    r"""Normalised discounted cumulative gain, over the first k ranks.
+
+    $$\mathrm{NDCG@}k = \frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
+
+    The ideal DCG is the DCG of the items in the order of their labels; see `DCG`. For one positive,
+    NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order. With item weights
+    $w_i$, the gain of an item is $w_i g(y_i)$, in the ideal order too, and the weight of a list is
+    the same as in `DCG`.
+
+    Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
+
+    Args:
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        gain: `"exponential"`, `"linear"` or an increasing function, as in `DCG`.
+        discount: `"logarithmic"`, `"reciprocal"` or a decreasing function, as in `DCG`.
+        name: None means `"ndcg_at_<k>"`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: as `DCG` does.
+
+    Example:
+        >>> metric = NDCG(k=5)
+        >>> metric.update_state([0], [[1.0, 3.0, 2.0]])  # rank 3: 1 / log2(1 + 3)
+        >>> float(metric.result())
+        0.5
+    """
+
+    _reads = "leading"
+    bounds = (0.0, 1.0)
+
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+        """The formula."""
+        table = self._discounts(ranks, k)
+        if gain_cancels(self.gain, ranks.relevance):
+            gains = best = tf.nn.relu(tf.sign(ranks.relevance))
+        else:
+            gains = gains_up_to_a_factor(self.gain, ranks.relevance)
+            if ranks.weights is not None:
+                gains *= ranks.weights
+            best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
+        ideal = discounted_sum(best, table)
+        return tf.math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

@@ -1,0 +1,217 @@
+"""Averages over groups of examples: by class, by confidence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._lists.labels import distinct_ids, padded_ids, parse
+from rank4class_tf._tf.exact import as_floating
+from rank4class_tf._tf.raising import check
+from rank4class_tf._types import TensorLike
+from rank4class_tf.metrics.base import ExactSum, RankingMetric, _weighted
+from rank4class_tf.metrics.hits import hits
+
+
+@_keras.register
+class MacroAverage(RankingMetric):
+    r"""Averages a metric within each class (or other group of lists), then over the classes.
+
+    $$\frac{1}{|G|} \sum_{g \in G} \frac{\sum_{i \in g} w_i v_i}{\sum_{i \in g} w_i}$$
+
+    with the values $v$ and weights $w$ of the lists; a group without lists is left out. Rare
+    classes count as much as frequent ones. A list with several positives belongs to each of their
+    classes. `group_means()` gives the mean of each group.
+
+    Args:
+        metric: a metric of this package that is a mean over lists.
+        num_groups: how many groups there are; the number of classes, if these are the groups.
+        name: None means `"macro_"` and the name of the metric; with several cutoffs, the start of
+            each value's name.
+        dtype: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `metric` is not a mean over lists, or `num_groups` not a positive integer.
+
+    Example:
+        >>> from rank4class_tf.metrics import TopKAccuracy
+        >>> metric = MacroAverage(TopKAccuracy(1), num_groups=2)
+        >>> metric.update_state([0, 0, 0, 1], [[1.0, 0.0]] * 4)  # class 0: 3 of 3, class 1: 0 of 1
+        >>> float(metric.result())
+        0.5
+    """
+
+    is_mean = False
+
+    def __init__(
+        self, metric: RankingMetric, num_groups: int, name: str | None = None, dtype: Any = None
+    ) -> None:
+        if not isinstance(metric, RankingMetric) or not metric.is_mean:
+            raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
+        self.num_groups = _checks.positive_int("num_groups", num_groups)
+        self.num_results = metric.num_results
+        super().__init__(
+            name=name or f"macro_{metric.name}", label_format=metric.label_format, dtype=dtype
+        )
+        self.metric = metric
+        self.higher_is_better = metric.higher_is_better
+
+    @property
+    def result_names(self) -> Sequence[str]:
+        """Names of the values that one pass gives."""
+        old, new = self.metric.name, self.name
+        return [
+            new + name.removeprefix(old) if name.startswith(old) else f"{new}_{name}"
+            for name in self.metric.result_names
+        ]
+
+    def _add_states(self):
+        self.sums = ExactSum(self, "sums", (self.num_groups, self.num_results + 1))
+
+    def _values_and_weights(self, *args, **kwargs):
+        return self.metric._values_and_weights(*args, **kwargs)
+
+    def update_state(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+        groups: TensorLike | None = None,
+    ) -> None:
+        """Adds a batch.
+
+        Args:
+            y_true: labels; see `RankingMetric.per_list` for this and the next three arguments.
+            y_pred: scores.
+            sample_weight: weights.
+            exclude: items to mask.
+            groups: integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
+                means the classes of the positives.
+        """
+        y_true = _keras.given_labels(y_true)
+        dtype = self.sums.dtype
+        values, weights = self._values_and_weights(dtype, y_true, y_pred, sample_weight, exclude)
+        given, broken = groups is not None, tf.constant(False)
+        if not given:
+            labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+            groups, broken = labels.positives, labels.invalid
+        groups, invalid = padded_ids(groups, self.num_groups, values, "groups")
+        if given:
+            groups = distinct_ids(groups)
+        invalid |= broken
+        values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
+        weights = tf.where(invalid, tf.ones_like(weights), weights)
+        # A list whose group is not known is counted in the first group, where its NaN shows.
+        groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
+        width = tf.shape(groups)[1]
+        weighted = tf.repeat(_weighted(values, weights), width, axis=0)
+        self.sums.add(weighted, tf.reshape(groups, [-1]))
+
+    def group_means(self) -> tf.Tensor:
+        """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
+        weight = self.sums.parts()[0][:, -1:]
+        return tf.where(weight != 0, self.sums.means(), tf.constant(float("nan"), weight.dtype))
+
+    def result(self) -> Any:
+        """Returns the mean over groups; 0 if there was no list with a positive yet."""
+        means = self.group_means()
+        seen = self.sums.parts()[0][:, -1:] != 0
+        means = tf.reduce_sum(tf.where(seen, means, tf.zeros_like(means)), axis=0)
+        count = tf.reduce_sum(tf.cast(seen, means.dtype))
+        return self._by_name(tf.math.divide_no_nan(means, count))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {
+            "metric": keras.utils.serialize_keras_object(self.metric),
+            "num_groups": self.num_groups,
+            "name": self.name,
+            "dtype": self.dtype,
+        }
+
+
+@_registry.register("metric")
+class ExpectedCalibrationError(RankingMetric):
+    r"""The gap between the predicted probability of the best class and how often it is right.
+
+    $$\mathrm{ECE} = \sum_{b=1}^{M} \frac{|B_b|}{N}
+    \left| \mathrm{acc}(B_b) - \mathrm{conf}(B_b) \right|, \qquad
+    B_b = \{i : \tfrac{b - 1}{M} < \max_j p_{ij} \le \tfrac{b}{M}\}$$
+
+    0 is perfect: of the examples with the probability 0.8, 80 % are right. With few examples, the
+    error is biased upwards. If several classes have the highest probability, the result is the
+    expectation over a random choice among them.
+
+    Source: Naeini et al. 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks",
+    equation 3.
+
+    Args:
+        num_bins: M >= 1.
+        probabilities: None if `y_pred` are probabilities; or a layer that converts scores to
+            probabilities, such as `layers.Probabilities()`.
+        **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `num_bins` is not a positive integer. In the call, if a highest probability
+            is not in [0, 1]; under XLA, the result becomes NaN instead.
+
+    Example:
+        >>> metric = ExpectedCalibrationError()
+        >>> metric.update_state([0, 1], [[0.75, 0.25], [0.75, 0.25]])  # right once of two times
+        >>> float(metric.result())
+        0.25
+    """
+
+    higher_is_better = False
+    is_mean = False
+
+    def __init__(self, num_bins: int = 15, probabilities: Any = None, **kwargs: Any) -> None:
+        self.num_bins = _checks.positive_int("num_bins", num_bins)
+        super().__init__(**kwargs)
+        self.probabilities = _checks.layer_or_none("probabilities", probabilities)
+
+    def _add_states(self):
+        # In each bin, of the weights, the weighted confidence and the weighted accuracy.
+        self.sums = ExactSum(self, "sums", (self.num_bins, 3))
+
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """Whether the best class of each list is right."""
+        return [hits(ranks, k=1)]
+
+    def _add_batch(self, y_true, y_pred, sample_weight, exclude):
+        if self.probabilities is not None:
+            y_pred = self.probabilities(as_floating(y_pred))
+        accuracy, weights = self._values_and_weights(
+            self.sums.dtype, y_true, y_pred, sample_weight, exclude
+        )
+        labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+        shares = labels.scores
+        if labels.mask is not None:
+            shares = tf.where(labels.mask, shares, tf.zeros_like(shares))
+        confidence = self._checked(tf.reduce_max(shares, axis=-1), weights > 0)
+        terms = tf.stack([weights, weights * confidence, weights * accuracy[:, 0]], axis=-1)
+        bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
+        self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))
+
+    def _checked(self, confidence, counted):
+        """The confidence, NaN where it is not in [0, 1]."""
+        # Sums of shares may miss 1 by rounding.
+        slack = 1e-5
+        bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
+        rule = (
+            "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, for "
+            "example to layers.Probabilities()"
+        )
+        bad = check(bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
+        confidence = tf.clip_by_value(tf.cast(confidence, self.sums.dtype), 0, 1)
+        confidence = tf.where(counted, confidence, tf.zeros_like(confidence))
+        return tf.where(bad, tf.constant(float("nan"), confidence.dtype), confidence)
+
+    def result(self) -> tf.Tensor:
+        """Returns the error; 0 if there was no list with a positive yet."""
+        weight, confidence, accuracy = tf.unstack(self.sums.parts()[0], axis=-1)
+        gaps = tf.reduce_sum(tf.abs(accuracy - confidence))
+        return tf.cast(tf.math.divide_no_nan(gaps, tf.reduce_sum(weight)), self.dtype)

@@ -1,0 +1,523 @@
+"""Metrics that count hits: Top-K accuracy, precision, recall, average precision, BPref."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._counts import count_labels
+from rank4class_tf._lists.labels import Labels
+from rank4class_tf._types import TensorLike
+from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
+from rank4class_tf.metrics.ranks import best_positive
+from rank4class_tf.ops import Ranks
+from rank4class_tf.ops.ranks import count_of_all, mean_over_ties, num_counted, reciprocals
+from rank4class_tf.ops.weights import discounted_sum
+
+
+def hits(ranks: Ranks, k: int | None) -> tf.Tensor:
+    r"""Expected number of positives among the first k, `[batch]`; None means all ranks.
+
+    $$\sum_{p \in Y} \min\left(1, \frac{(k - a_p)_+}{m_p}\right)$$
+
+    with $a$ items above and $m$ tied, the item itself counted.
+
+    Example:
+        >>> from rank4class_tf import ops
+        >>> ranks = ops.ranks_of_positives([[3.0, 1.0, 1.0, 2.0]], [[1, 0]])
+        >>> hits(ranks, k=3).numpy()  # item 0, and item 1 in one of two orders
+        array([1.5])
+    """
+    return tf.reduce_sum(hit_shares(ranks, k), axis=-1)
+
+
+def hit_shares(ranks: Ranks, k: int | None) -> tf.Tensor:
+    """The probability of each positive to be among the first k, `[batch, P]`; see `hits`."""
+    if k is None:
+        return tf.minimum(ranks.tied, 1)
+    share = tf.math.divide_no_nan(tf.maximum(k - ranks.above, 0), ranks.tied)
+    return tf.minimum(share, 1)
+
+
+@_registry.register("metric")
+class TopKAccuracy(CutoffMetric):
+    r"""Share of lists with a positive among the k highest scores.
+
+    $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
+
+    In retrieval it is called the hit rate; `HitRate` is another name of this class. A tie counts by
+    the probability that its random order puts a positive into the first k: with $a$ items above the
+    best positive and $m$ tied with it, $q$ of them positive, and $r = \min(\max(k - a, 0), m)$
+    places left,
+
+    $$1 - \binom{m - q}{r} \Big/ \binom{m}{r} = 1 - \prod_{i=0}^{q-1} \frac{m - r - i}{m - i}$$
+
+    Source: Rank4Class, section 2.2.
+
+    Args:
+        k: how many of the highest scores count, >= 1, or a list of such cutoffs.
+        name: None means `"top_k_accuracy_at_<k>"`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer, or a list of these.
+
+    Example:
+        >>> metric = TopKAccuracy(k=1)
+        >>> metric.update_state([0, 0], [[1.0, 0.0], [1.0, 1.0]])  # a hit, and a tie of two
+        >>> float(metric.result())
+        0.75
+    """
+
+    _reads = "best"
+    bounds = (0.0, 1.0)
+    all_ranks = False
+
+    def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
+        """The formula."""
+        if ranks.tied.shape[1] == 1:
+            return hits(ranks, k)
+        above, tied, positives = best_positive(ranks)
+        places = tf.clip_by_value(k - above, 0, tied)
+        before = tf.range(tf.shape(ranks.tied)[1])[tf.newaxis]
+        left = tied[:, tf.newaxis] - tf.cast(before, tied.dtype)
+        share = tf.minimum(places[:, tf.newaxis] / tf.maximum(left, 1), 1)
+        counted = tf.cast(before, tied.dtype) < positives[:, tf.newaxis]
+        log_misses = tf.math.log1p(-tf.where(counted, share, tf.zeros_like(share)))
+        return -tf.math.expm1(tf.reduce_sum(log_misses, axis=-1))
+
+
+for _name in ("hit_rate", "hits"):  # Those of retrieval and of TF-Ranking.
+    _registry.named("metric", _name, TopKAccuracy)
+
+
+@_registry.register("metric")
+class PrecisionAtK(CutoffMetric):
+    r"""Share of positives among the k highest scores.
+
+    $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
+
+    The divisor is k even if a list has fewer items; without a cutoff it is the number of items.
+    Ties count in expectation.
+
+    Source: Manning, Raghavan & Schütze 2008, section 8.4.
+
+    Args:
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        name: None means `"precision_at_<k>"`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer or None, or a list of these.
+
+    Example:
+        >>> metric = PrecisionAtK(k=2)
+        >>> metric.update_state([[0, 2]], [[0.0, 1.0, 2.0]])  # ranks 3 and 1
+        >>> float(metric.result())
+        0.5
+    """
+
+    _reads = "leading"
+    bounds = (0.0, 1.0)
+
+    def __init__(
+        self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+        """The formula."""
+        return hits(ranks, k) / (tf.maximum(ranks.num_items, 1) if k is None else k)
+
+
+@_registry.register("metric")
+class RecallAtK(CutoffMetric):
+    r"""Share of the positives that are among the k highest scores.
+
+    $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
+
+    Ties count in expectation. Without a cutoff it is 1, except for scores that are NaN.
+
+    `average="samples"`, the default, is the mean over lists, which all count equally. With
+    `"micro"`, all positives count equally: hits of all lists over positives of all lists.
+
+    Source: Manning, Raghavan & Schütze 2008, section 8.4.
+
+    Args:
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        average: `"samples"` or `"micro"`.
+        name: None means `"recall_at_<k>"`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer or None, or a list of these; if `average` is
+            unknown.
+
+    Example:
+        >>> metric = RecallAtK(k=[1, 3])
+        >>> metric.update_state([[0, 2]], [[0.0, 1.0, 2.0]])  # ranks 3 and 1
+        >>> {name: float(value) for name, value in metric.result().items()}
+        {'recall_at_1': 0.5, 'recall_at_3': 1.0}
+    """
+
+    _reads = "leading"
+    bounds = (0.0, 1.0)
+
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = None,
+        average: str = "samples",
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if average not in ("samples", "micro"):
+            raise ValueError(f"`average` must be 'samples' or 'micro'. Received: {average!r}.")
+        super().__init__(k, name=name, **kwargs)
+        self.average = average
+
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+        """The formula."""
+        return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
+
+    def _values_and_weights(self, *args, **kwargs):
+        # With `average="micro"` the weight is the number of positives.
+        if self.average == "samples":
+            return super()._values_and_weights(*args, **kwargs)
+
+        def compute(ranks):
+            return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
+
+        values, weights = super()._values_and_weights(*args, compute=compute)
+        return values[:, :-1], weights * values[:, -1]
+
+
+@_registry.register("metric")
+class AveragePrecisionAtK(CutoffMetric):
+    r"""Average precision over the first k ranks; its mean over lists is the MAP.
+
+    $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
+
+    Ties count in expectation. With `over_all_positives=True` the divisor is $|Y|$, as in TF-Ranking
+    and trec_eval: a list with more than k positives then cannot reach 1.
+
+    A positive with $a$ items above, $Q$ of them positive, and $m$ items tied, $q$ of them positive,
+    itself counted in both, adds
+
+    $$\frac{1}{m} \sum_{r=a+1}^{\min(a+m, k)}
+    \frac{Q + 1 + (r - a - 1) \frac{q - 1}{m - 1}}{r}$$
+
+    to the sum, since each of its ranks has probability $1/m$, and each item that is tied with it
+    and comes before it is one of the $q - 1$ other positives with probability $(q - 1)/(m - 1)$.
+
+    With weights of items, what a positive adds is multiplied by its weight, and the divisor is the
+    sum of the $\min(k, |Y|)$ highest weights of positives, or of all of them.
+
+    Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
+
+    Args:
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        over_all_positives: whether the divisor is the number of positives, even if it exceeds k.
+        name: None means `"average_precision_at_<k>"`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer or None, or a list of these.
+
+    Example:
+        >>> metric = AveragePrecisionAtK()
+        >>> metric.update_state([[0, 2]], [[0.0, 1.0, 2.0]])  # (1 / 1 + 2 / 3) / 2
+        >>> round(float(metric.result()), 6)
+        0.833333
+    """
+
+    _reads = "leading"
+    _reads_weights = True
+    bounds = (0.0, 1.0)
+
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = None,
+        name: str | None = None,
+        over_all_positives: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self.over_all_positives = _checks.flag("over_all_positives", over_all_positives)
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+        """The formula."""
+        above, tied = ranks.above, ranks.tied
+        size = num_counted(ranks, k)
+        limit = tf.cast(size, above.dtype)
+        # Positives in the order of their ranks; one that is never a hit is left out.
+        order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))
+        positives_above, positives_tied = (tf.cast(c, above.dtype) for c in count_of_all(order))
+        slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
+        harmonic = mean_over_ties(reciprocals(size), above, tied)
+        places = tf.clip_by_value(limit - above, 0, tied)
+        added = (positives_above + 1 - slope * (above + 1)) * harmonic
+        added += slope * tf.math.divide_no_nan(places, tied)
+        added = tf.where(tied > 0, added, tf.zeros_like(added))
+        if ranks.weights is not None:
+            weights = ranks.weights
+            if k is not None and not self.over_all_positives:
+                most = tf.minimum(size, tf.shape(weights)[1])
+                weights = tf.math.top_k(weights, most).values
+            total = tf.reduce_sum(added * ranks.weights, axis=-1)
+            return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
+        total = tf.reduce_sum(added, axis=-1)
+        positives = ranks.num_positives
+        best = positives if self.over_all_positives else tf.minimum(limit, positives)
+        return tf.math.divide_no_nan(total, best)
+
+
+@_registry.register("metric")
+class BPref(CutoffMetric):
+    r"""Binary preference: high if few items that were judged wrong rank above right ones.
+
+    $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
+    \left(1 - \frac{\min(n_p, R)}{\min(R, N)}\right)$$
+
+    with R positives, N items that are judged and wrong, and $n_p$ of these above the positive p.
+    Mask items that nobody has judged, so that they change nothing. An item that is tied with a
+    positive counts as half above it.
+
+    Source: Buckley & Voorhees 2004, "Retrieval evaluation with incomplete information", in the form
+    of trec_eval and TF-Ranking.
+
+    Args:
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        name: None means `"bpref_at_<k>"`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer or None, or a list of these.
+
+    Example:
+        >>> metric = BPref()
+        >>> metric.update_state([[1, 0, 1, -1, 0]], [[5.0, 4.0, 3.0, 2.0, 1.0]])
+        >>> float(metric.result())  # ((1 - 0) + (1 - 1 / 2)) / 2
+        0.75
+    """
+
+    _reads = "leading"
+    bounds = (0.0, 1.0)
+
+    def __init__(
+        self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+        """The formula."""
+        above, tied = ranks.above, ranks.tied
+        # Positives in the order of their ranks; one that is never a hit is left out.
+        order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))
+        positives_above, positives_tied = (tf.cast(c, above.dtype) for c in count_of_all(order))
+        wrong_above = above - positives_above + (tied - positives_tied) / 2
+        right = ranks.num_positives[:, tf.newaxis]
+        wrong = ranks.num_items[:, tf.newaxis] - right
+        lost = tf.math.divide_no_nan(tf.minimum(wrong_above, right), tf.minimum(right, wrong))
+        total = tf.reduce_sum(hit_shares(ranks, k) * (1 - lost), axis=-1)
+        return tf.math.divide_no_nan(total, ranks.num_positives)
+
+
+def propensities(
+    labels: TensorLike | tf.data.Dataset, num_classes: int, a: float = 0.55, b: float = 1.5
+) -> list[float]:
+    r"""Returns the probability of each class to be among the labels of an example that it fits.
+
+    $$p_l = \frac{1}{1 + C \, (N_l + B)^{-A}}, \qquad C = (\log N - 1) (B + 1)^A$$
+
+    with N examples, $N_l$ of which have the label l. Pass the labels of the training data.
+
+    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions for Recommendation,
+    Tagging, Ranking & Other Missing Label Applications", section 5.
+
+    Args:
+        labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; or a dataset of
+            `(features, ids)`, which is read once.
+        num_classes: positive integer.
+        a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
+        b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
+
+    Returns:
+        `num_classes` numbers in (0, 1].
+
+    Raises:
+        ValueError: if an argument is out of range, if a label is not a class id in
+            [0, num_classes), or if there are fewer than three examples.
+
+    Example:
+        >>> shares = propensities([[0, -1], [0, 1], [0, -1], [0, -1]], num_classes=2)
+        >>> [round(share, 3) for share in shares]  # of 4 and of 1 label
+        [0.8, 0.721]
+    """
+    num_classes = _checks.positive_int("num_classes", num_classes)
+    a, b = _checks.positive_float("a", a), _checks.positive_float("b", b)
+    counts, examples = count_labels(labels, num_classes)
+    if examples < 3:
+        raise ValueError(f"`labels` must hold at least 3 examples. Received: {examples}.")
+    scale = (np.log(examples) - 1) * (b + 1) ** a
+    return (1 / (1 + scale * (counts + b) ** -a)).tolist()
+
+
+class PropensityScored(RankingMetric):
+    """Base: the gains of all lists over the best possible gains; a subclass defines `gains`."""
+
+    _reads = "leading"
+    bounds = (0.0, 1.0)
+
+    def __init__(
+        self, k: int, propensities: TensorLike, name: str | None = None, **kwargs: Any
+    ) -> None:
+        """Sets the arguments that both metrics share.
+
+        Args:
+            k: cutoff, >= 1.
+            propensities: a number in (0, 1] for each class.
+            name: name of the metric; None means the name of the class, with the cutoff.
+            **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+        """
+        self.k = _checks.positive_int("k", k)
+        self.depth: Any = self.k
+        self.propensities = _checks.one_for_each_class(
+            "propensities",
+            propensities,
+            lambda shares: ((shares > 0) & (shares <= 1)).all(),
+            "a number in (0, 1] for each class",
+        )
+        family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
+        super().__init__(name=name or f"{family}_at_{k}", **kwargs)
+
+    def gains(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The formula: `Ranks` -> the gain of each list, and the best possible, `[batch]` both.
+
+        The relevance of a positive is 1 over its propensity.
+        """
+        raise NotImplementedError
+
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The gain over the best possible one."""
+        return [tf.math.divide_no_nan(*self.gains(ranks))]
+
+    def _values_and_weights(self, dtype, *args, compute=None, **kwargs):
+        # The mean over all lists, weighted by their best possible gains, is the ratio of the sums.
+        both, weights = super()._values_and_weights(dtype, *args, compute=self.gains, **kwargs)
+        gains, best = tf.unstack(both, axis=1)
+        known = ~tf.math.is_nan(best)
+        values = tf.math.divide_no_nan(gains, best)[:, tf.newaxis]
+        return values, weights * tf.where(known, best, tf.ones_like(best))
+
+    def _weighed(self, labels: Labels, dtype: tf.DType) -> Labels:
+        """The labels, each of which counts as much as its class is likely to be missing."""
+        n = labels.scores.shape[1]
+        if n not in (None, len(self.propensities)):
+            raise ValueError(
+                f"`propensities` must have one for each class. Received: {len(self.propensities)} "
+                f"of them and scores of {n} classes."
+            )
+        relevance = self._of_classes(labels.positives, dtype)
+        return labels._replace(relevance=relevance, highest=None)
+
+    def _of_classes(self, class_ids, dtype):
+        """1 over the propensities of class ids, 0 for -1."""
+        weights = tf.cast(1 / np.array(self.propensities), dtype)
+        found = tf.gather(weights, tf.maximum(class_ids, 0))
+        return tf.where(class_ids >= 0, found, tf.zeros([], dtype))
+
+    def _of_ranks(self, compute, dtype, ranks, sample_weight):
+        if ranks.class_ids is None:
+            raise ValueError("`y_true` must have the class ids of its positives. Received: None.")
+        relevance = self._of_classes(ranks.class_ids, ranks.relevance.dtype)
+        ranks = ranks._replace(relevance=tf.where(ranks.relevance > 0, relevance, 0))
+        return super()._of_ranks(compute, dtype, ranks, sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return _registry.constructor_arguments(self, RankingMetric)
+
+
+@_registry.register("metric")
+class PropensityScoredNDCG(PropensityScored):
+    r"""PSnDCG@k: NDCG in which rare labels, which are more likely to be missing, count more.
+
+    $$\frac{\sum_i D_i(\pi_i)}{\sum_i \max_\pi D_i(\pi)}, \qquad
+    D_i(\pi) = \sum_{l \in Y_i : \pi(l) \le k} \frac{1}{p_l \log_2(1 + \pi(l))} \Big/
+    \sum_{r=1}^{\min(k, |Y_i|)} \frac{1}{\log_2(1 + r)}$$
+
+    over all lists i with the positives $Y_i$: the gain over the best possible one, as in the tables
+    of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
+    is the best possible gain. Graded relevance counts as 1, and ties count in expectation.
+
+    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
+
+    Args:
+        k: cutoff, >= 1.
+        propensities: a number in (0, 1] for each class, from `metrics.propensities`.
+        name: None means `"propensity_scored_ndcg_at_<k>"`.
+        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if an argument is out of range, or a class has no propensity.
+
+    Example:
+        >>> metric = PropensityScoredNDCG(k=3, propensities=[0.5, 0.5, 1.0])
+        >>> metric.update_state([0], [[1.0, 3.0, 2.0]])  # rank 3: 1 / log2(1 + 3)
+        >>> float(metric.result())
+        0.5
+    """
+
+    def gains(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The formula."""
+        table = 1 / np.log2(1 + np.arange(1, self.k + 1, dtype=np.float64))
+        width = tf.minimum(self.k, tf.shape(ranks.relevance)[1])
+        best = tf.math.top_k(ranks.relevance, width).values
+        gain = tf.reduce_sum(
+            ranks.relevance * mean_over_ties(table, ranks.above, ranks.tied), axis=-1
+        )
+        number = tf.minimum(tf.cast(ranks.num_positives, tf.int32), self.k)
+        of_number = tf.gather(np.concatenate([[1.0], np.cumsum(table)]), number)
+        of_number = tf.cast(of_number, gain.dtype)
+        return [gain / of_number, discounted_sum(best, table) / of_number]
+
+
+@_registry.register("metric")
+class PropensityScoredPrecisionAtK(PropensityScored):
+    r"""PSP@k: precision in which rare labels, which are more likely to be missing, count more.
+
+    $$\frac{\sum_i \sum_{l \in Y_i \cap \mathrm{Top}_k} 1 / p_l}
+    {\sum_i \max_{S \subseteq Y_i, |S| \le k} \sum_{l \in S} 1 / p_l}$$
+
+    over all lists i with the positives $Y_i$: the gain over the best possible one, as in the tables
+    of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
+    is the best possible gain. Graded relevance counts as 1, and ties count in expectation.
+
+    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
+
+    Args:
+        k: cutoff, >= 1.
+        propensities: a number in (0, 1] for each class, from `metrics.propensities`.
+        name: None means `"propensity_scored_precision_at_<k>"`.
+        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if an argument is out of range, or a class has no propensity.
+
+    Example:
+        >>> metric = PropensityScoredPrecisionAtK(k=1, propensities=[0.5, 0.25, 1.0])
+        >>> metric.update_state([[0, 1]], [[3.0, 1.0, 2.0]])  # (1 / 0.5) / (1 / 0.25)
+        >>> float(metric.result())
+        0.5
+    """
+
+    def gains(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The formula."""
+        shares = hit_shares(ranks, self.k)
+        best = tf.math.top_k(ranks.relevance, tf.minimum(self.k, tf.shape(ranks.relevance)[1]))
+        return [tf.reduce_sum(x, axis=-1) for x in (shares * ranks.relevance, best.values)]

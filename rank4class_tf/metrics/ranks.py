@@ -1,0 +1,294 @@
+"""Metrics of the best positive's rank: MRR, mean and median rank."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks, _registry, ops
+from rank4class_tf._tf import exact
+from rank4class_tf.metrics.base import CutoffMetric, ExactSum, RankingMetric
+from rank4class_tf.ops import Ranks
+from rank4class_tf.ops.ranks import mean_over_ties, num_counted, reciprocals
+
+# Where several positives tie, the ranks of the tied items are summed in blocks of this many.
+_BLOCK = 128
+
+
+def best_positive(ranks: Ranks) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The group of tied items that holds the best positive.
+
+    Returns:
+        Three `[batch]`: the items above the group, its items, its positives. All 0 for a
+        list whose positives are never a hit.
+
+    Example:
+        >>> from rank4class_tf import ops
+        >>> ranks = ops.ranks_of_positives([[3.0, 1.0, 1.0, 1.0]], [[1, 2]])
+        >>> [x.numpy() for x in best_positive(ranks)]
+        [array([1.]), array([3.]), array([2.])]
+    """
+    infinity = tf.constant(float("inf"), ranks.above.dtype)
+    above = tf.where(ranks.tied > 0, ranks.above, infinity)
+    best = tf.reduce_min(above, axis=-1, keepdims=True)
+    is_best = tf.cast((above == best) & (ranks.tied > 0), ranks.above.dtype)
+    positives = tf.reduce_sum(is_best, axis=-1)
+    tied = tf.math.divide_no_nan(tf.reduce_sum(ranks.tied * is_best, axis=-1), positives)
+    return tf.where(positives > 0, best[:, 0], tf.zeros_like(tied)), tied, positives
+
+
+def rank_of_best(ranks: Ranks) -> tf.Tensor:
+    r"""Expected rank of the best positive.
+
+    With $a$ items above it and $m$ tied with it, $q$ of them positive: $a + (m + 1) / (q + 1)$.
+
+    Returns:
+        `[batch]`, in [1, n]; n for a list whose positives have the score NaN.
+
+    Example:
+        >>> from rank4class_tf import ops
+        >>> ranks = ops.ranks_of_positives([[2.0, 2.0, 3.0]], [[0]])
+        >>> rank_of_best(ranks).numpy()  # (2 + 3) / 2
+        array([2.5])
+    """
+    above, tied, positives = best_positive(ranks)
+    return tf.where(positives > 0, above + (tied + 1) / (positives + 1), ranks.num_items)
+
+
+def fold_places(
+    add: Callable, start: Any, tied: tf.Tensor, positives: tf.Tensor, last: tf.Tensor
+) -> Any:
+    """Folds the places of the first of several positives among tied items.
+
+    Args:
+        add: maps a total, places `[places]` from 1 on and their probabilities `[batch, places]`
+            to the new total.
+        start: the total to start with.
+        tied: `[batch]`, the items that are tied.
+        positives: `[batch]`, the positives among them; a list with fewer than two adds nothing.
+        last: `[batch]`, the last place that counts.
+    """
+    several = positives > 1
+    end = tf.reduce_max(tf.concat([[0], tf.where(several, last, 0 * last)], axis=0))
+    tied, positives = tied[:, tf.newaxis], positives[:, tf.newaxis]
+
+    def step(done, probability, total):
+        place = done + tf.range(1, _BLOCK + 1, dtype=tied.dtype)
+        # Place 1 has the probability q / m, each further place that of the one before it times
+        # (left - q + 1) / left.
+        left = tf.maximum(tied - place + 1, 1)
+        ratio = tf.where(place > 1, left - positives + 1, positives) / left
+        ratio = tf.where(several[:, tf.newaxis], tf.maximum(ratio, 0), tf.zeros_like(ratio))
+        probability = probability[:, -1:] * tf.math.cumprod(ratio, axis=1)
+        return done + _BLOCK, probability, add(total, place, probability)
+
+    start = (tf.zeros([], tied.dtype), tf.ones_like(tied + tf.zeros([_BLOCK], tied.dtype)), start)
+    return tf.while_loop(lambda done, *_: done < end, step, start)[2]
+
+
+@_registry.register("metric")
+class MRR(CutoffMetric):
+    r"""Mean reciprocal rank of the best positive, 0 beyond rank k.
+
+    $$\frac{1(r \le k)}{r}, \qquad r = \min_{y \in Y} \pi(y)$$
+
+    Ties count in expectation: with $a$ items above the best positive and $m$ tied with it, $q$ of
+    them positive, it is
+
+    $$\sum_{j=1}^{m-q+1} \frac{1(a + j \le k)}{a + j} \binom{m - j}{q - 1} \Big/ \binom{m}{q}$$
+
+    Source: Voorhees 1999.
+
+    Args:
+        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
+        name: None means `"mrr_at_<k>"`.
+        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer or None, or a list of these.
+
+    Example:
+        >>> metric = MRR()
+        >>> metric.update_state([0], [[1.0, 2.0, 0.0]])  # rank 2
+        >>> float(metric.result())
+        0.5
+    """
+
+    _reads = "best"
+    bounds = (0.0, 1.0)
+
+    def __init__(
+        self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(k, name=name, **kwargs)
+
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+        """The formula."""
+        size = num_counted(ranks, k)
+        if ranks.tied.shape[1] == 1:
+            return mean_over_ties(reciprocals(size), ranks.above, ranks.tied)[:, 0]
+        above, tied, positives = best_positive(ranks)
+        last = tf.minimum(tied - positives + 1, tf.cast(size, above.dtype) - above)
+
+        def add(total, place, probability):
+            counted = place <= last[:, tf.newaxis]
+            values = probability / (above[:, tf.newaxis] + place)
+            return total + tf.reduce_sum(tf.where(counted, values, tf.zeros_like(values)), axis=-1)
+
+        single = mean_over_ties(reciprocals(size), above, tied)
+        several = fold_places(add, tf.zeros_like(single), tied, positives, last)
+        return tf.where(positives > 1, several, single)
+
+
+@_registry.register("metric")
+class MeanRank(RankingMetric):
+    r"""Mean rank of the best positive; lower is better.
+
+    $$\min_{y \in Y} \pi(y)$$
+
+    Ties count in expectation: with $a$ items above the best positive and $m$ tied with it, $q$ of
+    them positive, its rank is $a + (m + 1) / (q + 1)$.
+    A positive whose score is NaN has the last rank.
+
+    Source: the "mean rank" of cross-modal retrieval.
+
+    Args:
+        **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
+
+    Example:
+        >>> metric = MeanRank()
+        >>> metric.update_state([0, 1], [[1.0, 2.0, 0.0], [1.0, 2.0, 0.0]])
+        >>> float(metric.result())
+        1.5
+    """
+
+    _reads = "best"
+    bounds = (1.0, float("inf"))
+    higher_is_better = False
+
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The formula."""
+        return [rank_of_best(ranks)]
+
+
+@_registry.register("metric")
+class MedianRank(RankingMetric):
+    r"""Median rank of the best positive, over lists and the random orders of tied items.
+
+    The state is a histogram of ranks, so that batches and replicas add up exactly. If the best
+    positive of a list is tied, the list is spread over the ranks that this positive may have. The
+    median is the middle of the ranks where the weighted distribution passes one half. A positive
+    whose score is NaN has the last rank.
+
+    Source: the "median rank", MedR, of cross-modal retrieval.
+
+    Args:
+        max_rank: ranks above it are counted together; a median among them is reported as infinite.
+        **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
+
+    Raises:
+        ValueError: if `max_rank` is not a positive integer.
+
+    Example:
+        >>> metric = MedianRank()
+        >>> metric.update_state([0, 1, 2], [[1.0, 2.0, 0.0]] * 3)  # ranks 2, 1 and 3
+        >>> float(metric.result())
+        2.0
+    """
+
+    _reads = "best"
+    higher_is_better = False
+    is_mean = False
+
+    def __init__(self, max_rank: int = 2**16, **kwargs: Any) -> None:
+        self.max_rank = _checks.positive_int("max_rank", max_rank)
+        super().__init__(**kwargs)
+
+    def _add_states(self):
+        self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
+
+    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+        """The expected rank of each list."""
+        return [rank_of_best(ranks)]
+
+    def _add_batch(self, *batch):
+        def group(ranks):
+            above, tied, positives = best_positive(ranks)
+            hit = positives > 0
+            above = tf.where(hit, above, ranks.num_items - 1)
+            return [above, tf.maximum(tied, 1), tf.maximum(positives, 1)]
+
+        dtype = self.histogram.dtype
+        groups, weights = self._values_and_weights(dtype, *batch, compute=group)
+        invalid = tf.reduce_any(tf.math.is_nan(groups), axis=-1) | ~tf.math.is_finite(weights)
+        groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
+        weights = tf.where(invalid, tf.zeros_like(weights), weights)
+        above, tied, positives = tf.unstack(groups, axis=-1)
+        # A list that does not count has a harmless rank.
+        tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
+        integers, unit = _integer_histogram(above, tied, positives, weights, self.max_rank)
+        high, low = exact.from_integers(integers, unit, dtype)
+        nan = tf.constant(float("nan"), dtype)
+        high = tf.where(tf.reduce_any(invalid), nan, high)
+        self.histogram.add_parts(high, low)
+
+    def result(self) -> tf.Tensor:
+        """Returns the median; 0 if there was no list with a positive yet."""
+        high, low = self.histogram.parts()
+        known = tf.where(tf.math.is_nan(high), tf.zeros_like(high), high)
+        # A place has up to 2**41 units, all together up to 2**61.
+        largest = tf.maximum(tf.reduce_max(known), tf.reduce_sum(known / 2**20))
+        unit = exact.power_of_two(largest)
+        integers = exact.to_integers(known, unit) + exact.to_integers(low, unit)
+        twice = 2 * tf.cumsum(integers)
+        total = twice[-1] // 2
+        # Sums such as 1/3 + 1/3 + 1/3 that should be one half may miss it by rounding.
+        slack = total // 10**7
+        lower = tf.reduce_sum(tf.cast(twice < total - slack, tf.int32))
+        upper = tf.reduce_sum(tf.cast(twice <= total + slack, tf.int32))
+        median = tf.cast(lower + upper, high.dtype) / 2 + 1
+        median = tf.where(upper < self.max_rank, median, tf.constant(np.inf, high.dtype))
+        median = tf.where(total > 0, median, tf.zeros_like(median))
+        broken = tf.reduce_any(tf.math.is_nan(high))
+        median = tf.where(broken, tf.constant(np.nan, high.dtype), median)
+        return tf.cast(median, self.dtype)
+
+
+def _integer_histogram(above, tied, positives, weights, max_rank):
+    """Distribution of the rank of the best positive, summed over lists.
+
+    Args:
+        above: `[batch]`, the items above the best positive.
+        tied: `[batch]`, the items tied with it, itself included, >= 1.
+        positives: `[batch]`, the positives among these, >= 1; see `best_positive`.
+        weights: `[batch]`, the mass of each list, finite.
+        max_rank: positive integer; higher ranks are counted together.
+
+    Returns:
+        `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
+        unit; see `exact.to_integers`. The mass of a list whose best positives tie is spread over
+        their possible ranks.
+    """
+    single = positives <= 1
+    unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))
+
+    def scatter(rank, mass):
+        index = tf.cast(tf.minimum(rank, max_rank + 1), tf.int32) - 1
+        return tf.math.unsorted_segment_sum(mass, index, max_rank + 1)
+
+    # A list has equal mass at the ranks a + 1 to a + m: it begins at the first and ends after the
+    # last. In integers the difference leaves nothing over.
+    width = tf.cast(tied, tf.int64)
+    mass = exact.to_integers(tf.where(single, weights, tf.zeros_like(weights)), unit) // width
+    end = above + tied + 1
+    ends = tf.where(end <= max_rank + 1, mass, tf.zeros_like(mass))
+    flat = tf.cumsum(scatter(above + 1, mass) - scatter(end, ends))[:-1]
+    beyond = tf.cast(tf.clip_by_value(above + tied - max_rank, 0, tied), tf.int64)
+    flat = tf.concat([flat, [tf.reduce_sum(beyond * mass)]], axis=0)
+
+    def add(total, place, probability):
+        mass = tf.where(single, tf.zeros_like(weights), weights)[:, tf.newaxis] * probability
+        return total + scatter(above[:, tf.newaxis] + place, exact.to_integers(mass, unit))
+
+    return fold_places(add, flat, tied, positives, tied - positives + 1), unit

@@ -1,0 +1,216 @@
+"""Shared code of the models that train on some classes or candidates and rank all of them."""
+
+from typing import Any, Self
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, ops
+from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._types import TensorLike
+from rank4class_tf.losses import RankingLoss
+from rank4class_tf.metrics import RankingMetric
+from rank4class_tf.models.multi_worker import MultiWorker
+
+
+class RetrievalModel(MultiWorker, keras.Model):
+    """Base: a training step scores some of very many items; evaluation ranks all of them.
+
+    A subclass has `call`, `_scores_of_step` and `_ranks_of_batch`; `_parts` names its layers.
+    """
+
+    # Names of the constructor's arguments that are layers.
+    _parts: tuple[str, ...]
+    # What a step scores, for errors.
+    _scored: str
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._evaluating = False
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
+        """Configures the model for training, as Keras does.
+
+        Args:
+            optimizer: as in Keras.
+            loss: a loss of `rank4class_tf.losses`; without `class_weight`, unless the model scores
+                all classes in each step.
+            **kwargs: other arguments of Keras's `compile`. `metrics` and `weighted_metrics` hold
+                metrics of `rank4class_tf.metrics`.
+
+        Raises:
+            ValueError: if the loss or a metric is not from this package. Keras's own would mistake
+                places in the scores of a step for classes.
+        """
+        if loss is not None:
+            self._check_loss(loss)
+        for argument in ("metrics", "weighted_metrics"):
+            for metric in tf.nest.flatten(kwargs.get(argument)):
+                if metric is not None:
+                    self._check_metric(argument, metric)
+        super().compile(optimizer, loss, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a model that is loaded; Keras asks for it since `compile` is overridden."""
+        self.compile(**_keras.deserialized(config))
+        _keras.build_optimizer(self)
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """Trains as Keras does."""
+        _keras.build_optimizer(self)
+        return super().fit(*args, **kwargs)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: TensorLike | None = None,
+        training: bool | None = None,
+    ) -> tf.Tensor:
+        """Applies the compiled loss to the scores of a step."""
+        training = not self._evaluating if training is None else training
+        scores, labels = self._scores_of_step(x, y_pred, _keras.given_labels(y), training)
+        sample_weight = _of_examples(sample_weight)
+        if labels is not None:
+            return super().compute_loss(x, labels, scores, sample_weight)
+        with _keras.reducing_alone(self.loss):
+            return super().compute_loss(x, scores, scores, sample_weight)
+
+    # `compute_loss` and `compute_metrics` read from `_evaluating` which of the two steps Keras is
+    # tracing. No step resets it at its end, since the replicas of a strategy trace a step in turns.
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Trains on a batch."""
+        self._evaluating = False
+        return super().train_step(data)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Evaluates a batch by ranks among all items."""
+        self._evaluating = True
+        return super().test_step(data)
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
+    ) -> dict[str, Any]:
+        """Updates the metrics in evaluation; training reports only the loss."""
+        placeholder = tf.zeros([1, 1])
+        metrics = _keras.compiled_metrics(self, placeholder, placeholder)
+        if not self._evaluating or not metrics:
+            # The metrics that a subclass updates itself, and the loss.
+            results: dict[str, Any] = {}
+            for metric in _keras.metrics_not_compiled(self):
+                result = metric.result()
+                results |= result if isinstance(result, dict) else {metric.name: result}
+            return results
+        ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, metrics)
+        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        # Keras marks a layer as shared when it meets it again, but only in the later configuration.
+        # Where it meets all of them twice, the second time all are marked.
+        for _ in range(2):
+            parts = {
+                name: keras.utils.serialize_keras_object(getattr(self, name))
+                for name in self._parts
+            }
+        return {"name": self.name, "trainable": self.trainable, **parts}
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Builds the model that `get_config` describes."""
+        names = [name for name in cls._parts if config[name] is not None]
+        parts = _keras.deserialized_in_turn((config[name] for name in names), custom_objects)
+        return cls(**{**config, **dict(zip(names, parts, strict=True))})
+
+    def _scores_of_step(
+        self, x: Any, y_pred: tf.Tensor, y: Any, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Scores `[batch, n]`, -inf where masked, and the columns of the positives of each list.
+
+        Or returns the losses of the examples, and None.
+        """
+        raise NotImplementedError
+
+    def _ranks_of_batch(
+        self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
+    ) -> ops.Ranks:
+        """The ranks that the metrics read, from features, labels and encodings of a batch."""
+        raise NotImplementedError
+
+    def _all_ranks(self, x: Any, y: Any, y_pred: tf.Tensor) -> ops.Ranks:
+        """The ranks, however low, from features, labels and encodings of a batch."""
+        raise NotImplementedError
+
+    def _mined_by_loss(self) -> int | None:
+        """How many of the highest negatives the loss reads; None for all."""
+        return self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
+
+    @property
+    def _scores_all(self) -> bool:
+        """Whether a step scores all classes, in the order of their ids."""
+        return False
+
+    def _build_by(self, encoder: Any) -> None:
+        """Builds the model, if its encoder is built or has symbolic inputs."""
+        inputs = _keras.symbolic_inputs(encoder)
+        if inputs is None:
+            self.built = encoder.built
+        else:
+            self(inputs)  # Keras 3 exports only a model that was called.
+        _keras.unlock(self)  # A subclass may have more layers.
+
+    def _check_loss(self, loss):
+        if not isinstance(loss, RankingLoss):
+            raise ValueError(
+                "`loss` must be a loss of rank4class_tf.losses, such as `SoftmaxLoss()`: the model "
+                f"scores {self._scored}, and other losses would read positions among these as "
+                f"class ids. Received: {loss!r}."
+            )
+        if self._scores_all:
+            return
+        for name in ("class_weight", "class_prior", "transition"):
+            if getattr(loss, name, None) is not None:
+                raise ValueError(
+                    f"`loss` must have no `{name}`, since the model scores {self._scored}, "
+                    "whose positions are not class ids. Examples may have a `sample_weight`. "
+                    f"Received: {getattr(loss, name)}."
+                )
+
+    def _check_metric(self, argument: str, metric: Any) -> None:
+        """Raises unless a metric of `metrics` or `weighted_metrics` takes ranks."""
+        if not isinstance(metric, RankingMetric):
+            raise ValueError(
+                f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
+                f"`PrecisionAtK(1)`, which take ranks among all items. Received: {metric!r}."
+            )
+
+
+def _of_examples(sample_weight):
+    """The weights of the examples; Keras repeats them for each part of labels with several."""
+    return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
+
+
+def encode_in_pieces(encoder: keras.layers.Layer, features: Any, size: int) -> tf.Tensor:
+    """Encodes a batch in training, and each piece again in the backward pass.
+
+    Both passes draw the same random numbers, and other state of the encoder changes once.
+
+    Source: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
+    Setup".
+
+    Args:
+        encoder: a layer that is built, and adds no losses of its activities.
+        features: what it takes, tensors with a row for each example.
+        size: how many examples are encoded at once, >= 1.
+
+    Returns:
+        `[batch, d]`.
+    """
+    width = getattr(encoder, "output_shape", (None,))[-1]
+    spec = tf.TensorSpec([size, width], encoder.compute_dtype)
+    states = _keras.states_of(encoder)
+    return in_pieces(lambda rows: encoder(rows, training=True), features, size, spec, states=states)

@@ -1,1 +1,0 @@
-"""Scores of classes: interactions, and scores of many classes in bounded memory."""

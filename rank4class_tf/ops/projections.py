@@ -1,0 +1,494 @@
+"""Projections on the simplex, and the regularizers that define them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf._lists.dense import as_lists
+from rank4class_tf._lists.lists import Lists
+from rank4class_tf._lists.positives import SHORT
+from rank4class_tf._tf import raising
+from rank4class_tf._tf.exact import as_dtype, violation
+from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._types import TensorLike
+
+
+def cap(top: tf.Tensor, tail: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+    r"""The width w for which $\sum_i \min(1, d_i / w) = k$.
+
+    With $P_t$ the sum of the t largest $d_i$ and D the sum of all,
+
+    $$w = \frac{D - P_t}{k - t}, \qquad
+    t = \min \{ t : (k - t) \, d_{[t+1]} \le D - P_t \}$$
+
+    Sums run from the smallest up, so that a large $d_{[1]}$ costs no digits.
+
+    Source: Rankmax, Proposition 3.
+
+    Args:
+        top: `[..., K]`, the largest $d_i$, all positive, in falling order.
+        tail: `[...]`, the sum of the others, >= 0.
+        k: how many to select, at most K: an integer, or of the shape of `tail`.
+
+    Returns:
+        $D - P_t$ and the integer t, the number of $d_i$ that are cut, both of the shape of `tail`.
+    """
+    rest = tail[..., tf.newaxis] + tf.cumsum(top, axis=-1, reverse=True)
+    left = tf.cast(k, top.dtype)[..., tf.newaxis] - tf.range(top.shape[-1], dtype=top.dtype)
+    cut = tf.argmax(tf.cast(left * top <= rest, tf.int32), axis=-1, output_type=tf.int32)
+    return tf.gather(rest, cut, batch_dims=cut.shape.rank), cut
+
+
+def euclidean_projection(
+    scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
+) -> tf.Tensor:
+    r"""Euclidean projection on the (n, k)-simplex.
+
+    $$x_i = \min(1, \max(0, \alpha (z_i - \mu))), \qquad \textstyle\sum_i x_i = k$$
+
+    Sparsemax is k = 1, $\alpha$ = 1. The Jacobian is exact: with F the items with $0 < x_i < 1$,
+    $J v = \alpha \, 1_F (v - \mathrm{mean}_F v)$.
+
+    Source: Rankmax, equation 8.
+
+    Args:
+        scores: `[batch, n]`; -inf masks an item.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        alpha: > 0, a scalar or `[batch]`; the larger, the closer to the k largest.
+
+    Returns:
+        `[batch, n]`, in [0, 1].
+
+    Raises:
+        ValueError: if `k` exceeds n.
+
+    Example:
+        >>> euclidean_projection([[2.0, 1.5, 0.0]]).numpy()  # mu = 1.25
+        array([[0.75, 0.25, 0.  ]], dtype=float32)
+    """
+    return simplex_projection(scores, "euclidean", k, alpha, mask)
+
+
+def entropy_projection(
+    scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
+) -> tf.Tensor:
+    r"""Entropy projection on the (n, k)-simplex.
+
+    $$x_i = \min(1, e^{\alpha z_i} / Z), \qquad \textstyle\sum_i x_i = k$$
+
+    Softmax is k = 1. The Jacobian is exact: with F the items with $x_i < 1$,
+    $J v = \alpha \, x \, 1_F (v - \sum_F x_j v_j / \sum_F x_j)$.
+
+    Source: Rankmax, section 2.2.
+
+    Args:
+        scores: `[batch, n]`; -inf masks an item.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        alpha: > 0, a scalar or `[batch]`, the inverse temperature.
+
+    Returns:
+        `[batch, n]`, in [0, 1].
+
+    Raises:
+        ValueError: if `k` exceeds n.
+
+    Example:
+        >>> entropy_projection([[9.0, 0.0, 0.0]], k=2).numpy()
+        array([[1. , 0.5, 0.5]], dtype=float32)
+    """
+    return simplex_projection(scores, "entropy", k, alpha, mask)
+
+
+def simplex_projection(
+    scores: TensorLike,
+    regularizer: str | Regularizer,
+    k: int = 1,
+    alpha: TensorLike = 1.0,
+    mask: TensorLike | None = None,
+) -> tf.Tensor:
+    r"""Projection on the (n, k)-simplex for any separable regulariser $g(x) = \sum_i h(x_i)$.
+
+    $$x_i = \min(1, \max(0, (h')^{-1}(\alpha (z_i - \mu)))), \qquad \textstyle\sum_i x_i = k$$
+
+    First and second derivatives are exact.
+
+    Source: Rankmax, Theorem 2(b).
+
+    Args:
+        scores: `[batch, n]`; -inf masks an item.
+        regularizer: `"euclidean"`, `"entropy"` or a `Regularizer`, such as your own.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        alpha: > 0, a scalar or `[batch]`; the larger, the closer to the k largest.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+
+    Returns:
+        `[batch, n]`, in [0, 1].
+
+    Raises:
+        ValueError: if `k` exceeds n or `regularizer` is unknown.
+
+    Example:
+        >>> simplex_projection([[2.0, 1.5, 0.0]], "euclidean").numpy()  # mu = 1.25
+        array([[0.75, 0.25, 0.  ]], dtype=float32)
+    """
+    _checks.positive_int("k", k)
+    _checks.positive_or_tensor("alpha", alpha)
+    regularizer = get_regularizer(regularizer)
+    lists, top, selected = from_kth(scaled_by(as_lists(scores, mask=mask), alpha), k)
+    total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+    threshold = tf.stop_gradient(regularizer.threshold(lists, top, selected))
+
+    def surplus(threshold):
+        return lists.sum(regularizer.project, threshold)[:, tf.newaxis] - total
+
+    with tf.GradientTape() as tape:
+        tape.watch(threshold)
+        left = surplus(threshold)
+    slope = tf.stop_gradient(-tape.gradient(left, threshold))
+
+    @tf.custom_gradient
+    def newton_step(left):
+        # The surplus is 0 already. Only gradients read the slope, so that a graph for inference,
+        # which TFLite and ONNX must be able to express, holds none of it.
+        return tf.zeros_like(left), lambda upstream: tf.math.divide_no_nan(upstream, slope)
+
+    # Each step of Newton's method makes derivatives of one order more exact.
+    threshold += newton_step(left)
+    threshold += newton_step(surplus(threshold))
+    return lists.map(regularizer.project, threshold)
+
+
+def scaled_by(lists: Lists, alpha: TensorLike) -> Lists:
+    """The lists with scores times alpha, a scalar or `[batch]`."""
+    if isinstance(alpha, float | int) and alpha == 1:
+        return lists
+    alpha = as_dtype(alpha, lists.dtype)
+    if alpha.shape.rank == 0:
+        return lists.scaled(alpha)
+    rule = "`alpha` must be a number or have one for each list."
+    return lists.scaled(same_sizes(alpha, lists.positive_scores, rule)[:, tf.newaxis])
+
+
+def from_kth(
+    lists: Lists, k: int, limit: tf.Tensor | None = None
+) -> tuple[Lists, tf.Tensor, tf.Tensor]:
+    """The lists relative to their k-th highest score, which keeps the digits of scores near it.
+
+    Args:
+        lists: `Lists`.
+        k: number of items to select, in [1, n].
+        limit: `[batch]` int32, the most items to select; None for no limit.
+
+    Returns:
+        The lists minus that score, which is taken as a constant; their k highest `[batch, k]`; and
+        how many items to select, `[batch]` int32: a list of fewer items selects all of them.
+    """
+    top, _, selected = lists.top_k(k)
+    if limit is not None:
+        selected = tf.minimum(selected, limit)
+    kth = tf.stop_gradient(gather(top, selected[:, tf.newaxis] - 1))
+    return lists.relative_to(kth), top - kth, selected
+
+
+def rankmax(
+    scores: TensorLike | Lists,
+    class_ids: TensorLike | None = None,
+    k: int = 1,
+    margin: float = 1.0,
+    mask: TensorLike | None = None,
+) -> tf.Tensor:
+    r"""The Rankmax projection of the scores for each label.
+
+    $$x_i = \min(1, \max(0, \alpha_y (z_i - \mu_y))), \qquad \mu_y = \min(z_y, z_{[k]}) - \eta$$
+
+    with $\alpha_y$ such that $\sum_i x_i = k$.
+
+    Source: Rankmax, Definition 4, with margin $\eta$.
+
+    Args:
+        scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
+        class_ids: `[batch]` or `[batch, P]` integers, the labels; -1 gives zeros.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        margin: $\eta$ > 0.
+
+    Returns:
+        `[batch, P, n]`, in [0, 1].
+
+    Raises:
+        ValueError: if `k` exceeds n.
+
+    Example:
+        >>> rankmax([[1.0, 0.5, 0.0]], [[0]]).numpy()  # 1 and 1/2 above 1 - 1, over their sum
+        array([[[0.6666667 , 0.33333334, 0.        ]]], dtype=float32)
+    """
+    _checks.positive_int("k", k)
+    _checks.positive_or_tensor("margin", margin)
+    lists = as_lists(scores, class_ids, mask=mask)
+    level, top, columns, selected = lowest_in_support(lists, k)
+    above = lists.violations(margin, level)
+    is_top = tf.reduce_any(
+        columns[..., tf.newaxis] == tf.range(lists.num_columns_of_items), axis=1, keepdims=True
+    )
+    tail = tf.reduce_sum(tf.where(is_top, tf.zeros([], lists.dtype), above), axis=-1)
+    top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
+    rest, cut = cap(top, tail, selected[:, tf.newaxis])
+    width = rest / tf.cast(selected[:, tf.newaxis] - cut, lists.dtype)
+    projection = tf.minimum(above / width[..., tf.newaxis], 1)
+    return tf.where(lists.is_positive[..., tf.newaxis], projection, 0)
+
+
+def lowest_in_support(lists: Lists, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    r"""For each positive $\min(z_y, z_{[k]})$: the support ends a margin below this score.
+
+    Args:
+        lists: `Lists`.
+        k: number of items to select, in [1, n].
+
+    Returns:
+        The level `[batch, P]`; the k highest scores `[batch, k]`, their columns, and how many of
+        them to select, `[batch]`.
+    """
+    top, columns, selected = lists.top_k(k)
+    kth = gather(top, selected[:, tf.newaxis] - 1)
+    return tf.minimum(lists.positive_scores, kth), top, columns, selected
+
+
+# More steps than bisection needs in float64; Newton's method takes about five.
+_MAX_STEPS = 64
+
+
+class Regularizer:
+    r"""A separable regulariser; make your own from two functions, or as a subclass.
+
+    Args:
+        inverse_derivative: $(h')^{-1}$, an increasing, differentiable function of tensors of any
+            real numbers, whose values cover (0, 1).
+        value: h, a function of tensors in [0, 1]; only losses need it.
+
+    Example:
+        >>> half = Regularizer(lambda u: 2 * u, lambda x: x**2 / 4)  # (h')^{-1}(u) = 2 u
+        >>> from rank4class_tf import ops
+        >>> ops.simplex_projection([[2.0, 1.5, 0.0]], half).numpy().round(6)
+        array([[1., 0., 0.]], dtype=float32)
+    """
+
+    # Whether `project` and `conjugate` tend to 0 as the score falls.
+    tends_to_zero = False
+    # Whether `conjugate` is 0 up to some score, and nowhere negative.
+    vanishes = False
+
+    def __init__(self, inverse_derivative: Callable, value: Callable | None = None) -> None:
+        self._inverse_derivative = inverse_derivative
+        self._value = value
+
+    def inverse_derivative(self, u: tf.Tensor) -> tf.Tensor:
+        """$(h')^{-1}(u)$."""
+        return self._inverse_derivative(u)
+
+    def value(self, x: tf.Tensor) -> tf.Tensor:
+        """h(x)."""
+        if self._value is None:
+            raise ValueError("`value` of the regularizer must be given for a loss. Received: None.")
+        return self._value(x)
+
+    def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+        """An item's share of the projection at a threshold, in [0, 1]."""
+        raw = scores - threshold
+        x = self.inverse_derivative(raw)
+        # A cut x may have overflowed, so its slope must not count.
+        is_free = (x > 0) & (x < 1)
+        free = self.inverse_derivative(tf.where(is_free, raw, tf.zeros_like(raw)))
+        return tf.where(is_free, free, tf.clip_by_value(tf.stop_gradient(x), 0, 1))
+
+    def conjugate(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+        r"""$\max_{0 \le x \le 1} x u - h(x)$ of an item at a threshold; its slope is `project`."""
+
+        @tf.custom_gradient
+        def of_margin(u):
+            x = self.project(u, tf.zeros([], u.dtype))
+            value = tf.where(x == 0, tf.zeros_like(x), x * u) - self.value(x)
+            return value, lambda upstream: upstream * x
+
+        return of_margin(scores - threshold)
+
+    def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
+        """The threshold at which the items' shares sum to the number of items to select.
+
+        Args:
+            lists: `Lists`, relative to their k-th score.
+            top: `[batch, k]`, the highest scores in falling order.
+            selected: `[batch]` int32, how many items to select.
+
+        Returns:
+            `[batch, 1]`.
+        """
+        del top
+        total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+
+        def enough(threshold):
+            return lists.sum(self.project, threshold)[:, tf.newaxis] >= total
+
+        # Steps that double bracket the threshold, then halving narrows the bracket.
+        def widen(low, high, step):
+            low = tf.where(enough(low), low, low - step)
+            return low, tf.where(enough(high), high + step, high), step * 2
+
+        def is_open(low, high, step):
+            del step
+            return ~tf.reduce_all(enough(low) & ~enough(high))
+
+        zero = tf.zeros_like(total)
+        low, high, _ = tf.while_loop(
+            is_open, widen, (zero - 1, zero + 1, tf.ones([], total.dtype)), maximum_iterations=100
+        )
+
+        def halve(low, high):
+            middle = (low + high) / 2
+            below = enough(middle)
+            return tf.where(below, middle, low), tf.where(below, high, middle)
+
+        low, high = tf.while_loop(
+            lambda *_: True, halve, (low, high), maximum_iterations=_MAX_STEPS
+        )
+        return (low + high) / 2
+
+
+class _Euclidean(Regularizer):
+    r"""$h(x) = x^2 / 2$."""
+
+    tends_to_zero = vanishes = True
+
+    def __init__(self) -> None:
+        super().__init__(lambda u: u, lambda x: x * x / 2)
+
+    def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+        return tf.clip_by_value(scores - threshold, 0, 1)
+
+    def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
+        n, k = lists.num_columns_of_items, top.shape[1]
+        total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+        if k == 1 and isinstance(n, int) and n <= SHORT and not raising.in_xla():
+            return _by_sorting(lists.top_k(n)[0])
+        tried = k + lists.num_worth_finding
+        lowest = -tf.ones_like(total)
+        if not isinstance(n, int) or n <= 2 * tried:
+            return _newton(lists, total, lowest)
+        # Few items are usually above the threshold. The threshold of only the highest items is a
+        # lower bound, and the right one if no other item is above it.
+        values, columns, _ = lists.top_k(tried)
+        bound = _newton(lists.only(columns), total, lowest)
+        return _newton(lists, total, bound, found=values[:, -1:] <= bound)
+
+
+class _Entropy(Regularizer):
+    r"""$h(x) = x \log x$."""
+
+    tends_to_zero = True
+
+    def __init__(self) -> None:
+        super().__init__(lambda u: tf.exp(u - 1), lambda x: tf.math.xlogy(x, x))
+
+    def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+        return tf.exp(tf.minimum(scores - threshold - 1, 0))
+
+    def conjugate(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+        u = scores - threshold - 1
+        return tf.exp(tf.minimum(u, 0)) + tf.nn.relu(u)
+
+    def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
+        n = tf.cast(lists.num_columns_of_items, lists.dtype)
+        # Any item whose power is above n + 1 times the k-th is cut; how far above does not matter.
+        ceiling = tf.math.log(2 * n + 2)
+        powers = lists.sum(lambda s: tf.minimum(tf.exp(s), 1), tends_to_zero=True)
+        top_powers = tf.exp(tf.minimum(top, ceiling))
+        others = tf.nn.relu(powers - tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1))
+        rest, cut = cap(top_powers, others, selected)
+        scale = rest / tf.cast(selected - cut, lists.dtype)
+        return tf.math.log(scale)[:, tf.newaxis] - 1
+
+
+def _by_sorting(scores):
+    r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores in falling order from 0 on.
+
+    In the loss of 32 lists of 28 to 100 items it takes a third of the time of Newton's method.
+
+    Source: Martins & Astudillo 2016, algorithm 1.
+    """
+    scores = tf.maximum(scores, -2)  # Those below -1 are no part of the sum.
+    counts = tf.range(1, tf.shape(scores)[1] + 1, dtype=scores.dtype)
+    thresholds = (tf.cumsum(scores, axis=1) - 1) / counts
+    # The thresholds of the first i scores rise as long as these are above them.
+    return tf.reduce_max(thresholds, axis=1, keepdims=True)
+
+
+def _newton(lists, total, low, found=None):
+    r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total.
+
+    This is Newton's method inside a bracket that bisection narrows. For k = 1 it is Michelot's
+    iteration, which ends after finitely many steps.
+    """
+    resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
+    found = tf.zeros_like(low, tf.bool) if found is None else found
+
+    def cut(s, t):
+        return tf.clip_by_value(s - t, 0, 1)
+
+    def is_free(s, t):
+        return tf.cast((s > t) & (s < t + 1), s.dtype)
+
+    def newton(threshold):
+        surplus = lists.sum(cut, threshold, tends_to_zero=True)[:, tf.newaxis] - total
+        slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
+        return surplus, threshold + surplus / tf.maximum(slope, 1)
+
+    def step(low, high, threshold, found):
+        surplus, following = newton(threshold)
+        low = tf.where(surplus >= 0, threshold, low)
+        high = tf.where(surplus <= 0, threshold, high)
+        # If the slope is 0, the surplus is a whole number, so the step leaves the bracket.
+        outside = (following <= low) | (following >= high)
+        following = tf.where(outside, (low + high) / 2, following)
+        following = tf.where(found, threshold, following)
+        # A NaN counts as found, so that it does not keep the others waiting.
+        change = tf.abs(following - threshold)
+        found |= (change <= resolution) | tf.math.is_nan(change)
+        return low, high, following, found
+
+    threshold = tf.while_loop(
+        lambda *state: ~tf.reduce_all(state[3]),
+        step,
+        (low, tf.zeros_like(low), low, found),
+        maximum_iterations=_MAX_STEPS,
+    )[2]
+    # The error of a threshold counts once for each free item.
+    return newton(threshold)[1]
+
+
+REGULARIZERS = {"euclidean": _Euclidean(), "entropy": _Entropy()}
+
+
+def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
+    """Returns a regulariser by name.
+
+    Args:
+        regularizer: `"euclidean"`, `"entropy"` or a `Regularizer`, which is returned as it is.
+
+    Raises:
+        ValueError: if it is none of these.
+    """
+    if isinstance(regularizer, Regularizer):
+        return regularizer
+    if isinstance(regularizer, str) and regularizer in REGULARIZERS:
+        return REGULARIZERS[regularizer]
+    raise ValueError(
+        f"`regularizer` must be one of {sorted(REGULARIZERS)} or a `Regularizer`. "
+        f"Received: {regularizer!r}."
+    )

@@ -1,1 +1,0 @@
-"""Projections on the (n, k)-simplex."""

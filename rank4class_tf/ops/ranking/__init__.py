@@ -1,1 +1,0 @@
-"""Ranks, exact and soft."""

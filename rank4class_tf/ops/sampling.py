@@ -1,0 +1,203 @@
+"""Random numbers and random classes, the same in every mode."""
+
+import functools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf._tf import gather
+from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._types import TensorLike
+
+# Each half of a seed is a sum of hashes of six half words; these numbers make the six differ.
+_SALT = [[(0x9E3779B9 * (6 * half + i + 1)) % 2**32 for i in range(6)] for half in range(2)]
+
+
+def fold_in(seed: TensorLike, data: TensorLike) -> tf.Tensor:
+    """A new seed from a seed and an integer.
+
+    Args:
+        seed: two integers, int64.
+        data: scalar integer.
+
+    Returns:
+        Two int64, in [0, 2**32).
+    """
+    words = tf.concat([tf.cast(seed, tf.int64), tf.reshape(tf.cast(data, tf.int64), [1])], axis=0)
+    halves = tf.concat([words, tf.bitwise.right_shift(words, tf.constant(32, tf.int64))], axis=0)
+    # Changing one half word changes its hash, and so the sum.
+    hashes = _mix(tf.cast(halves, tf.uint32) + tf.constant(_SALT, tf.uint32))
+    return tf.cast(_mix(tf.reduce_sum(hashes, axis=1)), tf.int64)
+
+
+def uniform(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Uniform draws from 2**23 evenly spaced values in (0, 1), symmetric about 1/2.
+
+    Args:
+        shape: of the result.
+        seed: two integers, int64.
+        dtype: floating type of at least 32 bits.
+    """
+    fractions = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
+    # With the bits of 1 these are numbers in [1, 2). Subtracting 1 less half a step is exact.
+    one = tf.constant(0x3F800000, tf.uint32)
+    above_one = tf.bitcast(tf.bitwise.bitwise_or(fractions, one), tf.float32)
+    return tf.cast(above_one - (1 - 2.0**-24), dtype)
+
+
+def uniform_integers(shape: TensorLike, seed: TensorLike, limit: int) -> tf.Tensor:
+    """Uniform draws from the integers in [0, limit).
+
+    Args:
+        shape: of the result.
+        seed: two integers, int64.
+        limit: an int in [1, 2**31).
+
+    Returns:
+        An int64 tensor of that shape.
+
+    Example:
+        >>> int(tf.reduce_max(uniform_integers([1000], seed=[1, 2], limit=3)))
+        2
+    """
+    # The limit times a fraction of 64 bits, so that no integer is measurably more likely.
+    words = bits(tf.concat([[2], tf.cast(shape, tf.int32)], axis=0), seed)
+    high, low = tf.unstack(tf.cast(words, tf.int64), num=2)
+    shift = tf.constant(32, tf.int64)
+    carried = tf.bitwise.right_shift(low * limit, shift)
+    return tf.bitwise.right_shift(high * limit + carried, shift)
+
+
+def bits(shape: TensorLike, seed: TensorLike) -> tf.Tensor:
+    """Words of 32 random bits, uint32; no two of a call are equal."""
+    start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
+    step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
+    # start + step * index, the index being row * width + column.
+    shape = tf.cast(shape, tf.int32)
+    width = tf.concat([[1], shape], axis=0)[-1]
+    columns = tf.cast(tf.range(width), tf.uint32) * step + start
+    rows = tf.cast(tf.range(tf.reduce_prod(shape[:-1])) * width, tf.uint32) * step
+    return tf.reshape(_mix(rows[:, tf.newaxis] + columns), shape)
+
+
+def _mix(x):
+    """Wellons's hash of two rounds, a bijection in which each bit affects all bits."""
+    for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
+        x = _xor_shift(x, shift) * tf.constant(factor, tf.uint32)
+    return _xor_shift(x, 15)
+
+
+def _xor_shift(x, shift):
+    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
+
+
+def gumbel_noise(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    r"""Independent draws of the standard Gumbel distribution, $-\log(-\log U)$.
+
+    Args:
+        shape: of the result.
+        seed: two integers.
+        dtype: floating type.
+
+    Returns:
+        A tensor of finite values; their mean is Euler's constant, 0.577, their variance π² / 6.
+
+    Example:
+        >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
+        0.6
+    """
+    dtype = tf.as_dtype(dtype)
+    # In half precision draws would round to 0 and 1.
+    draws = uniform(shape, seed, dtype if dtype.size > 2 else tf.float32)
+    return tf.cast(-tf.math.log(-tf.math.log(draws)), dtype)
+
+
+def sample_distinct(
+    num_classes: int, size: int, seed: TensorLike, batch: int | tf.Tensor = 1
+) -> tf.Tensor:
+    r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
+
+    A subset is the first `size` different numbers of a sequence of independent draws, in random
+    order. The sequence is too short with a probability below 2**-64, so for less than one of all
+    seeds; then class 0 fills up the subset. Time and memory are O(batch size), whatever K is. All
+    shapes are static, for XLA.
+
+    Args:
+        num_classes: K, an int in [1, 2**31).
+        size: how many of them, an int in [1, K].
+        seed: integer tensor `[2]`; the same seed gives the same subsets.
+        batch: how many subsets, an int or a scalar tensor.
+
+    Returns:
+        `[batch, size]` int32.
+
+    Raises:
+        ValueError: if `size` is not in [1, K].
+
+    Example:
+        >>> ids = sample_distinct(3_000_000, 4, seed=[1, 2])
+        >>> ids.shape, len(set(ids[0].numpy()))
+        (TensorShape([1, 4]), 4)
+    """
+    _checks.positive_int("num_classes", num_classes)
+    if _checks.positive_int("size", size) > num_classes:
+        raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
+    if 2 * size >= num_classes:
+        # We flip the sign bit, since more devices sort signed integers; the order stays the same.
+        sign = tf.constant(2**31, tf.uint32)
+        keys = tf.bitwise.bitwise_xor(bits([batch, num_classes], seed), sign)
+        return tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)[:, :size]
+
+    draws = int(size) + _most_repeats(num_classes, size)
+    total = batch * draws
+    ids = tf.cast(uniform_integers([total], seed, num_classes), tf.int32)
+    ids = tf.reshape(ids, [batch, draws])
+    first = gather.firsts(ids)
+    # We move each first occurrence to the left, over the repeats before it.
+    column = tf.cumsum(tf.cast(first, tf.int32), axis=-1) - 1
+    return scatter_add(column, tf.where(first, ids, 0), tf.shape(ids))[:, :size]
+
+
+def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf.Tensor:
+    """Samples items of each list uniformly without replacement, independently for each list.
+
+    Time is O(n log B).
+
+    Args:
+        seed: `[2]` integers; the same seed gives the same sample.
+        eligible: `[batch, n]` booleans, the items to sample from.
+        num_sampled: B, positive integer.
+
+    Returns:
+        `[batch, B]` int32 ids of items in random order. A list with fewer than B eligible items
+        gives all of them, then -1.
+
+    Example:
+        >>> sorted(sample_items([1, 2], [[True, False, True]], num_sampled=3).numpy()[0].tolist())
+        [-1, 0, 2]
+    """
+    _checks.positive_int("num_sampled", num_sampled)
+    eligible = tf.convert_to_tensor(eligible)
+    # Equal keys would favour the lower id; among 2**23 keys this bias cannot be measured.
+    keys = tf.where(eligible, uniform(tf.shape(eligible), seed), -1.0)
+    missing = tf.maximum(num_sampled - tf.shape(keys)[1], 0)
+    keys = tf.pad(keys, [[0, 0], [0, missing]], constant_values=-1.0)
+    keys, ids = tf.math.top_k(keys, num_sampled)
+    return tf.where(keys < 0, -1, ids)
+
+
+@functools.lru_cache
+def _most_repeats(num_classes, size):
+    """A number of repeats, until `size` draws are new, that is exceeded with less than 2**-64.
+
+    After i different draws, the next repeats one with probability i / K, so the number of repeats
+    before the next new one is geometric. This is Chernoff's bound on the sum of these numbers.
+    """
+    repeated = np.arange(size) / num_classes
+    bounds = []
+    for exponent in np.log(num_classes / max(size - 1, 1)) * np.linspace(0.02, 0.98, 49):
+        log_moment = np.sum(np.log1p(-repeated) - np.log1p(-repeated * np.exp(exponent)))
+        bounds.append((log_moment + 64 * math.log(2)) / exponent)
+    return math.ceil(min(bounds))

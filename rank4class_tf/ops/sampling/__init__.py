@@ -1,1 +1,0 @@
-"""Random numbers, random subsets, and work by blocks of classes."""

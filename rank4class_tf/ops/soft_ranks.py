@@ -1,0 +1,490 @@
+"""Differentiable ranks."""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf._lists.dense import as_lists
+from rank4class_tf._lists.lists import Lists
+from rank4class_tf._tf import raising
+from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._tf.raising import in_xla
+from rank4class_tf._tf.search import maxima
+from rank4class_tf._types import TensorLike
+from rank4class_tf.ops.ranks import best_first, over_powers_of_two
+
+# Smaller differences count as 0, since their inverse would overflow.
+_TINY = 1e-30
+
+
+def standardize(scores: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
+    r"""Scores of each list with mean 0 and standard deviation 1.
+
+    $$z_i = \frac{s_i - \bar s}{\sqrt{\frac{1}{n} \sum_j (s_j - \bar s)^2}}$$
+
+    A list of equal scores becomes zeros; its gradient is that of $s_i - \bar s$.
+
+    Args:
+        scores: `[batch, d]`, float32 or float64, finite, within +-1e30.
+        mask: booleans `[batch, d]`, False for a masked item; None if no item is masked.
+
+    Returns:
+        `[batch, d]`, of the dtype of the scores; 0 where masked.
+
+    Example:
+        >>> standardize(tf.constant([[1.0, 3.0], [5.0, 5.0]])).numpy()
+        array([[-1.,  1.], [ 0.,  0.]], dtype=float32)
+    """
+    present = tf.ones_like(scores) if mask is None else tf.cast(mask, scores.dtype)
+    count = tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
+    lowest, highest = scores, scores
+    if mask is not None:
+        lowest = tf.where(mask, scores, scores.dtype.max)
+        highest = tf.where(mask, scores, scores.dtype.min)
+    lowest = tf.reduce_min(lowest, axis=1, keepdims=True)
+    highest = tf.reduce_max(highest, axis=1, keepdims=True)
+    half = highest / 2 - lowest / 2
+    equal = half < _TINY
+    # We first scale to [-1, 1], where squares neither overflow nor become 0. Neither the result nor
+    # its gradient depends on this step.
+    half = tf.stop_gradient(tf.where(equal, tf.ones_like(half), half))
+    middle = tf.stop_gradient(highest / 2 + lowest / 2)
+    near = present * (scores - middle) / half
+    centred = present * (near - tf.reduce_sum(near, axis=1, keepdims=True) / count)
+    variance = tf.reduce_sum(centred**2, axis=1, keepdims=True) / count
+    return centred / tf.sqrt(tf.where(equal, tf.ones_like(variance), variance))
+
+
+def sigmoid_ranks(
+    scores: TensorLike | Lists,
+    class_ids: TensorLike | None = None,
+    mask: TensorLike | None = None,
+    *,
+    temperature: float = 0.1,
+) -> tf.Tensor:
+    r"""Soft ranks of the positives.
+
+    $$\pi(p) = 1 + \sum_{j \ne p} \sigma\left(\frac{s_j - s_p}{T}\right)$$
+
+    Source: Qin et al. 2010; Rank4Class, equation 3, with $\alpha = 1 / T$.
+
+    Args:
+        scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
+        class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        temperature: > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
+            of items that are far apart.
+
+    Returns:
+        `[batch, P]`, each in [1, n]; meaningless where padded.
+
+    Example:
+        >>> sigmoid_ranks([[3.0, 1.0, 2.0]], [[1, 0]], temperature=0.01).numpy()
+        array([[3., 1.]], dtype=float32)
+    """
+    _checks.positive_or_tensor("temperature", temperature)
+    lists = as_lists(scores, class_ids, mask=mask)
+    # The item itself adds sigmoid(0) = 1/2 to the sum over all items. We multiply by 1 / T, since
+    # dividing a masked item by T has an infinite slope in T, which forward mode turns into NaN.
+    return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d * (1 / temperature)))
+
+
+def sigmoid_ranks_among_positives(
+    scores: TensorLike | Lists,
+    class_ids: TensorLike | None = None,
+    mask: TensorLike | None = None,
+    *,
+    temperature: float = 0.1,
+) -> tf.Tensor:
+    r"""Soft ranks of the positives among themselves.
+
+    $$\pi_Y(p) = 1 + \sum_{q \in Y, q \ne p} \sigma\left(\frac{s_q - s_p}{T}\right)$$
+
+    Args:
+        scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
+        class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
+        temperature: > 0.
+
+    Returns:
+        `[batch, P]`, each in [1, P]; meaningless where padded.
+
+    Example:
+        >>> sigmoid_ranks_among_positives([[3.0, 1.0, 2.0]], [[1, 0]], temperature=0.01).numpy()
+        array([[2., 1.]], dtype=float32)
+    """
+    lists = as_lists(scores, class_ids, mask=mask)
+    return sigmoid_ranks(lists.positives_only(), temperature=temperature)
+
+
+# A list of so many pairs takes them all at once.
+_SHORT = 2**14
+
+# Otherwise memory holds so many differences at once, at least those of an item of each list. They
+# stay in the processor's cache: half the time for 512 lists of 512 items.
+_ENTRIES = 2**16
+
+
+def all_sigmoid_ranks(
+    scores: TensorLike, temperature: float, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    """The ranks of `layers.SigmoidSorter`, which has the formula.
+
+    Time is O(d²). Memory is O(d), also for the gradient, since both go block by block.
+
+    Args:
+        scores: `[batch, d]`, finite, within +-1e30.
+        temperature: > 0.
+        mask: booleans `[batch, d]`, False for a masked item; None if no item is masked.
+
+    Returns:
+        `[batch, d]`, each in [1, d]; meaningless where masked.
+    """
+    scores = tf.convert_to_tensor(scores)
+
+    @tf.custom_gradient
+    def ranks(scores):
+        # A score of -inf adds 0 to the ranks of the others and to their gradients.
+        lowest = tf.constant(-float("inf"), scores.dtype)
+        others = scores if mask is None else tf.where(mask, scores, lowest)
+
+        def sigmoids(others, own):
+            return tf.sigmoid((others - own) / temperature)
+
+        def gradient(upstream):
+            def pulls(others, own):
+                shares = sigmoids(others[0], own[0])
+                return shares * (1 - shares) * (others[1] - own[1])
+
+            sums = _sum_over_items(pulls, [others, upstream], [scores, upstream]) / temperature
+            return sums if mask is None else tf.where(mask, sums, tf.zeros_like(sums))
+
+        # The item itself adds sigmoid(0) = 1/2.
+        sums = _sum_over_items(lambda x, y: sigmoids(x[0], y[0]), [others], [scores])
+        return 0.5 + sums, gradient
+
+    return ranks(scores)
+
+
+def _sum_over_items(function, others, own):
+    """`sum_j function(others_j, own_i)` for each item i, `[batch, d]`, block by block of items j.
+
+    Args:
+        function: of entries; 0 where the first of `others` is -inf.
+        others: of each item, `[batch, d]` each.
+        own: `[batch, d]` each.
+    """
+    batch, size = (a or b for a, b in zip(own[0].shape, tf.unstack(tf.shape(own[0])), strict=True))
+    if isinstance(size, int) and size**2 <= _SHORT:
+        pairs = [x[:, tf.newaxis] for x in others], [x[:, :, tf.newaxis] for x in own]
+        return tf.reduce_sum(function(*pairs), axis=2)
+    if raising.in_xla() and not isinstance(batch, int):
+        batch = 8  # It needs a static block.
+    block = _ENTRIES // (batch * size + 1) + 1
+    count = -(-size // block)
+    blocks = []
+    for x, constant in zip(others, [-float("inf"), 0], strict=False):
+        x = tf.pad(x, [[0, 0], [0, count * block - size]], constant_values=constant)
+        blocks.append(tf.reshape(tf.transpose(x), [count, block, -1, 1]))
+
+    def step(index, total):
+        added = tf.reduce_sum(function([x[index] for x in blocks], own), axis=0)
+        # A batch of one list loses its static size.
+        return index + 1, total + tf.ensure_shape(added, total.shape)
+
+    _, total = tf.while_loop(
+        lambda index, _: index < count,
+        step,
+        (tf.constant(0), tf.zeros_like(own[0])),
+        maximum_iterations=count,
+        parallel_iterations=1,  # More blocks at once would take their memory at once.
+    )
+    return total
+
+
+def laplace_ranks(
+    scores: TensorLike, temperature: float, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    """The ranks of `layers.LaplaceSorter`, which has the formula.
+
+    Along the sorted scores the terms from above and from below are decaying sums, so that a list
+    takes O(d log d). The ranks are as exact as their dtype. The gradient takes two more such sums.
+
+    The arguments and the result are those of `all_sigmoid_ranks`.
+    """
+    scores = tf.convert_to_tensor(scores)
+
+    @tf.custom_gradient
+    def ranks(scores):
+        items = best_first(scores, mask)
+        places = tf.cast(tf.range(1, tf.shape(scores)[1] + 1), scores.dtype)
+        above, below = _decaying_sums(items.scores, temperature, tf.ones_like(scores))
+
+        def gradient(upstream):
+            values = items.sort(upstream)
+            # Only differences count, so subtracting the mean keeps their digits.
+            values -= tf.reduce_mean(values, axis=1, keepdims=True)
+            from_above, from_below = _decaying_sums(items.scores, temperature, values)
+            pulls = from_above + from_below - values * (above + below)
+            result = items.restore(pulls / (2 * temperature))
+            return result if mask is None else tf.where(mask, result, tf.zeros_like(result))
+
+        return items.restore(places + (below - above) / 2), gradient
+
+    return ranks(scores)
+
+
+def _decaying_sums(scores, temperature, values):
+    r"""Sums $\sum_j e^{-|s_j - s_k| / T} v_j$ over $j \le k$ and over $j \ge k$.
+
+    Each power of two doubles the number of neighbours in a sum. Each factor comes from a difference
+    of two scores, so it cannot overflow, and rounding errors do not add up along the list, as they
+    would if we multiplied factors of neighbours or subtracted one offset from all.
+
+    Args:
+        scores: `[batch, d]`, falling.
+        temperature: > 0.
+        values: `[batch, d]`.
+
+    Returns:
+        Two tensors `[batch, d]`.
+    """
+
+    def step(power, above, below):
+        # The decay from the item so many places above; 0 where the list has no such item.
+        decay = tf.exp((scores - _moved(scores, power, scores.dtype.max)) / temperature)
+        return above + decay * _moved(above, power), below + _moved(decay * below, power, left=True)
+
+    return over_powers_of_two(step, scores.shape[1] or tf.shape(scores)[1], (values, values))
+
+
+def _moved(rows, by, fill=0, left=False):
+    """The rows moved to the right, or to the left."""
+    if isinstance(by, int) or not in_xla():
+        kept, pad = (rows[:, by:], [0, by]) if left else (rows[:, :-by], [by, 0])
+        return tf.pad(kept, [[0, 0], pad], constant_values=fill)
+    # XLA cannot take slices whose size a loop computes.
+    by = -by if left else by
+    places = tf.range(tf.shape(rows)[1]) - by
+    inside = (places >= 0) & (places < tf.shape(rows)[1])
+    return tf.where(inside, tf.roll(rows, by, axis=1), tf.cast(fill, rows.dtype))
+
+
+def projected_ranks(
+    scores: TensorLike, regularization: float, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    """The ranks of `layers.SoftRankSorter`, which has the formula.
+
+    An isotonic regression in float64 finds the blocks of the projection. Where XLA compiles lists
+    of unknown length, time and memory are those of `[batch, d, d]`.
+
+    The arguments and the result are those of `all_sigmoid_ranks`.
+    """
+    scores = tf.convert_to_tensor(scores)
+
+    @tf.custom_gradient
+    def ranks(scores):
+        items = best_first(scores, mask)
+        size = scores.shape[1] or tf.shape(scores)[1]
+        # Items further apart than half a list never share a block, so this limit changes no block
+        # and saves digits of the sums.
+        gaps = (items.scores[:, :-1] - items.scores[:, 1:]) / regularization
+        gaps = tf.minimum(tf.cast(gaps, tf.float64), tf.cast(size, tf.float64))
+        points = tf.pad(tf.cumsum(gaps - 1, axis=1), [[0, 0], [1, 0]])[:, :size]
+        fit = isotonic_regression(points)
+        places = tf.cast(tf.range(1, size + 1), tf.float64)
+
+        def gradient(upstream):
+            values = items.sort(upstream)
+            starts = tf.pad(fit[:, 1:] != fit[:, :-1], [[0, 0], [1, 0]])[:, :size]
+            blocks = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
+            shape = tf.shape(values)
+            sums = scatter_add(blocks, values, shape)
+            means = tf.math.divide_no_nan(sums, scatter_add(blocks, tf.ones_like(values), shape))
+            pulls = tf.gather(means, blocks, batch_dims=1) - values
+            return items.restore(pulls / regularization)
+
+        return items.restore(tf.cast(places + points - fit, scores.dtype)), gradient
+
+    return ranks(scores)
+
+
+def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
+    r"""Isotonic regression: the nearest list that does not fall.
+
+    $$\arg\min_{v_1 \le \dots \le v_d} \sum_i (v_i - y_i)^2$$
+
+    Fits of neighbouring parts are joined, and parts double in length each time. Joining pools the
+    end of the left part with the start of the right one; a binary search finds where to begin.
+
+    Args:
+        values: `[batch, d]`, float64. A step between neighbours should not be much above d.
+
+    Returns:
+        `[batch, d]`, float64, the same number in all places of a block.
+
+    Example:
+        >>> isotonic_regression(tf.constant([[1.0, 3.0, 1.0, 2.0, 5.0]], tf.float64)).numpy()
+        array([[1., 2., 2., 2., 5.]])
+    """
+    size = values.shape[1]
+    if size is not None:
+        padded = 2 ** (max(size, 1) - 1).bit_length()
+    elif in_xla():  # XLA would need the sizes of the parts.
+        return _isotonic_of_all_blocks(values)
+    else:
+        size = tf.shape(values)[1]
+        exponent = tf.math.ceil(tf.math.log(tf.cast(size, tf.float64)) / math.log(2))
+        padded = 2 ** tf.cast(tf.maximum(exponent, 0), tf.int32)
+    # The added values lie above all others, so no pool takes them in.
+    added = tf.zeros([tf.shape(values)[0], padded - size], values.dtype)
+    added += tf.reduce_max(values, axis=1, keepdims=True)
+    fit, _ = over_powers_of_two(_join, padded, 2 * (tf.concat([values, added], axis=1),))
+    return fit[:, :size]
+
+
+def _isotonic_of_all_blocks(values):
+    """`isotonic_regression` from the means of all possible blocks, `[batch, d, d]`.
+
+    For each start up to an item, take the lowest mean of a block that ends at the item or later.
+    The item's value is the highest of these.
+    """
+    batch, size = tf.unstack(tf.shape(values))
+    sums = tf.cumsum(values, axis=1)
+    before = sums - values
+    places = tf.range(size)
+    widths = tf.cast(places - places[:, tf.newaxis] + 1, values.dtype)
+    infinite = tf.constant(float("inf"), values.dtype)
+    means = (sums[:, tf.newaxis] - before[:, :, tf.newaxis]) / widths
+    means = tf.where(widths > 0, means, infinite)
+    lowest = -maxima(tf.reshape(-means, [batch * size, size]))
+    lowest = tf.where(widths > 0, tf.reshape(lowest, [batch, size, size]), -infinite)
+    return tf.reduce_max(lowest, axis=1)
+
+
+def _join(half, fit, sums):
+    """Joins the fits of neighbouring parts of the width `half`.
+
+    Args:
+        half: a power of two.
+        fit: `[batch, d]`, rising in each part.
+        sums: `[batch, d]`, the sums from the start of its part up to each item, itself included.
+    """
+    shape = tf.stack([tf.shape(fit)[0], tf.shape(fit)[1] // (2 * half), 2, half])
+    left, right = tf.unstack(tf.reshape(fit, shape), axis=2)
+    left_sums, right_sums = tf.unstack(tf.reshape(sums, shape), axis=2)
+    left_total = left_sums[:, :, -1]
+
+    def sum_of_first(count, sums):
+        sum_ = tf.gather(sums, tf.maximum(count - 1, 0), batch_dims=2)
+        return tf.where(count > 0, sum_, tf.zeros_like(sum_))
+
+    def keep_more(step, kept):
+        """Keeps `step` more items of the left part if they lie below the value of the pool."""
+        more = tf.minimum(kept + step, half)
+        highest = tf.gather(left, more - 1, batch_dims=2)
+        number = tf.searchsorted(right, highest[:, :, tf.newaxis])[:, :, 0]
+        # A pool at `highest` takes the items above it on the left and below it on the right.
+        above = left_total - sum_of_first(more, left_sums)
+        above -= highest * tf.cast(half - more, highest.dtype)
+        below = highest * tf.cast(number, highest.dtype) - sum_of_first(number, right_sums)
+        return step // 2, tf.where(above >= below, more, kept)
+
+    # A loop, since XLA would take minutes to compile it unrolled.
+    _, kept = tf.while_loop(
+        lambda step, _: step > 0, keep_more, (half, tf.zeros_like(left_total, tf.int32))
+    )
+    start = sum_of_first(kept, left_sums)
+    pool = left_total - start
+    width = tf.cast(half - kept, fit.dtype)
+    # The pool takes in items of the right part as long as they are below its mean.
+    widths = width[:, :, tf.newaxis] + tf.cast(tf.range(half), fit.dtype)
+    joins = right * widths < pool[:, :, tf.newaxis] + right_sums - right
+    taken = tf.reduce_sum(tf.cast(joins, tf.int32), axis=2)
+    mean = tf.math.divide_no_nan(
+        pool + sum_of_first(taken, right_sums), width + tf.cast(taken, fit.dtype)
+    )
+    kept, taken, mean, start, total = (
+        x[:, :, tf.newaxis] for x in (kept, taken, mean, start, left_total)
+    )
+    places = tf.range(2 * half)
+    pooled = (places >= kept) & (places < half + taken)
+    fit = tf.where(pooled, mean, tf.concat([left, right], axis=2))
+    pooled_sums = start + mean * tf.cast(places - kept + 1, fit.dtype)
+    sums = tf.where(pooled, pooled_sums, tf.concat([left_sums, right_sums + total], axis=2))
+    shape = tf.stack([tf.shape(fit)[0], -1])
+    return tf.reshape(fit, shape), tf.reshape(sums, shape)
+
+
+class LSTMWeights(NamedTuple):
+    """Weights of one direction: `[features, 4 units]`, `[units, 4 units]` and `[4 units]`."""
+
+    kernel: tf.Tensor
+    recurrent_kernel: tf.Tensor
+    bias: tf.Tensor
+
+
+def bidirectional_lstm(
+    inputs: tf.Tensor, forward: LSTMWeights, backward: LSTMWeights, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    r"""States of two LSTMs, one that reads from the front and one that reads from the end.
+
+    $$c_t = \sigma(f_t + 1) c_{t-1} + \sigma(i_t) \tanh(g_t), \qquad
+    h_t = \sigma(o_t) \tanh(c_t), \qquad [i, f, o, g]_t = W x_t + U h_{t-1} + b$$
+
+    A masked item leaves the state unchanged, so that the others get the same as without it. Keras's
+    layer requires masked items at the end, and on a GPU other kernels.
+
+    Source: Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias
+    starts at 1 (Jozefowicz et al. 2015).
+
+    Args:
+        inputs: `[batch, d, features]`, finite also at masked items.
+        forward: the weights of the LSTM that reads from the front.
+        backward: the weights of the LSTM that reads from the end.
+        mask: booleans `[batch, d]`; None means that all items count.
+
+    Returns:
+        `[batch, d, 2 units]`.
+    """
+    length = inputs.shape[1] or tf.shape(inputs)[1]
+    units = forward.recurrent_kernel.shape[0]
+    # One product serves all items; only the product with the state must go step by step.
+    # The gradient of a slice would hold all steps at each step.
+    from_front, from_end = (
+        tf.TensorArray(inputs.dtype, length).unstack(tf.transpose(gates, [1, 0, 2]))
+        for gates in (
+            inputs @ forward.kernel + forward.bias,
+            (inputs @ backward.kernel + backward.bias)[:, ::-1],
+        )
+    )
+    present = None if mask is None else tf.transpose(mask)[:, :, None]
+
+    def step(gates, recurrent_kernel, state, cell, present):
+        i, f, o, g = tf.split(gates + state @ recurrent_kernel, 4, axis=1)
+        new_cell = tf.sigmoid(f + 1) * cell + tf.sigmoid(i) * tf.tanh(g)
+        new_state = tf.sigmoid(o) * tf.tanh(new_cell)
+        if present is None:
+            return new_state, new_cell
+        return tf.where(present, new_state, state), tf.where(present, new_cell, cell)
+
+    def body(t, states, cells, states_so_far):
+        here = (None, None) if present is None else (present[t], present[length - 1 - t])
+        first = step(from_front.read(t), forward.recurrent_kernel, states[0], cells[0], here[0])
+        second = step(from_end.read(t), backward.recurrent_kernel, states[1], cells[1], here[1])
+        of_front, of_end = states_so_far
+        written = of_front.write(t, first[0]), of_end.write(t, second[0])
+        return t + 1, (first[0], second[0]), (first[1], second[1]), written
+
+    zeros = tf.zeros_like(tf.reduce_sum(inputs, axis=1)[:, :1] * forward.bias[:units])
+    arrays = tuple(
+        tf.TensorArray(inputs.dtype, length, element_shape=zeros.shape) for _ in range(2)
+    )
+    start = (0, (zeros, zeros), (zeros, zeros), arrays)
+    *_, (of_front, of_end) = tf.while_loop(
+        lambda t, *_: t < length, body, start, maximum_iterations=length
+    )
+    both = [of_front.stack(), of_end.stack()[::-1]]
+    return tf.transpose(tf.concat(both, axis=2), [1, 0, 2])

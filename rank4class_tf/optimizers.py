@@ -1,0 +1,341 @@
+"""Optimizers that update single rows of large tables."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras
+from rank4class_tf._tf import gather
+from rank4class_tf._types import TensorLike
+
+__all__ = ["Rowwise", "RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD"]
+
+
+# So many rows of a table are updated at once where all are.
+_ROWS = 16_384
+
+
+class Rowwise:
+    r"""Mixin before a Keras optimizer: applies its rule only to touched rows, at their own rate.
+
+    Keras 3's own optimizers write to the whole variable, and a row that occurs twice in a gradient
+    takes two steps. Keras 2 adds up such rows, but its Adam writes to the whole variable.
+
+    The loss of a batch is a mean over its examples. A row gets gradients from few of them, a dense
+    weight from all. So SGD needs a rate for rows that is hundreds of times that of dense weights. A
+    schedule or a callback that changes `learning_rate` in training changes both.
+
+    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. A loss
+    over all classes, or a regularizer of a table, gives every row of the table a gradient; all of
+    them are updated then, at the rate of rows.
+
+    Args:
+        *args: those of the Keras optimizer.
+        row_multiplier: the rate of rows over `learning_rate`, which is that of dense weights; > 0.
+        **kwargs: those of the Keras optimizer.
+
+    Raises:
+        ValueError: if `row_multiplier` is not a positive number, or with
+            `gradient_accumulation_steps` or `loss_scale_factor`, which in Keras work only with
+            dense gradients. To scale losses, put a `LossScaleOptimizer` around the optimizer.
+    """
+
+    clipnorm: float | None
+    clipvalue: float | None
+    global_clipnorm: float | None
+    learning_rate: Any
+    _get_variable_index: Callable
+    _index_dict: dict[Any, int]
+    _var_key: Callable
+
+    def __init__(self, *args: Any, row_multiplier: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.row_multiplier = _checks.positive_float("row_multiplier", row_multiplier)
+        for name in ("gradient_accumulation_steps", "loss_scale_factor"):
+            value = getattr(self, name, None)  # Keras 2 has neither.
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None: in Keras it works only with dense gradients. "
+                    f"Received: {name}={value!r}."
+                )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
+        return {**config, "row_multiplier": self.row_multiplier}
+
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
+        """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
+
+        An id that occurs twice has the same gradient both times, so a rule must set rows, never add
+        to them.
+        """
+        raise NotImplementedError
+
+    def update_step(self, gradient: Any, variable: Any, *learning_rate: TensorLike) -> None:
+        """Updates a variable; Keras 3 passes the learning rate, Keras 2 has it as an attribute."""
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if not is_sparse and not _keras.is_table(variable):
+            return super().update_step(gradient, variable, *learning_rate)  # type: ignore[misc]
+        (learning_rate,) = learning_rate or (self.learning_rate,)
+        learning_rate = tf.cast(learning_rate, variable.dtype) * self.row_multiplier
+        if not is_sparse:
+            return self._update_all_rows(gradient, variable, learning_rate)
+        values = tf.cast(gradient.values, variable.dtype)
+        ids = tf.convert_to_tensor(gradient.indices)
+        if ids.shape[0] is not None:
+            return self.update_slices(ids, values, variable, learning_rate)
+        # Only running tells how many rows a loss over all classes has a gradient for. Where it is
+        # all of them, there are none to add up.
+        ids = tf.cast(ids, tf.int32)
+        is_all = tf.equal(tf.size(ids), variable.shape[0])
+        is_all &= tf.reduce_all(ids == tf.range(tf.size(ids)))
+        return tf.cond(
+            is_all,
+            lambda: self._update_all_rows(values, variable, learning_rate),
+            lambda: self.update_slices(ids, values, variable, learning_rate),
+        )
+
+    def _update_all_rows(self, gradient, variable, learning_rate):
+        """Updates all rows of a table, some at a time: memory does not grow with the table."""
+        gradient, number = tf.cast(gradient, variable.dtype), variable.shape[0]
+        size = min(_ROWS, number)  # XLA needs static shapes.
+
+        def update(ids):
+            self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
+
+        def step(block):
+            update(block * size + tf.range(size))
+            return [block + 1]
+
+        tf.while_loop(lambda block: block < number // size, step, [tf.constant(0)])
+        if number % size:
+            update(tf.range(number - number % size, number))
+
+    def update_slices(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
+        """The rule for gradients among which a row may have several."""
+        return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
+
+    def _clip_gradients(self, grads):
+        if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
+            return grads
+        # Only the values are clipped: Keras 3 makes slices dense where it clips by the norm of all.
+        values = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
+        clipped = super()._clip_gradients(values)  # type: ignore[misc]
+        return [
+            tf.IndexedSlices(y, x.indices, x.dense_shape) if isinstance(x, tf.IndexedSlices) else y
+            for x, y in zip(grads, clipped, strict=True)
+        ]
+
+    def _deduplicate_sparse_grad(self, grads):
+        # Keras 2 would look for the distinct rows itself, whose number is not static.
+        return grads
+
+    def slot(self, slots: Any, variable: Any) -> tf.Variable:
+        """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
+        if _keras.KERAS_3:
+            return slots[self._get_variable_index(variable)].value
+        return slots[self._index_dict[self._var_key(variable)]]
+
+
+def _sums(ids, gradients):
+    """For each gradient the sum of all gradients of its row."""
+    # The number of distinct rows is known only when the graph runs. XLA gets such shapes wrong and
+    # TPUs do not take them.
+    position = gather.kinds(ids[tf.newaxis])[0]
+    return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
+
+
+def _summed(gradient):
+    """The values of a gradient: the sum of a row where it occurs first, 0 where it repeats."""
+    ids = tf.convert_to_tensor(gradient.indices)
+    values = _sums(ids, tf.convert_to_tensor(gradient.values))
+    shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(values) - 1], tf.int32)], axis=0)
+    first = tf.reshape(gather.firsts(ids[tf.newaxis])[0], shape)
+    return tf.where(first, values, tf.zeros_like(values))
+
+
+def set_rows(variable: Any, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Sets the rows of a variable and returns them."""
+    variable.scatter_update(tf.IndexedSlices(rows, ids))
+    return rows
+
+
+@_keras.register
+class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
+    r"""Adagrad that touches only the rows with a gradient.
+
+    For each row r of a table that the batch looks up, with the sum g of its gradients,
+
+    $$a_r \leftarrow a_r + g^2, \qquad w_r \leftarrow w_r - \eta\, g / \sqrt{a_r + \epsilon}$$
+
+    This is Adagrad itself, since in Adagrad a row without a gradient stays as it is. Only the start
+    of $a_r$ differs. Keras starts at 0.1, far above the squares of a row's gradients where the loss
+    is a mean over a batch: these are about 1e-7 for class embeddings of length 1. Such rows hardly
+    move at the usual rates. With a start of 1e-8 they move, at first by $\eta$ in each number: for
+    rows of length 1 take a rate of about 0.03.
+
+    Source: Duchi, Hazan & Singer 2011.
+
+    Args:
+        learning_rate: $\eta$ of dense weights, a number or a schedule.
+        initial_accumulator_value: $a_r$ at the start, >= 0.
+        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
+        **kwargs: as in `keras.optimizers.Adagrad`: `epsilon`, ...
+
+    Raises:
+        ValueError: if `row_multiplier` is not > 0 or `initial_accumulator_value` not >= 0.
+
+    Example:
+        >>> float(RowwiseAdagrad(learning_rate=0.5).learning_rate)
+        0.5
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        initial_accumulator_value: float = 1e-8,
+        **kwargs: Any,
+    ) -> None:
+        _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
+        super().__init__(
+            learning_rate, initial_accumulator_value=initial_accumulator_value, **kwargs
+        )
+
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
+        """The rule of the touched rows."""
+        accumulators = self.slot(self._accumulators, variable)
+        sums = tf.gather(accumulators, ids) + tf.square(gradients)
+        set_rows(accumulators, ids, sums)
+        step = learning_rate * gradients * tf.math.rsqrt(sums + self.epsilon)
+        set_rows(variable, ids, tf.gather(variable, ids) - step)
+
+
+@_keras.register
+class RowwiseAdam(Rowwise, keras.optimizers.Adam):
+    r"""Adam that touches only the rows with a gradient, also known as lazy Adam.
+
+    For each row r of a table that the batch of step t looks up, with the sum g of its gradients,
+
+    $$m_r \leftarrow \beta_1 m_r + (1 - \beta_1) g, \qquad
+    v_r \leftarrow \beta_2 v_r + (1 - \beta_2) g^2, \qquad
+    w_r \leftarrow w_r - \eta \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t}
+    \frac{m_r}{\sqrt{v_r} + \epsilon}$$
+
+    and all else as `keras.optimizers.Adam`. The moments of a row decay when the row is touched.
+
+    Source: Kingma & Ba 2015.
+
+    Args:
+        *args: as in `keras.optimizers.Adam`.
+        row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
+        **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, `beta_2`, ...
+
+    Raises:
+        ValueError: with `amsgrad=True`, which it does not have, or if `row_multiplier` is not a
+            positive number.
+
+    Example:
+        >>> float(RowwiseAdam(learning_rate=0.5).learning_rate)
+        0.5
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.amsgrad:
+            raise ValueError("`amsgrad` must be False. Received: amsgrad=True.")
+
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
+        """The rule of the touched rows."""
+        step = tf.cast(self.iterations + 1, variable.dtype)
+        correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+
+        def moment(slots, decay, value):
+            slot = self.slot(slots, variable)
+            return set_rows(slot, ids, decay * tf.gather(slot, ids) + (1 - decay) * value)
+
+        mean = moment(self._momentums, self.beta_1, gradients)
+        square = moment(self._velocities, self.beta_2, tf.square(gradients))
+        change = learning_rate * correction * mean / (tf.sqrt(square) + self.epsilon)
+        set_rows(variable, ids, tf.gather(variable, ids) - change)
+
+
+@_keras.register
+class RowwiseSGD(Rowwise, keras.optimizers.SGD):
+    r"""Stochastic gradient descent that touches only the rows with a gradient.
+
+    For each row r of a table that the batch looks up, with the sum g of its gradients,
+
+    $$v_r \leftarrow \mu v_r - \eta g, \qquad w_r \leftarrow w_r + v_r$$
+
+    and all else as `keras.optimizers.SGD`. The momentum of a row decays only when the row is
+    touched, so that a rare row repeats a step of long ago. `row_momentum=False` gives rows no
+    momentum; "Stochastic Negative Mining", section 5, trains its embeddings like that, with a large
+    rate for rows.
+
+    Args:
+        *args: as in `keras.optimizers.SGD`.
+        row_momentum: whether rows have momentum too, or only dense weights.
+        row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
+        **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
+            With momentum 0, the default, the optimizer keeps no state.
+
+    Raises:
+        ValueError: if `row_multiplier` is not a positive number.
+
+    Example:
+        >>> table, weights = tf.Variable(tf.zeros([3, 1])), tf.Variable([0.0])
+        >>> optimizer = RowwiseSGD(learning_rate=0.5, row_multiplier=10.0)
+        >>> of_row = tf.IndexedSlices([[1.0]], [2], [3, 1])
+        >>> _ = optimizer.apply_gradients([(of_row, table), (tf.constant([1.0]), weights)])
+        >>> table[2].numpy(), weights.numpy()
+        (array([-5.], dtype=float32), array([-0.5], dtype=float32))
+    """
+
+    def __init__(self, *args: Any, row_momentum: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.row_momentum = _checks.flag("row_momentum", row_momentum)
+
+    def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
+        """Adds a slot, but no velocities without momentum, which Keras 2 would keep as well."""
+        if kwargs.get("variable_name") == "m" and not self.momentum:
+            return None
+        return super().add_variable_from_reference(*args, **kwargs)
+
+    def update_slices(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
+        """The rule for gradients among which a row may have several."""
+        if self.momentum and self.row_momentum:
+            super().update_slices(ids, gradients, variable, learning_rate)
+        else:
+            self.update_rows(ids, gradients, variable, learning_rate)
+
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
+        """The rule of the touched rows."""
+        if not (self.momentum and self.row_momentum):
+            # The steps of a row with several gradients add up.
+            variable.scatter_sub(tf.IndexedSlices(learning_rate * gradients, ids))
+            return
+        step = -learning_rate * gradients
+        velocities = self.slot(self.momentums, variable)
+        velocity = self.momentum * tf.gather(velocities, ids) + step
+        set_rows(velocities, ids, velocity)
+        step = self.momentum * velocity + step if self.nesterov else velocity
+        set_rows(variable, ids, tf.gather(variable, ids) + step)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        return {**super().get_config(), "row_momentum": self.row_momentum}

@@ -1,0 +1,131 @@
+"""Imports TF-Ranking on a TensorFlow without Estimator."""
+
+import importlib.metadata
+import importlib.util
+import inspect
+import re
+import types
+import warnings
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rank4class_tf import _keras
+
+
+class ModeKeys:
+    """The modes, which TF-Ranking's feature and data modules compare with."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+class ServingInputReceiver(NamedTuple):
+    """What TF-Ranking's serving input functions return."""
+
+    features: dict
+    receiver_tensors: dict
+
+
+class _Dropped:
+    """Base of the stand-ins for dropped classes: code may name them, but not call them."""
+
+    def __new__(cls, *args, **kwargs):
+        raise NotImplementedError(
+            f"`tf.estimator.{cls.__name__}` is gone: TensorFlow dropped estimators in 2.16. Use a "
+            "Keras pipeline, such as rank4class_tf.tfr.RankingPipeline or tfr.keras.pipeline, or "
+            "TensorFlow 2.15."
+        )
+
+
+class _StandIn(types.ModuleType):
+    """A module in which every other name is a class that raises when it is called."""
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        dropped = type(name, (_Dropped,), {})
+        setattr(self, name, dropped)  # `isinstance` needs the same class each time.
+        return dropped
+
+
+def stand_in() -> ModuleType:
+    """Returns a module with what TF-Ranking's import and its Keras part need."""
+    export = _StandIn("tensorflow.estimator.export")
+    vars(export)["ServingInputReceiver"] = ServingInputReceiver
+    estimator = _StandIn("tensorflow.estimator")
+    vars(estimator).update(ModeKeys=ModeKeys, export=export)
+    return estimator
+
+
+_OLDEST, _BEYOND = (0, 5, 3), (0, 6)
+_STAND_IN = stand_in()
+
+
+def load() -> Any:
+    """Imports TF-Ranking on any supported TensorFlow.
+
+    TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a newer
+    TensorFlow, set the environment variable `TF_USE_LEGACY_KERAS=1` before TensorFlow is first
+    imported. The process then uses tf_keras (Keras 2), and `load` sets `tf.estimator` and
+    `tf.compat.v1.estimator` to a stand-in. Python 3.11 dropped `inspect.getargspec`, so
+    `tfr.metrics.eval_metric` gets one. Nothing else is patched.
+
+    All of TF-Ranking works, with two exceptions. The estimators of `tfr.estimator` and
+    `extension.pipeline` raise NotImplementedError when they are called. TFR-BERT does not work:
+    `extension.task` and `extension.premade` need `tf-models-official`.
+
+    Returns:
+        The `tensorflow_ranking` module.
+
+    Warns:
+        UserWarning: if tf_keras is installed together with TensorFlow 2.15, since it breaks saved
+            models there.
+
+    Raises:
+        ImportError: if Keras 3 is active, or TF-Ranking is missing or has an unsupported version;
+            the error says what to do.
+
+    Example:
+        >>> tfr = load()
+        >>> float(tfr.keras.losses.ApproxNDCGLoss()([[1.0, 0.0]], [[9.0, 0.0]]))
+        -1.0
+    """
+    if _keras.KERAS_3:
+        raise ImportError(
+            "TF-Ranking needs Keras 2, but Keras 3 is active. Install tf_keras and set the "
+            "environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow is first imported. "
+            f"Received: TensorFlow {tf.__version__}, Keras {_keras.keras.__version__}."
+        )
+    _check_version()
+    if tf.__version__ < "2.16" and importlib.util.find_spec("tf_keras") is not None:
+        warnings.warn(
+            "TensorFlow 2.15 includes Keras 2. If tf_keras is installed as well, models that are "
+            "saved after one was loaded cannot be loaded: pip uninstall tf_keras",
+            stacklevel=2,
+        )
+    for module in (tf, tf.compat.v1):
+        if not hasattr(module, "estimator"):
+            module.estimator = _STAND_IN
+    import tensorflow_ranking
+
+    if not hasattr(inspect, "getargspec"):
+        metrics: Any = importlib.import_module("tensorflow_ranking.python.metrics")
+        metrics.inspect = types.SimpleNamespace(getargspec=inspect.getfullargspec)
+    return tensorflow_ranking
+
+
+def _check_version():
+    """Raises unless a supported TF-Ranking is installed."""
+    try:
+        version = importlib.metadata.version("tensorflow-ranking")
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError(
+            "TF-Ranking is not installed. Install it with: pip install 'tensorflow-ranking>=0.5.3'"
+        ) from None
+    if not _OLDEST <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _BEYOND:
+        raise ImportError(
+            f"TF-Ranking must have a version >= 0.5.3 and < 0.6. Received: {version}."
+        )

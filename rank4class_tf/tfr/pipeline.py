@@ -1,0 +1,399 @@
+"""TF-Ranking pipelines with the parts of this package."""
+
+import copy
+import dataclasses
+import importlib.util
+import numbers
+import re
+from typing import Any
+
+from tensorflow import keras
+
+from rank4class_tf import _registry
+from rank4class_tf import losses as our_losses
+from rank4class_tf import metrics as our_metrics
+from rank4class_tf.tfr import loading
+from rank4class_tf.tfr.serving import ServingSignatures
+
+_tfr: Any = loading.load()
+_THEIRS = "tfr."
+_KEYS = {
+    "loss": _tfr.keras.losses.RankingLossKey,
+    "metrics": _tfr.keras.metrics.RankingMetricKey,
+}
+# Classes of TF-Ranking that its own lookup by name does not have.
+_CLASSES = {
+    "click_em_loss": _tfr.keras.losses.ClickEMLoss,
+    "mixture_em_loss": _tfr.keras.losses.MixtureEMLoss,
+    "alpha_dcg": _tfr.keras.metrics.AlphaDCGMetric,
+    "precision_ia": _tfr.keras.metrics.PrecisionIAMetric,
+    "recall": _tfr.keras.metrics.RecallMetric,
+}
+# Metrics of TF-Ranking that read whole lists and take no cutoff.
+_WITHOUT_CUTOFF = {"arp", "ordered_pair_accuracy"}
+
+# A pipeline gives lists of scores, so losses on regressions and metrics of a dataset don't fit.
+_LOSSES = _registry.known("loss", our_losses.RankingLoss)
+_METRICS = _registry.known("metric", our_metrics.RankingMetric)
+
+
+def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
+    """Builds the loss that a pipeline's `loss` describes.
+
+    Args:
+        spec: a name (`"rankmax_loss"`, `"tfr.list_mle_loss"`), a Keras loss, several names with
+            weights (`"rankmax_loss:0.7,softmax_loss:0.3"`), or a list of losses, or of pairs of a
+            name or loss and its weight.
+        reduction: the reduction of the losses that are built from names.
+    """
+    if isinstance(spec, str):
+        parts = [_split_weight(part.strip()) for part in spec.split(",")]
+    elif isinstance(spec, list | tuple):
+        parts = [part if isinstance(part, tuple) else (part, 1.0) for part in spec]
+        for part in parts:
+            if len(part) != 2:
+                raise ValueError(
+                    f"`loss` must hold pairs of a loss and its weight. Received: {part}."
+                )
+    else:
+        parts = [(spec, 1.0)]
+    losses = [_build_one_loss(name, reduction) for name, _ in parts]
+    weights = [weight for _, weight in parts]
+    return losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
+
+
+def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
+    """Builds a metric named `prefix` and then its own name.
+
+    Args:
+        spec: a name with an optional cutoff (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or a Keras metric,
+            which is copied, since metrics must be created under the strategy in use.
+        prefix: the beginning of the name.
+    """
+    if isinstance(spec, keras.metrics.Metric):
+        metric = spec
+    elif isinstance(spec, str):
+        metric = _metric_by_name(spec)
+    else:
+        raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
+    config = _of_relevance(metric.get_config())
+    return type(metric).from_config({**config, "name": prefix + metric.name})
+
+
+def _of_relevance(config):
+    """A metric's configuration whose labels, and those of a metric in it, are relevance."""
+    if not isinstance(config, dict):
+        return config
+    config = {key: _of_relevance(value) for key, value in config.items()}
+    if "label_format" in config:
+        config["label_format"] = config["label_format"] or "relevance"
+    return config
+
+
+def _split_weight(text):
+    """`"rankmax_loss:0.7"` -> `("rankmax_loss", 0.7)`."""
+    name, colon, weight = text.partition(":")
+    try:
+        return name, float(weight) if colon else 1.0
+    except ValueError:
+        raise ValueError(
+            "`loss` must be a name or 'name:weight,name:weight' with numbers for weights. "
+            f"Received: {text!r}."
+        ) from None
+
+
+def _build_one_loss(spec, reduction):
+    if isinstance(spec, our_losses.RankingLoss) and spec.label_format is None:
+        # A copy by its config would not share what changes in training, such as annealing.
+        spec = copy.copy(spec)
+        spec.label_format = "relevance"
+    if isinstance(spec, our_losses.WeightedSumLoss):
+        spec = copy.copy(spec)
+        spec.losses = [_build_one_loss(loss, reduction) for loss in spec.losses]
+    if isinstance(spec, keras.losses.Loss):
+        return spec
+    if not isinstance(spec, str):
+        raise TypeError(f"`loss` must be a name or a Keras loss. Received: {spec!r}.")
+    ours, theirs = _source(spec, "loss", _LOSSES)
+    if ours:
+        return our_losses.get(ours, reduction=reduction, label_format="relevance")
+    if theirs in _CLASSES:
+        return _CLASSES[theirs](reduction=reduction, name=theirs)
+    return _tfr.keras.losses.get(theirs, reduction=reduction, name=theirs)
+
+
+def _metric_by_name(spec):
+    name, at, cutoff = spec.partition("_at_")
+    ours, theirs = _source(name, "metrics", _METRICS)
+    if ours:
+        return our_metrics.get(spec, label_format="relevance")
+    if at and not re.fullmatch(r"[1-9]\d*", cutoff):
+        raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
+    if at and theirs in _WITHOUT_CUTOFF:
+        raise ValueError(f"`metrics` must name {theirs!r} without a cutoff. Received: {spec!r}.")
+    topn = int(cutoff) if at else None
+    label = theirs if topn is None else f"{theirs}_at_{topn}"
+    if theirs in _CLASSES:
+        return _CLASSES[theirs](name=label, topn=topn)
+    return _tfr.keras.metrics.get(theirs, name=label, topn=topn)
+
+
+def _source(name, argument, ours):
+    """Tells who has a name: `(name, None)` if we do, `(None, name)` if TF-Ranking does."""
+    base = keras.losses.Loss if argument == "loss" else keras.metrics.Metric
+    theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
+    theirs |= {key for key, value in _CLASSES.items() if issubclass(value, base)}
+    if name in ours:
+        return name, None
+    bare = name.removeprefix(_THEIRS)
+    if bare in theirs:
+        return None, bare
+    known = ", ".join([*sorted(ours), *(_THEIRS + key for key in sorted(theirs))])
+    raise ValueError(f"`{argument}` must name one of: {known}. Received: {name!r}.")
+
+
+_PREFIX = "metric/"
+_DEFAULT_METRICS = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg")
+
+
+class PipelineMixin:
+    """Losses, metrics and optimisers by name or object, for your own `ModelFitPipeline`.
+
+    Put it before the pipeline: `class MyPipeline(PipelineMixin, ModelFitPipeline)`. Constructor and
+    behaviour are then the same as for `RankingPipeline`.
+    """
+
+    _strategy: Any
+
+    def __init__(
+        self,
+        model_builder: Any,
+        dataset_builder: Any,
+        hparams: Any,
+        metrics: Any = _DEFAULT_METRICS,
+        weighted_metrics: Any = None,
+        tensorboard: bool | None = None,
+    ) -> None:
+        has_tensorboard = importlib.util.find_spec("tensorboard") is not None
+        if tensorboard and not has_tensorboard:
+            raise ImportError("`tensorboard=True` needs TensorBoard: pip install tensorboard")
+        if hparams.automatic_reduce_lr:
+            _check_is_number(hparams.optimizer, hparams.learning_rate)
+        # TF-Ranking can build optimisers only from a name and a number; we replace this one below.
+        plain = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
+        super().__init__(model_builder, dataset_builder, plain)  # type: ignore[call-arg]
+        self._hparams = hparams
+        self._metrics = metrics
+        self._weighted_metrics = metrics if weighted_metrics is None else weighted_metrics
+        self._tensorboard = has_tensorboard if tensorboard is None else tensorboard
+        with _tfr.keras.strategy_utils.strategy_scope(self._strategy):
+            # Building them now shows mistakes here, and not after hours of training.
+            self.build_loss()
+            self._monitored = self._find_monitored(self.build_metrics())
+            self.build_weighted_metrics()
+            self._optimizer = _build_optimizer(hparams.optimizer, hparams.learning_rate)
+        if isinstance(hparams.loss, dict) and self._monitored != "val_loss":
+            self._model_builder = _NamedOutputs(model_builder, hparams.loss)
+
+    def build_loss(self) -> Any:
+        """Builds the loss; for multi-task hparams, one for each task."""
+        return self._for_tasks(self._build_task_loss, self._hparams.loss)
+
+    def build_metrics(self) -> Any:
+        """Builds the metrics, whose names begin with `metric/` as TF-Ranking's do."""
+        return self._for_tasks(_metrics_builder(_PREFIX, "metrics"), self._metrics)
+
+    def build_weighted_metrics(self) -> Any:
+        """Builds the metrics that use weights; their names begin with `weighted_metric/`."""
+        return self._for_tasks(
+            _metrics_builder("weighted_metric/", "weighted_metrics"), self._weighted_metrics
+        )
+
+    def build_callbacks(self) -> list[keras.callbacks.Callback]:
+        """Builds TF-Ranking's callbacks; they watch the metric that `hparams` names."""
+        callbacks = super().build_callbacks()  # type: ignore[misc]
+        for callback in callbacks:
+            if isinstance(
+                callback, keras.callbacks.ModelCheckpoint | keras.callbacks.EarlyStopping
+            ):
+                callback.monitor = self._monitored
+        if self._tensorboard:
+            return callbacks
+        return [c for c in callbacks if not isinstance(c, keras.callbacks.TensorBoard)]
+
+    def _build_task_loss(self, spec):
+        return build_loss(spec, self._hparams.loss_reduction)
+
+    def _for_tasks(self, build, spec):
+        """`build(spec)`, or for multi-task hparams a dict of it, with each task's own spec."""
+        tasks = self._hparams.loss
+        if not isinstance(tasks, dict):
+            return build(spec)
+        if isinstance(spec, dict) and set(spec) != set(tasks):
+            raise ValueError(
+                f"The metrics must be for the tasks {sorted(tasks)}. Received: {sorted(spec)}."
+            )
+        return {task: build(spec[task] if isinstance(spec, dict) else spec) for task in tasks}
+
+    def _find_monitored(self, metrics):
+        """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
+        wanted = self._hparams.best_exporter_metric
+        given = self._for_tasks(_given_names, self._metrics)
+        if not isinstance(metrics, dict):
+            metrics, given = {"": metrics}, {"": given}
+        keys = {"loss": "val_loss"}
+        higher: dict[str, bool | None] = {"val_loss": False}
+        for task, of_task in metrics.items():
+            before, logged_before = (f"{task}/", f"val_{task}_") if task else ("", "val_")
+            for name, logged in _logged(of_task) + given[task]:
+                keys.setdefault(before + name, logged_before + logged)
+            for metric in of_task:
+                for logged in _result_names([metric]):
+                    higher[logged_before + logged] = getattr(metric, "higher_is_better", None)
+        if wanted not in keys:
+            raise ValueError(
+                f"`best_exporter_metric` must be one of: {', '.join(keys)}. Received: {wanted!r}."
+            )
+        is_higher = bool(self._hparams.best_exporter_metric_higher_better)
+        if higher.get(keys[wanted]) not in (None, is_higher):
+            raise ValueError(
+                f"`best_exporter_metric_higher_better` must be {not is_higher} for {wanted!r}, or "
+                f"the worst model would count as the best. Received: {is_higher}."
+            )
+        return keys[wanted]
+
+
+class _NamedOutputs:
+    """A model builder that raises an error before training if outputs are not named like the tasks.
+
+    Keras logs the metrics of an output under the name of its layer.
+    """
+
+    def __init__(self, builder, tasks):
+        self._builder = builder
+        self._tasks = sorted(tasks)
+
+    def build(self):
+        model = self._builder.build()
+        names = getattr(model, "output_names", None)
+        if names is not None and sorted(names) != self._tasks:
+            raise ValueError(
+                "The layers of the model's outputs must have the names of the tasks, "
+                f"{self._tasks}, where `best_exporter_metric` is a metric of a task. "
+                f"Received: {names}. (`keras.layers.Activation('linear', name=task)` names one.)"
+            )
+        return model
+
+
+def _metrics_builder(prefix, argument):
+    def build(specs):
+        if not isinstance(specs, list | tuple):
+            raise TypeError(
+                f"`{argument}` must be a list of names and metrics. Received: {specs!r}."
+            )
+        metrics = [build_metric(spec, prefix) for spec in specs]
+        names = _result_names(metrics)
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"`{argument}` must have different names, those of TF-Ranking and of this package "
+                f"together. Received: {names}."
+            )
+        return metrics
+
+    return build
+
+
+def _result_names(metrics):
+    return [name for m in metrics for name in getattr(m, "result_names", [m.name])]
+
+
+def _logged(metrics):
+    """The name of each value without the prefix, and as Keras logs it."""
+    return [(name.partition("/")[2], name) for name in _result_names(metrics)]
+
+
+def _given_names(specs):
+    """The names that a user gave for metrics, and what Keras logs for the first value of each."""
+    names = [spec for spec in specs if isinstance(spec, str)]
+    return [(name, _logged([build_metric(name, _PREFIX)])[0][1]) for name in names]
+
+
+def _check_is_number(optimizer, learning_rate):
+    """Raises unless the learning rate, that of an optimiser object if given, is a number."""
+    if not isinstance(optimizer, str):
+        learning_rate = optimizer.get_config()["learning_rate"]
+    if not isinstance(learning_rate, numbers.Real):
+        raise ValueError(
+            "`automatic_reduce_lr` needs a number as `learning_rate`, or as the optimizer's own if "
+            f"`optimizer` is an object. Received: learning_rate={learning_rate!r}."
+        )
+
+
+def _build_optimizer(optimizer, learning_rate):
+    """A new optimiser, by name or as a copy of an object; call it in the strategy's scope."""
+    if isinstance(optimizer, str):
+        config = {"class_name": optimizer, "config": {"learning_rate": learning_rate}}
+        return keras.optimizers.get(config)
+    return type(optimizer).from_config(optimizer.get_config())
+
+
+class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
+    """TF-Ranking's pipeline with the losses, heads and metrics of this package.
+
+    It takes `PipelineHparams` as `SimplePipeline` and `MultiTaskPipeline` do, with more choices:
+
+    - `loss`: a name of this package or of TF-Ranking (if both have it, this package's;
+      `"tfr."` before a name asks for TF-Ranking's), a Keras loss, several with weights, as in
+      `"rankmax_loss:0.7,softmax_loss:0.3"` or `[(loss, 0.7), (other_loss, 0.3)]`, or for several
+      tasks a dict of these.
+    - `optimizer`: a name, or a Keras optimiser, which is copied and keeps its own learning rate;
+      `learning_rate`: a number or a Keras schedule.
+    - `best_exporter_metric`: `"loss"` or one of `metrics`, such as `"ndcg_at_5"`; for several tasks
+      `"task/ndcg_at_5"`. Set `best_exporter_metric_higher_better=True` if higher is better.
+
+    Args:
+        model_builder: an `AbstractModelBuilder` of TF-Ranking.
+        dataset_builder: an `AbstractDatasetBuilder`, such as `RankingDatasetBuilder`.
+        hparams: `PipelineHparams`.
+        metrics: names (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or Keras metrics, which are copied. With
+            several tasks, a list is for all of them, and a dict has a list for each.
+        weighted_metrics: the metrics that use weights, if `hparams.use_weighted_metrics`; None
+            means the same as `metrics`.
+        tensorboard: whether to log for TensorBoard; None does so if it is installed.
+
+    Raises:
+        ImportError: if `tensorboard` is True without TensorBoard.
+        ValueError: if a loss, metric or monitored metric is unknown (the error lists the known
+            ones), or `automatic_reduce_lr` is set without a number as `learning_rate`. Before
+            training, if a task's metric is monitored and the outputs do not have the names of the
+            tasks.
+        TypeError: if a loss or metric is neither a name nor a Keras object.
+
+    Example:
+        >>> pipeline = RankingPipeline(model_builder, dataset_builder, hparams)  # doctest: +SKIP
+        >>> pipeline.train_and_validate()  # doctest: +SKIP
+    """
+
+
+class ServingMixin:
+    """Exports `ServingSignatures`, for your own dataset builder.
+
+    Put it before the builder: `class MyBuilder(ServingMixin, MultiLabelDatasetBuilder)`.
+    """
+
+    _context_feature_spec: Any
+    _example_feature_spec: Any
+    _mask_feature_name: Any
+
+    def build_signatures(self, model: keras.Model) -> dict[str, Any]:
+        """Builds the signatures of the exported model."""
+        return ServingSignatures(
+            model,
+            context_feature_spec=self._context_feature_spec,
+            example_feature_spec=self._example_feature_spec,
+            mask_feature_name=self._mask_feature_name,
+        )()
+
+
+class RankingDatasetBuilder(ServingMixin, _tfr.keras.pipeline.SimpleDatasetBuilder):
+    """TF-Ranking's `SimpleDatasetBuilder`; the model it exports has `ServingSignatures`."""

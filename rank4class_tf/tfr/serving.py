@@ -1,0 +1,201 @@
+"""Scorers and signatures of TF-Ranking models."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers
+from rank4class_tf._export import specs_of_arguments
+from rank4class_tf.tfr import loading
+
+_tfr: Any = loading.load()
+
+
+class InteractionScorer(_tfr.keras.model.Scorer):
+    r"""Scores a list by how its context and its examples interact, for `ModelBuilder`.
+
+    $$s_i = f(h, c_i), \qquad h = \mathrm{encoder}(\mathrm{context}), \quad
+    c_i = \mathrm{class\_encoder}(\mathrm{example}_i)$$
+
+    f is an interaction: the dot product $c_i^\top h$, the latent cross
+    $\mathrm{MLP}(h \odot (1 + c_i))$, $\mathrm{MLP}([h; c_i])$, or another.
+
+    Source: Rank4Class, sections 3.2 and 4.2, where the examples are the classes.
+
+    A masked example changes nothing: zeros replace its features before they are encoded, and its
+    score is the lowest finite number of the scores' type.
+
+    Args:
+        encoder: a layer or function from the context to h, `[batch, d]`. It gets the feature if
+            there is only one, otherwise a dict of them. Under a strategy it should be a function
+            that makes its layers when it is called.
+        class_encoder: the same from the examples to their embeddings, `[batch, n, d]`. An integer
+            feature `[batch, n, 1]`, such as class ids, arrives as `[batch, n]`, so that
+            you can pass `keras.layers.Embedding(num_classes, d)`.
+        interaction: the name of an interaction of `rank4class_tf.layers`, such as `"dot_product"`,
+            `"latent_cross"` or `"concat"`, or your own subclass of `layers.Interaction`.
+        tasks: names of several outputs, each with its own interaction, or None for one output.
+        **kwargs: arguments of the interaction, such as `units` of the MLP.
+
+    Returns:
+        Called by `ModelBuilder` with context features, example features and mask: scores
+        `[batch, n]`, or a dict of them.
+
+    Raises:
+        ValueError: if `interaction` is unknown or takes other arguments.
+
+    Example:
+        >>> scorer = InteractionScorer(
+        ...     keras.layers.Dense(8), keras.layers.Embedding(5, 8), "latent_cross", units=(16,)
+        ... )
+        >>> mask = tf.constant([[True, True, False]])
+        >>> class_ids = tf.constant([[[3], [1], [-1]]])
+        >>> scorer({"x": tf.ones([1, 4])}, {"class_id": class_ids}, mask).shape
+        TensorShape([1, 3])
+    """
+
+    def __init__(
+        self,
+        encoder: Any,
+        class_encoder: Any,
+        interaction: Any = "latent_cross",
+        tasks: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(interaction, type) and issubclass(interaction, layers.Interaction):
+            self._make = lambda: interaction(**kwargs)
+        else:
+            layers.get_interaction(interaction, **kwargs)  # Mistakes raise here, not in training.
+            self._make = lambda: layers.get_interaction(interaction, **kwargs)
+        self._encoder = encoder
+        self._class_encoder = class_encoder
+        self._tasks = tasks
+
+    def __call__(
+        self, context_features: dict[str, Any], example_features: dict[str, Any], mask: tf.Tensor
+    ) -> Any:
+        """Scores all examples."""
+        example_features = {
+            name: _without_padding(value, mask) for name, value in example_features.items()
+        }
+        encodings = self._encoder(_one_or_all(context_features))
+        candidates = self._class_encoder(_one_or_all(example_features))
+        if self._tasks is None:
+            return self._scores(encodings, candidates, mask, None)
+        return {task: self._scores(encodings, candidates, mask, task) for task in self._tasks}
+
+    def _scores(self, encodings, candidates, mask, name):
+        scores = self._make()([encodings, candidates])
+        if scores.dtype != tf.float64:
+            scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
+        scores = tf.where(mask, scores, scores.dtype.min)
+        # Keras names an output after the layer that makes it.
+        return keras.layers.Activation("linear", dtype=scores.dtype, name=name)(scores)
+
+
+def _one_or_all(features):
+    return next(iter(features.values())) if len(features) == 1 else features
+
+
+def _without_padding(value, mask):
+    """A feature with zeros for masked examples; integers `[batch, n, 1]` lose their last axis."""
+    if value.dtype.is_integer and value.shape.rank == 3 and value.shape[2] == 1:
+        value = tf.squeeze(value, axis=2)
+    shape = tf.concat([tf.shape(mask), tf.ones([value.shape.rank - 2], tf.int32)], axis=0)
+    return tf.where(tf.reshape(mask, shape), value, tf.zeros_like(value))
+
+
+class ServingSignatures(_tfr.keras.saved_model.Signatures):
+    """TF-Ranking's serving signatures, and more: plain tensors and the best items.
+
+    | signature | takes | gives |
+    |---|---|---|
+    | TF-Ranking's `regress` | serialized `tf.train.Example`s | a score each |
+    | TF-Ranking's `predict` | serialized `ExampleListWithContext`s | scores `[batch, n]` |
+    | `top_k` | the same and `k` | `indices` and `scores`, `[batch, min(k, n)]`, best first |
+    | `predict_tensors` | the model's inputs as tensors, the mask among them | scores `[batch, n]` |
+    | `top_k_tensors` | the same and `k` | as `top_k` |
+
+    The tensors have the names of the inputs, changed where an argument cannot have that name: see
+    `rank4class_tf.export_top_k`. If a list has fewer than k items, `indices` end with -1 and
+    `scores` with -inf. For several tasks the outputs are `<task>_indices` and `<task>_scores`. A
+    model with ragged or sparse inputs gets no signatures for tensors, since they cannot take these.
+
+    Args:
+        model: a Keras model that takes a dict of features.
+        context_feature_spec: name -> feature of the context.
+        example_feature_spec: name -> feature of the examples.
+        mask_feature_name: name of the mask among the model's inputs.
+
+    Example:
+        >>> signatures = ServingSignatures(model, {}, spec, "mask")()  # doctest: +SKIP
+        >>> model.save("export", signatures=signatures)  # doctest: +SKIP
+    """
+
+    def __call__(self, serving_default: str = "regress") -> dict[str, Any]:
+        """Returns the signatures by name.
+
+        Args:
+            serving_default: which signature is the default one, `"regress"` or `"predict"`.
+        """
+        signatures = super().__call__(serving_default)
+        signatures["top_k"] = self.top_k_tf_function()
+        inputs = self._model.input
+        if all(isinstance(value.type_spec, tf.TensorSpec) for value in inputs.values()):
+            given = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()}
+            specs = dict(zip(sorted(given), specs_of_arguments(given), strict=True))
+            k = tf.TensorSpec([], tf.int32, "k")
+            signatures["predict_tensors"] = self._predict_tensors.get_concrete_function(specs)
+            signatures["top_k_tensors"] = self._top_k_tensors.get_concrete_function(specs, k)
+        return signatures
+
+    def top_k_tf_function(self) -> Any:
+        """Makes the function behind `top_k`."""
+
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None], tf.string, tf.saved_model.PREDICT_INPUTS),
+                tf.TensorSpec([], tf.int32, "k"),
+            ]
+        )
+        def top_k(serialized_elwcs, k):
+            features = _tfr.data.parse_from_example_list(
+                serialized_elwcs,
+                context_feature_spec=self._context_feature_spec,
+                example_feature_spec=self._example_feature_spec,
+                mask_feature_name=self._mask_feature_name,
+            )
+            return self._best(features, k)
+
+        return top_k
+
+    @tf.function
+    def _predict_tensors(self, features):
+        return self.normalize_outputs(
+            tf.saved_model.PREDICT_OUTPUTS, self._model(features, training=False)
+        )
+
+    @tf.function
+    def _top_k_tensors(self, features, k):
+        return self._best(features, k)
+
+    def _best(self, features, k):
+        """The k best unmasked items of each list."""
+        outputs = self._model(features, training=False)
+        mask = features[self._mask_feature_name]
+        if not isinstance(outputs, dict):
+            return _best_of(outputs, mask, k)
+        return {
+            f"{task}_{name}": value
+            for task, scores in outputs.items()
+            for name, value in _best_of(scores, mask, k).items()
+        }
+
+
+def _best_of(scores, mask, k):
+    nothing = tf.constant(-float("inf"), scores.dtype)
+    k = tf.minimum(k, tf.shape(scores)[1])
+    best, order = tf.math.top_k(tf.where(mask, scores, nothing), k)
+    there = tf.gather(mask, order, batch_dims=1)
+    return {"indices": tf.where(there, order, -1), "scores": best}
