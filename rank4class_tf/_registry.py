@@ -1,6 +1,5 @@
 """Objects by name, and their configurations."""
 
-import dataclasses
 import difflib
 import inspect
 import re
@@ -15,12 +14,32 @@ from rank4class_tf import _keras
 _PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
 
 
-def constructor_arguments(instance: object, base: type) -> dict[str, Any]:
+class Configured:
+    """Mixin of what Keras serializes: the configuration is the arguments of the constructor.
+
+    An object keeps each argument of its constructor, and of those of its parents that are
+    `Configured`, in an attribute of that name. A variable is the number that it holds. The mixin
+    goes before Keras's class. A dataclass may have it too.
+    """
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
+        # A layer's constructor passes name and dtype on to Keras, in `**kwargs`.
+        is_layer = isinstance(self, keras.layers.Layer)
+        config = super().get_config() if is_layer else {}  # type: ignore[misc]
+        return {**config, **constructor_arguments(self)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the object that `get_config` describes."""
+        return cls(**deserialized(config))
+
+
+def constructor_arguments(instance: object, base: type = Configured) -> dict[str, Any]:
     """The constructor's named arguments, each from the attribute of its name, serialized.
 
     Args:
-        instance: the object. It keeps each argument of its constructor, and of those of its
-            parents up to `base`, in an attribute of that name. A variable is the number it holds.
+        instance: the object.
         base: the first class whose constructor counts.
     """
     config = {}
@@ -44,19 +63,6 @@ def deserialized(config: dict[str, Any]) -> dict[str, Any]:
         return _keras.deserialized(value) if is_object else value
 
     return {name: value_of(value) for name, value in config.items()}
-
-
-class Configured:
-    """A dataclass that Keras serializes."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the object that `get_config` describes."""
-        return cls(**config)
 
 
 _Class = TypeVar("_Class", bound=type)

@@ -31,7 +31,7 @@ from rank4class_tf.losses.schedules import TemperatureAnnealing
 from rank4class_tf.ops import fold_in
 
 
-class RankingLoss(keras.losses.Loss):
+class RankingLoss(_registry.Configured, keras.losses.Loss):
     """Base of the losses; a subclass defines the formula and its configuration.
 
     **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
@@ -231,15 +231,6 @@ class RankingLoss(keras.losses.Loss):
                 "model, and apply it to predictions if you need probabilities.",
                 stacklevel=2,
             )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return _registry.constructor_arguments(self, RankingLoss)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the loss that `get_config` describes."""
-        return cls(**_registry.deserialized(config))
 
 
 def _checked_class_weight(given):

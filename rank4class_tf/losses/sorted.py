@@ -1,6 +1,6 @@
 """Losses on the ranks of a differentiable sorter."""
 
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
@@ -33,7 +33,7 @@ class UnsavedLayer:
 AXES = ("batch", "items")
 
 
-class SorterLoss(UnsavedLayer, keras.losses.Loss):
+class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
     r"""Base of the losses on the ranks of outputs; a subclass is its formula.
 
     With the ranks $f(\hat y)$ that a sorter gives to the d outputs of a list, all losses are
@@ -139,15 +139,6 @@ class SorterLoss(UnsavedLayer, keras.losses.Loss):
     def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """What the alignment brings to 0, `[batch]`."""
         return tf.reduce_mean(tf.abs(outputs - tf.cast(labels, outputs.dtype)), axis=1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return _registry.constructor_arguments(self, SorterLoss)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the loss that `get_config` describes."""
-        return cls(**_registry.deserialized(config))
 
 
 def _matrix(argument, values):
