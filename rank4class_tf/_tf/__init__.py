@@ -8,7 +8,6 @@ said otherwise). One that no longer pays for itself goes.
   fifth of the time for many places.
 - `gradients`: values whose gradients come along, for choices made while running. XLA compiles them
   with an unknown batch size, which it does not for the gradient of `tf.cond`.
-- `eager`: losses, metrics and searches that are called eagerly run as graphs; a tenth of the time.
 - `exact`: differences that graph rewriting would spoil: `(a - b) + c` becomes `a + (c - b)`, which
   loses c where b is large; sums of many numbers in integers and parts of float32.
 - `scan`: running maxima and sums of rows, which lose no digits to what is far above them.

@@ -588,7 +588,6 @@ class ClassScores:
     def __init__(self, classes: Any, normalize: bool) -> None:
         self.classes = classes
         self.normalize = normalize
-        self.table: Any = None  # What graphs of eager calls have read.
 
     def of(self, classes: Any) -> "ClassScores":
         """The same scores for other classes."""

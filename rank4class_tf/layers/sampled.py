@@ -2,7 +2,6 @@
 
 import math
 import os
-import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,6 @@ from tensorflow import keras
 from rank4class_tf import _checks, _files, _keras, _random, _registry, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
-from rank4class_tf._tf.eager import as_graph, forget
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.search import places_in
@@ -173,7 +171,7 @@ def top_k(
     is_right = isinstance(known, int | np.integer) and 1 <= known <= num_classes
     if known is not None and not is_right:
         raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
-    return _as_graph(_top_k, scores_of, encodings, k, exclude)
+    return _top_k(scores_of, encodings, k, exclude)
 
 
 def ranks(
@@ -183,7 +181,7 @@ def ranks(
     exclude: TensorLike | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """How many classes score higher than given ones `[batch, P]`, and how many the same."""
-    return _as_graph(_ranks, scores_of, encodings, class_ids, exclude)
+    return _ranks(scores_of, encodings, class_ids, exclude)
 
 
 def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
@@ -220,20 +218,6 @@ def _of_block(scores_of, encodings, exclude):
         return search.add_columns(scores, tf.where(here, place, 0), penalties)
 
     return score
-
-
-def _as_graph(function, scores_of, *args):
-    """`function(scores_of, *args)`, as a graph from the third eager call on.
-
-    At a million classes it takes half the time for 256 examples, and a fifteenth for one.
-    """
-    classes = scores_of.classes
-    if type(classes) is not ClassTable:  # Encoders are a user's code.
-        return function(scores_of, *args)
-    if scores_of.table is not classes.embeddings:  # `add` makes another.
-        forget(scores_of)
-        scores_of.table = classes.embeddings
-    return as_graph(scores_of, types.MethodType(function, scores_of), *args)
 
 
 def _top_k(scores_of, encodings, k, exclude):

@@ -23,7 +23,6 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
 )
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf._tf.eager import as_graph, forget
 from rank4class_tf._tf.gather import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
@@ -133,26 +132,6 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
         if self._scores_of is not None:
             y_pred = self._scores_of(y_pred)
-        over_classes = isinstance(y_pred, ClassProducts)
-        if getattr(self, "ranker", None) is None and not over_classes:  # A layer may change.
-            return as_graph(self, self._reduced, y_true, y_pred, sample_weight)
-        return self._reduced(y_true, y_pred, sample_weight)
-
-    @contextlib.contextmanager
-    def scoring_by(self, scores_of: Callable) -> Iterator[None]:
-        """Lets `scores_of` make the scores of what the loss gets as `y_pred`, meanwhile."""
-        self._scores_of = scores_of
-        try:
-            yield
-        finally:
-            self._scores_of = None
-
-    def __setattr__(self, name, value):
-        if not name.startswith("_"):  # It may be a part of the configuration.
-            forget(self)
-        super().__setattr__(name, value)
-
-    def _reduced(self, y_true, y_pred, sample_weight):
         y_true = _keras.given_labels(y_true)
         if sample_weight is None:
             pass
@@ -166,6 +145,15 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             if sample_weight.shape.rank == 2:
                 return _keras.call_loss(self, y_true, y_pred, None, item_weights=sample_weight)
         return _keras.call_loss(self, y_true, y_pred, sample_weight)
+
+    @contextlib.contextmanager
+    def scoring_by(self, scores_of: Callable) -> Iterator[None]:
+        """Lets `scores_of` make the scores of what the loss gets as `y_pred`, meanwhile."""
+        self._scores_of = scores_of
+        try:
+            yield
+        finally:
+            self._scores_of = None
 
     def call(
         self, y_true: TensorLike, y_pred: TensorLike, item_weights: tf.Tensor | None = None
@@ -414,7 +402,6 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         return self._state
 
     def _set_state(self, value):
-        forget(self)  # Graphs hold the state that was.
         self._state = tf.Variable(
             value,
             trainable=False,

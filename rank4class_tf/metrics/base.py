@@ -18,7 +18,6 @@ from rank4class_tf._lists.labels import (
     without,
 )
 from rank4class_tf._tf import exact
-from rank4class_tf._tf.eager import as_graph, forget
 from rank4class_tf._tf.gather import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranks import over_ranks
@@ -313,15 +312,7 @@ class RankingMetric(Metric):
         exclude: TensorLike | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        if isinstance(y_true, ops.Ranks):
-            self._add_batch(y_true, y_pred, sample_weight, exclude)
-        else:
-            as_graph(self, self._add_batch, y_true, y_pred, sample_weight, exclude)
-
-    def __setattr__(self, name, value):
-        if not name.startswith("_"):  # It may be a part of the configuration.
-            forget(self)
-        super().__setattr__(name, value)
+        self._add_batch(y_true, y_pred, sample_weight, exclude)
 
     def _add_batch(self, *batch):
         self.sums.add(_weighted(*self._values_and_weights(self.sums.dtype, *batch)))

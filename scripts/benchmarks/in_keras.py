@@ -1,14 +1,11 @@
-"""Time of losses, metrics and searches compared with Keras's own, in eager calls and in `fit`.
+"""Time of `fit` with a loss and metrics, compared with `fit` with Keras's own.
 
     taskset -c 0 python -m scripts.benchmarks.in_keras
 
-- eager: a loss with its gradient, and an update of a metric, for `--eager` lists x classes, after
-  the calls that trace their graphs; and a search for the 10 best of `--classes` classes for one
-  example, compared with the same search without these graphs.
-- in `fit`: softmax with NDCG(5) and TopKAccuracy(5), compared with Keras's cross-entropy with its
-  top-1 and top-5 accuracy. The model has two layers, 64 inputs and 10 classes; a batch has 32
-  examples. The first step traces the graph. A later step is one of `--steps`, run one by one or 20
-  per execution, the latter also with `jit_compile=True`.
+Softmax with NDCG(5) and TopKAccuracy(5), compared with Keras's cross-entropy with its top-1 and
+top-5 accuracy. The model has two layers, 64 inputs and 10 classes; a batch has 32 examples. The
+first step traces the graph. A later step is one of `--steps`, run one by one or 20 per execution,
+the latter also with `jit_compile=True`.
 
 Ours and Keras's alternate, and the best time of each counts.
 """
@@ -18,54 +15,7 @@ import time
 
 from scripts.benchmarks import harness
 
-CASES = ("loss, eager", "NDCG(5), eager", "TopKAccuracy(5), eager", "top_k, eager")
 BATCH, FEATURES, CLASSES = 32, 64, 10
-
-
-def eager_calls(args):
-    """Name -> our call and the call it is compared with."""
-    import numpy as np
-    import tensorflow as tf
-    from tensorflow import keras
-
-    from rank4class_tf import layers, losses, metrics
-
-    rng = np.random.default_rng(0)
-    batch, n = args.eager
-    scores = tf.constant(rng.normal(size=(batch, n)), tf.float32)
-    ids = tf.constant(rng.integers(0, n, batch))
-
-    def step(loss):
-        def call():
-            with tf.GradientTape() as tape:
-                tape.watch(scores)
-                value = loss(ids, scores)
-            return tape.gradient(value, scores)
-
-        return call
-
-    def update(metric):
-        return lambda: metric.update_state(ids, scores)
-
-    table = layers.SampledScores(args.classes)
-    encoding = tf.constant(rng.normal(size=(1, FEATURES)), tf.float32)
-    table.build(encoding.shape)
-
-    def plain_search():
-        tf.config.run_functions_eagerly(True)
-        best = table.top_k(encoding, 10)
-        tf.config.run_functions_eagerly(False)
-        return best
-
-    keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    top_5 = keras.metrics.SparseTopKCategoricalAccuracy
-    pairs = (
-        (step(losses.SoftmaxLoss()), step(keras_loss)),
-        (update(metrics.NDCG(5)), update(top_5(5))),
-        (update(metrics.TopKAccuracy(5)), update(top_5(5))),
-        (lambda: table.top_k(encoding, 10), plain_search),
-    )
-    return dict(zip(CASES, pairs, strict=True))
 
 
 def model(ours, **options):
@@ -118,21 +68,9 @@ def fits(args):
         yield name, [t / args.steps for t in times]
 
 
-def measure(args):
-    """Name -> best seconds of our call and of the call it is compared with."""
-    result = {}
-    for name, calls in eager_calls(args).items():
-        for call in calls * 3:
-            call()
-        result[name] = harness.best_times(calls, args.seconds)
-    return result | dict(fits(args))
-
-
 def parse_args(argv=None):
     """The command line."""
     parser = harness.parser(__spec__, __doc__)
-    parser.add_argument("--eager", type=harness.shape_of(2), default=(32, 100))
-    parser.add_argument("--classes", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=400, help="steps per measurement")
     parser.add_argument("--turns", type=int, default=5, help="repetitions of the first step")
     parser.add_argument("--seconds", type=float, default=4.0, help="seconds per case")
@@ -146,11 +84,10 @@ def main(argv=None):
     def tables():
         rows = [
             [name, f"{ours * 1e3:.2f}", f"{other * 1e3:.2f}", f"{ours / other:.2f}"]
-            for name, (ours, other) in measure(args).items()
+            for name, (ours, other) in fits(args)
         ]
         head = ["call", "ours, ms", "compared with, ms", "ours over it"]
-        title = f"Eager {harness.shape_text(args.eager)}, {args.classes:,} classes; fit as above"
-        yield harness.Table(head, rows, title, 3)
+        yield harness.Table(head, rows, "`fit` with metrics", 3)
 
     harness.show(tables(), args)
 
