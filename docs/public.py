@@ -18,7 +18,6 @@ PACKAGE = "rank4class_tf"
 # Public, but imported only by those who have what it needs.
 APART = {
     "rank4class_tf.data.elwc_beam": "apache_beam",
-    "rank4class_tf.data.fractal_beam": "apache_beam",
 }
 
 

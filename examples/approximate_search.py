@@ -1,6 +1,6 @@
 """Finds the best classes of each query by approximate search, and compares them with exact search.
 
-    python examples/extreme_classification.py --wordnet-dir /usr/share/wordnet --export index
+    python examples/extreme_classification.py --train train.txt --test test.txt --export index
     python examples/approximate_search.py --folder index
 
 The first program writes the class embeddings, `classes.npy`, and the encodings of its test points,

@@ -1,11 +1,10 @@
 """Trains a classifier for many classes by stochastic negative mining, and shows the best five.
 
-    python examples/extreme_classification.py --wordnet-dir /usr/share/wordnet
     python examples/extreme_classification.py --train train.txt --test test.txt
 
-The first command learns to predict the concepts above a WordNet concept from the words of its
-definition. The second reads files of the Extreme Classification Repository, whose lines should be
-in random order.
+It reads files of the Extreme Classification Repository. Those of WordNet, to predict the concepts
+above a concept from the words of its definition, come from `python -m
+scripts.reproductions.wordnet`.
 
 The model follows Reddi et al. 2019: sparse features, a layer of 512 with ReLU, a linear layer of
 512, and class embeddings, all scaled to length 1. As in that paper, the rows of the first layer and
@@ -59,9 +58,6 @@ def get_optimizer(learning_rate, row_multiplier, momentum):
 
 def load(args):
     """Training and test batches, and the numbers of features and classes."""
-    if args.wordnet_dir:
-        splits = data.wordnet(args.wordnet_dir, args.batch_size)
-        return splits.train, splits.test, len(splits.vocabulary), splits.num_classes
     _, *sizes = data.read_extreme_header(args.train)
     _, *sizes_of_test = data.read_extreme_header(args.test)
     if sizes != sizes_of_test:
@@ -73,9 +69,13 @@ def load(args):
 def main(argv=None):
     """Trains, saves, evaluates and shows the best classes of some examples."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--wordnet-dir", help="folder dict of WordNet")
-    parser.add_argument("--train", type=pathlib.Path, help="file with training examples")
-    parser.add_argument("--test", type=pathlib.Path, help="file with test examples")
+    parser.add_argument(
+        "--train",
+        type=pathlib.Path,
+        required=True,
+        help="file with training examples, in a random order",
+    )
+    parser.add_argument("--test", type=pathlib.Path, required=True, help="file with test examples")
     parser.add_argument("--num-sampled", type=int, default=1024, help="number of classes to sample")
     parser.add_argument("--width", type=int, default=512, help="width of encodings and embeddings")
     parser.add_argument("--batch-size", type=int, default=256)
@@ -87,15 +87,13 @@ def main(argv=None):
         "--export", type=pathlib.Path, help="folder to write files for approximate_search.py to"
     )
     args = parser.parse_args(argv)
-    if not (args.wordnet_dir or (args.train and args.test)):
-        parser.error("--wordnet-dir, or --train and --test, must be given")
 
     keras.utils.set_random_seed(0)
     train, test, num_features, num_classes = load(args)
     loss = losses.OrderedWeightedLoss("pairwise", ops.Scaled("hinge", 3.0), ops.TopKWeights(4))
     optimizer = get_optimizer(learning_rate=10.0, row_multiplier=30_000.0, momentum=0.9)
     model = build(num_features, num_classes, loss, optimizer, args.width, args.num_sampled)
-    model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # The datasets do.
+    model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         model.save(args.out)

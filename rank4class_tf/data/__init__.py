@@ -11,29 +11,24 @@ from rank4class_tf.data.extreme import (
     write_extreme_classification,
     write_top_k,
 )
-from rank4class_tf.data.fractal import FractalExpansion, fractal_expansion
 from rank4class_tf.data.images import cifar10, digits, imagenet2012
 from rank4class_tf.data.interactions import UserItems, mind, movielens
 from rank4class_tf.data.splits import Splits
 from rank4class_tf.data.texts import goemotions
-from rank4class_tf.data.wordnet import wordnet
 
 __all__ = [
-    "FractalExpansion",
     "Splits",
     "UserItems",
     "cifar10",
     "digits",
     "elwc",
     "extreme_classification",
-    "fractal_expansion",
     "goemotions",
     "imagenet2012",
     "mind",
     "movielens",
     "read_extreme_header",
     "read_extreme_split",
-    "wordnet",
     "write_extreme_classification",
     "write_top_k",
 ]

@@ -4,7 +4,7 @@ import gzip
 import itertools
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -44,37 +44,6 @@ def batches(
         length = -(-num_points // batch_size)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
     return dataset.prefetch(tf.data.AUTOTUNE)
-
-
-def batches_in_memory(
-    points: Sequence, num_features: int, batch_size: int, seed: int | None = None
-) -> tf.data.Dataset:
-    """The batches of `batches` for a list of points, which TensorFlow keeps in memory.
-
-    This is several times as fast as reading points from a function. With a seed, each epoch has a
-    new order.
-    """
-    class_ids, ids, values = (
-        tf.RaggedTensor.from_row_lengths(
-            np.concatenate(column).astype(dtype), [len(row) for row in column]
-        )
-        for column, dtype in zip(
-            zip(*points, strict=True), (np.int64, np.int64, np.float32), strict=True
-        )
-    )
-
-    def batch(rows):
-        columns = tf.gather(ids, rows)
-        indices = tf.stack([columns.value_rowids(), columns.values], axis=1)
-        shape = tf.stack([tf.size(rows, tf.int64), num_features])
-        features = tf.SparseTensor(indices, tf.gather(values, rows).values, shape)
-        labels = tf.gather(class_ids, rows).to_tensor(-1)
-        return features, labels
-
-    dataset = tf.data.Dataset.range(len(points))
-    if seed is not None:
-        dataset = dataset.shuffle(len(points), seed=seed)
-    return dataset.batch(batch_size).map(batch).prefetch(tf.data.AUTOTUNE)
 
 
 def _arrays(batch, num_features, one_label):

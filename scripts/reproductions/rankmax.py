@@ -37,7 +37,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from scripts import command_line, tables
-from scripts.reproductions import harness, retrieval
+from scripts.reproductions import fractal, harness, retrieval
 
 # The figures of the paper's Table 2 for its smallest dataset.
 PAPER = {
@@ -184,7 +184,7 @@ def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
     def make():
         users = r4c.data.movielens(args.version, args.data_dir, seed=seed)
         if args.expand:
-            expansion = r4c.data.fractal_expansion(users, *args.expand)
+            expansion = fractal.fractal_expansion(users, *args.expand)
             users = r4c.data.UserItems.from_pairs(expansion.batches(), seed=seed)
         if refit_epochs:
             both = tf.concat([users.train, users.validation], axis=1)

@@ -21,6 +21,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import data, layers, losses, metrics, models
+from scripts.reproductions import fractal
 
 HISTORY = 50  # the tower reads at most so many films of a user, the last ones
 RECENT = 5  # the last films, which are also separate inputs
@@ -182,7 +183,7 @@ def expanded(task: Task, rows: int, columns: int) -> Task:
     """
     owners = np.repeat(np.arange(len(task.users)), [len(user) for user in task.users])
     pairs = data.UserItems.from_pairs([(owners, np.concatenate(task.users))])
-    expansion = data.fractal_expansion(pairs, rows, columns)
+    expansion = fractal.fractal_expansion(pairs, rows, columns)
     size = len(task.films.ids)
     rng = np.random.default_rng(0)
     users = []

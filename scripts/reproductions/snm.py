@@ -43,6 +43,7 @@ from examples import extreme_classification as example
 from rank4class_tf import data, losses, metrics, models, ops, optimizers
 from scripts import command_line, tables
 from scripts.reproductions import goemotions_words, harness, planted_points
+from scripts.reproductions import wordnet as _wordnet
 
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
 SELECT_BY = "recall_at_5"
@@ -189,7 +190,7 @@ def words(args):
 
 def wordnet(args):
     """WordNet's concepts, the same for each seed."""
-    splits = data.wordnet(args.wordnet_dir, args.batch_size, seed=0)
+    splits = _wordnet.wordnet(args.wordnet_dir, args.batch_size, seed=0)
     parts = (splits.train, splits.validation, splits.test)
     return harness.in_random_order(Task(*parts, len(splits.vocabulary), splits.num_classes))
 

@@ -10,6 +10,7 @@ from tensorflow import keras
 
 from rank4class_tf import data, layers
 from scripts.reproductions import harness
+from scripts.reproductions import wordnet as _wordnet
 
 # Films with at least so many ratings, and concepts above at least so many training glosses.
 FEWEST_RATINGS = 5
@@ -101,7 +102,7 @@ def wordnet(path):
 
     @functools.cache
     def read(batch_size):
-        splits = data.wordnet(path, batch_size)
+        splits = _wordnet.wordnet(path, batch_size)
         counts = np.zeros(splits.num_classes, int)
         for class_ids in splits.train.map(lambda _, class_ids: class_ids).as_numpy_iterator():
             counts += np.bincount(class_ids[class_ids >= 0], minlength=len(counts))

@@ -44,4 +44,4 @@ def test_rows_have_a_rate_of_their_own_and_no_momentum():
 def test_it_needs_data(capsys):
     with pytest.raises(SystemExit):
         example.main(["--test", "x.txt"])
-    assert "--wordnet-dir, or --train and --test, must be given" in capsys.readouterr().err
+    assert "required: --train" in capsys.readouterr().err

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from rank4class_tf import data, layers
-from rank4class_tf.data import elwc
+from rank4class_tf import layers
+from rank4class_tf.data import elwc, splits
 from scripts.robustness.fuzzing.faults import SELDOM, Defect, cut, equal, mutated, outcome
 
 # TF-Ranking's files.
@@ -85,7 +85,7 @@ def elwc_files(draws, folder):
         )
 
     def read():
-        records = tf.data.TFRecordDataset(data._shards.find(pattern)).as_numpy_iterator()
+        records = tf.data.TFRecordDataset(splits.find(pattern)).as_numpy_iterator()
         return sorted(map(_list_of, records))
 
     expected = sorted(_list_of(elwc.serialize(*each)) for each in _some_lists())

@@ -9,6 +9,7 @@ import zlib
 import numpy as np
 
 from rank4class_tf import data
+from rank4class_tf.data import extreme, interactions
 from scripts.robustness.fuzzing.faults import SELDOM, equal, mutated, outcome
 
 # The format of the Extreme Classification Repository.
@@ -92,8 +93,8 @@ def extreme_classification(draws, folder):
 
     def read():
         if not whole:
-            data._extreme._warn_if_cut(path)
-            read = data._extreme._points(path)
+            extreme._warn_if_cut(path)
+            read = extreme._points(path)
             return [
                 (
                     labels,
@@ -148,97 +149,6 @@ def read_extreme_split(draws, folder):
     return outcome(lambda: data.read_extreme_split(path, column), right, [path.name])
 
 
-# WordNet.
-
-
-def _synset(number, words, pointers, gloss, kind):
-    words = " ".join(f"{word} 0" for word in words)
-    pointers = "".join(f"{symbol} {parent:08d} {of} 0000 " for symbol, parent, of in pointers)
-    count = pointers.count(" 0000 ")
-    return f"{number:08d} 03 {kind} 01 {words} {count:03d} {pointers}| {gloss}  \n"
-
-
-def _wordnet_files():
-    nouns = [(1, []), (2, [1]), (3, [2]), (4, [3]), (5, [3])]
-    nouns += [(n, [4 + n % 2]) for n in range(10, 26)]
-    files = {"data.noun": "  1 The licence.  \n", "data.verb": "  1 The licence.  \n"}
-    for number, parents in nouns:
-        above = [("@", parent, "n") for parent in parents]
-        gloss = f"a thing that is {'used' if number % 2 else 'alive'}; kind no{'abc'[number % 3]}"
-        files["data.noun"] += _synset(number, [f"w{number}"], above, gloss, "n")
-    for number in range(1, 9):
-        above = [("@", number - 1, "v")] if number > 1 else [("+", 2, "n")]
-        files["data.verb"] += _synset(number, [f"v{number}"], above, "to do a thing", "v")
-    return {name: content.encode() for name, content in files.items()}
-
-
-def _synsets_of(files):
-    """Name, hypernyms and words of each synset by key, None if a file breaks the rules."""
-    synsets = {}
-    for part in ("noun", "verb"):
-        try:
-            text = files[f"data.{part}"].decode("utf-8")
-        except UnicodeDecodeError:
-            return None
-        licence, found_any = True, None
-        for line in text.splitlines(keepends=True):
-            if not line.endswith("\n"):
-                return None
-            licence = licence and line.startswith("  ")
-            if licence:
-                continue
-            found_any = part
-            head, bar, gloss = line.partition(" | ")
-            fields = head.split()
-            try:
-                words = int(fields[3], 16)
-                count = int(fields[4 + 2 * words])
-                rest = fields[5 + 2 * words : 5 + 2 * words + 4 * count]
-                ok = re.fullmatch(r"\d{8}", fields[0], re.ASCII) and fields[2] == part[0]
-                ok = ok and re.fullmatch(r"\d\d", fields[1], re.ASCII)
-                ok = ok and re.fullmatch("[0-9a-f]{2}", fields[3]) and words > 0
-                ok = ok and re.fullmatch(r"\d{3}", fields[4 + 2 * words], re.ASCII)
-            except (ValueError, IndexError):
-                return None
-            key = part[0] + fields[0]
-            if not bar or not ok or len(rest) != 4 * count or key in synsets:
-                return None
-            above = [
-                of + parent
-                for symbol, parent, of in zip(rest[::4], rest[1::4], rest[2::4], strict=True)
-                if symbol in ("@", "@i")
-            ]
-            found = re.findall("[a-z]+", gloss.lower())
-            synsets[key] = (f"{fields[4]}.{part[0]}.{fields[0]}", above, found)
-        if not found_any:
-            return None
-    if any(parent not in synsets for _, above, _ in synsets.values() for parent in above):
-        return None
-    return synsets
-
-
-def wordnet(draws, folder):
-    """`data.wordnet`: the synsets that it reads, and some batches."""
-    files = _wordnet_files()
-    name = draws.of(sorted(files))
-    files[name] = mutated(draws, files[name])
-    for each, content in files.items():
-        (folder / each).write_bytes(content)
-    synsets = _synsets_of(files)
-    whole = draws.chance(SELDOM)
-
-    def read():
-        found = data._wordnet._read(folder)
-        if whole:
-            data.wordnet(folder)
-        return {key: (s.name, list(s.parents), list(s.words)) for key, s in found.items()}
-
-    right = None if synsets is None else functools.partial(equal, synsets)
-    names = ["data.noun", "data.verb", str(folder), "`path`"]
-    # What is left of the synsets may be too few for three parts.
-    return outcome(read, right, names, refused_is_wrong=not whole)
-
-
 # MIND.
 
 
@@ -271,7 +181,7 @@ def mind(draws, folder):
 
     def read():
         if not whole and content:
-            return sorted(data._mind._read(path).values())
+            return sorted(interactions._read(path).values())
         splits = data.mind(path, batch_size=64)
         found = []
         for part in (splits.train, splits.validation, splits.test):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import data
-from scripts.reproductions import which_loss_tasks
+from scripts.reproductions import which_loss_tasks, wordnet
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_concepts_with_many_glosses(monkeypatch):
     features = tf.sparse.from_dense(np.eye(6, dtype=np.float32))
     batches = tf.data.Dataset.from_tensor_slices((features, class_ids)).batch(3)
     splits = data.Splits(batches, batches, batches, ("a", "b", "c"), tuple("uvwxyz"))
-    monkeypatch.setattr(data, "wordnet", lambda path, batch_size: splits)
+    monkeypatch.setattr(wordnet, "wordnet", lambda path, batch_size: splits)
     monkeypatch.setattr(which_loss_tasks, "FEWEST_GLOSSES", 3)
     problem = which_loss_tasks.wordnet("folder/../other")
     assert problem.description["wordnet_dir"] == os.path.realpath("other")
