@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks
-from rank4class_tf.data import splits
+from rank4class_tf.data import shards
 
 CLASS_ID, LABEL, MASK = "class_id", "label", "mask"
 FEATURES = "features"
@@ -41,10 +41,6 @@ def lists(
     Yields:
         Pairs of the context, a dict of the features (a single tensor is named `"features"`), and
         the examples, a list of dicts `{"class_id": i, "label": 0.0 or 1.0}`.
-
-    Raises:
-        ValueError: if a number is out of range, a class id is not in [0, num_classes), class ids
-            are not integers with a row for each example, or a batch has weights or is not dense.
 
     Example:
         >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
@@ -79,30 +75,21 @@ def lists(
                 )
             context = {name: value[row] for name, value in features.items()}
             items = _items(positives, num_classes, num_negatives, rng)
-            labels = np.isin(items, positives)
-            yield (
-                context,
-                [
-                    {CLASS_ID: int(item), LABEL: float(label)}
-                    for item, label in zip(items, labels, strict=True)
-                ],
-            )
+            labels = np.isin(items, positives).astype(float).tolist()
+            examples = zip(items.tolist(), labels, strict=True)
+            yield context, [{CLASS_ID: item, LABEL: label} for item, label in examples]
 
 
 def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> bytes:
     r"""Serializes a list to bytes.
 
     Args:
-        context: name -> number, string, bytes, or an array of one of these, which is flattened.
-            Readers take an empty array for a missing feature.
+        context: name -> number that fits int64 or float32, string, bytes, or an array of one of
+            these, which is flattened. Readers take an empty array for a missing feature.
         examples: a dict of the same form for each example.
 
     Returns:
         A serialized `ExampleListWithContext`.
-
-    Raises:
-        TypeError: if a value is of another type.
-        ValueError: if an integer is not in [-2**63, 2**63), or a float does not fit float32.
 
     Example:
         >>> serialize({}, [{"label": 1.0}])[:1]
@@ -127,11 +114,10 @@ def write(lists: Iterable, path: str | os.PathLike, num_shards: int = 1) -> int:
         The number of lists written.
 
     Raises:
-        ValueError: if `num_shards` is not a positive integer.
         tf.errors.OpError: if a file cannot be written, as on a full disk.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
-    return splits.write((serialize(*each) for each in lists), path, num_shards)
+    return shards.write((serialize(*each) for each in lists), path, num_shards)
 
 
 def read(
@@ -158,10 +144,6 @@ def read(
         A `tf.data.Dataset`, in the order of the files, of dicts: context features `[batch, ...]`,
         features of the examples `[batch, n, ...]`, and `"mask"`, `[batch, n]` booleans, False for
         padding.
-
-    Raises:
-        ValueError: if no file matches, the set is incomplete, a number is out of range, a
-            default value is missing, or both specs have the same name.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     if list_size is not None:
@@ -178,7 +160,7 @@ def read(
                 "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. "
                 f"Received: {name!r}, {spec}."
             )
-    files = splits.find(pattern)
+    files = shards.find(pattern)
     if not example_spec:
         raise ValueError("`example_spec` must name at least one feature. Received: none.")
     descriptor = b"bytes://" + _descriptor_set()
@@ -216,7 +198,7 @@ def read_classes(
     """Reads files of `lists` as classification examples.
 
     Args:
-        pattern: the files, with `*`, `?` and `[...]`.
+        pattern: as for `read`.
         context_spec: name -> `tf.io.FixedLenFeature` of the features.
         batch_size: examples per batch, >= 1.
         list_size: as for `read`.
@@ -224,9 +206,6 @@ def read_classes(
     Returns:
         A `tf.data.Dataset` of `(features, class_ids)`: a dict of the features, and int64
         `[batch, n]`, the classes with a positive label first, then -1.
-
-    Raises:
-        ValueError: as for `read`.
     """
     example_spec = {
         CLASS_ID: tf.io.FixedLenFeature([], tf.int64, default_value=-1),
@@ -272,7 +251,6 @@ def _items(positives, num_classes, num_negatives, rng):
 
 
 def _example(features):
-    """A serialized `tf.train.Example`."""
     feature = {name: _feature(name, value) for name, value in features.items()}
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
@@ -282,30 +260,24 @@ def _feature(name, value):
     if not flat.size:
         return tf.train.Feature()  # An empty list does not say which kind it holds.
     if flat.dtype.kind == "f":
-        if (np.isfinite(flat) & ~np.isfinite(_as_float32(flat))).any():
+        with np.errstate(over="ignore"):
+            fits = np.isfinite(flat.astype(np.float32)) | ~np.isfinite(flat)
+        if not fits.all():
             raise ValueError(
                 f"Features must be within the range of float32. Received: {name}={value!r}."
             )
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
-    if flat.dtype.kind in "iub":
-        if flat.dtype == np.uint64 and (flat >= 2**63).any():
+    if flat.dtype.kind in "iub" or all(isinstance(item, int) for item in flat):
+        if not -(2**63) <= flat.min() <= flat.max() < 2**63:
             raise ValueError(f"Features must be in [-2**63, 2**63). Received: {name}={value!r}.")
         return tf.train.Feature(int64_list=tf.train.Int64List(value=flat.astype(np.int64)))
-    if flat.dtype.kind == "O" and all(isinstance(item, int) for item in flat):
-        raise ValueError(f"Features must be in [-2**63, 2**63). Received: {name}={value!r}.")
     if flat.dtype.kind in "SU" or all(isinstance(item, str | bytes) for item in flat):
         encoded = [item.encode() if isinstance(item, str) else item for item in flat]
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
     raise TypeError(f"Features must be numbers, strings or bytes. Received: {name}={value!r}.")
 
 
-def _as_float32(values):
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32)
-
-
 def _array(value):
-    """An array; texts keep their lengths."""
     return np.asarray(value, object if _holds_text(value) else None)
 
 

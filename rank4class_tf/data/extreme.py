@@ -1,9 +1,15 @@
-"""Batches of sparse features."""
+"""Files of the Extreme Classification Repository, and batches of their sparse features.
 
+A text names the points of a dataset line by line; each error names the file and the line. Studies
+make batches of their own points with `batches`.
+"""
+
+import contextlib
 import gzip
 import itertools
 import operator
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,7 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files
-from rank4class_tf.data import texts
+from rank4class_tf.data import splits
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def batches(
@@ -62,9 +70,6 @@ def _arrays(batch, num_features, one_label):
     return features, class_ids[:, 0] if one_label else class_ids
 
 
-_LARGEST = float(np.finfo(np.float32).max)
-
-
 def extreme_classification(
     path: str | os.PathLike,
     batch_size: int = 256,
@@ -94,12 +99,8 @@ def extreme_classification(
     Returns:
         A `tf.data.Dataset` of `(features, class_ids)`: a float32 `tf.SparseTensor`
         `[batch, features]`, and int64 `[batch, P]` padded with -1 or, with `one_label`, `[batch]`.
-        The file is read anew each epoch.
-
-    Raises:
-        ValueError: if an argument is out of range. While TensorFlow reads the file, it raises an
-            error that names file and line if a line has the wrong form, a number is out of range, a
-            value is not a finite float32, or the file is damaged.
+        The file is read anew each epoch. If a line has the wrong form, TensorFlow then raises an
+        error that names file and line.
 
     Warns:
         UserWarning: if no line break ends the last line, so that the file may be cut there.
@@ -134,18 +135,11 @@ def extreme_classification(
 
 
 def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
-    """Reads the numbers of points, features and labels from the first line.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ValueError: if the line is not three integers > 0, below 2**63.
-    """
-    with texts.naming(path), _open(path) as lines:
+    """Reads the numbers of points, features and labels from the first line of a file."""
+    with splits.opened(path) as lines:
         first = lines.readline()
     try:
-        header = tuple(texts.natural(number) for number in first.split())
+        header = tuple(_natural(number) for number in first.split())
     except ValueError:
         header = ()
     if len(header) != 3 or not 1 <= min(header) <= max(header) < 2**63:
@@ -160,9 +154,6 @@ def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
         path: a file of the repository with a split in each column, such as `trSplit.txt`.
         column: the number of the column, counted from 0.
 
-    Raises:
-        ValueError: if a line has no number >= 1 in that column, or the file is damaged.
-
     Warns:
         UserWarning: if no line break ends the last line, so that the file may be cut there.
 
@@ -176,10 +167,10 @@ def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
     column = _checks.non_negative_int("column", column)
     numbers = []
     _warn_if_cut(path)
-    with texts.naming(path), _open(path) as lines:
+    with splits.opened(path) as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                numbers.append(texts.natural(line.split()[column]))
+                numbers.append(_natural(line.split()[column]))
             except (IndexError, ValueError) as error:
                 raise ValueError(
                     f"{path}, line {number}: must have a number in column {column}. "
@@ -206,7 +197,6 @@ def write_extreme_classification(
         num_labels: number of labels.
 
     Raises:
-        ValueError: if there are no points, or a number is out of range.
         OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
     """
     num_features = _checks.positive_int("num_features", num_features)
@@ -214,17 +204,13 @@ def write_extreme_classification(
     points = list(points)
     if not points:
         raise ValueError("`points` must hold at least one point. Received none.")
-    with _files.replacing(path) as temporary, _open(temporary, "wt") as file:
+    with _written(path) as file:
         file.write(f"{len(points)} {num_features} {num_labels}\n")
-        for number, (labels, ids, values) in enumerate(points, start=1):
+        for number, (labels, ids, values) in enumerate(points, start=2):
             labels, ids = ([*map(operator.index, each)] for each in (labels, ids))
-            _check_range(path, number + 1, "label", labels, num_labels)
-            _check_range(path, number + 1, "feature", ids, num_features)
-            _check_finite(path, number + 1, values)
-            features = " ".join(
-                f"{i}:{np.float32(value)!s}" for i, value in zip(ids, values, strict=True)
-            )
-            file.write(",".join(str(label) for label in labels) + " " + features + "\n")
+            _check_range(path, number, "label", labels, num_labels)
+            _check_range(path, number, "feature", ids, num_features)
+            file.write(",".join(map(str, labels)) + " " + _pairs(path, number, ids, values))
 
 
 def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> None:
@@ -240,7 +226,6 @@ def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> 
         num_labels: number of labels.
 
     Raises:
-        ValueError: if there are no points, if a label is out of range, or a score is not finite.
         OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
 
     Example:
@@ -261,37 +246,60 @@ def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> 
     ]
     if not points:
         raise ValueError("`batches` must hold at least one point. Received none.")
-    with _files.replacing(path) as temporary, _open(temporary, "wt") as file:
+    with _written(path) as file:
         file.write(f"{len(points)} {num_labels}\n")
         for number, (scores, class_ids) in enumerate(points, start=2):
             _check_range(path, number, "label", class_ids, num_labels)
-            _check_finite(path, number, scores)
-            of_labels = sorted(zip(class_ids.tolist(), scores, strict=True))
-            file.write(" ".join(f"{i}:{np.float32(s)!s}" for i, s in of_labels) + "\n")
+            order = np.lexsort([scores, class_ids])
+            file.write(_pairs(path, number, class_ids[order], scores[order]))
 
 
-def _open(path, mode="rt"):
+@contextlib.contextmanager
+def _written(path):
+    """A text file that gets its name when it is complete, packed if it ends in `.gz`."""
     opener = gzip.open if str(path).endswith(".gz") else open
-    return opener(path, mode, encoding="utf-8")
+    with _files.replacing(path) as temporary, opener(temporary, "wt", encoding="utf-8") as file:
+        yield file
+
+
+def _pairs(path, number, ids, values):
+    """The end of a line, `i:v i:v`."""
+    _check_finite(path, number, values)
+    return " ".join(f"{i}:{np.float32(v)!s}" for i, v in zip(ids, values, strict=True)) + "\n"
 
 
 def _warn_if_cut(path):
-    if not str(path).endswith(".gz"):  # A packed file tells its own size.
-        texts.warn_if_cut(path)
+    """Warns if no line break ends the last line: a number there may lack its last digits."""
+    if str(path).endswith(".gz"):  # A packed file tells its own size.
+        return
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        if size and file.read() not in (b"\n", b"\r"):
+            warnings.warn(
+                f"{path}: no line break ends the last line; the file may be cut.", stacklevel=3
+            )
+
+
+def _natural(text):
+    """The integer >= 0 that a text spells in digits; `int` accepts other texts too, such as 1_0."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} must have only digits.")
+    return int(text)
 
 
 def _points(path):
     """The points of a file: labels, feature ids, feature values."""
     count, num_features, num_labels = read_extreme_header(path)
-    with texts.naming(path), _open(path) as lines:
+    with splits.opened(path) as lines:
         next(lines)
         number = 1
         for number, line in enumerate(lines, start=2):
-            labels, *features = line.rstrip("\n").split(" ")
+            first, *features = line.rstrip("\n").split(" ")
             try:
                 if "_" in line or not line.isascii():  # Python would accept both in a number.
                     raise ValueError
-                labels = [int(label) for label in labels.split(",")] if labels else []
+                labels = [int(label) for label in first.split(",")] if first else []
                 pairs = [feature.split(":") for feature in features if feature]
                 ids = [int(i) for i, _ in pairs]
                 values = [float(value) for _, value in pairs]

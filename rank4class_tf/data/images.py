@@ -1,4 +1,8 @@
-"""Images and their datasets."""
+"""Images with their classes: digits, CIFAR-10 and ImageNet.
+
+`digits` comes with scikit-learn, the others through TensorFlow Datasets. What changes in an image
+from epoch to epoch is drawn from numbers that travel with it, so that it follows from the seed.
+"""
 
 import os
 
@@ -8,7 +12,16 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf.data import splits
 
-_MAX_PIXEL = 16.0
+_MAX_PIXEL = 16.0  # of `digits`
+_CIFAR_10 = "cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
+_IMAGENET = (
+    "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org (which asks for "
+    "a registration)"
+)
+# CIFAR-10's images are padded by this many pixels on each side before they are cropped.
+_PADDING = 4
+# The side of the central square of ImageNet's images is 224/256 of their shorter side.
+_CENTRE = 224, 256
 
 
 def digits(
@@ -27,15 +40,8 @@ def digits(
         batch_size: examples per batch, >= 1.
         seed: seed of the split into training and validation, and of the training order, in
             [0, 2**32).
-        examples_per_class: how many training images of each class to keep, at most 104; None keeps
+        examples_per_class: how many training images of each class to keep, in [1, 104]; None keeps
             all.
-
-    Returns:
-        `Splits`.
-
-    Raises:
-        ImportError: without scikit-learn.
-        ValueError: if a number is out of range.
 
     Example:
         >>> splits = digits(batch_size=32)
@@ -56,31 +62,20 @@ def digits(
     train, validation = two_parts(rest, 0.25, seed)
     if examples_per_class is not None:
         number = _checks.positive_int("examples_per_class", examples_per_class)
-        of_classes = [train[class_ids[train] == class_id] for class_id in range(10)]
-        most = min(map(len, of_classes))
+        by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
+        most = min(map(len, by_class))
         if number > most:
             raise ValueError(
                 f"`examples_per_class` must be at most {most}. "
                 f"Received: examples_per_class={examples_per_class!r}."
             )
-        train = np.concatenate([of_class[:number] for of_class in of_classes])
+        train = np.concatenate([images[:number] for images in by_class])
     return splits.from_arrays(
         *((pixels[part], class_ids[part]) for part in (train, validation, test)),
         batch_size=batch_size,
         seed=seed,
         class_names=(str(name) for name in bunch.target_names),
     )
-
-
-_CIFAR_10 = "cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
-_IMAGENET = (
-    "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org (which asks for "
-    "a registration)"
-)
-# CIFAR-10's images are padded by this many pixels on each side before they are cropped.
-_PADDING = 4
-# The side of the central square of ImageNet's images is 224/256 of their shorter side.
-_CENTRE = 224, 256
 
 
 def cifar10(
@@ -104,18 +99,6 @@ def cifar10(
         augment: whether to change training images anew in each epoch: pad them by 4 pixels on each
             side, cut them to their size at a random place, and mirror half of them.
         seed: seed of the training order and of the augmentation, in [0, 2**32).
-
-    Returns:
-        `Splits`.
-
-    Raises:
-        ImportError: without tensorflow-datasets.
-        FileNotFoundError: if the images are missing and cannot be downloaded.
-        ValueError: if `batch_size` or `seed` is out of range.
-
-    Example:
-        >>> splits = cifar10(data_dir="data")  # doctest: +SKIP
-        >>> images, class_ids = next(iter(splits.train))  # doctest: +SKIP
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     seed = _checks.seed(seed)
@@ -133,8 +116,8 @@ def cifar10(
         batch_size,
         seed,
         shuffled=50_000,
-        train=_crop_and_mirror if augment else _as_it_is,
-        evaluate=_as_it_is,
+        train=_crop_and_mirror if augment else _unchanged,
+        evaluate=_unchanged,
     )
 
 
@@ -164,18 +147,6 @@ def imagenet2012(
             100 % of the area, 3:4 to 4:3), and mirror half of them. Otherwise they are cut as the
             validation images are.
         seed: seed of the training order and of the augmentation, in [0, 2**32).
-
-    Returns:
-        `Splits`.
-
-    Raises:
-        ImportError: without tensorflow-datasets.
-        FileNotFoundError: if the files are missing.
-        ValueError: if a number is out of range.
-
-    Example:
-        >>> splits = imagenet2012(data_dir="data")  # doctest: +SKIP
-        >>> images, class_ids = next(iter(splits.train))  # doctest: +SKIP
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     size = _checks.positive_int("image_size", image_size)
@@ -193,12 +164,11 @@ def imagenet2012(
         decoders={"image": tfds.decode.SkipDecoding()},
     )
 
+    def evaluate(image, _):
+        return _centre(image, size)
+
     def train(image, seed):
         return _random_part(image, seed, size)
-
-    def evaluate(image, seed):
-        del seed
-        return _centre(image, size)
 
     return _splits_of_images(
         parts,
@@ -231,16 +201,16 @@ def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):
             .prefetch(tf.data.AUTOTUNE)
         )
 
-    first, *rest = parts
-    return splits.Splits(  # type: ignore[misc]
+    first, second, third = parts
+    return splits.Splits(
         batches(first.shuffle(shuffled, seed=seed), train),
-        *(batches(part, evaluate) for part in rest),
-        class_names=tuple(info.features["label"].names),
+        batches(second, evaluate),
+        batches(third, evaluate),
+        tuple(info.features["label"].names),
     )
 
 
-def _as_it_is(image, seed):
-    del seed
+def _unchanged(image, _):
     return tf.cast(image, tf.float32)
 
 

@@ -1,4 +1,4 @@
-"""Users and items: MovieLens and MIND."""
+"""Users and items, and the news of a recommender: `UserItems`, MovieLens and MIND."""
 
 import dataclasses
 import os
@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf.data import splits
-from rank4class_tf.data import texts as _texts
 
 _PARTS = ("train", "validation", "test")
 
@@ -60,9 +59,6 @@ class UserItems:
             `UserItems`. Users and items are numbered in the order of their ids; only those that
             occur in a pair get a number.
 
-        Raises:
-            ValueError: if there are no batches, or a batch breaks these rules.
-
         Example:
             >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
             >>> users.num_users, users.num_items, users.item_ids
@@ -77,8 +73,7 @@ class UserItems:
                 column.append(ids.astype(np.int32))
         if not columns[0]:
             raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
-        user_ids, users = _number(columns[0])
-        item_ids, items = _number(columns[1])
+        (user_ids, users), (item_ids, items) = map(_numbered, columns)
 
         pairs = users.astype(np.int64) * len(item_ids) + items
         _, first = np.unique(pairs, return_index=True)
@@ -121,9 +116,6 @@ class UserItems:
             ragged: whether lists are ragged tensors; else -1 pads them to the longest of a batch.
             seed: seed of a new order of users in each epoch; None sorts users by the length of
                 their lists, shortest first, so that batches need little padding.
-
-        Raises:
-            ValueError: if an argument is out of range.
         """
         part = _checks.one_of("part", part, _PARTS)
         batch_size = _checks.positive_int("batch_size", batch_size)
@@ -167,7 +159,7 @@ def _check_pair(pair):
             raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
 
 
-def _number(chunks):
+def _numbered(chunks):
     """The distinct ids in order, and the number of each id in that order."""
     ids = np.concatenate(chunks)
     chunks.clear()
@@ -197,13 +189,6 @@ def movielens(
         version: `"latest-small"`, `"100k"`, `"1m"`, `"20m"` or `"25m"`.
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         seed: seed of the split, in [0, 2**32).
-
-    Returns:
-        `UserItems`.
-
-    Raises:
-        ImportError: without tensorflow-datasets.
-        ValueError: if `version` is unknown or `seed` is out of range.
 
     Example:
         >>> users = movielens(data_dir="data")  # doctest: +SKIP
@@ -252,11 +237,7 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits
 
     Raises:
         FileNotFoundError: if `path` has no `news.tsv`.
-        ValueError: if a line of a file is not one of MIND's or a number is out of range.
-
-    Example:
-        >>> splits = mind("MIND")  # doctest: +SKIP
-        >>> texts, class_ids = next(iter(splits.train))  # doctest: +SKIP
+        ValueError: if a line of a file is not one of MIND's.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     seed = _checks.seed(seed)
@@ -273,19 +254,17 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits
         raise ValueError(
             f"`path` must hold articles. Received: {os.fspath(path)!r}, which has none."
         )
-    categories = sorted({category for category, _ in articles.values()})
-    index = {category: number for number, category in enumerate(categories)}
     # We sort by id, so that the split depends on nothing else.
     rows = [articles[news_id] for news_id in sorted(articles)]
     texts = np.array([text.encode() for _, text in rows], dtype=object)
-    class_ids = np.array([index[category] for category, _ in rows])
+    categories, class_ids = np.unique([category for category, _ in rows], return_inverse=True)
     order = np.random.default_rng(seed).permutation(len(rows))
     ends = [round(0.6 * len(rows)), round(0.8 * len(rows))]
     return splits.from_arrays(
         *((texts[part], class_ids[part]) for part in np.split(order, ends)),
         batch_size=batch_size,
         seed=seed,
-        class_names=categories,
+        class_names=categories.tolist(),
     )
 
 
@@ -303,7 +282,7 @@ def _files(path):
 def _read(file):
     """The category and the text of each article of a file, by its id."""
     articles = {}
-    with _texts.naming(file), open(file, encoding="utf-8-sig", newline="\n") as lines:
+    with splits.opened(file, "utf-8-sig", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             fields = line.rstrip("\r\n").split("\t")
             if len(fields) != _COLUMNS:

@@ -1,21 +1,21 @@
-"""Splits of datasets, their files and shards."""
+"""`Splits`, and what the functions that make them share: extras, TensorFlow Datasets, text files.
+
+The functions themselves are in the file of their subject (`images`, `texts`, `interactions`,
+`extreme`). Every text file is read through `opened`, so that its errors name the file.
+"""
 
 import contextlib
 import dataclasses
-import fnmatch
-import glob
+import gzip
 import importlib
 import os
-import re
-import struct
-import warnings
 import zlib
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _files
+from rank4class_tf import _checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +44,7 @@ class Splits:
 
 
 def from_arrays(
-    train: Any,
-    validation: Any,
-    test: Any,
-    *,
+    *parts: Any,
     batch_size: int,
     seed: int,
     class_names: Iterable[str],
@@ -55,20 +52,10 @@ def from_arrays(
 ) -> Splits:
     """Builds `Splits` from three pairs of arrays `(features, class_ids)`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
-
-    def batches(arrays, shuffled=False):
-        dataset = tf.data.Dataset.from_tensor_slices(arrays)
-        if shuffled:
-            dataset = dataset.shuffle(len(arrays[1]), seed=_checks.seed(seed))
-        return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)
-
-    return Splits(
-        train=batches(train, shuffled=True),
-        validation=batches(validation),
-        test=batches(test),
-        class_names=tuple(class_names),
-        vocabulary=tuple(vocabulary),
-    )
+    datasets = [tf.data.Dataset.from_tensor_slices(part) for part in parts]
+    datasets[0] = datasets[0].shuffle(len(parts[0][1]), seed=_checks.seed(seed))
+    train, validation, test = (x.batch(batch_size).prefetch(tf.data.AUTOTUNE) for x in datasets)
+    return Splits(train, validation, test, tuple(class_names), tuple(vocabulary))
 
 
 def import_extra(module: str) -> Any:
@@ -83,18 +70,7 @@ def import_extra(module: str) -> Any:
 
 
 def load(name: str, *, data_dir: str | os.PathLike | None, source: str, **kwargs: Any) -> Any:
-    """Returns what `tfds.load` returns.
-
-    Args:
-        name: a dataset of TensorFlow Datasets.
-        data_dir: where it keeps its data; None for its default.
-        source: what to fetch by hand, and from where, if the dataset cannot be downloaded.
-        **kwargs: other arguments of `tfds.load`.
-
-    Raises:
-        ImportError: without tensorflow-datasets.
-        FileNotFoundError: if the dataset is missing and cannot be downloaded.
-    """
+    """Calls `tfds.load`; its errors say to fetch `source` by hand if it cannot be downloaded."""
     tfds = import_extra("tensorflow_datasets")
     try:
         return tfds.load(name, data_dir=data_dir, **kwargs)
@@ -107,149 +83,22 @@ def load(name: str, *, data_dir: str | os.PathLike | None, source: str, **kwargs
         ) from error
 
 
-# The tags of the highest possible field number, for a number and for bytes, as varints.
-_NUMBER, _BYTES = b"\xf8\xff\xff\xff\x0f", b"\xfa\xff\xff\xff\x0f"
-_END = struct.Struct("<QQII")
-_HEAD, _TAIL = _NUMBER + b"\x01", _BYTES + bytes([_END.size])
-
-# A TFRecord file has the length of a record and a checksum before it, and a checksum behind it.
-_BEFORE, _BEHIND = 12, 4
+# Errors for bytes that are not text, and errors of gzip for a file that was cut or changed.
+_DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
-class _End(NamedTuple):
-    """What the last field of a file holds."""
-
-    size: int
-    num_records: int
-    checksum: int
-    shard: int
-
-
-def write(records: Iterable[bytes], path: str | os.PathLike[str], num_shards: int) -> int:
-    """Writes records to the files of a set, in turns; at the end all files get their names.
-
-    Args:
-        records: the records, read once.
-        path: the beginning of the files' names.
-        num_shards: number of files N, >= 1.
-
-    Returns:
-        The number of records.
-    """
-    names = [_name(os.fspath(path), shard, num_shards) for shard in range(num_shards)]
-    count = checksum = 0
-    last: list[bytes] = []
-    sizes = [0] * num_shards
-    with contextlib.ExitStack() as stack:
-        temporaries = [stack.enter_context(_files.replacing(name)) for name in names]
-        shards = [stack.enter_context(tf.io.TFRecordWriter(name)) for name in temporaries]
-        for record in records:
-            checksum = zlib.crc32(record, checksum)
-            shard = count % num_shards
-            count += 1
-            if len(last) < num_shards:
-                last.append(_HEAD + record)
-            else:
-                shards[shard].write(last[shard])
-                sizes[shard] += _BEFORE + len(last[shard]) + _BEHIND
-                last[shard] = record
-        for shard, record in enumerate(last):
-            end_size = len(_TAIL) + _END.size
-            size = sizes[shard] + _BEFORE + len(record) + end_size + _BEHIND
-            shards[shard].write(record + _TAIL + _END.pack(size, count, checksum, shard))
-    return count
-
-
-def find(pattern: str | os.PathLike[str]) -> list[str]:
-    """Finds the files of a pattern, in order.
-
-    Args:
-        pattern: with `*`, `?` and `[...]`.
+@contextlib.contextmanager
+def opened(
+    path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None
+) -> Iterator[TextIO]:
+    """Opens a text to read, and unpacks it if its name ends in `.gz`.
 
     Raises:
-        ValueError: if no file matches, if a file is missing of a set that the pattern would match,
-            or if files say that they are not whole or belong to different sets.
-
-    Warns:
-        UserWarning: if a file is empty, and no file of its set says whether it should be.
+        ValueError: if the file is not text in UTF-8, or is packed and damaged.
     """
-    pattern = os.fspath(pattern)
-    files = sorted(glob.glob(pattern))
-    if not files:
-        raise ValueError(f"`pattern` must match at least one file. Received: {pattern!r}.")
-    ends = {file: _end(file) for file in files}
-    sets: dict[str, dict[str, tuple[int, int]]] = {}
-    for file in files:
-        if parts := re.fullmatch(r"(.*)-(\d{5,})-of-(\d{5,})", file):
-            sets.setdefault(parts[1], {})[file] = int(parts[2]), int(parts[3])
-    for path, shards in sets.items():
-        _check_set(path, pattern, shards, ends)
-    known = {file for shards in sets.values() if any(map(ends.get, shards)) for file in shards}
-    for file in files:
-        if file not in known and not os.path.getsize(file):
-            warnings.warn(f"`pattern` matches an empty file: {file!r}.", stacklevel=3)
-    return files
-
-
-def _check_set(path, pattern, shards, ends):
-    """Checks the files of one set; `shards` maps each to its number and their number."""
-    sizes = sorted({num_shards for _, num_shards in shards.values()})
-    if len(sizes) > 1:
-        raise ValueError(
-            f"`pattern` must match files of one set. Received: {pattern!r}, which matches files of "
-            f"sets of {' and of '.join(map(str, sizes))}, such as {list(shards)[0]!r}."
-        )
-    expected = [_name(path, shard, sizes[0]) for shard in range(sizes[0])]
-    missing = [f for f in expected if f not in shards and fnmatch.fnmatchcase(f, pattern)]
-    if missing:
-        raise ValueError(
-            f"`pattern` must match all files of a set. Received: {pattern!r}; missing: "
-            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}."
-        )
-    told = {(end.num_records, end.checksum): file for file in shards if (end := ends[file])}
-    if len(told) > 1:
-        raise ValueError(
-            "`pattern` must match files of one set. Received files that were written at different "
-            f"times: {', '.join(sorted(told.values())[:2])}."
-        )
-    for file, (shard, _) in shards.items():
-        if (end := ends[file]) and end.shard != shard:
-            raise ValueError(
-                "`pattern` must match files under their own names. Received: "
-                f"{file!r}, which is number {end.shard} of its set."
-            )
-    for num_records, _ in told:
-        for file, (shard, num_shards) in shards.items():
-            count = len(range(shard, num_records, num_shards))
-            if ends[file] is None and count:
-                what = "no file of this set" if os.path.getsize(file) else "empty"
-                raise ValueError(
-                    f"`pattern` must match whole files. Received: {file!r}, which is {what} and "
-                    f"should hold {count} records."
-                )
-
-
-def _end(path):
-    """The `_End` of a file, None if another program wrote it; raises if it is not whole."""
-    size = os.path.getsize(path)
-    if 0 < size < _BEFORE + _BEHIND:  # TensorFlow would take so few bytes for the end of the file.
-        raise ValueError(
-            f"`pattern` must match whole files. Received: {path!r}, {size} bytes of a record."
-        )
-    with open(path, "rb") as file:
-        head = file.read(_BEFORE + len(_HEAD))[_BEFORE:]
-        if head != _HEAD:
-            return None
-        file.seek(max(0, size - _BEHIND - _END.size - len(_TAIL)))
-        tail = file.read(len(_TAIL) + _END.size)
-    end = _End(*_END.unpack(tail[len(_TAIL) :])) if tail.startswith(_TAIL) else None
-    if end is None or end.size != size:
-        told = "without its last record" if end is None else f"where it should have {end.size}"
-        raise ValueError(
-            f"`pattern` must match whole files. Received: {path!r}, {size} bytes {told}."
-        )
-    return end
-
-
-def _name(path, shard, num_shards):
-    return f"{path}-{shard:05}-of-{num_shards:05}"
+    opener: Any = gzip.open if str(path).endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding=encoding, newline=newline) as lines:
+            yield lines
+    except _DAMAGED as error:
+        raise ValueError(f"{path}: must be whole, and text in UTF-8. Received: {error}.") from error

@@ -1,11 +1,7 @@
-"""GoEmotions."""
+"""GoEmotions: comments with one of 28 emotions, as words or as strings."""
 
-import contextlib
-import gzip
 import os
-import warnings
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,45 +10,6 @@ from tensorflow import keras
 
 from rank4class_tf import _checks
 from rank4class_tf.data import splits
-
-# Errors for bytes that are not text, and errors of gzip for a file that was cut or changed.
-_DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
-
-
-@contextlib.contextmanager
-def naming(path: str | os.PathLike) -> Iterator[None]:
-    """Names the file in errors that occur while it is read.
-
-    Raises:
-        ValueError: if the file is not text in UTF-8, or is packed and damaged.
-    """
-    try:
-        yield
-    except _DAMAGED as error:
-        raise ValueError(f"{path}: must be whole, and text in UTF-8. Received: {error}.") from error
-
-
-def warn_if_cut(path: str | os.PathLike) -> None:
-    """Warns if no line break ends the last line: a number there may lack its last digits."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - 1, 0))
-        if size and file.read() not in (b"\n", b"\r"):
-            warnings.warn(
-                f"{path}: no line break ends the last line; the file may be cut.", stacklevel=3
-            )
-
-
-def natural(text: str) -> int:
-    """The integer >= 0 that a text spells in digits; `int` accepts other texts too, such as 1_0.
-
-    Raises:
-        ValueError: if the text has anything but digits.
-    """
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} must have only digits.")
-    return int(text)
-
 
 _TEXT = "comment_text"
 _SOURCE = (
@@ -97,18 +54,6 @@ def goemotions(
             an empty vocabulary.
         multi_label: whether to keep all comments, whatever their number of labels; class ids are
             then `[batch, P]`, padded with -1.
-
-    Returns:
-        `Splits`, with `vocabulary`.
-
-    Raises:
-        ImportError: without tensorflow-datasets.
-        FileNotFoundError: if the comments are missing and cannot be downloaded.
-        ValueError: if a number is out of range.
-
-    Example:
-        >>> splits = goemotions(data_dir="data")  # doctest: +SKIP
-        >>> tokens, class_ids = next(iter(splits.train))  # doctest: +SKIP
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     sequence_length = _checks.positive_int("sequence_length", sequence_length)
@@ -116,7 +61,8 @@ def goemotions(
         raise ValueError(f"`max_tokens` must be at least 3. Received: max_tokens={max_tokens}.")
     seed = _checks.seed(seed)
     parts, class_names = read(data_dir)
-    parts = [_all_labels(*part) if multi_label else _single_label(*part) for part in parts]
+    labelled = _all_labels if multi_label else _single_label
+    parts = [labelled(*part) for part in parts]
     vocabulary: Iterable[str] = ()
     if not text:
         vectorize = keras.layers.TextVectorization(

@@ -10,7 +10,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from rank4class_tf import layers
-from rank4class_tf.data import elwc, splits
+from rank4class_tf.data import elwc, shards
 from scripts.robustness.fuzzing.faults import SELDOM, Defect, cut, equal, mutated, outcome
 
 # TF-Ranking's files.
@@ -85,7 +85,7 @@ def elwc_files(draws, folder):
         )
 
     def read():
-        records = tf.data.TFRecordDataset(splits.find(pattern)).as_numpy_iterator()
+        records = tf.data.TFRecordDataset(shards.find(pattern)).as_numpy_iterator()
         return sorted(map(_list_of, records))
 
     expected = sorted(_list_of(elwc.serialize(*each)) for each in _some_lists())
