@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, plots
 from rank4class_tf._batches import check_gives_scores
-from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluation, evaluate, mean_metrics
+from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluation, Evaluator, mean_metrics
 
 __all__ = ["RankingTensorBoard"]
 
@@ -65,11 +65,8 @@ class RankingTensorBoard(keras.callbacks.Callback):
                 "`dataset` must be readable again in each epoch. "
                 f"Received: {type(dataset).__name__}."
             )
-        self._dataset, self._metrics, self._class_names = (
-            dataset,
-            mean_metrics(metrics),
-            class_names,
-        )
+        mean_metrics(metrics)  # Raises now, not in the first epoch.
+        self._dataset, self._metrics, self._class_names = dataset, metrics, class_names
         self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
         if k > NUM_TOP_CLASSES:
             raise ValueError(f"`k` must be at most {NUM_TOP_CLASSES}. Received: k={k}.")
@@ -85,13 +82,14 @@ class RankingTensorBoard(keras.callbacks.Callback):
                 f"`class_names` must have a name for each of the {classes} classes. "
                 f"Received: {len(self._class_names)} names."
             )
+        self._evaluator = Evaluator(self.model, self._metrics)
         self._writer = tf.summary.create_file_writer(self._log_dir)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Evaluates and writes; Keras calls this."""
         if epoch % self._every:
             return
-        evaluation = evaluate(self.model, self._dataset, self._metrics)
+        evaluation = self._evaluator(self._dataset)
         with self._writer.as_default(step=epoch):
             for name, estimate in evaluation.estimates.items():
                 tf.summary.scalar(f"ranking/{name}", estimate.value)

@@ -193,7 +193,8 @@ def evaluate(
             classes or candidates in blocks.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
-        metrics: metrics or their names, such as `"ndcg_at_5"`; each is a mean over lists.
+        metrics: metrics that are means over lists, or their names, such as `"ndcg_at_5"`; or a
+            `MacroAverage`, or a name such as `"macro_ndcg_at_5"`, for the mean over classes.
         confidence: the probability that an interval covers the mean, in (0, 1).
         method: `"normal"` or `"bootstrap"`.
         exclude: None, or a function from the features of a batch to the items to leave out: ids
@@ -217,7 +218,7 @@ def evaluate(
         >>> print(result)
         metric                 value      low     high
         top_k_accuracy_at_1   0.7500   0.3006   0.9544
-        mrr                   0.8333   0.2346   0.9879
+        mrr                   0.8333   0.2323   0.9880
         4 lists
     """
     confidence = _checks.inner_fraction("confidence", confidence)
@@ -226,81 +227,158 @@ def evaluate(
     _checks.positive_int("samples", samples)
     seed = _checks.seed(seed)
     batch_size = _checks.positive_int("batch_size", batch_size)
-    metrics = mean_metrics(metrics)
-    if exclude is not None and not callable(exclude):
-        raise ValueError(f"`exclude` must be a function of features. Received: {exclude!r}.")
-    ranks_all = isinstance(model, RetrievalModel)
-    if ranks_all and exclude is not None:
-        raise ValueError(
-            "`exclude` must be None for a model that ranks all items itself; a `TwoTower` has an "
-            f"`exclude` of its own. Received: {exclude!r}."
-        )
-    if isinstance(model, TwoTower):
-        model.index()  # As its own `evaluate` does.
-
-    ranked = _metrics.MeanRank(label_format=metrics[0].label_format if metrics else None)
-
-    def measure(features, labels, sample_weight=None):
-        if ranks_all:
-            ranks = model._all_ranks(  # type: ignore[attr-defined]
-                features, labels, model(features, training=False)
-            )
-            measured = [m.per_list(ranks, None, sample_weight) for m in [ranked, *metrics]]
-            best = tf.reduce_max(tf.where(ranks.relevance > 0, ranks.class_ids, -1), axis=-1)
-            return (tf.cast(best, tf.int64), tf.zeros([tf.shape(best)[0], 0], tf.int64)), measured
-        scores = scores_of(model, features)
-        left_out = None if exclude is None else exclude(features)
-        measured = [m.per_list(labels, scores, sample_weight, left_out) for m in [ranked, *metrics]]
-        return _best_and_top(parse(labels, scores, ranked.label_format, exclude=left_out)), measured
-
-    # TensorFlow warns if it often traces the same function. A new partial is another function.
-    step = tf.function(functools.partial(measure))
-    results = [
-        tf.nest.map_structure(lambda x: x.numpy(), step(*batch))
-        for batch in batches(dataset, batch_size)
-    ]
-    if not results:
-        raise ValueError("`dataset` must have at least one batch. Received: none.")
-    kept, of_batches = zip(*results, strict=True)
-    class_ids = np.concatenate([best for best, _ in kept])
-    width = max(top.shape[1] for _, top in kept)
-    top_classes = np.concatenate(
-        [np.pad(top, [(0, 0), (0, width - top.shape[1])], constant_values=-1) for _, top in kept]
-    )
-    (ranks, _), *measured = [
-        [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
-        for of_metric in zip(*of_batches, strict=True)
-    ]
-    values, weights, estimates, bounds = {}, {}, {}, {}
-    for metric, (of_lists, of_weights) in zip(metrics, measured, strict=True):
-        for column, name in enumerate(metric.result_names):
-            values[name], weights[name] = of_lists[:, column], of_weights
-            bounds[name] = metric.bounds
+    found = Evaluator(model, metrics, exclude)(dataset, batch_size, confidence)
+    if method == "normal":
+        return found
     rng = np.random.default_rng(seed)
-    for name in values:
-        arguments = values[name], weights[name], confidence
-        estimates[name] = (
-            _interval(*arguments, bounds[name])
-            if method == "normal"
-            else _bootstrap(*arguments, samples, rng)
-        )
-    ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
-    top = None if ranks_all else top_classes
-    return Evaluation(estimates, values, weights, ranks, class_ids, top, bounds)
+    estimates = {
+        name: _bootstrap(found.values[name], found.weights[name], confidence, samples, rng)
+        for name in found.values
+    }
+    return dataclasses.replace(found, estimates=estimates)
 
 
-def mean_metrics(metrics: Sequence[Any]) -> list[_metrics.RankingMetric]:
-    """The metrics, given as objects or names; raises unless all are means over lists."""
+class Evaluator:
+    """`evaluate` for one model, whose graph serves any number of calls.
+
+    Args:
+        model: see `evaluate`.
+        metrics: see `evaluate`.
+        exclude: see `evaluate`.
+
+    Attributes:
+        names: the names of the values that a call gives.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        metrics: Sequence[Any],
+        exclude: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._metrics, self._macro = mean_metrics(metrics)
+        self.names = [
+            macro + name
+            for metric, macro in zip(self._metrics, self._macro, strict=True)
+            for name in metric.result_names
+        ]
+        if exclude is not None and not callable(exclude):
+            raise ValueError(f"`exclude` must be a function of features. Received: {exclude!r}.")
+        self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
+        if self._ranks_all and exclude is not None:
+            raise ValueError(
+                "`exclude` must be None for a model that ranks all items itself; a `TwoTower` has "
+                f"an `exclude` of its own. Received: {exclude!r}."
+            )
+        label_format = self._metrics[0].label_format if self._metrics else None
+        ranked = _metrics.MeanRank(label_format=label_format)
+
+        def measure(features, labels, sample_weight=None):
+            every = [ranked, *self._metrics]
+            if self._ranks_all:
+                ranks = model._all_ranks(  # type: ignore[attr-defined]
+                    features, labels, model(features, training=False)
+                )
+                ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
+                best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
+                none = tf.zeros([tf.shape(best)[0], 0], tf.int64)
+                measured = [m.per_list(ranks, None, sample_weight) for m in every]
+                return (best, none, self._if_macro(ids)), measured
+            scores = scores_of(model, features)
+            left_out = None if exclude is None else exclude(features)
+            measured = [m.per_list(labels, scores, sample_weight, left_out) for m in every]
+            parsed = parse(labels, scores, label_format, exclude=left_out)
+            return (*_best_and_top(parsed), self._if_macro(parsed.positives)), measured
+
+        # TensorFlow warns if it often traces the same function. A new partial is another function.
+        self._step = tf.function(functools.partial(measure))
+
+    def _if_macro(self, positives):
+        """The classes of each list, none where no metric averages over classes."""
+        return positives if any(self._macro) else positives[:, :0]
+
+    def __call__(self, dataset: Any, batch_size: int = 256, confidence: float = 0.95) -> Evaluation:
+        """Evaluates a dataset; see `evaluate`."""
+        if isinstance(self._model, TwoTower):
+            self._model.index()  # As its own `evaluate` does.
+        results = [
+            tf.nest.map_structure(lambda x: x.numpy(), self._step(*batch))
+            for batch in batches(dataset, batch_size)
+        ]
+        if not results:
+            raise ValueError("`dataset` must have at least one batch. Received: none.")
+        kept, of_batches = zip(*results, strict=True)
+        class_ids, top_classes, positives = map(_joined, zip(*kept, strict=True))
+        (ranks, _), *measured = [
+            [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
+            for of_metric in zip(*of_batches, strict=True)
+        ]
+        values, weights, bounds = {}, {}, {}
+        for metric, macro, (of_lists, of_weights) in zip(
+            self._metrics, self._macro, measured, strict=True
+        ):
+            if macro:
+                of_weights = _class_weights(of_weights, positives)
+            for column, name in enumerate(metric.result_names):
+                values[macro + name] = of_lists[:, column]
+                weights[macro + name], bounds[macro + name] = of_weights, metric.bounds
+        estimates = {
+            name: _interval(values[name], weights[name], confidence, bounds[name])
+            for name in values
+        }
+        ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
+        top = None if self._ranks_all else top_classes
+        return Evaluation(estimates, values, weights, ranks, class_ids, top, bounds)
+
+
+def mean_metrics(metrics: Sequence[Any]) -> tuple[list[_metrics.RankingMetric], list[str]]:
+    """Metrics that are means over lists, and "macro_" for each to be averaged over classes.
+
+    Args:
+        metrics: objects or names; a `MacroAverage` or a name that begins with "macro_" gives the
+            metric within.
+    """
     if not isinstance(metrics, (list, tuple)):
         raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
-    found = [_metrics.get(metric) for metric in metrics]
-    names = [n for metric in found for n in getattr(metric, "result_names", [metric.name])]
-    if len(set(names)) < len(names):
-        raise ValueError(f"`metrics` must have different names. Received: {names}.")
+    found, macro = [], []
+    for metric in metrics:
+        given = metric.removeprefix("macro_") if isinstance(metric, str) else metric
+        made = _metrics.get(given)
+        is_macro = given != metric or isinstance(made, _metrics.MacroAverage)
+        found.append(made.metric if isinstance(made, _metrics.MacroAverage) else made)
+        macro.append("macro_" * is_macro)
     for metric in found:
         if not isinstance(metric, _metrics.RankingMetric) or not metric.is_mean:
             raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
-    return found
+    names = [m + n for m, metric in zip(macro, found, strict=True) for n in metric.result_names]
+    if len(set(names)) < len(names):
+        raise ValueError(f"`metrics` must have different names. Received: {names}.")
+    return found, macro
+
+
+def _joined(parts):
+    """Arrays `[n]` or `[n, width]` of batches, one after another; -1 fills up narrow ones."""
+    if parts[0].ndim == 1:
+        return np.concatenate(parts)
+    width = max(part.shape[1] for part in parts)
+    return np.concatenate(
+        [np.pad(p, [(0, 0), (0, width - p.shape[1])], constant_values=-1) for p in parts]
+    )
+
+
+def _class_weights(weights, positives):
+    """Weights of lists `[n]` with which a mean is one over classes: 1 over those of the class.
+
+    Args:
+        weights: `[n]`.
+        positives: `[n, P]`, the classes of each list, padded with -1.
+    """
+    there = positives >= 0
+    of_ids = np.where(there, weights[:, np.newaxis], 0)
+    totals = np.bincount(np.where(there, positives, 0).ravel(), of_ids.ravel())
+    totals = totals[np.maximum(positives, 0)]
+    shares = np.divide(of_ids, totals, out=np.zeros_like(of_ids), where=there & (totals > 0))
+    return shares.sum(axis=1)
 
 
 def evaluate_retrieval(
@@ -418,10 +496,12 @@ def compare(
 
     If the models do not differ, swapping the two values of a list makes no difference on average.
     So the test swaps them at random: the p-value is the share of draws with a difference at least
-    as large. The interval is
-    $\bar v \pm q s$ of `evaluate`, for the differences of the lists.
+    as large. The interval is $\bar d \pm q s$ of the differences $d$ of the lists and of two more
+    lists: half a list at each end of the range of a difference, and one without a difference.
+    Where few lists differ, or none, the others say little about rare differences.
 
-    Source: Smucker, Allan & Carterette 2007.
+    Source: Smucker, Allan & Carterette 2007, for the test; Agresti & Min 2005, "Simple Improved
+    Confidence Intervals for Comparing Matched Proportions", for the two lists.
 
     Args:
         first: an `Evaluation`.
@@ -446,7 +526,7 @@ def compare(
         0.333333
         >>> print(comparison)
         metric first - second      low     high  p-value
-        mrr            0.3333  -0.7197   1.0000   0.6316
+        mrr            0.3333  -0.4527   0.8971   0.6316
     """
     _checks.positive_int("samples", samples)
     seed = _checks.seed(seed)
@@ -457,8 +537,8 @@ def compare(
     for name, values in first.values.items():
         weights = first.weights[name]
         low, high = first.bounds.get(name) or _UNBOUNDED
-        interval = _interval(
-            values - second.values[name], weights, confidence, (low - high, high - low)
+        interval = mean_difference(
+            (values - second.values[name])[np.newaxis], weights, confidence, high - low
         )
         differences = weights * (values - second.values[name])
         total = differences.sum()
@@ -470,7 +550,7 @@ def compare(
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
         p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
-        result[name] = Comparison(interval.value, interval.low, interval.high, p_value)
+        result[name] = dataclasses.replace(interval, p_value=p_value)
     return result
 
 
@@ -503,6 +583,41 @@ def _best_and_top(labels):
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
 
 
+def mean_difference(
+    differences: np.ndarray, weights: np.ndarray, confidence: float, most: float = math.inf
+) -> Comparison:
+    """The mean of differences `[seeds, lists]`; lists and seeds are samples of their kinds.
+
+    The variance is the sum of those over lists and over seeds, with Satterthwaite's degrees of
+    freedom. One seed counts as no sample. `compare` tells of the two more lists.
+
+    Args:
+        differences: `[seeds, lists]`.
+        weights: `[lists]`.
+        confidence: that the interval covers the mean.
+        most: the largest difference that a list can have; infinity for the largest one here.
+    """
+    if not weights.any():
+        return Comparison(0.0, 0.0, 0.0, 1.0)
+    shares = weights / weights.sum()
+    size = 1 / float(shares @ shares)
+    of_seeds, of_lists = differences @ shares, differences.mean(axis=0)
+    mean = float(of_seeds.mean())
+    most = most if math.isfinite(most) else float(np.abs(of_lists).max())
+    center = mean * size / (size + 2)
+    second = (float(shares @ of_lists**2) * size + most**2) / (size + 2)
+    parts = [((second - center**2) / (size + 2), size + 1)]
+    if len(of_seeds) > 1:
+        parts.append((float(of_seeds.var(ddof=1)) / len(of_seeds), len(of_seeds) - 1))
+    variance = sum(v for v, _ in parts)
+    if not variance > 0:
+        return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
+    freedom = variance**2 / sum(v**2 / f for v, f in parts)
+    half = _student(confidence, freedom) * math.sqrt(variance)
+    low, high = max(center - half, -most), min(center + half, most)
+    return Comparison(mean, low, high, _two_sided(mean / math.sqrt(variance), freedom))
+
+
 def _mean(values, weights):
     total = weights.sum()
     return float(weights @ values / total) if total else 0.0
@@ -522,7 +637,7 @@ def _interval(values, weights, confidence, bounds=None):
     is_proportion = bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()
     if size > 1 and not is_proportion:
         variance *= size / (size - 1)
-        q = _student(q, size - 1)
+        q = _student(confidence, size - 1)
     center, half = mean, q * math.sqrt(variance)
     if bounds == (0, 1):
         spread = mean * (1 - mean)
@@ -534,18 +649,22 @@ def _interval(values, weights, confidence, bounds=None):
     return Estimate(mean, float(low), float(high))
 
 
-def _student(z, freedom):
-    """The quantile of Student's distribution at that of the normal one, to 1 % from 5 degrees on.
+def _two_sided(t, freedom):
+    """The probability that Student's T is farther from 0 than t."""
+    x = freedom / (freedom + t * t)
+    return float(tf.math.betainc(np.float64(freedom / 2), np.float64(0.5), np.float64(x)))
 
-    Source: Abramowitz & Stegun 1964, 26.7.5.
-    """
-    terms = [
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    ]
-    return sum(term / freedom**power for power, term in enumerate(terms))
+
+def _student(confidence, freedom):
+    """The distance from 0 that Student's T exceeds with the probability `1 - confidence`."""
+    low, high = 0.0, 2.0
+    while _two_sided(high, freedom) > 1 - confidence:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        outside = _two_sided(middle, freedom) > 1 - confidence
+        low, high = (middle, high) if outside else (low, middle)
+    return high
 
 
 def _table(rows, head):

@@ -231,9 +231,11 @@ def test_randomisation_test_equals_all_swaps():
     # Five standard deviations of a share of 10,000 draws.
     assert abs(comparison.p_value - exact) < 5 * np.sqrt(exact * (1 - exact) / 10_000) + 1e-4
     assert 0.05 < exact < 0.95
-    half = stats.t.ppf(0.975, 7) * differences.std(ddof=1) / np.sqrt(8)
-    interval = [differences.mean() - half, differences.mean() + half]
-    np.testing.assert_allclose([comparison.low, comparison.high], interval, rtol=2e-3)
+    # Two more lists: half of one at each end, 1 and -1, and one without a difference.
+    mean = differences.sum() / 10
+    variance = ((differences**2).sum() + 0.5 + 0.5) / 10 - mean**2
+    half = stats.t.ppf(0.975, 9) * np.sqrt(variance / 10)
+    np.testing.assert_allclose([comparison.low, comparison.high], [mean - half, mean + half])
     back = r4c.compare(second, first)["mrr"]
     np.testing.assert_allclose(
         [back.difference, back.low, back.high],
@@ -262,7 +264,8 @@ def test_average_is_that_of_each_list(scores, ids):
 
 def test_comparison_tells_models_apart_or_not(scores, ids):
     one = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
-    assert r4c.compare(one, one)["mrr"] == evaluation.Comparison(0.0, 0.0, 0.0, 1.0)
+    same = r4c.compare(one, one)["mrr"]
+    assert (same.difference, same.p_value) == (0, 1) and same.low == -same.high < 0
     better = scores + 2 * np.eye(6, dtype=np.float32)[ids]
     other = r4c.evaluate(identity, dataset(ids, better), ["mrr"])
     assert r4c.compare(other, one)["mrr"].p_value < 1e-3
@@ -315,7 +318,7 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
         ({"metrics": ["mrr", "mrr"]}, "different names"),
         ({"metrics": ["median_rank"]}, "means over lists"),
         ({"metrics": "mrr"}, "must be a list"),
-        ({"metrics": [r4c.metrics.MacroAverage(r4c.metrics.MRR(), 6)]}, "means over lists"),
+        ({"metrics": [r4c.metrics.ExpectedCalibrationError()]}, "means over lists"),
     ],
 )
 def test_arguments_are_checked(scores, ids, arguments, message):
@@ -439,3 +442,51 @@ def test_inputs_may_be_ragged(scores, ids):
     ragged = tf.RaggedTensor.from_tensor(scores)
     result = r4c.evaluate(lambda inputs: inputs[0].to_tensor(), ([ragged, scores], ids), ["mrr"])
     assert result["mrr"].value == r4c.evaluate(identity, (scores, ids), ["mrr"])["mrr"].value
+
+
+def test_a_mean_over_classes_is_that_of_the_metric(scores, ids):
+    names = ["mrr", "macro_mrr", "macro_ndcg_at_3"]
+    found = r4c.evaluate(lambda x: x, (scores, ids), names, batch_size=7)
+    for name in names[1:]:
+        metric = r4c.metrics.get(name.removeprefix("macro_"))
+        macro = r4c.metrics.MacroAverage(metric, scores.shape[1])
+        macro.update_state(ids, scores)
+        assert found[name].value == pytest.approx(float(macro.result()), rel=1e-6)
+        assert found[name].low < found[name].value < found[name].high
+    several = np.stack([ids, np.where(np.arange(len(ids)) % 2, -1, (ids + 1) % 6)], axis=1)
+    macro = r4c.metrics.MacroAverage(r4c.metrics.MRR(), scores.shape[1])
+    macro.update_state(several, scores)
+    found = r4c.evaluate(lambda x: x, (scores, several), [macro])
+    assert found["macro_mrr"].value == pytest.approx(float(macro.result()), rel=1e-6)
+
+
+@pytest.mark.parametrize("freedom", [1, 1.5, 2, 7, 300])
+def test_quantiles_of_student(freedom):
+    for confidence in (0.5, 0.95, 0.9999):
+        expected = stats.t.ppf((1 + confidence) / 2, freedom)
+        assert evaluation._student(confidence, freedom) == pytest.approx(expected, rel=1e-7)
+        p = evaluation._two_sided(expected, freedom)
+        assert p == pytest.approx(1 - confidence, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [20, 100, 1000])
+@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.01, 0.01), (0.05, 0.01), (0.2, 0.1)])
+def test_intervals_near_no_difference_cover_it(n, rates, rng):
+    better, worse = rates
+    covered, draws = 0, 400
+    for _ in range(draws):
+        drawn = rng.random(n)
+        differences = (drawn < better) * 1.0 - (drawn > 1 - worse)
+        found = evaluation.mean_difference(differences[np.newaxis], np.ones(n), 0.95, 1.0)
+        assert found.low < found.high
+        covered += found.low <= better - worse <= found.high
+    assert covered >= 0.92 * draws  # Four standard errors below 95 % would be .91.
+
+
+def test_seeds_count_as_samples(rng):
+    """Seeds that differ more than lists do make an interval wide, and p-values right."""
+    few, p_values = 3, []
+    for _ in range(400):
+        differences = 0.05 * rng.normal(size=(few, 1)) + 0.1 * rng.normal(size=(few, 500))
+        p_values.append(evaluation.mean_difference(differences, np.ones(500), 0.95).p_value)
+    assert np.mean(np.array(p_values) < 0.05) < 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
