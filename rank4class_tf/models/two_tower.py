@@ -1,4 +1,9 @@
-"""TwoTower."""
+"""`TwoTower`: what `fit`, `evaluate` and the user call, and the lists of a step.
+
+`candidates.py` reads the candidates of a batch, `catalogue.py` keeps those of the index, and
+`base.py` has what is shared with `ExtremeClassifier`: how a step's loss and the ranks of an
+evaluation reach Keras.
+"""
 
 import os
 from typing import Any
@@ -23,16 +28,8 @@ from rank4class_tf.layers import (
 from rank4class_tf.losses import RandomRankingLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models.base import RetrievalModel, encode_in_pieces
-from rank4class_tf.models.catalogue import (
-    Catalogue,
-    Columns,
-    fingerprint,
-    id_keys,
-    in_rows,
-    known_to,
-    of_key,
-    one_each,
-)
+from rank4class_tf.models.candidates import Columns, Reader, id_keys, known_to, of_key
+from rank4class_tf.models.catalogue import Catalogue, fingerprint
 from rank4class_tf.ops.blocks import unit_rows
 
 
@@ -174,6 +171,7 @@ class TwoTower(RetrievalModel):
         if self._random is not None:
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
+        self._reader = Reader(candidate_encoder, candidate_id, negatives, negative_weight)
         self._holder = _CatalogueHolder()
         of_candidates = _keras.symbolic_inputs(candidate_encoder)
         _check_widths(query_encoder, candidate_encoder)
@@ -217,7 +215,7 @@ class TwoTower(RetrievalModel):
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         with self.distribute_strategy.scope():
-            how = self._ids, self._encode_candidates, batch_size
+            how = self._reader.ids, self._encode_candidates, batch_size
             if candidates is None:
                 self._catalogue.encode(*how)
             else:
@@ -235,7 +233,7 @@ class TwoTower(RetrievalModel):
         Raises:
             ValueError: if `index` was not called, or candidates have no ids.
         """
-        ids = self._ids(candidates)
+        ids = self._reader.ids(candidates)
         if ids is None:
             raise ValueError("`candidates` must have ids to be added. Received: candidate_id=None.")
         with self.distribute_strategy.scope():
@@ -439,14 +437,14 @@ class TwoTower(RetrievalModel):
         self, x: Any, y_pred: tf.Tensor, y: Any, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Scores of the positives of each query and of negatives, and the positives' columns."""
-        ids = self._ids(y)
-        if not training and not self._have_features(y, ids):
+        ids = self._reader.ids(y)
+        if not training and not self._reader.has_features(y, ids):
             # Evaluation reads only the ids. NaN goes through the compiled loss, as Keras 2 reports
             # what this has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
             return unknown, tf.zeros([batch], tf.int32)
-        own = self._candidates_of(y, ids, training)
+        own = self._reader.candidates(y, ids, training)
         encodings = self._encoded(self.candidate_encoder, own.features, training)
         if encodings.shape.rank != 2:
             raise ValueError(
@@ -530,131 +528,60 @@ class TwoTower(RetrievalModel):
         known = known_to(self.candidate_encoder, features, "candidates")
         return self._scaled(self._encoded(self.candidate_encoder, known, training))
 
-    def _ids(self, features):
-        """The ids among features of candidates; None if they have no ids."""
-        if self.candidate_id is not None:
-            of_candidates = of_key("candidate_id", self.candidate_id, features)
-            return _checks.ids("candidate_id", of_candidates)
-        if isinstance(features, (dict, tuple, list)):
-            return None
-        if not isinstance(features, tf.RaggedTensor):
-            features = tf.convert_to_tensor(features)
-        if features.shape.rank == 1:  # A number for each candidate.
-            return _checks.ids("candidates", features)
-        is_id = features.dtype.is_integer or features.dtype == tf.string
-        return features if is_id and features.shape.rank in (None, 2) else None
-
-    def _have_features(self, candidates, ids):
-        """Whether the features of several candidates are there, not only the ids."""
-        if ids is None or ids.shape.rank in (None, 1) or ids.shape[1:] == [1]:
-            return True
-        if not isinstance(candidates, dict):
-            return self._encodes_ids
-        inputs = _keras.symbolic_inputs(self.candidate_encoder)
-        if isinstance(inputs, dict):
-            return set(inputs) <= set(candidates)
-        return len(candidates) > 1
-
-    @property
-    def _encodes_ids(self):
-        """Whether the candidate encoder takes a number of each candidate, and nothing else."""
-        shape = getattr(_keras.symbolic_inputs(self.candidate_encoder), "shape", None)
-        return shape is not None and len(shape) == 1
-
-    def _candidates_of(self, y, ids, training):
-        """The `Candidates` of a batch, from the features of the positives and their ids."""
-        wrong = None
-        by_id = ids is not None and self.candidate_id is None and self._encodes_ids
-        if by_id and ids.shape.rank is None:
-            y = ids = _labels.in_rows(ids)
-        if ids is not None and not by_id and ids.shape.rank is None:
-            ids, wrong = one_each(ids, training)
-            y = ids if self.candidate_id is None else {**y, self.candidate_id: ids}
-        if ids is not None and self.candidate_id is None and not by_id and ids.shape.rank == 2:
-            if ids.shape[1] != 1:
-                raise ValueError(
-                    "`candidate_id` must be given where the features of a candidate are several "
-                    f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
-                )
-        own = self._in_rows(y, ids, "y")._replace(wrong=wrong)
-        if self.negatives is None or not training and self.negatives not in y:
-            return own
-        further = of_key("negatives", self.negatives, y)
-        return own.with_negatives(self._in_rows(further, self._ids(further), "negatives"))
-
-    def _in_rows(self, features, ids, argument):
-        weights = None
-        if isinstance(features, dict):
-            weights = features.get(self.negative_weight)
-            others = (self.negatives, self.negative_weight)
-            features = {name: x for name, x in features.items() if name not in others}
-        return in_rows(known_to(self.candidate_encoder, features, argument), ids, weights)
-
-    def _columns(self, own, of_candidates, training):
-        """The `Columns` of a step, the same for all queries."""
-        encodings = [exchange.gathered(of_candidates)]
-        keys: list[Any] = []
-        if own.keys is not None:
-            keys = [exchange.gathered(own.keys)]
-        elif self.frequencies is not None or self._memory is not None:
+    def _columns(self, own, encodings, training):
+        """The `Columns` of a step: the candidates of the batch, of the memory and of the index."""
+        if own.keys is None and (self.frequencies is not None or self._memory is not None):
             raise ValueError(
                 "`candidate_id` must be given with `frequencies` or `memory_size`, unless the "
                 f"features are ids. Received: candidate_id=None, features={own.features!r}."
             )
-        of_batch = tf.shape(encodings[0])[:1]
-        drawn = None if own.num_own is None else exchange.gathered(own.is_own)
-        draws = of_batch[0] if drawn is None else tf.math.count_nonzero(drawn, dtype=tf.int32)
-        if own.several:
-            draws -= tf.math.count_nonzero(exchange.gathered(own.padded), dtype=tf.int32)
-        draws = tf.cast(draws, tf.float32)
+        # Those of all replicas: positives, padding of positives, and the user's own negatives.
+        of_batch = exchange.gathered(encodings)
+        keys = None if own.keys is None else exchange.gathered(own.keys)
+        is_own = None if own.is_own is None else exchange.gathered(own.is_own)
+        has_gaps = own.several or is_own is not None
+        there = keys != -1 if has_gaps else tf.ones(tf.shape(of_batch)[:1], tf.bool)
+        draws = there if is_own is None else there & is_own
+        parts = [(of_batch, keys, there)]
         if self.frequencies is not None:
-            counted = keys[0] if drawn is None else tf.where(drawn, keys[0], -1)
-            self.frequencies(counted, training=training)
-        there = [tf.ones(of_batch, tf.bool)]
-        if own.several or own.num_own is not None:
-            there = [keys[0] != -1]
+            self.frequencies(tf.where(draws, keys, -1), training=training)
+        num_draws = tf.math.count_nonzero(draws, dtype=tf.int32)
         if self._memory is not None:
-            kept, kept_keys, filled = self._memory(encodings[0], keys[0], training=training)
-            there.append(filled & (kept_keys != -1))
-            encodings.append(kept)
-            keys.append(kept_keys)
-            draws += tf.reduce_sum(tf.cast(there[-1], tf.float32))
+            kept, kept_keys, filled = self._memory(of_batch, keys, training=training)
+            parts.append((kept, kept_keys, filled & (kept_keys != -1)))
+            num_draws += tf.math.count_nonzero(parts[-1][2], dtype=tf.int32)
         share = 0.0
         if self._random is not None:
             catalogue = self._catalogue
             rows = self._random(catalogue.keys, training=training)
-            encodings.append(self._encode_candidates(catalogue.rows(rows), training))
-            if keys:
-                keys.append(tf.gather(catalogue.keys, rows))
+            drawn = self._encode_candidates(catalogue.rows(rows), training)
+            parts.append((drawn, tf.gather(catalogue.keys, rows), tf.ones(rows.shape, tf.bool)))
             share = rows.shape[0] / catalogue.size
-        all_encodings = tf.concat(encodings, axis=0)
-        size = tf.shape(all_encodings)[0]
+        all_encodings, all_keys, all_there = (
+            None if column[0] is None else tf.concat(column, axis=0)
+            for column in zip(*parts, strict=True)
+        )
 
-        def of_all(of_first, filler):
-            """Values of the first columns, and a value for the others."""
-            others = tf.fill([size - tf.size(of_first)], tf.cast(filler, of_first.dtype))
-            return tf.concat([of_first, others], axis=0)
+        def with_others(of_batch, filler):
+            """Values of the candidates of the batch, and one value for all others."""
+            others = tf.fill([tf.size(all_there) - tf.size(of_batch)], filler)
+            return tf.concat([of_batch, others], axis=0)
 
-        some_are_not = self._memory is not None or own.several or own.num_own is not None
-        all_keys = tf.concat(keys, axis=0) if keys else None
         rate = base = None
         if self.frequencies is not None:
             rate = self.frequencies(all_keys, training=False)
             base = tf.fill(tf.shape(rate), share)
-            if drawn is not None:  # Negatives of one's own are no draws.
-                is_draw = of_all(drawn, True)
+            if is_own is not None:  # Negatives of one's own are no draws.
+                is_draw = with_others(is_own, True)
                 rate, base = tf.where(is_draw, rate, 0.0), tf.where(is_draw, base, 1.0)
         if own.weights is not None:
-            weights = of_all(exchange.gathered(own.weights), 1.0)
+            weights = with_others(exchange.gathered(own.weights), 1.0)
             rate = tf.zeros_like(weights) if rate is None else rate / weights
             base = (1.0 if base is None else base) / weights
+        if self._memory is None and not has_gaps:
+            all_there = None
         return Columns(
-            all_encodings,
-            all_keys,
-            of_all(tf.concat(there, axis=0), True) if some_are_not else None,
-            draws,
-            rate,
-            base,
+            all_encodings, all_keys, all_there, tf.cast(num_draws, tf.float32), rate, base
         )
 
     def _lists(self, queries, labels, columns):
@@ -709,7 +636,7 @@ class TwoTower(RetrievalModel):
 
     def _ranks(self, encodings, queries, candidates, exclude):
         catalogue = self._catalogue
-        ids = self._ids(candidates)
+        ids = self._reader.ids(candidates)
         if ids is None:
             raise ValueError(
                 "`candidate_id` must be given to rank candidates, unless their features are ids. "

@@ -1,0 +1,267 @@
+"""The candidates of a step of `TwoTower`: read from what `fit` gets as `y`, one below the other.
+
+`y` may hold features or only ids, one candidate for each query or several, dense or ragged, and
+negatives of the user's own. `Reader` brings all of these to `Candidates`, whose rows the encoder
+takes; the model gathers them over replicas, and adds those of its memory and of its index, into
+`Columns`. The candidates of the index are in `catalogue.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _keras
+from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf.raising import check, same_sizes
+from rank4class_tf._types import TensorLike
+
+
+class Candidates(NamedTuple):
+    """Candidates one below the other.
+
+    Attributes:
+        features: what the encoder takes, with m rows.
+        keys: `[m]` int64, those of the ids, -1 for padding; None without ids.
+        places: the rows of the positives of each query, `[batch]`, or `[batch, P]` padded with -1.
+        weights: `[m]`, of negatives; None for 1.
+        num_own: how many rows, the first ones, are positives; None for all.
+        wrong: `[batch]` booleans, True for a query that breaks a rule; None for no such query.
+    """
+
+    features: Any
+    keys: tf.Tensor | None
+    places: tf.Tensor
+    weights: tf.Tensor | None = None
+    num_own: tf.Tensor | None = None
+    wrong: tf.Tensor | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether queries may have several positives."""
+        return self.places.shape.rank == 2
+
+    @property
+    def is_own(self) -> tf.Tensor | None:
+        """`[m]` booleans, True for a positive; None if all are positives."""
+        return None if self.num_own is None else tf.range(tf.size(self.keys)) < self.num_own
+
+    def with_negatives(self, others: Candidates) -> Candidates:
+        """These, and others that are no positives."""
+
+        def joined(x, y):
+            return tf.concat([x, y], axis=0)
+
+        weights = None
+        if self.weights is not None or others.weights is not None:
+            both = (self, others)
+            weights = joined(
+                *(tf.ones(tf.shape(x.keys)) if x.weights is None else x.weights for x in both)
+            )
+        return self._replace(
+            features=tf.nest.map_structure(joined, self.features, others.features),
+            keys=joined(self.keys, others.keys),
+            weights=weights,
+            num_own=tf.size(self.keys),
+        )
+
+
+class Columns(NamedTuple):
+    """The candidates of a step, which all its queries score.
+
+    Attributes:
+        encodings: `[n, d]`.
+        keys: `[n]` int64; None without ids.
+        there: `[n]` booleans, False for an empty place; None if there is none.
+        draws: how many of them are draws by frequency.
+        rate: `[n]`, how often each is expected for a draw; None for no correction.
+        base: `[n]`, how often besides.
+    """
+
+    encodings: tf.Tensor
+    keys: tf.Tensor | None
+    there: tf.Tensor | None
+    draws: tf.Tensor
+    rate: tf.Tensor | None
+    base: tf.Tensor | None
+
+
+class Reader:
+    """Reads candidates from features; the arguments are those of `TwoTower`."""
+
+    def __init__(
+        self,
+        encoder: keras.layers.Layer,
+        candidate_id: str | None,
+        negatives: str | None,
+        negative_weight: str | None,
+    ) -> None:
+        self._encoder, self._candidate_id = encoder, candidate_id
+        self._negatives, self._negative_weight = negatives, negative_weight
+
+    def ids(self, features: Any) -> Any:
+        """The ids among features of candidates; None if they have no ids."""
+        if self._candidate_id is not None:
+            found = of_key("candidate_id", self._candidate_id, features)
+            return _checks.ids("candidate_id", found)
+        if isinstance(features, (dict, tuple, list)):
+            return None
+        if not isinstance(features, tf.RaggedTensor):
+            features = tf.convert_to_tensor(features)
+        if features.shape.rank == 1:  # A number for each candidate.
+            return _checks.ids("candidates", features)
+        is_id = features.dtype.is_integer or features.dtype == tf.string
+        return features if is_id and features.shape.rank in (None, 2) else None
+
+    def has_features(self, candidates: Any, ids: Any) -> bool:
+        """Whether the features of several candidates are there, not only the ids."""
+        if ids is None or ids.shape.rank in (None, 1) or ids.shape[1:] == [1]:
+            return True
+        if not isinstance(candidates, dict):
+            return self._encodes_ids
+        inputs = _keras.symbolic_inputs(self._encoder)
+        return set(inputs) <= set(candidates) if isinstance(inputs, dict) else len(candidates) > 1
+
+    @property
+    def _encodes_ids(self):
+        """Whether the encoder takes a number of each candidate, and nothing else."""
+        shape = getattr(_keras.symbolic_inputs(self._encoder), "shape", None)
+        return shape is not None and len(shape) == 1
+
+    def candidates(self, y: Any, ids: Any, training: bool) -> Candidates:
+        """The positives of a batch, and the user's own negatives, from features and ids."""
+        wrong = None
+        without_key = ids is not None and self._candidate_id is None
+        by_id = without_key and self._encodes_ids
+        if ids is not None and ids.shape.rank is None:  # Keras traced for ids of several ranks.
+            if by_id:
+                y = ids = _labels.in_rows(ids)
+            else:
+                ids, wrong = _one_for_each_query(ids, training)
+                y = ids if without_key else {**y, self._candidate_id: ids}
+        elif without_key and not by_id and ids.shape.rank == 2 and ids.shape[1] != 1:
+            raise ValueError(
+                "`candidate_id` must be given where the features of a candidate are several "
+                f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
+            )
+        own = self._flat(y, ids, "y")._replace(wrong=wrong)
+        if self._negatives is None or not training and self._negatives not in y:
+            return own
+        further = of_key("negatives", self._negatives, y)
+        return own.with_negatives(self._flat(further, self.ids(further), "negatives"))
+
+    def _flat(self, features, ids, argument):
+        weights = None
+        if isinstance(features, dict):
+            weights = features.get(self._negative_weight)
+            others = (self._negatives, self._negative_weight)
+            features = {name: x for name, x in features.items() if name not in others}
+        return flat(known_to(self._encoder, features, argument), ids, weights)
+
+
+def flat(features: Any, ids: Any, weights: Any = None) -> Candidates:
+    """Brings candidates of a batch to one below the other.
+
+    Args:
+        features: tensors `[batch, ...]`, or `[batch, P, ...]` or ragged if `ids` are so.
+        ids: None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
+        weights: None, or numbers of the shape of the ids.
+    """
+    if isinstance(ids, tf.RaggedTensor):
+        keys = id_keys(ids.values)
+        features = tf.nest.map_structure(lambda x: x.values, features)
+        places = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
+        weights = None if weights is None else weights.values
+    elif ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]:
+        ids = _labels.in_rows(ids)
+        keys = id_keys(tf.reshape(ids, [-1]))
+        rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))
+        # Encode padding as the first candidate: the encoder may reject -1.
+        encoded = tf.maximum(rows, tf.cast(tf.argmax(rows >= 0), tf.int32))
+        features = tf.nest.map_structure(lambda x: tf.gather(_merged(x), encoded), features)
+        places = tf.reshape(rows, tf.shape(ids))
+    else:
+        first = tf.nest.flatten(features)[0]
+        batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
+        places = tf.range(tf.cast(batch, tf.int32))
+        keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
+    if weights is not None:
+        weights = _checked_weights(weights, keys)
+    return Candidates(features, keys, places, weights)
+
+
+def _merged(x):
+    """Features `[batch, P, ...]` as `[batch P, ...]`."""
+    if isinstance(x, tf.RaggedTensor):
+        return x.merge_dims(0, 1)
+    x = tf.convert_to_tensor(x)
+    return tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0))
+
+
+def _checked_weights(weights, keys):
+    """Weights `[m]`; raises unless those of candidates are > 0, and gives NaN under XLA."""
+    weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
+    if keys is not None:
+        weights = same_sizes(weights, keys, "`negative_weight` must have the shape of the ids.")
+        weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
+    # Graphs would make "not greater than 0" of a NaN "less".
+    rows = weights[:, tf.newaxis]
+    bad = (rows <= 0) | ~tf.math.is_finite(rows)
+    bad = check(bad, rows, "`negative_weight` must hold finite numbers > 0")
+    return tf.where(bad, tf.constant(float("nan")), weights)
+
+
+def _one_for_each_query(ids, training):
+    """Ids of an unknown rank as `[batch]`, and `[batch]` booleans, True where there are several.
+
+    In training these raise, where something can.
+    """
+    rows = _labels.in_rows(ids)
+    wrong = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
+    if training:
+        rule = (
+            "`y` must hold one id per query once the model has been called with ids of another rank"
+        )
+        check(wrong, rows, rule)
+    return rows[:, 0], wrong[:, 0]
+
+
+def id_keys(ids: TensorLike, argument: str = "candidate_id") -> tf.Tensor:
+    """Ids as int64; strings are hashed to so many buckets that no two share one in practice."""
+    ids = _checks.ids(argument, ids)
+    if ids.dtype == tf.string:
+        return tf.strings.to_hash_bucket_fast(ids, 2**63 - 1)
+    return tf.cast(ids, tf.int64)
+
+
+def known_to(encoder: keras.layers.Layer, features: Any, argument: str) -> Any:
+    """The features that an encoder takes: of a dict, those of its named inputs."""
+    inputs = _keras.symbolic_inputs(encoder)
+    if isinstance(features, dict) and isinstance(inputs, dict):
+        if missing := sorted(set(inputs) - set(features)):
+            raise ValueError(
+                f"`{argument}` must have the inputs of its encoder. "
+                f"Received: {sorted(features)}, without {missing}."
+            )
+        return {name: features[name] for name in inputs}
+    numbers = [len(tf.nest.flatten(x)) for x in (inputs, features)]
+    if inputs is not None and not isinstance(features, dict) and numbers[0] != numbers[1]:
+        raise ValueError(
+            f"`{argument}` must have a part for each of the {numbers[0]} inputs of its encoder. "
+            f"A dict may have more if the inputs have names. Received: {numbers[1]} parts."
+        )
+    return features
+
+
+def of_key(argument: str, key: str, features: Any) -> Any:
+    """What features have under the key that an argument gave."""
+    is_dict = isinstance(features, dict)
+    if not is_dict or key not in features:
+        received = sorted(features) if is_dict else type(features).__name__
+        raise ValueError(
+            f"`{argument}` must be a key of the features. "
+            f"Received: {argument}={key!r}, features {received}."
+        )
+    return features[key]
