@@ -7,7 +7,6 @@ when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs be
 import contextlib
 import copy
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -315,26 +314,6 @@ def current_rate(optimizer: Any) -> Any:
     if not KERAS_3:
         optimizer._compute_current_learning_rate()
     return optimizer.learning_rate
-
-
-def bytes_of(variable: Any) -> int:
-    """The memory that a variable takes."""
-    size: int = math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
-    return size
-
-
-def bytes_kept_for(optimizer: Any, table: Any) -> int:
-    """The memory that an optimizer will take for a table, told by a table of one row."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Within one that scales losses.
-    if not hasattr(optimizer, "build"):  # Keras's oldest do not tell.
-        return 0
-    row = keras.layers.Layer(dtype=table.dtype).add_weight(
-        name="row", shape=(1, *table.shape[1:]), initializer="zeros"
-    )
-    like = type(optimizer).from_config(optimizer.get_config())
-    like.build([row])
-    kept = [variable for variable in like.variables if len(variable.shape)]
-    return int(table.shape[0]) * sum(map(bytes_of, kept))
 
 
 def compiled_metrics(

@@ -1,4 +1,8 @@
-"""Shared code of the models that train on some classes or candidates and rank all of them."""
+"""What `ExtremeClassifier` and `TwoTower` share: how a step and an evaluation reach Keras.
+
+A step scores some classes or candidates and gives their losses to Keras; `evaluate` ranks all of
+them and updates the metrics by ranks. No loss or metric is named here.
+"""
 
 from typing import Any, Self
 
@@ -34,13 +38,10 @@ class RetrievalModel(MultiWorker, keras.Model):
         Args:
             optimizer: as in Keras.
             loss: a loss of `rank4class_tf.losses`; without `class_weight`, unless the model scores
-                all classes in each step.
+                all classes in each step. Keras's own would mistake places in the scores of a step
+                for classes.
             **kwargs: other arguments of Keras's `compile`. `metrics` and `weighted_metrics` hold
                 metrics of `rank4class_tf.metrics`.
-
-        Raises:
-            ValueError: if the loss or a metric is not from this package. Keras's own would mistake
-                places in the scores of a step for classes.
         """
         if loss is not None:
             self._check_loss(loss)
@@ -56,7 +57,6 @@ class RetrievalModel(MultiWorker, keras.Model):
         _keras.build_optimizer(self)
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
-        """Trains as Keras does."""
         _keras.build_optimizer(self)
         return super().fit(*args, **kwargs)
 
@@ -68,7 +68,6 @@ class RetrievalModel(MultiWorker, keras.Model):
         sample_weight: TensorLike | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
-        """Applies the compiled loss to the scores of a step."""
         training = not self._evaluating if training is None else training
         scores, labels = self._scores_of_step(x, y_pred, _keras.given_labels(y), training)
         sample_weight = _of_examples(sample_weight)
@@ -81,12 +80,10 @@ class RetrievalModel(MultiWorker, keras.Model):
     # tracing. No step resets it at its end, since the replicas of a strategy trace a step in turns.
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Trains on a batch."""
         self._evaluating = False
         return super().train_step(data)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluates a batch by ranks among all items."""
         self._evaluating = True
         return super().test_step(data)
 
@@ -107,7 +104,6 @@ class RetrievalModel(MultiWorker, keras.Model):
         return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
         # Keras marks a layer as shared when it meets it again, but only in the later configuration.
         # Where it meets all of them twice, the second time all are marked.
         for _ in range(2):
@@ -121,7 +117,6 @@ class RetrievalModel(MultiWorker, keras.Model):
     def from_config(
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> Self:
-        """Builds the model that `get_config` describes."""
         names = [name for name in cls._parts if config[name] is not None]
         parts = _keras.deserialized_in_turn((config[name] for name in names), custom_objects)
         return cls(**{**config, **dict(zip(names, parts, strict=True))})

@@ -1,4 +1,8 @@
-"""ExtremeClassifier."""
+"""`ExtremeClassifier`: scores a sample of the classes in a step, or all of them block by block.
+
+Scores, samples, search and ranks come from `layers.SampledScores`; this file checks what does not
+fit, such as dense optimizers and one-hot labels, and brings the metrics the ranks of a batch.
+"""
 
 import os
 import warnings
@@ -71,10 +75,6 @@ class ExtremeClassifier(RetrievalModel):
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
 
-    Raises:
-        ValueError: if a number is out of range, or if the loss weighs more than B negatives. From
-            `compile`, if the loss or a metric is not from this package, or a metric has no cutoff.
-
     Example:
         >>> model = ExtremeClassifier(
         ...     keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)]),
@@ -117,39 +117,10 @@ class ExtremeClassifier(RetrievalModel):
     def _scores_all(self) -> bool:
         return self.scores.num_negatives == self.classes.num_classes
 
-    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
-        """Configures the model for training, as Keras does; see `RetrievalModel.compile`.
-
-        Warns:
-            UserWarning: if the table of classes and its optimizer state take more than a quarter of
-                the machine's memory.
-        """
-        super().compile(optimizer, loss, **kwargs)
-        num_classes = self.classes.num_classes
-        tables = [
-            variable
-            for variable in self.classes.trainable_variables
-            if len(variable.shape) and variable.shape[0] == num_classes
-        ]
-        kept = sum(_keras.bytes_kept_for(self.optimizer, table) for table in tables)
-        own = sum(_keras.bytes_of(table) for table in tables)
-        memory = _memory_of_machine()
-        if own + kept > memory / 4:
-            warnings.warn(
-                f"The table of classes takes {own / 1e9:.1f} GB and its optimizer "
-                f"{kept / 1e9:.1f} GB of the {memory / 1e9:.1f} GB of this machine.",
-                stacklevel=2,
-            )
-
     def fit(
         self, x: Any = None, y: Any = None, *args: Any, class_weight: Any = None, **kwargs: Any
     ) -> Any:
-        """Trains as Keras does.
-
-        Raises:
-            ValueError: if `class_weight` is given and examples may have several classes: Keras
-                would read such labels as one-hot.
-        """
+        """Trains as Keras does; `class_weight` needs one class id for each example."""
         if isinstance(self.classes, ShardedClassTable):
             for callback in tf.nest.flatten(kwargs.get("callbacks")):
                 if getattr(callback, "restore_best_weights", False):
@@ -179,7 +150,6 @@ class ExtremeClassifier(RetrievalModel):
             return super().compute_loss(*args, **kwargs)
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
-        """Maps features to encodings `[batch, embedding_dim]`."""
         encodings = self.encoder(inputs, training=training)
         if encodings.shape[-1] not in (None, self.embedding_dim):
             raise ValueError(
@@ -235,9 +205,6 @@ class ExtremeClassifier(RetrievalModel):
             k: in [1, K]; None means 10, or K if that is less.
             class_names: None, or the name of each class; then both signatures also return
                 `class_names`.
-
-        Raises:
-            ValueError: if `k` is out of range, or the number of names is not K.
         """
         if not self.built:
             tf.function(self).get_concrete_function(features_spec)
@@ -372,14 +339,6 @@ class ExtremeClassifier(RetrievalModel):
         )
         num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, tf.float64))
         return ops.Ranks(above, tied, there, num_items, num_classes, class_ids=ids)
-
-
-def _memory_of_machine():
-    """The memory in bytes; infinity if the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError):
-        return float("inf")
 
 
 def _class_ids(labels, num_classes):

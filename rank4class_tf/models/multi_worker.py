@@ -1,4 +1,4 @@
-"""MultiWorker."""
+"""`MultiWorker`, which mends what Keras 3 does on several machines; each method says what."""
 
 from collections.abc import Callable
 from typing import Any

@@ -81,7 +81,8 @@ class TwoTower(RetrievalModel):
         normalize: whether encodings are scaled to length 1.
         temperature: T > 0. With cosines, a softmax learns little at 1: try 0.1 first.
         frequencies: None, or a `CandidateFrequencies` for the log-Q correction. Use it with a
-            softmax, and set the temperature here, not in the loss.
+            softmax, and set the temperature here, not in the loss. It needs ids, as does
+            `memory_size`.
         memory_size: how many candidates of earlier batches are negatives, >= 0.
         num_random: how many random candidates from the index are negatives, >= 0. Call `index`
             before `fit`.
@@ -104,10 +105,6 @@ class TwoTower(RetrievalModel):
             for losses that draw random numbers.
         seed: an int, for the random draws; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if a number is out of range, or `negatives` is given without `candidate_id`.
-            From `fit`, if candidates have no ids and `frequencies` or `memory_size` needs them.
 
     Example:
         >>> from tensorflow import keras
@@ -156,11 +153,11 @@ class TwoTower(RetrievalModel):
         self.frequencies = frequencies
         self.memory_size = _checks.non_negative_int("memory_size", memory_size)
         self.num_random = _checks.non_negative_int("num_random", num_random)
-        self.num_mined = None if num_mined is None else _checks.positive_int("num_mined", num_mined)
+        self.num_mined = _positive_or_none("num_mined", num_mined)
         self.negatives = _checks.string_or_none("negatives", negatives)
         self.negative_weight = _checks.string_or_none("negative_weight", negative_weight)
-        self.encode_in = None if encode_in is None else _checks.positive_int("encode_in", encode_in)
-        self.score_in = None if score_in is None else _checks.positive_int("score_in", score_in)
+        self.encode_in = _positive_or_none("encode_in", encode_in)
+        self.score_in = _positive_or_none("score_in", score_in)
         if negatives is not None and candidate_id is None:
             raise ValueError("`candidate_id` must be given with `negatives`. Received: None.")
         # Scores keep their precision under mixed precision.
@@ -173,21 +170,18 @@ class TwoTower(RetrievalModel):
         self.seed = None if seed is None else _checks.seed(seed)
         self._reader = Reader(candidate_encoder, candidate_id, negatives, negative_weight)
         self._holder = _CatalogueHolder()
-        of_candidates = _keras.symbolic_inputs(candidate_encoder)
         _check_widths(query_encoder, candidate_encoder)
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
             if layer is not None and not layer.built:
                 layer.build(None)
-        if self._memory is not None and of_candidates is not None:
+        if self._memory is not None and _keras.symbolic_inputs(candidate_encoder) is not None:
             self._memory.build((None, candidate_encoder.output_shape[-1]))
         self._build_by(query_encoder)
 
     def build(self, input_shape: Any) -> None:
-        """Does nothing, since the encoders build themselves."""
-        self.built = True
+        self.built = True  # The encoders build themselves.
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
-        """Maps features of queries to encodings `[batch, d]`."""
         known = known_to(self.query_encoder, inputs, "x")
         return self._encoded(self.query_encoder, known, training)
 
@@ -201,17 +195,13 @@ class TwoTower(RetrievalModel):
 
         Args:
             candidates: features as in training, arrays or a dict or tuple of arrays, with a row
-                for each candidate; or a `tf.data.Dataset` of batches of them, in which case only
-                ids and encodings are kept in memory; None to encode the candidates of the last
-                call again. Candidates need not occur in training.
+                for each candidate, whose ids differ; or a `tf.data.Dataset` of batches of them, in
+                which case only ids and encodings are kept in memory; None to encode the candidates
+                of the last call again. Candidates need not occur in training.
             batch_size: how many candidates are encoded at once, >= 1; a dataset has its own.
             in_shards: whether each replica of a strategy holds only a part of the encodings, for a
                 catalogue larger than a device. With several machines, all workers must then search
                 the index at the same time.
-
-        Raises:
-            ValueError: if numbers of rows differ, an id occurs twice or is -1, there are no
-                candidates, or a dataset yields different candidates than before.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         with self.distribute_strategy.scope():
@@ -223,15 +213,9 @@ class TwoTower(RetrievalModel):
         self._catalogue.encoded_with = fingerprint(self.candidate_encoder)
 
     def add_candidates(self, candidates: Any) -> None:
-        """Adds candidates to the index, and encodes only these.
+        """Adds candidates to the index, given as features with ids, and encodes only these.
 
         A candidate whose id is already in the index replaces the old one.
-
-        Args:
-            candidates: features as in training, with ids.
-
-        Raises:
-            ValueError: if `index` was not called, or candidates have no ids.
         """
         ids = self._reader.ids(candidates)
         if ids is None:
@@ -241,19 +225,12 @@ class TwoTower(RetrievalModel):
             self._search(self._catalogue.with_candidates(candidates, ids, rows))
 
     def remove_candidates(self, ids: TensorLike) -> None:
-        """Removes candidates from the index.
-
-        Args:
-            ids: candidate ids `[n]`, or row numbers if the candidates have no ids.
-
-        Raises:
-            ValueError: if an id is not in the index, or no candidate is left.
-        """
+        """Removes candidates from the index, by ids `[n]`, or row numbers if they have no ids."""
         with self.distribute_strategy.scope():
             self._search(self._catalogue.without(tf.convert_to_tensor(ids)))
 
     def _search(self, catalogue):
-        """Has the model search a catalogue that is encoded."""
+        """Makes an encoded catalogue the index."""
         self._holder.catalogue = catalogue
         if _keras.KERAS_3 and catalogue.ids.dtype == tf.string:
             # XLA compiles no strings, and Keras asks a model only when it is compiled.
@@ -300,7 +277,6 @@ class TwoTower(RetrievalModel):
 
         Raises:
             OSError: if a file cannot be written; an existing file of that name stays unchanged.
-            ValueError: if `k` is out of range, or `index` was not called.
         """
         ids = self._catalogue.ids.numpy()
         ids = ids.astype("S") if ids.dtype == object else ids
@@ -345,9 +321,6 @@ class TwoTower(RetrievalModel):
             queries_spec: `tf.TensorSpec`s of the query features, in the same structure, such as a
                 dict.
             k: in [1, N]; None means 10, or N if that is less.
-
-        Raises:
-            ValueError: if `k` is out of range, or `index` was not called.
         """
         catalogue = self._catalogue
 
@@ -373,17 +346,12 @@ class TwoTower(RetrievalModel):
         Raises:
             OSError: if it cannot be written, as on a full disk; an existing file of that name stays
                 unchanged.
-            ValueError: if `index` was not called.
         """
         self._catalogue.head.export_embeddings(path)
 
     def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
-        """Trains as Keras does, then encodes the candidates again if `index` was called.
-
-        Raises:
-            ValueError: if `class_weight` is given: Keras would read features as classes.
-        """
-        if class_weight is not None:
+        """Trains as Keras does, then encodes the candidates again if `index` was called."""
+        if class_weight is not None:  # Keras would read features as classes.
             raise ValueError(
                 "`class_weight` must be None: give each example its `sample_weight`. "
                 f"Received: {class_weight}."
@@ -598,12 +566,11 @@ class TwoTower(RetrievalModel):
             if self._random is None:  # A batch of one example has no draws, and 0 no logarithm.
                 draws = tf.maximum(draws, 1.0)
             scores = self._correct(scores, labels, draws * columns.rate + columns.base)
-        # Without a query there may be no candidate, which losses need; and what is as wide as the
-        # scores are labels of all items for them.
+        # A batch without a query may have no candidate, which losses need; and losses read labels
+        # as wide as the scores as relevance, so that one more column tells ids apart.
         if several or not scores.shape[1]:
-            missing = tf.cast(
-                tf.shape(scores)[1] <= (tf.shape(labels)[1] if several else 0), tf.int32
-            )
+            fewest = tf.shape(labels)[1] if several else 0
+            missing = tf.cast(tf.shape(scores)[1] <= fewest, tf.int32)
             fill = -float("inf") if several else 0.0
             scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=fill)
         num_mined = self.num_mined or self._mined_by_loss()
@@ -668,6 +635,10 @@ class _CatalogueHolder:
     """Hides the catalogue from Keras, which would save its layers as a part of the model."""
 
     catalogue: Catalogue | None = None
+
+
+def _positive_or_none(name, value):
+    return None if value is None else _checks.positive_int(name, value)
 
 
 def _check_widths(query_encoder, candidate_encoder):

@@ -9,7 +9,6 @@ from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, ops, optimizers
 from rank4class_tf.layers import sampled
-from rank4class_tf.models import extreme_classifier
 
 NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
 
@@ -387,29 +386,6 @@ def test_checkpoint_keeps_the_training_state(data, tmp_path):
     np.testing.assert_array_equal(np.array(other.scores.random_state), [3, 4])
     for ours, theirs in zip(trainable(other), trainable(model), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.keras2
-@pytest.mark.parametrize(
-    ("optimizer", "kept"),
-    [
-        (lambda: optimizers.RowwiseSGD(0.1), 0.0),
-        (lambda: optimizers.RowwiseAdagrad(0.1), 0.2),
-        (lambda: optimizers.RowwiseAdam(0.1), 0.4),
-    ],
-)
-def test_says_what_memory_a_large_table_takes(optimizer, kept, monkeypatch, recwarn):
-    """50,000 rows of 1,000 float32 numbers are 0.2 GB."""
-    model = models.ExtremeClassifier(keras.layers.Dense(1000), 50_000, 1000, num_sampled=4)
-    for memory, warns in (((0.2 + kept) * 4.1e9, False), ((0.2 + kept) * 3.9e9, True)):
-        monkeypatch.setattr(extreme_classifier, "_memory_of_machine", lambda m=memory: m)
-        model.compile(optimizer(), loss=top_k_mining(2))
-        message = f"takes 0.2 GB and its optimizer {kept:.1f} GB of the {memory / 1e9:.1f} GB of"
-        assert any(message in str(w.message) for w in recwarn) == warns
-
-
-def test_knows_the_memory_of_this_machine():
-    assert 1e8 < extreme_classifier._memory_of_machine() < 1e15
 
 
 def test_exports_sparse_features(tmp_path):
