@@ -1,4 +1,8 @@
-"""Probabilities and prediction sets for a trained model, from validation examples."""
+"""Probabilities and prediction sets for a trained model, from validation examples.
+
+`calibrate` and `conformalize` collect scores batch by batch, fit one number to all of them, and
+return the layer of `layers/serving.py` that applies it.
+"""
 
 import functools
 import math
@@ -50,9 +54,9 @@ def calibrate(
             these have a lower Brier score on `dataset`: use `model.loss.probabilities` then.
 
     Raises:
-        ValueError: if `dataset` has no example, if a score is NaN, or if no temperature is the best
-            one: if all positives have the highest scores, any lower temperature fits better, and if
-            the scores say nothing about the labels, any higher one does.
+        ValueError: if a score is NaN, or if no temperature is the best one: if all positives have
+            the highest scores, any lower temperature fits better, and if the scores say nothing
+            about the labels, any higher one does.
 
     Example:
         >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
@@ -81,7 +85,9 @@ def calibrate(
             f"`dataset` must have {reasons.get(temperature, 'scores that are numbers')}; "
             f"otherwise no temperature is the best. Received: {len(weights)} examples."
         )
-    fitted, own = Probabilities(temperature), _own_probabilities(model)
+    fitted = Probabilities(temperature)
+    # The layer of the probabilities that the loss of a compiled model defines.
+    own = getattr(getattr(model, "loss", None), "probabilities", None)
     if own is not None:
         of_fitted, of_own = (_brier(p, scores, relevance, weights) for p in (fitted, own))
         if of_own < of_fitted:
@@ -91,11 +97,6 @@ def calibrate(
                 stacklevel=2,
             )
     return fitted
-
-
-def _own_probabilities(model):
-    """The layer of the probabilities that the loss of a compiled model defines, or None."""
-    return getattr(getattr(model, "loss", None), "probabilities", None)
 
 
 def _brier(probabilities, scores, relevance, weights):
@@ -132,7 +133,7 @@ def conformalize(
         model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
             operations that does so, which is compiled.
         dataset: batches `(features, labels)`, or one such tuple of all examples, with one positive
-            each.
+            each and no weights; at least c / (1 - c) examples for the coverage c.
         coverage: in (0, 1).
         method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends less
             on how hard an example is.
@@ -143,11 +144,6 @@ def conformalize(
 
     Returns:
         A layer. Put it at the end of a model, or pass it to `layers.TopClasses`.
-
-    Raises:
-        ValueError: if an argument is out of range, if there are fewer than c / (1 - c) examples for
-            the coverage c, if an example has a weight or more or fewer than one positive, or if a
-            score is NaN.
 
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])

@@ -1,4 +1,4 @@
-"""Keras callbacks."""
+"""Keras callbacks: `RankingTensorBoard`, which evaluates and draws while a model is trained."""
 
 import io
 import os
@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, plots
 from rank4class_tf._batches import check_gives_scores
-from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluation, Evaluator, mean_metrics
+from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluator, mean_metrics
 
 __all__ = ["RankingTensorBoard"]
 
@@ -30,10 +30,6 @@ class RankingTensorBoard(keras.callbacks.Callback):
         class_names: a name for each class, for the pictures; None for the ids.
         k: cutoff of the confusion, in [1, 10]; lowered to the number of classes if these are fewer.
         every: evaluate after epochs 0, `every`, 2 `every`, and so on; >= 1.
-
-    Raises:
-        ImportError: without tensorboard or matplotlib.
-        ValueError: if an argument is out of range.
 
     Example:
         >>> from rank4class_tf import data
@@ -73,7 +69,6 @@ class RankingTensorBoard(keras.callbacks.Callback):
         self._log_dir = os.fspath(log_dir)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Checks the model and opens the file; Keras calls this."""
         check_gives_scores(self.model)
         shape = getattr(self.model, "output_shape", None)
         classes = shape[-1] if isinstance(shape, tuple) else None
@@ -86,7 +81,6 @@ class RankingTensorBoard(keras.callbacks.Callback):
         self._writer = tf.summary.create_file_writer(self._log_dir)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Evaluates and writes; Keras calls this."""
         if epoch % self._every:
             return
         evaluation = self._evaluator(self._dataset)
@@ -94,23 +88,19 @@ class RankingTensorBoard(keras.callbacks.Callback):
             for name, estimate in evaluation.estimates.items():
                 tf.summary.scalar(f"ranking/{name}", estimate.value)
             tf.summary.histogram("ranking/rank", evaluation.ranks[~np.isnan(evaluation.ranks)])
-            for name, figure in self._figures(evaluation).items():
+            k = min(self._k, evaluation.top_classes.shape[1])  # type: ignore[union-attr]
+            figures = {
+                "accuracy_by_k": plots.accuracy_by_k(evaluation),
+                "rank_histogram": plots.rank_histogram(evaluation),
+                "hardest_classes": plots.hardest_classes(evaluation, self._class_names),
+                "confusion_at_k": plots.confusion_at_k(evaluation, k, self._class_names),
+            }
+            for name, figure in figures.items():
                 png = io.BytesIO()
                 figure.savefig(png, format="png", dpi=90)
                 image = tf.io.decode_png(png.getvalue(), channels=4)
                 tf.summary.image(f"ranking/{name}", image[tf.newaxis])
         self._writer.flush()
 
-    def _figures(self, evaluation: Evaluation) -> dict[str, Any]:
-        assert evaluation.top_classes is not None  # `evaluate` keeps them.
-        k = min(self._k, evaluation.top_classes.shape[1])
-        return {
-            "accuracy_by_k": plots.accuracy_by_k(evaluation),
-            "rank_histogram": plots.rank_histogram(evaluation),
-            "hardest_classes": plots.hardest_classes(evaluation, self._class_names),
-            "confusion_at_k": plots.confusion_at_k(evaluation, k, self._class_names),
-        }
-
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Closes the file; Keras calls this."""
         self._writer.close()

@@ -1,4 +1,7 @@
-"""Pictures of an `Evaluation`, as matplotlib figures."""
+"""Pictures of an `Evaluation`, as matplotlib figures; each imports matplotlib when it is called.
+
+Everything shown comes from the evaluation's ranks, labels and top classes: no model runs here.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,6 @@ def accuracy_by_k(
     Returns:
         A figure; `figure.savefig(path)` writes it.
 
-    Raises:
-        ImportError: without matplotlib.
-        ValueError: if `max_k` is not a positive integer.
-
     Example:
         >>> import rank4class_tf as r4c
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 2, 1]
@@ -51,7 +50,7 @@ def accuracy_by_k(
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = _figure()
     for name, evaluation in named.items():
-        ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
+        ranks = _ranks(evaluation)
         shares = [np.mean(ranks <= k) if len(ranks) else np.nan for k in ks]
         axes.plot(ks, shares, label=name, marker="." if max_k <= 20 else None)
     axes.set(xlabel="k", ylabel="share of lists with a positive among the k first")
@@ -68,13 +67,6 @@ def rank_histogram(
     Args:
         evaluations: one, or several by name, whose bars stand side by side.
         max_rank: the last rank; lower places count there.
-
-    Returns:
-        A figure.
-
-    Raises:
-        ImportError: without matplotlib.
-        ValueError: if `max_rank` is not a positive integer.
     """
     named = _named(evaluations)
     max_rank = _checks.positive_int("max_rank", max_rank)
@@ -82,11 +74,9 @@ def rank_histogram(
     width = 0.8 / len(named)
     places = np.arange(1, max_rank + 1)
     for index, (name, evaluation) in enumerate(named.items()):
-        ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
         # The mean rank of tied items may lie between two places.
-        counts = np.bincount(
-            np.clip(np.ceil(ranks), 0, max_rank).astype(int), minlength=max_rank + 1
-        )
+        ranks = np.clip(np.ceil(_ranks(evaluation)), 0, max_rank).astype(int)
+        counts = np.bincount(ranks, minlength=max_rank + 1)
         axes.bar(places + (index - (len(named) - 1) / 2) * width, counts[1:], width, label=name)
     axes.set(xlabel=f"rank of the label; {max_rank}: or below", ylabel="lists")
     _legend(axes, evaluations)
@@ -105,14 +95,6 @@ def hardest_classes(
         evaluation: from `evaluate`.
         class_names: a name for each class; None for the ids.
         count: how many classes.
-
-    Returns:
-        A figure.
-
-    Raises:
-        ImportError: without matplotlib.
-        ValueError: if `count` is not a positive integer, if a class has no name, or if `evaluation`
-            has no `class_ids`.
     """
     count = _checks.positive_int("count", count)
     known, of_class = np.unique(_kept(evaluation, "class_ids"), return_inverse=True)
@@ -138,32 +120,21 @@ def confusion_at_k(
     For lists of one positive without ties the diagonal is the accuracy at k of each class.
 
     Args:
-        evaluation: from `evaluate`.
+        evaluation: from `evaluate`, with `top_classes`.
         k: in [1, 10].
         class_names: a name for each class; None for the ids.
         count: how many classes to show; those with most lists are.
-
-    Returns:
-        A figure.
-
-    Raises:
-        ImportError: without matplotlib.
-        ValueError: if `k` or `count` is out of range, if a class has no name, or if `evaluation`
-            has no `class_ids` or `top_classes`.
     """
     class_ids, top = _kept(evaluation, "class_ids"), _kept(evaluation, "top_classes")
     if _checks.positive_int("k", k) > top.shape[1]:
         raise ValueError(f"`k` must be at most {top.shape[1]}. Received: k={k}.")
+    count = _checks.positive_int("count", count)
     known, lists = np.unique(class_ids[class_ids >= 0], return_counts=True)
-    shown = np.sort(
-        known[np.argsort(-lists, kind="stable")][: _checks.positive_int("count", count)]
-    )
-    shares = np.array(
-        [
-            [np.mean((top[class_ids == row, :k] == column).any(1)) for column in shown]
-            for row in shown
-        ]
-    ).reshape(len(shown), len(shown))
+    shown = np.sort(known[np.argsort(-lists, kind="stable")][:count])
+    shares = np.zeros([len(shown), len(shown)])
+    for row, label in enumerate(shown):
+        best = top[class_ids == label, :k]
+        shares[row] = [np.mean((best == class_id).any(1)) for class_id in shown]
     size = 2 + 0.25 * len(shown)
     figure, axes = _figure(size + 1, size)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
@@ -197,12 +168,14 @@ def _legend(axes, evaluations):
         axes.legend()
 
 
+def _ranks(evaluation):
+    return evaluation.ranks[~np.isnan(evaluation.ranks)]
+
+
 def _kept(evaluation, name) -> np.ndarray:
     array = getattr(evaluation, name)
     if array is None:
-        raise ValueError(
-            f"`evaluation` must have `{name}`, as `evaluate` gives it. Received: None."
-        )
+        raise ValueError(f"`evaluation` must have `{name}`. Received: None.")
     return array
 
 

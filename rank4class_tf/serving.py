@@ -1,4 +1,4 @@
-"""Export of models that give scores."""
+"""Export of models that give scores; `_export.py` writes the SavedModel."""
 
 import os
 from collections.abc import Sequence
@@ -45,12 +45,8 @@ def export_top_k(
         probabilities: None, or a layer that maps scores to probabilities, such as that of
             `calibrate`.
         prediction_sets: None, or the layer of `conformalize`.
-        features_spec: `tf.TensorSpec`s of the features; None means the inputs of the model.
-
-    Raises:
-        ValueError: if `k` is out of range, if there are more or fewer names than classes, if the
-            model does not give scores `[batch, n]`, or if `features_spec` is None and the model has
-            no symbolic inputs.
+        features_spec: `tf.TensorSpec`s of the features; None means the symbolic inputs of the
+            model.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
@@ -69,15 +65,11 @@ def export_top_k(
         raise ValueError(f"`model` must give scores [batch, n]. Received: shape {shape}.")
     dtype = "float64" if concrete.output_dtypes == tf.float64 else "float32"
     top = TopClasses(1, None, probabilities, prediction_sets, dtype=dtype)
-    _export.write_top_k(
-        path,
-        model,
-        lambda features, k: top.best(scores_of(model, features), k),
-        features_spec,
-        shape[1],
-        k,
-        class_names,
-    )
+
+    def best(features, k):
+        return top.best(scores_of(model, features), k)
+
+    _export.write_top_k(path, model, best, features_spec, shape[1], k, class_names)
 
 
 def _features_spec(model):

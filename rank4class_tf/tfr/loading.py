@@ -1,4 +1,4 @@
-"""Imports TF-Ranking on a TensorFlow without Estimator."""
+"""Imports TF-Ranking on a TensorFlow without Estimator; every other file of `tfr` calls `load`."""
 
 import importlib.metadata
 import importlib.util
@@ -6,27 +6,11 @@ import inspect
 import re
 import types
 import warnings
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from rank4class_tf import _keras
-
-
-class ModeKeys:
-    """The modes, which TF-Ranking's feature and data modules compare with."""
-
-    TRAIN = "train"
-    EVAL = "eval"
-    PREDICT = "infer"
-
-
-class ServingInputReceiver(NamedTuple):
-    """What TF-Ranking's serving input functions return."""
-
-    features: dict
-    receiver_tensors: dict
 
 
 class _Dropped:
@@ -51,17 +35,19 @@ class _StandIn(types.ModuleType):
         return dropped
 
 
-def stand_in() -> ModuleType:
-    """Returns a module with what TF-Ranking's import and its Keras part need."""
-    export = _StandIn("tensorflow.estimator.export")
-    vars(export)["ServingInputReceiver"] = ServingInputReceiver
-    estimator = _StandIn("tensorflow.estimator")
-    vars(estimator).update(ModeKeys=ModeKeys, export=export)
-    return estimator
+class _ServingInputReceiver(NamedTuple):
+    features: dict
+    receiver_tensors: dict
 
+
+# What TF-Ranking's import and its Keras part need: its feature and data modules compare the modes,
+# and its serving input functions return receivers.
+_STAND_IN: Any = _StandIn("tensorflow.estimator")
+_STAND_IN.ModeKeys = types.SimpleNamespace(TRAIN="train", EVAL="eval", PREDICT="infer")
+_STAND_IN.export = _StandIn("tensorflow.estimator.export")
+_STAND_IN.export.ServingInputReceiver = _ServingInputReceiver
 
 _OLDEST, _BEYOND = (0, 5, 3), (0, 6)
-_STAND_IN = stand_in()
 
 
 def load() -> Any:
@@ -83,10 +69,6 @@ def load() -> Any:
     Warns:
         UserWarning: if tf_keras is installed together with TensorFlow 2.15, since it breaks saved
             models there.
-
-    Raises:
-        ImportError: if Keras 3 is active, or TF-Ranking is missing or has an unsupported version;
-            the error says what to do.
 
     Example:
         >>> tfr = load()

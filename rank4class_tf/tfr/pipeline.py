@@ -1,4 +1,9 @@
-"""TF-Ranking pipelines with the parts of this package."""
+"""TF-Ranking pipelines with the losses, metrics and optimizers of this package.
+
+First come losses and metrics by name, of both packages; then the mixin that gives them to a
+pipeline and finds what its callbacks watch; then what users name: `RankingPipeline`, and the
+dataset builder that exports `ServingSignatures`.
+"""
 
 import copy
 import dataclasses
@@ -38,43 +43,33 @@ _METRICS = _registry.known("metric", our_metrics.RankingMetric)
 
 
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
-    """Builds the loss that a pipeline's `loss` describes.
+    """Builds the loss that a pipeline's `loss` describes; see `RankingPipeline`.
 
     Args:
-        spec: a name (`"rankmax_loss"`, `"tfr.list_mle_loss"`), a Keras loss, several names with
-            weights (`"rankmax_loss:0.7,softmax_loss:0.3"`), or a list of losses, or of pairs of a
-            name or loss and its weight.
+        spec: a name, a Keras loss, several names with weights, or a list of losses, or of pairs of
+            a name or loss and its weight.
         reduction: the reduction of the losses that are built from names.
     """
     if isinstance(spec, str):
         parts = [_split_weight(part.strip()) for part in spec.split(",")]
-    elif isinstance(spec, list | tuple):
-        parts = [part if isinstance(part, tuple) else (part, 1.0) for part in spec]
-        for part in parts:
-            if len(part) != 2:
-                raise ValueError(
-                    f"`loss` must hold pairs of a loss and its weight. Received: {part}."
-                )
     else:
-        parts = [(spec, 1.0)]
+        given = spec if isinstance(spec, list | tuple) else [spec]
+        parts = [part if isinstance(part, tuple) else (part, 1.0) for part in given]
+    for part in parts:
+        if len(part) != 2:
+            raise ValueError(f"`loss` must hold pairs of a loss and its weight. Received: {part}.")
     losses = [_build_one_loss(name, reduction) for name, _ in parts]
     weights = [weight for _, weight in parts]
     return losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
 
 
 def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
-    """Builds a metric named `prefix` and then its own name.
+    """Builds a metric from a name or a Keras metric; `prefix` goes before its name.
 
-    Args:
-        spec: a name with an optional cutoff (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or a Keras metric,
-            which is copied, since metrics must be created under the strategy in use.
-        prefix: the beginning of the name.
+    A metric is copied, since it must be created under the strategy in use.
     """
-    if isinstance(spec, keras.metrics.Metric):
-        metric = spec
-    elif isinstance(spec, str):
-        metric = _metric_by_name(spec)
-    else:
+    metric = _metric_by_name(spec) if isinstance(spec, str) else spec
+    if not isinstance(metric, keras.metrics.Metric):
         raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
     config = _of_relevance(metric.get_config())
     return type(metric).from_config({**config, "name": prefix + metric.name})
@@ -153,6 +148,7 @@ def _source(name, argument, ours):
 
 
 _PREFIX = "metric/"
+_MONITORING = (keras.callbacks.ModelCheckpoint, keras.callbacks.EarlyStopping)
 _DEFAULT_METRICS = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg")
 
 
@@ -197,7 +193,8 @@ class PipelineMixin:
 
     def build_loss(self) -> Any:
         """Builds the loss; for multi-task hparams, one for each task."""
-        return self._for_tasks(self._build_task_loss, self._hparams.loss)
+        reduction = self._hparams.loss_reduction
+        return self._for_tasks(lambda spec: build_loss(spec, reduction), self._hparams.loss)
 
     def build_metrics(self) -> Any:
         """Builds the metrics, whose names begin with `metric/` as TF-Ranking's do."""
@@ -213,16 +210,11 @@ class PipelineMixin:
         """Builds TF-Ranking's callbacks; they watch the metric that `hparams` names."""
         callbacks = super().build_callbacks()  # type: ignore[misc]
         for callback in callbacks:
-            if isinstance(
-                callback, keras.callbacks.ModelCheckpoint | keras.callbacks.EarlyStopping
-            ):
+            if isinstance(callback, _MONITORING):
                 callback.monitor = self._monitored
         if self._tensorboard:
             return callbacks
         return [c for c in callbacks if not isinstance(c, keras.callbacks.TensorBoard)]
-
-    def _build_task_loss(self, spec):
-        return build_loss(spec, self._hparams.loss_reduction)
 
     def _for_tasks(self, build, spec):
         """`build(spec)`, or for multi-task hparams a dict of it, with each task's own spec."""
@@ -270,8 +262,7 @@ class _NamedOutputs:
     """
 
     def __init__(self, builder, tasks):
-        self._builder = builder
-        self._tasks = sorted(tasks)
+        self._builder, self._tasks = builder, sorted(tasks)
 
     def build(self):
         model = self._builder.build()
@@ -362,12 +353,9 @@ class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
         tensorboard: whether to log for TensorBoard; None does so if it is installed.
 
     Raises:
-        ImportError: if `tensorboard` is True without TensorBoard.
-        ValueError: if a loss, metric or monitored metric is unknown (the error lists the known
-            ones), or `automatic_reduce_lr` is set without a number as `learning_rate`. Before
-            training, if a task's metric is monitored and the outputs do not have the names of the
+        ValueError: before training, if a loss or metric is unknown (the error lists the known
+            ones), or if a task's metric is monitored and the outputs do not have the names of the
             tasks.
-        TypeError: if a loss or metric is neither a name nor a Keras object.
 
     Example:
         >>> pipeline = RankingPipeline(model_builder, dataset_builder, hparams)  # doctest: +SKIP

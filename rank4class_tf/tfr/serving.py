@@ -1,4 +1,4 @@
-"""Scorers and signatures of TF-Ranking models."""
+"""The two ends of a TF-Ranking model: how it scores a list, and what its export serves."""
 
 from typing import Any
 
@@ -38,12 +38,8 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         tasks: names of several outputs, each with its own interaction, or None for one output.
         **kwargs: arguments of the interaction, such as `units` of the MLP.
 
-    Returns:
-        Called by `ModelBuilder` with context features, example features and mask: scores
-        `[batch, n]`, or a dict of them.
-
-    Raises:
-        ValueError: if `interaction` is unknown or takes other arguments.
+    `ModelBuilder` calls it with context features, example features and mask, for scores
+    `[batch, n]`, or a dict of them.
 
     Example:
         >>> scorer = InteractionScorer(
@@ -75,7 +71,6 @@ class InteractionScorer(_tfr.keras.model.Scorer):
     def __call__(
         self, context_features: dict[str, Any], example_features: dict[str, Any], mask: tf.Tensor
     ) -> Any:
-        """Scores all examples."""
         example_features = {
             name: _without_padding(value, mask) for name, value in example_features.items()
         }
@@ -134,11 +129,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
     """
 
     def __call__(self, serving_default: str = "regress") -> dict[str, Any]:
-        """Returns the signatures by name.
-
-        Args:
-            serving_default: which signature is the default one, `"regress"` or `"predict"`.
-        """
+        """Returns the signatures by name; the default one is `"regress"` or `"predict"`."""
         signatures = super().__call__(serving_default)
         signatures["top_k"] = self.top_k_tf_function()
         inputs = self._model.input
@@ -147,7 +138,8 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
             specs = dict(zip(sorted(given), specs_of_arguments(given), strict=True))
             k = tf.TensorSpec([], tf.int32, "k")
             signatures["predict_tensors"] = self._predict_tensors.get_concrete_function(specs)
-            signatures["top_k_tensors"] = self._top_k_tensors.get_concrete_function(specs, k)
+            best = tf.function(self._best)
+            signatures["top_k_tensors"] = best.get_concrete_function(specs, k)
         return signatures
 
     def top_k_tf_function(self) -> Any:
@@ -175,10 +167,6 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         return self.normalize_outputs(
             tf.saved_model.PREDICT_OUTPUTS, self._model(features, training=False)
         )
-
-    @tf.function
-    def _top_k_tensors(self, features, k):
-        return self._best(features, k)
 
     def _best(self, features, k):
         """The k best unmasked items of each list."""
