@@ -631,10 +631,52 @@ class ClassScores:
         scores = _products(encodings, self.scaled(rows))
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
 
+    def rounding(self, encodings: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        r"""How far apart the scores of two equal rows may be, `[batch, P]`.
+
+        A processor may sum the products of one row in another order than those of the next. In any
+        order, a sum with $n$ roundings is within $\gamma_n \|h\| \|c\|$ of the exact one, with
+        $\gamma_n = n u / (1 - n u)$ and $u = 2^{-24}$; two such sums are within twice as much.
+
+        Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
+
+        Args:
+            encodings: `[batch, d]`, scaled.
+            ids: integers `[batch, P]`.
+        """
+        biases = self.classes.biases(ids)
+        # As many products as numbers, the bias, and one more for the rounding of this bound.
+        roundings = self.classes.width + 1 + (biases is not None)
+        if self.normalize:
+            # The squares are another sum; its root halves the error. Then the root and a division.
+            roundings += self.classes.width // 2 + 3
+        # One column at a time, so that no [batch, P, d] tensor appears.
+        lengths = tf.map_fn(
+            lambda column: _lengths(self.scaled(self.classes.rows(column))),
+            tf.transpose(ids),
+            fn_output_signature=tf.float32,
+            parallel_iterations=1,
+        )
+        bound = 2 * _gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
+        if biases is None:
+            return bound
+        return bound + 2 * _gamma(2) * tf.abs(tf.cast(biases, tf.float32))
+
     def over_classes(self, encodings: tf.Tensor, scale: float = 1.0) -> ClassProducts:
         """The scores of all classes times a scale, before they are computed."""
         encodings = scale * self.scaled(encodings)
         return ClassProducts(encodings, self.classes.tables(), self.of_rows, self.classes.shard())
+
+
+def _gamma(roundings):
+    """The relative error of so many roundings in float32."""
+    return roundings / (2**24 - roundings)
+
+
+def _lengths(rows):
+    """The lengths of rows, `[...]`, even if their squares overflow."""
+    largest = tf.reduce_max(tf.abs(rows), axis=-1)
+    return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)
 
 
 def _products(encodings, rows):

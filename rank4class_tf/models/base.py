@@ -13,7 +13,7 @@ from rank4class_tf import _keras, ops
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses import RankingLoss
-from rank4class_tf.metrics import RankingMetric
+from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models.multi_worker import MultiWorker
 
 
@@ -181,6 +181,10 @@ class RetrievalModel(MultiWorker, keras.Model):
             raise ValueError(
                 f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
                 f"`PrecisionAtK(1)`, which take ranks among all items. Received: {metric!r}."
+            )
+        if isinstance(metric, MacroAverage | ExpectedCalibrationError):
+            raise ValueError(
+                f"`{argument}` must hold metrics of examples, not of classes. Received: {metric!r}."
             )
 
 

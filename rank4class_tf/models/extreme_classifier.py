@@ -19,11 +19,7 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
 from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.models.base import RetrievalModel
-from rank4class_tf.ops.ranks import ranks_of_checked
 from rank4class_tf.optimizers import Rowwise
-
-# A shortlist has this many classes more than the cutoff, to see ties there.
-_TIES = 10
 
 # With these options SGD writes to rows that a step has not touched, or reads a row's gradient
 # before its parts are summed.
@@ -52,9 +48,9 @@ class ExtremeClassifier(RetrievalModel):
       log of its probability would be the same for all classes and change nothing.
 
     Compile the model with an optimizer of `rank4class_tf.optimizers`. Others write to the whole
-    table or take wrong steps, and the model warns. Metrics need a cutoff. Fit it on
-    `(features, class_ids)`, with ids `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. If an
-    example has several classes, each step with a sample draws one of them.
+    table or take wrong steps, and the model warns. Fit it on `(features, class_ids)`, with ids
+    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. If an example has several classes, each
+    step with a sample draws one of them.
 
     `evaluate` ranks all classes, in blocks. It reports the loss over all classes or over one fixed
     sample. Calling the model, or `predict`, maps features to encodings; `top_k` maps them to
@@ -166,7 +162,8 @@ class ExtremeClassifier(RetrievalModel):
             k: in [1, K], an int or a scalar tensor.
 
         Returns:
-            Scores and class ids, both `[batch, k]`, the best first.
+            Scores and class ids, both `[batch, k]`, the best first. Classes whose scores differ
+            only by rounding may come in any order.
         """
         return self.scores.top_k(self(features, training=False), k)
 
@@ -179,7 +176,8 @@ class ExtremeClassifier(RetrievalModel):
 
         Returns:
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many score the
-            same, including the class itself. Without ties, the rank is 1 + the first number.
+            same up to rounding, including the class itself; see `SampledScores.ranks`. Without
+            ties, the rank is 1 + the first number.
         """
         return self.scores.ranks(self(features, training=False), class_ids)
 
@@ -256,14 +254,6 @@ class ExtremeClassifier(RetrievalModel):
             **{name: config[name] for name in names},
         }
 
-    def _check_metric(self, argument: str, metric: Any) -> None:
-        """Raises unless a metric takes ranks and has a cutoff."""
-        super()._check_metric(argument, metric)
-        if None in tf.nest.flatten(getattr(metric, "k", None)):
-            raise ValueError(
-                f"`{argument}` must hold metrics with a cutoff `k`. Received: {metric.name!r}."
-            )
-
     def _check_optimizer(self):
         if isinstance(self.classes, ShardedClassTable):
             factor = getattr(self.optimizer, "loss_scale_factor", None)
@@ -289,55 +279,26 @@ class ExtremeClassifier(RetrievalModel):
     def _ranks_of_batch(
         self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
     ) -> ops.Ranks:
-        """Ranks among all classes, as far as the highest cutoff of the metrics needs them.
-
-        They are ranks in a shortlist: the classes of an example and the highest other classes,
-        enough for the highest cutoff, and some more to see ties there.
-        """
-        cutoffs = [k for metric in metrics for k in tf.nest.flatten(metric.k)]
-        num_classes = self.classes.num_classes
-        positives, invalid = _labels.padded_ids(y, num_classes, y_pred)
-        positives = _labels.distinct_ids(positives)
-        width = positives.shape[1]
-        if width is None:
-            k = tf.minimum(num_classes, max(cutoffs) + _TIES + tf.shape(positives)[1])
-        else:
-            k = min(num_classes, max(cutoffs) + _TIES + width)
-        values, ids = self.scores.top_k(y_pred, k)
-        # The rank of `==` is not known where the shape is not.
-        same = tf.equal(ids[:, tf.newaxis], positives[:, :, tf.newaxis])
-        is_positive = tf.reduce_any(same, axis=1)
-        own = tf.reduce_sum(tf.where(same, values[:, tf.newaxis], 0.0), axis=2)
-
-        # Classes with the last score of the list may tie with more than it shows. If the ties that
-        # it shows counted as all, a model that gives all classes one score would look better than
-        # chance. A NaN is never a hit.
-        last = tf.reduce_min(tf.where(is_positive, float("inf"), values), axis=1, keepdims=True)
-        beyond = (own <= last) & (tf.shape(values)[1] < num_classes)
-        own = tf.where(tf.reduce_any(same, axis=2) & ~beyond, own, float("nan"))
-        others = tf.where(is_positive, -float("inf"), values)
-        scores = tf.concat([own, others], axis=1)
-        columns = tf.where(positives >= 0, tf.range(tf.shape(positives)[1]), -1)
+        """Ranks among all classes, in the dtype that the metrics want."""
         wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
-        dtype = tf.float64 if wide else tf.float32
-        ranks = ranks_of_checked(scores, columns, None, None, None, dtype)
-        # Under XLA, an id that does not exist cannot raise an error, so the metrics become NaN.
-        invalid = invalid[:, tf.newaxis]
-        return ranks._replace(
-            above=tf.where(invalid, tf.constant(float("nan"), dtype), ranks.above),
-            relevance=tf.where(invalid, tf.ones([], dtype), ranks.relevance),
-            class_ids=positives,
-        )
+        return self._ranks(y, y_pred, tf.float64 if wide else tf.float32)
 
     def _all_ranks(self, x: Any, y: Any, y_pred: tf.Tensor) -> ops.Ranks:
-        """Ranks among all classes, counted in blocks."""
+        """The same, in float64."""
+        return self._ranks(y, y_pred, tf.float64)
+
+    def _ranks(self, y, y_pred, dtype):
         num_classes = self.classes.num_classes
-        ids, _ = _labels.padded_ids(_class_ids(y, num_classes), num_classes, y_pred)
+        ids, invalid = _labels.padded_ids(_class_ids(y, num_classes), num_classes, y_pred)
         ids = _labels.distinct_ids(ids)
         above, tied, there = (
-            tf.cast(each, tf.float64) for each in (*self.scores.ranks(y_pred, ids), ids >= 0)
+            tf.cast(each, dtype) for each in (*self.scores.ranks(y_pred, ids), ids >= 0)
         )
-        num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, tf.float64))
+        # Under XLA, an id that does not exist cannot raise an error, so the metrics become NaN.
+        invalid = invalid[:, tf.newaxis]
+        above = tf.where(invalid, tf.constant(float("nan"), dtype), above)
+        there = tf.where(invalid, tf.ones([], dtype), there)
+        num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, dtype))
         return ops.Ranks(above, tied, there, num_items, num_classes, class_ids=ids)
 
 

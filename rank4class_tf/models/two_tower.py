@@ -26,7 +26,7 @@ from rank4class_tf.layers import (
     UniformNegatives,
 )
 from rank4class_tf.losses import RandomRankingLoss
-from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
+from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.models.base import RetrievalModel, encode_in_pieces
 from rank4class_tf.models.candidates import Columns, Reader, id_keys, known_to, of_key
 from rank4class_tf.models.catalogue import Catalogue, fingerprint
@@ -256,7 +256,8 @@ class TwoTower(RetrievalModel):
 
         Returns:
             Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
-            row numbers in the index.
+            row numbers in the index. Candidates whose scores differ only by rounding may come in
+            any order.
         """
         scores, rows = self._best(queries, k, exclude)
         return scores, tf.gather(self._catalogue.ids, rows)
@@ -302,7 +303,8 @@ class TwoTower(RetrievalModel):
 
         Returns:
             `ops.Ranks`, which metrics accept as labels: `metric.update_state(ranks, None)`.
-            The ranks of a query with an id that is not in the index are NaN.
+            Scores that differ only by rounding tie; see `SampledScores.ranks`. The ranks of a query
+            with an id that is not in the index are NaN.
         """
         return self._ranks(self._encode_queries(queries), queries, candidates, exclude)
 
@@ -452,14 +454,6 @@ class TwoTower(RetrievalModel):
             raise ValueError(
                 "`loss` must draw no random numbers with `score_in`, since all pieces of a batch "
                 f"would draw the same. Received: {loss!r}."
-            )
-
-    def _check_metric(self, argument: str, metric: Any) -> None:
-        """Raises unless a metric takes ranks and is one of queries."""
-        super()._check_metric(argument, metric)
-        if isinstance(metric, MacroAverage | ExpectedCalibrationError):
-            raise ValueError(
-                f"`{argument}` must hold metrics of queries, not of classes. Received: {metric!r}."
             )
 
     def _ranks_of_batch(

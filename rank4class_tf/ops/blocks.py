@@ -31,6 +31,7 @@ def top_k_by_blocks(
 
     Returns:
         Scores and class ids, both `[batch, k]`, best first; of equal scores the lower id first.
+        Equal classes come in any order if their scores are products, which are rounded.
 
     Example:
         >>> scores = tf.constant([[0.1, 0.3, 0.2]])
@@ -101,6 +102,7 @@ def count_above_and_tied_by_blocks(
     class_ids: TensorLike,
     scores_of_ids: TensorLike,
     block_size: int = _BLOCK,
+    tolerance: TensorLike = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Counts the classes above and the classes tied with given ones, block by block.
 
@@ -110,6 +112,7 @@ def count_above_and_tied_by_blocks(
         class_ids: integers `[batch, P]`, padded with -1.
         scores_of_ids: `[batch, P]`, their scores.
         block_size: classes per block, a positive int. Memory is O(batch block_size).
+        tolerance: how far apart two scores may be and count as the same, `[batch, P]`.
 
     Returns:
         Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same, the
@@ -126,7 +129,9 @@ def count_above_and_tied_by_blocks(
     class_ids = tf.cast(class_ids, tf.int32)
     own = tf.convert_to_tensor(scores_of_ids)
     ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
-    above, others = count_others_by_blocks(score, num_classes, class_ids, own, block_size)
+    above, others = count_others_by_blocks(
+        score, num_classes, class_ids, own, block_size=block_size, tolerance=tolerance
+    )
     return above * ranked, (others + 1) * ranked
 
 
@@ -136,26 +141,37 @@ def count_others_by_blocks(
     class_ids: tf.Tensor,
     own: tf.Tensor,
     block_size: int = _BLOCK,
+    tolerance: TensorLike = 0.0,
 ) -> list[tf.Tensor]:
     """As `count_above_and_tied_by_blocks`, but a class itself is not counted, whatever its id.
 
     An id outside of [0, K) is that of a class that is not among these.
     """
+    # No score within the tolerance is lost where these sums are rounded, since rounding keeps the
+    # order of numbers. An infinite score ties only with its equals, and no finite score ties with
+    # one: that of a class that is left out is -inf.
+    highest, lowest = (
+        tf.where(
+            tf.math.is_finite(own),
+            tf.clip_by_value(limit, own.dtype.min, own.dtype.max),
+            own,
+        )
+        for limit in (own + tolerance, own - tolerance)
+    )
 
     def count(ids, scores):
-        # In its own block we don't compare a class with itself: its score may be rounded otherwise.
+        # In its own block we don't compare a class with itself: its score may be rounded otherwise,
+        # and by more than the tolerance where a GPU multiplies in TF32.
         position = class_ids - ids[0]
         here = (position >= 0) & (position < tf.size(ids))
         position = tf.where(here, position, 0)
         again = tf.gather(scores, position, batch_dims=1)
 
         # One label at a time, so that no [batch, P, block] tensor appears.
-        return [
-            counted - tf.cast(compare(again, own) & here, tf.int32)
-            for counted, compare in zip(
-                count_one_by_one(scores, own), (tf.greater, tf.equal), strict=True
-            )
-        ]
+        above, tied = count_one_by_one(scores, highest, lowest)
+        is_above = here & (again > highest)
+        is_tied = here & (again >= lowest) & ~is_above
+        return above - tf.cast(is_above, tf.int32), tied - tf.cast(is_tied, tf.int32)
 
     def merge(counts, ids, scores):
         return [a + b for a, b in zip(counts, count(ids, scores), strict=True)]
@@ -168,7 +184,7 @@ def scores_as_in_blocks(
 ) -> tf.Tensor:
     """Scores of given classes, rounded as the blocks round them.
 
-    Products of other shapes would round otherwise, and lose ties with other classes.
+    Products of other shapes may be rounded by more, as where a GPU multiplies in TF32.
 
     Args:
         score: a function of class ids `[m]`, in any order, that returns their scores `[batch, m]`.

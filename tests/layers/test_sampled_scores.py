@@ -1,5 +1,7 @@
 """SampledScores: what is sampled, masked and mined."""
 
+import contextlib
+import functools
 import itertools
 
 import numpy as np
@@ -8,9 +10,12 @@ import scipy.stats
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf.layers import ClassTable, SampledScores
+from rank4class_tf.layers import ClassTable, SampledScores, ShardedClassTable
 from rank4class_tf.layers import sampled as _sampled
+from rank4class_tf.ops import blocks
 from rank4class_tf.ops.blocks import unit_rows
+
+from ..rounding import rounding
 
 NUM_CLASSES = 30
 ENCODING = tf.ones([1, 1])
@@ -133,9 +138,10 @@ def test_mining_of_many(shared, width, num_positives, rng):
         layer.build((None, width))
     every, mined = every(class_ids).numpy(), mined(class_ids).numpy()
     assert np.isneginf(every).sum() > 6  # Some positives are sampled.
-    np.testing.assert_allclose(mined[:, 0], every[:, 0], rtol=1e-5, atol=1e-6)
+    # Cosines: the magnitudes of a product sum to 1 at most.
+    np.testing.assert_allclose(mined[:, 0], every[:, 0], rtol=1e-5, atol=rounding(width))
     highest = -np.sort(-every[:, 1:], axis=1)[:, :3]
-    np.testing.assert_allclose(mined[:, 1:], highest, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(mined[:, 1:], highest, rtol=1e-5, atol=rounding(width))
 
 
 @pytest.mark.usefixtures("way_of_mining")
@@ -254,10 +260,138 @@ def test_equal_classes_tie(batch, width, normalize, in_graph, rng):
         np.testing.assert_array_equal(above, 0)
         np.testing.assert_array_equal(tied, num_classes)
         if num_classes > 1:
-            half = rng.normal(size=[num_classes // 2, width])
+            half = rng.normal(size=[num_classes // 2, width]).astype(np.float32)
             layer.classes.embeddings.assign(np.concatenate([half, half]))
-            tied = ranks(x, class_ids)[1].numpy()  # Some of many tie by chance.
-            assert (tied % 2 == 0).all() and (tied >= 2).all() and np.median(tied) == 2
+            above, tied = (count.numpy() for count in ranks(x, class_ids))
+            assert (above % 2 == 0).all() and (tied % 2 == 0).all() and (tied >= 2).all()
+            assert_counts_up_to_rounding(layer, x, half, class_ids % len(half), above / 2, tied / 2)
+
+
+def assert_counts_up_to_rounding(layer, x, rows, ids, above, tied):
+    """Whether counts agree with float64; of classes closer than twice the bound, any may tie."""
+    scores, bound = exact_scores(x, rows, layer.normalize), bounds(layer, x, ids)
+    for column, (own, near) in enumerate(zip(ids.T, 2 * bound.T, strict=True)):
+        of_own = np.take_along_axis(scores, own[:, None], axis=1)
+        lowest, highest = of_own - near[:, None], of_own + near[:, None]
+        assert (above[:, column] >= (scores > highest).sum(axis=1)).all()
+        assert (above[:, column] <= (scores > of_own).sum(axis=1)).all()
+        up_to = above[:, column] + tied[:, column]
+        assert (up_to >= (scores >= of_own).sum(axis=1)).all()
+        assert (up_to <= (scores >= lowest).sum(axis=1)).all()
+
+
+def exact_scores(x, rows, normalize):
+    """In float64, from a product for each pair, so that equal rows have equal scores."""
+    x, rows = np.asarray(x, np.float64), np.asarray(rows, np.float64)
+    if normalize:
+        x, rows = (a / np.linalg.norm(a, axis=1, keepdims=True) for a in (x, rows))
+    return np.stack([(rows * one).sum(axis=1) for one in x])
+
+
+def bounds(layer, x, ids):
+    """How far apart scores may be and tie, no less than the layer allows; see `rounding` there."""
+    width = x.shape[1]
+    roundings = width + 2 + layer.normalize * (width // 2 + 3)
+    rows = tf.gather(layer.classes.rows(), ids).numpy()
+    lengths = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(rows, axis=2)
+    lengths = np.ones_like(lengths) if layer.normalize else lengths
+    return 2 * roundings / (2**24 - roundings) * lengths
+
+
+BLOCK_SIZES = (7, 33, 64, 1000)
+
+
+@pytest.fixture(params=BLOCK_SIZES)
+def small_blocks(request, monkeypatch):
+    """Ranks by blocks of so many classes."""
+    for name in ("count_above_and_tied_by_blocks", "count_others_by_blocks", "scores_as_in_blocks"):
+        function = functools.partial(getattr(blocks, name), block_size=request.param)
+        monkeypatch.setattr(blocks, name, function)
+
+
+def built(rows, normalize, sharded=False, biases=None):
+    table = ShardedClassTable.from_rows(rows) if sharded else ClassTable.from_rows(rows, biases)
+    layer = SampledScores(table, normalize=normalize)
+    layer.build((None, rows.shape[1]))
+    return layer
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("table", ["table", "biases", "shards"])
+def test_groups_of_equal_rows_have_the_counts_of_their_exact_scores(
+    table, normalize, two_devices, rng
+):
+    """Twelve distinct rows for 301 classes; every batch size gives the same counts."""
+    groups = rng.normal(size=(12, 33)).astype(np.float32)
+    of_class = rng.integers(0, 12, 301)
+    biases = rng.normal(size=12) if table == "biases" else None
+    with two_devices.scope() if table == "shards" else contextlib.nullcontext():
+        layer = built(
+            groups[of_class],
+            normalize,
+            table == "shards",
+            None if biases is None else biases[of_class],
+        )
+    x = rng.normal(size=(24, 33)).astype(np.float32)
+    class_ids, exclude = (rng.integers(-1, 301, (24, 3)) for _ in range(2))
+    scores = exact_scores(x, groups, normalize)
+    scores = (scores if biases is None else scores + np.float32(biases))[:, of_class]
+    own = np.take_along_axis(scores, np.maximum(class_ids, 0), axis=1)
+    for row, left_out in enumerate(exclude):
+        scores[row, left_out[left_out >= 0]] = -np.inf
+    there = class_ids >= 0
+    above = (scores[:, None] > own[..., None]).sum(axis=2) * there
+    # A class counts itself, even if it is to be left out.
+    left_out = (class_ids[:, :, None] == exclude[:, None]).any(axis=2)
+    tied = ((scores[:, None] == own[..., None]).sum(axis=2) + left_out) * there
+    for size in (1, 7, 24):
+        for i in range(0, 24, size):
+            part = slice(i, i + size)
+            found = layer.ranks(x[part], class_ids[part], exclude[part])
+            np.testing.assert_array_equal(found[0], above[part])
+            np.testing.assert_array_equal(found[1], tied[part])
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_quantized_rows_have_the_counts_of_integers(rng):
+    """Many integer products are equal; times a scale, each is rounded."""
+    rows, x = rng.integers(-3, 4, (211, 16)), rng.integers(-3, 4, (24, 16))
+    rows[100:] = rows[rng.integers(0, 100, 111)]
+    class_ids = rng.integers(0, 211, (24, 2))
+    scores = x @ rows.T
+    own = np.take_along_axis(scores, class_ids, axis=1)[..., None]
+    above, tied = built(np.float32(0.1) * rows.astype(np.float32), False).ranks(
+        np.float32(0.3) * x.astype(np.float32), class_ids
+    )
+    np.testing.assert_array_equal(above, (scores[:, None] > own).sum(axis=2))
+    np.testing.assert_array_equal(tied, (scores[:, None] == own).sum(axis=2))
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("normalize", [True, False])
+def test_scores_further_apart_than_rounding_have_exact_counts(normalize, rng):
+    rows, x = (rng.normal(size=(n, 8)).astype(np.float32) for n in (103, 24))
+    class_ids = rng.integers(0, 103, (24, 2))
+    layer, scores = built(rows, normalize), exact_scores(x, rows, normalize)
+    own = np.take_along_axis(scores, class_ids, axis=1)[..., None]
+    distances = np.sort(np.abs(scores[:, None] - own), axis=2)[..., 1]
+    far = distances > 2 * bounds(layer, x, class_ids)
+    assert far.mean() > 0.95
+    above, tied = layer.ranks(x, class_ids)
+    np.testing.assert_array_equal(above.numpy()[far], (scores[:, None] > own).sum(axis=2)[far])
+    assert (tied.numpy()[far] == 1).all()
+
+
+def test_long_rows_do_not_tie_with_all():
+    """Squares of these numbers overflow, or vanish, in float32."""
+    for scale in (1e25, 1e-25):
+        rows = np.float32(scale) * np.array([[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [1.0, 0.0]])
+        above, tied = built(rows.astype(np.float32), False).ranks(
+            [[np.float32(1 / scale), 0.0]], [[0, 1, 2]]
+        )
+        np.testing.assert_array_equal(above, [[0, 2, 3]])
+        np.testing.assert_array_equal(tied, [[2, 1, 1]])
 
 
 @pytest.mark.usefixtures("way_of_mining")

@@ -23,7 +23,7 @@ def test_value_and_gradient_are_those_of_a_dense_layer(rng):
     np.testing.assert_allclose(
         tf.convert_to_tensor(of_kernel), x.T @ upstream, rtol=1e-5, atol=1e-6
     )
-    np.testing.assert_allclose(of_bias, upstream.sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(of_bias, upstream.sum(axis=0), rtol=1e-5, atol=1e-6)
 
 
 def test_xla_is_not_asked_for():

@@ -146,6 +146,9 @@ METRICS = [
     lambda: metrics.PrecisionAtK([1, 3, 5]),
     lambda: metrics.RecallAtK([1, 3, 5]),
     lambda: metrics.NDCG([1, 5]),
+    lambda: metrics.NDCG(name="ndcg_of_all"),
+    lambda: metrics.MRR(),
+    lambda: metrics.MeanRank(),
 ]
 
 
@@ -170,9 +173,10 @@ def test_evaluates_over_all_classes(form, data):
     for metric in (m() for m in METRICS):
         metric.label_format = "ids"
         metric.update_state(class_ids, scores)
-        for key, value in metric.result().items():
-            assert results[key] == pytest.approx(float(value), abs=1e-6), key
-    assert set(results) > {"loss", "precision_at_3", "recall_at_5", "ndcg_at_1"}
+        value = metric.result()
+        for key, expected in (value if isinstance(value, dict) else {metric.name: value}).items():
+            assert results[key] == pytest.approx(float(expected), rel=1e-6, abs=1e-6), key
+    assert set(results) > {"loss", "precision_at_3", "ndcg_at_1", "ndcg_of_all", "mrr", "mean_rank"}
 
 
 def dense_scores(model, features):
@@ -193,14 +197,35 @@ def test_training_logs_the_loss_alone_and_validation_all(data):
     assert again[0] == again[1]
 
 
-def test_a_model_that_tells_no_classes_apart_is_no_better_than_chance(data):
-    model = make(num_classes=1000)
-    model.classes.embeddings.assign(np.ones([1000, WIDTH]))
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("num_classes", [40, 1000])
+def test_a_model_that_tells_no_classes_apart_is_at_chance(num_classes, normalize, data):
+    model = make(num_classes=num_classes, normalize=normalize)
+    model.classes.embeddings.assign(np.tile(np.linspace(-1, 1, WIDTH), [num_classes, 1]))
     model.compile(
-        optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=[metrics.RecallAtK([1, 5])]
+        optimizers.RowwiseSGD(0.1),
+        loss=top_k_mining(1),
+        metrics=[metrics.TopKAccuracy(5), metrics.MRR()],
     )
-    results = model.evaluate(*data, return_dict=True, verbose=0)
-    assert results["recall_at_5"] <= 5 / 1000
+    for size in (1, 7, 16):
+        results = model.evaluate(
+            data[0], data[1][:, 0], batch_size=size, return_dict=True, verbose=0
+        )
+        assert results["top_k_accuracy_at_5"] == pytest.approx(5 / num_classes, rel=1e-5)
+        chance = np.mean(1 / np.arange(1, num_classes + 1))
+        assert results["mrr"] == pytest.approx(chance, rel=1e-5)
+
+
+def test_wide_ties_at_the_top(data):
+    """Of 20 classes that tie at the top, 5 are among the first five."""
+    model = make(normalize=False)
+    model.encoder.set_weights([np.zeros([FEATURES, WIDTH]), np.linspace(-1, 1, WIDTH)])
+    rows = np.tile(np.linspace(-1, 1, WIDTH), [NUM_CLASSES, 1])
+    rows[20:] *= 0.5
+    model.classes.embeddings.assign(rows)
+    model.compile(optimizers.RowwiseSGD(0.1), top_k_mining(1), metrics=[metrics.TopKAccuracy(5)])
+    (_, found) = model.evaluate(data[0], data[1][:, 0], verbose=0)
+    assert found == pytest.approx(5 / 20)
 
 
 def test_top_k_and_ranks(data):
@@ -615,6 +640,19 @@ def test_bad_class_ids_raise(data):
             getattr(model, use)(data[0], bad, verbose=0)
 
 
+def test_bad_class_ids_show_as_nan_under_xla(data):
+    ids = np.where(np.arange(16) == 5, NUM_CLASSES, np.arange(16))
+    model = make()
+    model.compile(
+        optimizers.RowwiseSGD(0.1),
+        loss=top_k_mining(1),
+        metrics=[metrics.MRR(), metrics.PrecisionAtK([1, 5])],
+        jit_compile=True,
+    )
+    found = model.evaluate(data[0], ids, verbose=0, return_dict=True)
+    assert np.isnan(list(found.values())).all()
+
+
 @pytest.mark.parametrize("wrong", [np.eye(NUM_CLASSES, dtype=int)[:16], np.eye(16)])
 def test_labels_of_all_classes_raise(wrong, data):
     model = make()
@@ -656,7 +694,7 @@ def test_other_optimizers_warn(data):
 
 
 @pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
-def test_metrics_of_others_and_without_cutoff_are_refused(argument):
+def test_metrics_of_others_and_of_classes_are_refused(argument):
     model = make()
     for metric in ("accuracy", keras.metrics.Mean(), keras.metrics.SparseCategoricalAccuracy()):
         for given in ([metric], {"output": metric}, [[metrics.PrecisionAtK(1), metric]]):
@@ -664,10 +702,9 @@ def test_metrics_of_others_and_without_cutoff_are_refused(argument):
                 ValueError, match=f"`{argument}` must hold metrics of rank4class_tf"
             ):
                 model.compile(optimizers.RowwiseSGD(0.1), top_k_mining(1), **{argument: given})
-    for metric in (metrics.NDCG(), metrics.NDCG([1, None]), metrics.MeanRank()):
-        with pytest.raises(ValueError, match=f"`{argument}` must hold metrics with a cutoff"):
+    for metric in (metrics.MacroAverage(metrics.MRR(), 3), metrics.ExpectedCalibrationError()):
+        with pytest.raises(ValueError, match=f"`{argument}` must hold metrics of examples"):
             model.compile(optimizers.RowwiseSGD(0.1), top_k_mining(1), **{argument: [metric]})
-    model.compile(optimizers.RowwiseSGD(0.1), metrics=[metrics.NDCG([1, 3]), metrics.MRR(5)])
 
 
 @pytest.mark.parametrize(

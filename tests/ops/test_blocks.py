@@ -88,6 +88,38 @@ def test_own_score_counts_once_whatever_its_rounding(scores):
         np.testing.assert_array_equal(tied[:, 0], (scores == own).sum(-1))
 
 
+def test_scores_within_the_tolerance_tie():
+    scores = np.array([[1.0, 1.25, 1.5, 1.75, 2.0, np.nan, -np.inf, np.inf]], np.float32)
+    ids, own = [[0, 2, 4, 5, -1]], [[1.0, 1.5, 2.0, np.nan, 1.0]]
+    for tolerance, tied in ((0.0, [1, 1, 1, 0, 0]), (0.25, [2, 3, 2, 0, 0]), (1, [5, 5, 5, 0, 0])):
+        for block_size in (1, 3, 8):
+            above, found = count_above_and_tied_by_blocks(
+                scorer(scores), 8, ids, tf.constant(own), block_size, tolerance
+            )
+            np.testing.assert_array_equal(found, [tied])
+            # Those above, the infinite one among them, without those tied.
+            expected = {0.0: [5, 3, 1, 0, 0], 0.25: [4, 2, 1, 0, 0], 1: [1, 1, 1, 0, 0]}
+            np.testing.assert_array_equal(above, [expected[tolerance]])
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1e30, np.inf, np.nan])
+def test_infinite_scores_tie_with_their_equals_alone(tolerance):
+    """Whatever a bound that overflows is: it is finite where a score is finite and not excluded."""
+    inf, highest = np.inf, np.finfo(np.float32).max
+    scores = np.array([[inf, inf, highest, 0.0, -highest, -inf, -inf, np.nan]], np.float32)
+    for own, above, tied in ((0, 0, 2), (5, 5, 2)):
+        found = count_above_and_tied_by_blocks(
+            scorer(scores), 8, [[own]], tf.constant(scores[:, own : own + 1]), 3, tolerance
+        )
+        assert [int(x[0, 0]) for x in found] == [above, tied]
+    if tolerance < inf:
+        for own, above in ((2, 2), (4, 4)):
+            found = count_above_and_tied_by_blocks(
+                scorer(scores), 8, [[own]], tf.constant(scores[:, own : own + 1]), 3, tolerance
+            )
+            assert [int(x[0, 0]) for x in found] == [above, 1]
+
+
 def test_xla_equals_eager(scores):
     def both():
         own = tf.constant(scores[:, :2])
