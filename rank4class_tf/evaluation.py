@@ -1,4 +1,8 @@
-"""Evaluation with confidence intervals, and the comparison of two models."""
+"""Evaluation with confidence intervals, and the comparison of two models.
+
+`evaluate` reads the data once and keeps a value and a weight of each metric for each list, from
+which `average`, `compare` and `plots` work on. The statistics are in `_intervals.py`.
+"""
 
 import contextlib
 import csv
@@ -15,6 +19,14 @@ import tensorflow as tf
 from rank4class_tf import _checks, _files
 from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import batches, scores_of
+from rank4class_tf._intervals import (
+    UNBOUNDED,
+    Comparison,
+    Estimate,
+    bootstrap,
+    interval,
+    mean_difference,
+)
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.models import TwoTower
@@ -22,40 +34,6 @@ from rank4class_tf.models.base import RetrievalModel
 
 # An evaluation keeps so many of the highest items of each list.
 NUM_TOP_CLASSES = 10
-
-_UNBOUNDED = (-math.inf, math.inf)
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A mean over lists with its confidence interval.
-
-    Attributes:
-        value: the weighted mean.
-        low: lower end of the interval.
-        high: upper end of the interval.
-    """
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """The difference of two models on the same lists.
-
-    Attributes:
-        difference: mean of the first minus mean of the second.
-        low: lower end of its confidence interval.
-        high: upper end of the interval.
-        p_value: the probability of a difference at least as large if the models do not differ.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p_value: float
 
 
 class _ByMetric(dict[str, Any]):
@@ -72,7 +50,6 @@ class _Comparisons(_ByMetric):
     """What `compare` returns."""
 
     def __repr__(self) -> str:
-        """A table of the differences."""
         rows = {
             name: f"{of.difference:14.4f} {of.low:8.4f} {of.high:8.4f} {of.p_value:8.4f}"
             for name, of in self.items()
@@ -111,7 +88,6 @@ class Evaluation:
         return _ByMetric(self.estimates)[name]
 
     def __repr__(self) -> str:
-        """A table of the estimates."""
         rows = {
             name: f"{of.value:8.4f} {of.low:8.4f} {of.high:8.4f}"
             for name, of in self.estimates.items()
@@ -123,12 +99,8 @@ class Evaluation:
 
         Args:
             path: a file that ends in `.csv`, or in `.parquet`, which needs pyarrow. It appears
-                under its name only once it is complete.
-
-        Raises:
-            ImportError: for `.parquet` without pyarrow.
-            ValueError: if the name has another ending.
-            OSError: if it cannot be written, as on a full disk; an older file of that name stays.
+                under its name only once it is complete; after an error, such as a full disk, an
+                older file of that name stays.
         """
         columns = {"rank": self.ranks}
         for name in self.values:
@@ -203,13 +175,6 @@ def evaluate(
         seed: for the bootstrap, in [0, 2**32).
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
-    Returns:
-        `Evaluation`.
-
-    Raises:
-        ValueError: if an argument is out of range, if two metrics share a name, or if a metric is
-            not a mean over lists.
-
     Example:
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
         >>> result = evaluate(lambda x: x, (scores, class_ids), ["top_k_accuracy_at_1", "mrr"])
@@ -232,7 +197,7 @@ def evaluate(
         return found
     rng = np.random.default_rng(seed)
     estimates = {
-        name: _bootstrap(found.values[name], found.weights[name], confidence, samples, rng)
+        name: bootstrap(found.values[name], found.weights[name], confidence, samples, rng)
         for name in found.values
     }
     return dataclasses.replace(found, estimates=estimates)
@@ -323,8 +288,7 @@ class Evaluator:
                 values[macro + name] = of_lists[:, column]
                 weights[macro + name], bounds[macro + name] = of_weights, metric.bounds
         estimates = {
-            name: _interval(values[name], weights[name], confidence, bounds[name])
-            for name in values
+            name: interval(values[name], weights[name], confidence, bounds[name]) for name in values
         }
         ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
         top = None if self._ranks_all else top_classes
@@ -406,9 +370,6 @@ def evaluate_retrieval(
         A dict with `"rows"` and `"columns"`, which say what the queries are. Each has a dict of
         `"hit_rate_at_<k>"` and `"median_rank"`.
 
-    Raises:
-        ValueError: if shapes differ, if nothing matches, or if a number is not a positive integer.
-
     Example:
         >>> figures = evaluate_retrieval([[0.9, 0.5], [0.8, 0.6]], k=[1])
         >>> figures["rows"]["hit_rate_at_1"], figures["columns"]["hit_rate_at_1"]
@@ -456,13 +417,6 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
         evaluations: at least one, of the same metrics and lists in the same order.
         confidence: the probability that an interval covers the mean, in (0, 1).
 
-    Returns:
-        `Evaluation`.
-
-    Raises:
-        ValueError: if there is none, if metrics or lists differ, or if `confidence` is out of
-            range.
-
     Example:
         >>> class_ids = [0, 0, 0, 1]
         >>> one = evaluate(lambda x: x, ([[3.0, 1.0, 2.0]] * 4, class_ids), ["mrr"])
@@ -478,7 +432,7 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
         _check_same_lists(first, other)
     values = {name: np.mean([e.values[name] for e in evaluations], axis=0) for name in first.values}
     estimates = {
-        name: _interval(values[name], first.weights[name], confidence, first.bounds.get(name))
+        name: interval(values[name], first.weights[name], confidence, first.bounds.get(name))
         for name in values
     }
     ranks = np.mean([e.ranks for e in evaluations], axis=0)
@@ -514,9 +468,6 @@ def compare(
         A dict from the name of a metric, its own or one for `metrics.get`, to its `Comparison`. It
         prints as a table.
 
-    Raises:
-        ValueError: if metrics or lists differ, or if an argument is out of range.
-
     Example:
         >>> import tensorflow as tf
         >>> data = tf.data.Dataset.from_tensors(([[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]))
@@ -536,8 +487,8 @@ def compare(
     result = _Comparisons()
     for name, values in first.values.items():
         weights = first.weights[name]
-        low, high = first.bounds.get(name) or _UNBOUNDED
-        interval = mean_difference(
+        low, high = first.bounds.get(name) or UNBOUNDED
+        found = mean_difference(
             (values - second.values[name])[np.newaxis], weights, confidence, high - low
         )
         differences = weights * (values - second.values[name])
@@ -550,7 +501,7 @@ def compare(
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
         p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
-        result[name] = dataclasses.replace(interval, p_value=p_value)
+        result[name] = dataclasses.replace(found, p_value=p_value)
     return result
 
 
@@ -583,105 +534,8 @@ def _best_and_top(labels):
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
 
 
-def mean_difference(
-    differences: np.ndarray, weights: np.ndarray, confidence: float, most: float = math.inf
-) -> Comparison:
-    """The mean of differences `[seeds, lists]`; lists and seeds are samples of their kinds.
-
-    The variance is the sum of those over lists and over seeds, with Satterthwaite's degrees of
-    freedom. One seed counts as no sample. `compare` tells of the two more lists.
-
-    Args:
-        differences: `[seeds, lists]`.
-        weights: `[lists]`.
-        confidence: that the interval covers the mean.
-        most: the largest difference that a list can have; infinity for the largest one here.
-    """
-    if not weights.any():
-        return Comparison(0.0, 0.0, 0.0, 1.0)
-    shares = weights / weights.sum()
-    size = 1 / float(shares @ shares)
-    of_seeds, of_lists = differences @ shares, differences.mean(axis=0)
-    mean = float(of_seeds.mean())
-    most = most if math.isfinite(most) else float(np.abs(of_lists).max())
-    center = mean * size / (size + 2)
-    second = (float(shares @ of_lists**2) * size + most**2) / (size + 2)
-    parts = [((second - center**2) / (size + 2), size + 1)]
-    if len(of_seeds) > 1:
-        parts.append((float(of_seeds.var(ddof=1)) / len(of_seeds), len(of_seeds) - 1))
-    variance = sum(v for v, _ in parts)
-    if not variance > 0:
-        return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
-    freedom = variance**2 / sum(v**2 / f for v, f in parts)
-    half = _student(confidence, freedom) * math.sqrt(variance)
-    low, high = max(center - half, -most), min(center + half, most)
-    return Comparison(mean, low, high, _two_sided(mean / math.sqrt(variance), freedom))
-
-
-def _mean(values, weights):
-    total = weights.sum()
-    return float(weights @ values / total) if total else 0.0
-
-
-def _interval(values, weights, confidence, bounds=None):
-    """The interval of the method "normal"; see `evaluate`."""
-    from statistics import NormalDist  # Importing it takes a tenth of our import time.
-
-    total = float(weights.sum())
-    if not total:
-        return Estimate(0.0, 0.0, 0.0)
-    mean = _mean(values, weights)
-    size = total**2 / float(weights @ weights)
-    variance = float((weights**2) @ (values - mean) ** 2) / total**2
-    q = NormalDist().inv_cdf((1 + confidence) / 2)
-    is_proportion = bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()
-    if size > 1 and not is_proportion:
-        variance *= size / (size - 1)
-        q = _student(confidence, size - 1)
-    center, half = mean, q * math.sqrt(variance)
-    if bounds == (0, 1):
-        spread = mean * (1 - mean)
-        # Where all values are the same, the number of lists is what we know.
-        n = spread / variance if variance > 0 and not is_proportion else size
-        center = (mean + q**2 / (2 * n)) / (1 + q**2 / n)
-        half = q * math.sqrt(spread / n + q**2 / (4 * n**2)) / (1 + q**2 / n)
-    low, high = np.clip([center - half, center + half], *(bounds or _UNBOUNDED))
-    return Estimate(mean, float(low), float(high))
-
-
-def _two_sided(t, freedom):
-    """The probability that Student's T is farther from 0 than t."""
-    x = freedom / (freedom + t * t)
-    return float(tf.math.betainc(np.float64(freedom / 2), np.float64(0.5), np.float64(x)))
-
-
-def _student(confidence, freedom):
-    """The distance from 0 that Student's T exceeds with the probability `1 - confidence`."""
-    low, high = 0.0, 2.0
-    while _two_sided(high, freedom) > 1 - confidence:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        outside = _two_sided(middle, freedom) > 1 - confidence
-        low, high = (middle, high) if outside else (low, middle)
-    return high
-
-
 def _table(rows, head):
     """A line for each metric, below a head."""
     width = max([6, *map(len, rows)])
     lines = [f"{name:{width}} {row}" for name, row in rows.items()]
     return "\n".join([f"{'metric':{width}} {head}", *lines])
-
-
-def _bootstrap(values, weights, confidence, samples, rng):
-    counted = weights != 0  # A draw of only weights 0 would have no mean.
-    values, weights = values[counted], weights[counted]
-    if not len(values):
-        return Estimate(0.0, 0.0, 0.0)
-    means = []
-    for _ in range(samples):
-        drawn = rng.integers(0, len(values), len(values))
-        means.append(_mean(values[drawn], weights[drawn]))
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Estimate(_mean(values, weights), float(low), float(high))

@@ -10,7 +10,7 @@ from scipy import stats
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import evaluation
+from rank4class_tf import _intervals, evaluation
 
 
 def identity(scores):
@@ -131,7 +131,7 @@ def test_intervals_cover_the_mean_of_few_lists_and_near_0_and_1(values, shares, 
     rng = np.random.default_rng(5)
     samples = rng.choice(values, (1000, lists), p=shares)
     true_mean = np.dot(values, shares)
-    found = [evaluation._interval(s, np.ones(lists), 0.95, (0.0, 1.0)) for s in samples]
+    found = [_intervals.interval(s, np.ones(lists), 0.95, (0.0, 1.0)) for s in samples]
     covered = np.mean([e.low <= true_mean <= e.high for e in found])
     # Of 5 lists with the share 0.02 Wilson's covers where none is right, 0.98**5; four standard
     # deviations of 1,000 draws are 0.037.
@@ -151,9 +151,9 @@ def test_intervals_cover_the_mean(method):
         ids = rng.choice(3, 60, p=[0.5, 0.25, 0.25])
         values, weights = (x.numpy() for x in metric.per_list(ids, scores))
         if method == "normal":
-            estimate = evaluation._interval(values[:, 0], weights, 0.8, metric.bounds)
+            estimate = _intervals.interval(values[:, 0], weights, 0.8, metric.bounds)
         else:
-            estimate = evaluation._bootstrap(values[:, 0], weights, 0.8, 200, rng)
+            estimate = _intervals.bootstrap(values[:, 0], weights, 0.8, 200, rng)
         covered += estimate.low <= true_mean <= estimate.high
     # Five standard deviations of a binomial count: 5 sqrt(200 * 0.8 * 0.2) = 28.
     assert abs(covered - 160) <= 28
@@ -464,8 +464,8 @@ def test_a_mean_over_classes_is_that_of_the_metric(scores, ids):
 def test_quantiles_of_student(freedom):
     for confidence in (0.5, 0.95, 0.9999):
         expected = stats.t.ppf((1 + confidence) / 2, freedom)
-        assert evaluation._student(confidence, freedom) == pytest.approx(expected, rel=1e-7)
-        p = evaluation._two_sided(expected, freedom)
+        assert _intervals.student(confidence, freedom) == pytest.approx(expected, rel=1e-7)
+        p = _intervals.two_sided(expected, freedom)
         assert p == pytest.approx(1 - confidence, rel=1e-6)
 
 
@@ -477,7 +477,7 @@ def test_intervals_near_no_difference_cover_it(n, rates, rng):
     for _ in range(draws):
         drawn = rng.random(n)
         differences = (drawn < better) * 1.0 - (drawn > 1 - worse)
-        found = evaluation.mean_difference(differences[np.newaxis], np.ones(n), 0.95, 1.0)
+        found = _intervals.mean_difference(differences[np.newaxis], np.ones(n), 0.95, 1.0)
         assert found.low < found.high
         covered += found.low <= better - worse <= found.high
     assert covered >= 0.92 * draws  # Four standard errors below 95 % would be .91.
@@ -488,5 +488,5 @@ def test_seeds_count_as_samples(rng):
     few, p_values = 3, []
     for _ in range(400):
         differences = 0.05 * rng.normal(size=(few, 1)) + 0.1 * rng.normal(size=(few, 500))
-        p_values.append(evaluation.mean_difference(differences, np.ones(500), 0.95).p_value)
+        p_values.append(_intervals.mean_difference(differences, np.ones(500), 0.95).p_value)
     assert np.mean(np.array(p_values) < 0.05) < 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5

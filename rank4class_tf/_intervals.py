@@ -1,0 +1,143 @@
+"""Means over lists with their confidence intervals: the statistics of `evaluate` and `compare`.
+
+Only NumPy arrays of values and weights come here, `[lists]` or `[seeds, lists]`; the formulas and
+their sources stand in the docstrings of `evaluate` and `compare`.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+UNBOUNDED = (-math.inf, math.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A mean over lists with its confidence interval.
+
+    Attributes:
+        value: the weighted mean.
+        low: lower end of the interval.
+        high: upper end of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The difference of two models on the same lists.
+
+    Attributes:
+        difference: mean of the first minus mean of the second.
+        low: lower end of its confidence interval.
+        high: upper end of the interval.
+        p_value: the probability of a difference at least as large if the models do not differ.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def interval(values, weights, confidence, bounds=None):
+    """The interval of the method "normal"; see `evaluate`."""
+    from statistics import NormalDist  # Importing it takes a tenth of our import time.
+
+    total = float(weights.sum())
+    if not total:
+        return Estimate(0.0, 0.0, 0.0)
+    mean = _mean(values, weights)
+    size = total**2 / float(weights @ weights)
+    variance = float((weights**2) @ (values - mean) ** 2) / total**2
+    q = NormalDist().inv_cdf((1 + confidence) / 2)
+    is_proportion = bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()
+    if size > 1 and not is_proportion:
+        variance *= size / (size - 1)
+        q = student(confidence, size - 1)
+    center, half = mean, q * math.sqrt(variance)
+    if bounds == (0, 1):
+        spread = mean * (1 - mean)
+        # Where all values are the same, the number of lists is what we know.
+        n = spread / variance if variance > 0 and not is_proportion else size
+        center = (mean + q**2 / (2 * n)) / (1 + q**2 / n)
+        half = q * math.sqrt(spread / n + q**2 / (4 * n**2)) / (1 + q**2 / n)
+    low, high = np.clip([center - half, center + half], *(bounds or UNBOUNDED))
+    return Estimate(mean, float(low), float(high))
+
+
+def bootstrap(values, weights, confidence, samples, rng):
+    """The interval of the method "bootstrap"; see `evaluate`."""
+    counted = weights != 0  # A draw of only weights 0 would have no mean.
+    values, weights = values[counted], weights[counted]
+    if not len(values):
+        return Estimate(0.0, 0.0, 0.0)
+    means = []
+    for _ in range(samples):
+        drawn = rng.integers(0, len(values), len(values))
+        means.append(_mean(values[drawn], weights[drawn]))
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Estimate(_mean(values, weights), float(low), float(high))
+
+
+def mean_difference(
+    differences: np.ndarray, weights: np.ndarray, confidence: float, most: float = math.inf
+) -> Comparison:
+    """The mean of differences `[seeds, lists]`; lists and seeds are samples of their kinds.
+
+    The variance is the sum of those over lists and over seeds, with Satterthwaite's degrees of
+    freedom. One seed counts as no sample. `compare` tells of the two more lists.
+
+    Args:
+        differences: `[seeds, lists]`.
+        weights: `[lists]`.
+        confidence: that the interval covers the mean.
+        most: the largest difference that a list can have; infinity for the largest one here.
+    """
+    if not weights.any():
+        return Comparison(0.0, 0.0, 0.0, 1.0)
+    shares = weights / weights.sum()
+    size = 1 / float(shares @ shares)
+    of_seeds, of_lists = differences @ shares, differences.mean(axis=0)
+    mean = float(of_seeds.mean())
+    most = most if math.isfinite(most) else float(np.abs(of_lists).max())
+    center = mean * size / (size + 2)
+    second = (float(shares @ of_lists**2) * size + most**2) / (size + 2)
+    parts = [((second - center**2) / (size + 2), size + 1)]
+    if len(of_seeds) > 1:
+        parts.append((float(of_seeds.var(ddof=1)) / len(of_seeds), len(of_seeds) - 1))
+    variance = sum(v for v, _ in parts)
+    if not variance > 0:
+        return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
+    freedom = variance**2 / sum(v**2 / f for v, f in parts)
+    half = student(confidence, freedom) * math.sqrt(variance)
+    low, high = max(center - half, -most), min(center + half, most)
+    return Comparison(mean, low, high, two_sided(mean / math.sqrt(variance), freedom))
+
+
+def _mean(values, weights):
+    total = weights.sum()
+    return float(weights @ values / total) if total else 0.0
+
+
+def two_sided(t, freedom):
+    """The probability that Student's T is farther from 0 than t."""
+    x = freedom / (freedom + t * t)
+    return float(tf.math.betainc(np.float64(freedom / 2), np.float64(0.5), np.float64(x)))
+
+
+def student(confidence, freedom):
+    """The distance from 0 that Student's T exceeds with the probability `1 - confidence`."""
+    low, high = 0.0, 2.0
+    while two_sided(high, freedom) > 1 - confidence:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        outside = two_sided(middle, freedom) > 1 - confidence
+        low, high = (middle, high) if outside else (low, middle)
+    return high
