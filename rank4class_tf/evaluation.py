@@ -241,8 +241,9 @@ class Evaluator:
         def measure(features, labels, sample_weight=None):
             every = [ranked, *self._metrics]
             if self._ranks_all:
-                ranks = model._all_ranks(  # type: ignore[attr-defined]
-                    features, labels, model(features, training=False)
+                encodings = model(features, training=False)
+                ranks = model._ranks_of_batch(  # type: ignore[attr-defined]
+                    features, labels, encodings, tf.float64
                 )
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)

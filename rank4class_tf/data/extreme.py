@@ -138,10 +138,8 @@ def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
     """Reads the numbers of points, features and labels from the first line of a file."""
     with splits.opened(path) as lines:
         first = lines.readline()
-    try:
-        header = tuple(_natural(number) for number in first.split())
-    except ValueError:
-        header = ()
+    fields = first.split()
+    header = tuple(map(int, fields)) if all(map(_is_natural, fields)) else ()
     if len(header) != 3 or not 1 <= min(header) <= max(header) < 2**63:
         raise ValueError(f"{path}, line 1: must be `points features labels`. Received: {first!r}.")
     return header
@@ -169,18 +167,13 @@ def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
     _warn_if_cut(path)
     with splits.opened(path) as lines:
         for number, line in enumerate(lines, start=1):
-            try:
-                numbers.append(_natural(line.split()[column]))
-            except (IndexError, ValueError) as error:
+            text = "".join(line.split()[column : column + 1])
+            if not (_is_natural(text) and 1 <= int(text) < 2**63):
                 raise ValueError(
-                    f"{path}, line {number}: must have a number in column {column}. "
+                    f"{path}, line {number}: must have a number in column {column}, in [1, 2**63). "
                     f"Received: {line!r}."
-                ) from error
-            if not 1 <= numbers[-1] < 2**63:
-                raise ValueError(
-                    f"{path}, line {number}: the number of a point must be in [1, 2**63). "
-                    f"Received: {numbers[-1]}."
                 )
+            numbers.append(int(text))
     return np.array(numbers, np.int64)
 
 
@@ -281,11 +274,9 @@ def _warn_if_cut(path):
             )
 
 
-def _natural(text):
-    """The integer >= 0 that a text spells in digits; `int` accepts other texts too, such as 1_0."""
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} must have only digits.")
-    return int(text)
+def _is_natural(text):
+    """Whether a text is an integer >= 0 in digits; `int` accepts other texts too, such as 1_0."""
+    return text.isascii() and text.isdigit()
 
 
 def _points(path):

@@ -100,7 +100,9 @@ class RetrievalModel(MultiWorker, keras.Model):
                 result = metric.result()
                 results |= result if isinstance(result, dict) else {metric.name: result}
             return results
-        ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, metrics)
+        wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
+        dtype = tf.float64 if wide else tf.float32
+        ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
         return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
@@ -130,14 +132,8 @@ class RetrievalModel(MultiWorker, keras.Model):
         """
         raise NotImplementedError
 
-    def _ranks_of_batch(
-        self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
-    ) -> ops.Ranks:
-        """The ranks that the metrics read, from features, labels and encodings of a batch."""
-        raise NotImplementedError
-
-    def _all_ranks(self, x: Any, y: Any, y_pred: tf.Tensor) -> ops.Ranks:
-        """The ranks, however low, from features, labels and encodings of a batch."""
+    def _ranks_of_batch(self, x: Any, y: Any, y_pred: tf.Tensor, dtype: tf.DType) -> ops.Ranks:
+        """Ranks among all, from features, labels and encodings, in a dtype or a wider one."""
         raise NotImplementedError
 
     def _mined_by_loss(self) -> int | None:

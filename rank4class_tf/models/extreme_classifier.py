@@ -17,7 +17,6 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
-from rank4class_tf.metrics import RankingMetric
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.optimizers import Rowwise
 
@@ -276,18 +275,7 @@ class ExtremeClassifier(RetrievalModel):
                 stacklevel=2,
             )
 
-    def _ranks_of_batch(
-        self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
-    ) -> ops.Ranks:
-        """Ranks among all classes, in the dtype that the metrics want."""
-        wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
-        return self._ranks(y, y_pred, tf.float64 if wide else tf.float32)
-
-    def _all_ranks(self, x: Any, y: Any, y_pred: tf.Tensor) -> ops.Ranks:
-        """The same, in float64."""
-        return self._ranks(y, y_pred, tf.float64)
-
-    def _ranks(self, y, y_pred, dtype):
+    def _ranks_of_batch(self, x: Any, y: Any, y_pred: tf.Tensor, dtype: tf.DType) -> ops.Ranks:
         num_classes = self.classes.num_classes
         ids, invalid = _labels.padded_ids(_class_ids(y, num_classes), num_classes, y_pred)
         ids = _labels.distinct_ids(ids)

@@ -1,22 +1,18 @@
-"""`TwoTower`: what `fit`, `evaluate` and the user call, and the lists of a step.
+"""`TwoTower`: its arguments, and the lists of candidates that a step of training scores.
 
-`candidates.py` reads the candidates of a batch, `catalogue.py` keeps those of the index, and
-`base.py` has what is shared with `ExtremeClassifier`: how a step's loss and the ranks of an
+`candidates.py` reads the candidates of a batch, `search.py` has the index and what is asked of it,
+and `base.py` what is shared with `ExtremeClassifier`: how a step's loss and the ranks of an
 evaluation reach Keras.
 """
 
-import os
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _export, _files, _keras, ops
-from rank4class_tf._lists import labels as _labels
+from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import (
     CandidateFrequencies,
     CrossBatchMemory,
@@ -26,15 +22,13 @@ from rank4class_tf.layers import (
     UniformNegatives,
 )
 from rank4class_tf.losses import RandomRankingLoss
-from rank4class_tf.metrics import RankingMetric
-from rank4class_tf.models.base import RetrievalModel, encode_in_pieces
-from rank4class_tf.models.candidates import Columns, Reader, id_keys, known_to, of_key
-from rank4class_tf.models.catalogue import Catalogue, fingerprint
-from rank4class_tf.ops.blocks import unit_rows
+from rank4class_tf.models.base import encode_in_pieces
+from rank4class_tf.models.candidates import Columns, Reader, known_to
+from rank4class_tf.models.search import SearchModel
 
 
 @_keras.register
-class TwoTower(RetrievalModel):
+class TwoTower(SearchModel):
     r"""Retrieval with an encoder of queries and one of candidates, trained by any ranking loss.
 
     $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
@@ -169,7 +163,6 @@ class TwoTower(RetrievalModel):
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
         self._reader = Reader(candidate_encoder, candidate_id, negatives, negative_weight)
-        self._holder = _CatalogueHolder()
         _check_widths(query_encoder, candidate_encoder)
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
             if layer is not None and not layer.built:
@@ -184,200 +177,6 @@ class TwoTower(RetrievalModel):
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         known = known_to(self.query_encoder, inputs, "x")
         return self._encoded(self.query_encoder, known, training)
-
-    def index(
-        self, candidates: Any = None, batch_size: int = 1024, in_shards: bool = False
-    ) -> None:
-        """Encodes all candidates.
-
-        A saved model does not include the index; `export_top_k` writes it. If this method raises an
-        error, an older index stays in use.
-
-        Args:
-            candidates: features as in training, arrays or a dict or tuple of arrays, with a row
-                for each candidate, whose ids differ; or a `tf.data.Dataset` of batches of them, in
-                which case only ids and encodings are kept in memory; None to encode the candidates
-                of the last call again. Candidates need not occur in training.
-            batch_size: how many candidates are encoded at once, >= 1; a dataset has its own.
-            in_shards: whether each replica of a strategy holds only a part of the encodings, for a
-                catalogue larger than a device. With several machines, all workers must then search
-                the index at the same time.
-        """
-        batch_size = _checks.positive_int("batch_size", batch_size)
-        with self.distribute_strategy.scope():
-            how = self._reader.ids, self._encode_candidates, batch_size
-            if candidates is None:
-                self._catalogue.encode(*how)
-            else:
-                self._search(Catalogue.of(candidates, *how, in_shards))
-        self._catalogue.encoded_with = fingerprint(self.candidate_encoder)
-
-    def add_candidates(self, candidates: Any) -> None:
-        """Adds candidates to the index, given as features with ids, and encodes only these.
-
-        A candidate whose id is already in the index replaces the old one.
-        """
-        ids = self._reader.ids(candidates)
-        if ids is None:
-            raise ValueError("`candidates` must have ids to be added. Received: candidate_id=None.")
-        with self.distribute_strategy.scope():
-            rows = self._encode_candidates(candidates)
-            self._search(self._catalogue.with_candidates(candidates, ids, rows))
-
-    def remove_candidates(self, ids: TensorLike) -> None:
-        """Removes candidates from the index, by ids `[n]`, or row numbers if they have no ids."""
-        with self.distribute_strategy.scope():
-            self._search(self._catalogue.without(tf.convert_to_tensor(ids)))
-
-    def _search(self, catalogue):
-        """Makes an encoded catalogue the index."""
-        self._holder.catalogue = catalogue
-        if _keras.KERAS_3 and catalogue.ids.dtype == tf.string:
-            # XLA compiles no strings, and Keras asks a model only when it is compiled.
-            self.supports_jit = self.jit_compile = False
-        # Steps that Keras traced before read the old index.
-        self.train_function = self.test_function = None
-
-    def _encode_what_changed(self):
-        """Encodes the candidates again if the weights of their encoder have changed."""
-        if self._catalogue.encoded_with != fingerprint(self.candidate_encoder):
-            self.index()
-
-    def top_k(
-        self, queries: Any, k: int | tf.Tensor, exclude: TensorLike | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds the k candidates with the highest scores, in blocks of candidates.
-
-        Args:
-            queries: a batch of what the query encoder takes.
-            k: in [1, N], an int or a scalar tensor.
-            exclude: ids to leave out, `[batch, E]`; None for those of the key `exclude`, if any.
-                If fewer than k candidates are left, the last ones have the score -inf.
-
-        Returns:
-            Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
-            row numbers in the index. Candidates whose scores differ only by rounding may come in
-            any order.
-        """
-        scores, rows = self._best(queries, k, exclude)
-        return scores, tf.gather(self._catalogue.ids, rows)
-
-    def _best(self, queries, k, exclude):
-        excluded = self._excluded(queries, exclude)
-        return self._catalogue.head.top_k(self._encode_queries(queries), k, excluded)
-
-    def write_top_k(self, path: str | os.PathLike[str], queries: tf.data.Dataset, k: int) -> None:
-        """Writes the k candidates with the highest scores of very many queries.
-
-        Args:
-            path: a folder, which must exist. The method writes `scores.npy` and
-                `candidate_ids.npy` there, both `[queries, k]`, for `np.load(file, mmap_mode="r")`;
-                string ids are bytes.
-            queries: a dataset of batches of what the query encoder takes.
-            k: in [1, N].
-
-        Raises:
-            OSError: if a file cannot be written; an existing file of that name stays unchanged.
-        """
-        ids = self._catalogue.ids.numpy()
-        ids = ids.astype("S") if ids.dtype == object else ids
-        best = tf.function(lambda of: self._best(of, k, None), reduce_retracing=True)
-        files = os.path.join(path, "scores.npy"), os.path.join(path, "candidate_ids.npy")
-        with (
-            _files.appending_rows(files[0], (k,), np.dtype(np.float32)) as add_scores,
-            _files.appending_rows(files[1], (k,), ids.dtype) as add_ids,
-        ):
-            for of_batch in queries:
-                scores, rows = best(of_batch)
-                add_scores(scores.numpy())
-                add_ids(ids[rows.numpy()])
-
-    def ranks(self, queries: Any, candidates: Any, exclude: TensorLike | None = None) -> ops.Ranks:
-        """Ranks given candidates among all, in blocks of candidates.
-
-        Args:
-            queries: a batch of what the query encoder takes.
-            candidates: features of the candidate of each query; only the ids are read, which may be
-                `[batch, P]`, integers padded with -1.
-            exclude: as in `top_k`; a given candidate that is excluded has no rank.
-
-        Returns:
-            `ops.Ranks`, which metrics accept as labels: `metric.update_state(ranks, None)`.
-            Scores that differ only by rounding tie; see `SampledScores.ranks`. The ranks of a query
-            with an id that is not in the index are NaN.
-        """
-        return self._ranks(self._encode_queries(queries), queries, candidates, exclude)
-
-    def export_top_k(
-        self, path: str | os.PathLike[str], queries_spec: Any, k: int | None = None
-    ) -> None:
-        """Writes a SavedModel that finds the k candidates with the highest scores.
-
-        It runs without this package, as in TensorFlow Serving, and has the signatures
-
-        - `top_k(queries, k) -> scores, candidate_ids`, which fails unless k is in [1, N],
-        - `serving_default(queries)`, the same for the `k` given here.
-
-        Args:
-            path: a folder. The SavedModel replaces an older one there once it is complete.
-            queries_spec: `tf.TensorSpec`s of the query features, in the same structure, such as a
-                dict.
-            k: in [1, N]; None means 10, or N if that is less.
-        """
-        catalogue = self._catalogue
-
-        def best(queries, k):
-            scores, candidate_ids = self.top_k(queries, k)
-            return {"scores": scores, "candidate_ids": candidate_ids}
-
-        if not self.built:
-            tf.function(self).get_concrete_function(queries_spec)
-        arguments = queries_spec, catalogue.size, k, None, [catalogue.head]
-        _export.write_top_k(path, self, best, *arguments)
-
-    def export_candidates(self, path: str | os.PathLike[str]) -> None:
-        """Writes the encodings of the index `[N, d]` to a NumPy file, for approximate search.
-
-        `top_k` finds the candidates with the highest inner products with the output of `predict`.
-        `examples/approximate_search.py` passes the file to FAISS.
-
-        Args:
-            path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
-                it is complete.
-
-        Raises:
-            OSError: if it cannot be written, as on a full disk; an existing file of that name stays
-                unchanged.
-        """
-        self._catalogue.head.export_embeddings(path)
-
-    def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
-        """Trains as Keras does, then encodes the candidates again if `index` was called."""
-        if class_weight is not None:  # Keras would read features as classes.
-            raise ValueError(
-                "`class_weight` must be None: give each example its `sample_weight`. "
-                f"Received: {class_weight}."
-            )
-        history = super().fit(*args, **kwargs)
-        if self._holder.catalogue is not None:
-            self._encode_what_changed()
-        return history
-
-    def load_weights(self, *args: Any, **kwargs: Any) -> Any:
-        """Loads weights as Keras does, then encodes the candidates again if `index` was called."""
-        result = super().load_weights(*args, **kwargs)
-        if self._holder.catalogue is not None:
-            self._encode_what_changed()
-        return result
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Encodes what has changed and evaluates as Keras does, by ranks among all candidates.
-
-        The metrics read only the ids of candidates. If a batch has several ids per query and not
-        their features, the loss is NaN.
-        """
-        self._encode_what_changed()
-        return super().evaluate(*args, **kwargs)
 
     def extra_loss(
         self, queries: tf.Tensor, candidates: tf.Tensor, x: Any, y: Any, training: bool
@@ -456,39 +255,10 @@ class TwoTower(RetrievalModel):
                 f"would draw the same. Received: {loss!r}."
             )
 
-    def _ranks_of_batch(
-        self, x: Any, y: Any, y_pred: tf.Tensor, metrics: list[RankingMetric]
-    ) -> ops.Ranks:
-        """Ranks among all candidates of the index."""
-        return self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
-
-    def _all_ranks(self, x: Any, y: Any, y_pred: tf.Tensor) -> ops.Ranks:
-        """The same, which are all."""
-        return self._ranks_of_batch(x, y, y_pred, [])
-
-    @property
-    def _catalogue(self):
-        if self._holder.catalogue is None:
-            raise ValueError(
-                "`index(candidates)` must be called first, to give the model all candidates."
-            )
-        return self._holder.catalogue
-
-    def _scaled(self, encodings):
-        encodings = tf.cast(encodings, tf.float32)
-        return unit_rows(encodings) if self.normalize else encodings
-
     def _encoded(self, encoder, features, training):
         if training and self.encode_in is not None and encoder.built:
             return encode_in_pieces(encoder, features, self.encode_in)
         return encoder(features, training=training)
-
-    def _encode_queries(self, queries):
-        return self._scaled(self(queries, training=False)) / self.temperature
-
-    def _encode_candidates(self, features, training=False):
-        known = known_to(self.candidate_encoder, features, "candidates")
-        return self._scaled(self._encoded(self.candidate_encoder, known, training))
 
     def _columns(self, own, encodings, training):
         """The `Columns` of a step: the candidates of the batch, of the memory and of the index."""
@@ -581,54 +351,6 @@ class TwoTower(RetrievalModel):
 
         spec = tf.TensorSpec([size], tf.float32)
         return in_pieces(losses, labels, size, spec, [queries], [columns.encodings])
-
-    def _excluded(self, queries, exclude):
-        """The rows `[batch, E]` of the index to leave out; None for none."""
-        if exclude is None and self.exclude is not None:
-            exclude = of_key("exclude", self.exclude, queries)
-        if exclude is None:
-            return None
-        exclude = _checks.rows_of_ids("exclude", exclude)
-        if isinstance(exclude, tf.RaggedTensor):
-            # Padded as rows: of ids any may be one.
-            rows = self._catalogue.places(exclude.flat_values, "exclude")
-            return exclude.with_flat_values(rows).to_tensor(-1)
-        return self._catalogue.places(exclude, "exclude")
-
-    def _ranks(self, encodings, queries, candidates, exclude):
-        catalogue = self._catalogue
-        ids = self._reader.ids(candidates)
-        if ids is None:
-            raise ValueError(
-                "`candidate_id` must be given to rank candidates, unless their features are ids. "
-                f"Received: candidate_id=None, candidates={candidates!r}."
-            )
-        rule = "`candidates` must have a row for each query."
-        ids = same_sizes(_labels.in_rows(ids), encodings, rule)
-        rows = catalogue.places(ids, "candidate_id")
-        padded = (id_keys(ids) == -1) & (ids.dtype != tf.string)
-        unknown = tf.reduce_any((rows < 0) & ~padded, axis=1, keepdims=True)
-        excluded = self._excluded(queries, exclude)
-        num_items = tf.fill(tf.shape(rows)[:1], tf.constant(catalogue.size, tf.float64))
-        if excluded is not None:
-            gone = tf.reduce_any(rows[:, :, tf.newaxis] == excluded[:, tf.newaxis], axis=2)
-            rows = tf.where(gone, -1, rows)
-            distinct = _labels.distinct_ids(excluded)
-            num_items -= tf.math.count_nonzero(distinct >= 0, axis=1, dtype=tf.float64)
-        rows = _labels.distinct_ids(rows)
-        above, tied = catalogue.head.ranks(encodings, rows, excluded)
-        nan = tf.constant(float("nan"), tf.float64)
-        above = tf.where(unknown, nan, tf.cast(above, tf.float64))
-        tied = tf.cast(tied, tf.float64)
-        relevance = tf.cast((rows >= 0) | unknown, tf.float64)
-        size = tf.constant(catalogue.size)
-        return ops.Ranks(above, tied, relevance, num_items, size, class_ids=rows)
-
-
-class _CatalogueHolder:
-    """Hides the catalogue from Keras, which would save its layers as a part of the model."""
-
-    catalogue: Catalogue | None = None
 
 
 def _positive_or_none(name, value):
