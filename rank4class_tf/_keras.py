@@ -51,32 +51,17 @@ class _PerExampleLosses(keras.losses.Loss):
         return y_pred
 
 
-def call_loss(
-    loss: Any, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike, **kwargs: Any
-) -> tf.Tensor:
-    """Reduces `loss.call(y_true, y_pred, **kwargs)` as Keras does.
+def reduced(loss: Any, losses: tf.Tensor, sample_weight: TensorLike | None) -> tf.Tensor:
+    """Reduces the losses of examples, `[batch]`, as Keras reduces those of `loss`.
 
-    Keras 3 casts `y_true` to float32 before `call`, which changes class ids above 2**24, so there
-    the per-example losses are computed first and only then handed to Keras.
+    All losses of this package come through here, with losses that are computed before. Keras 3's
+    own way casts labels to float32 first, which changes class ids above 2**24.
     """
-    if not KERAS_3 and not kwargs:
-        return keras.losses.Loss.__call__(loss, y_true, y_pred, sample_weight)
-    losses = loss.call(y_true, y_pred, **kwargs)
     if losses.shape == (0,) and loss.reduction != "none":
         return tf.reduce_sum(losses)  # Keras 3 would return the empty tensor.
     reducer = _PerExampleLosses(name=loss.name, reduction=loss.reduction)
     pass_on_permission(loss, reducer)
     return reducer(losses, losses, sample_weight)
-
-
-@contextlib.contextmanager
-def reducing_alone(loss: Any) -> Iterator[None]:
-    """Has a loss take the losses of the examples for scores, and only reduce them."""
-    loss.call = lambda y_true, y_pred: y_pred
-    try:
-        yield
-    finally:
-        del loss.call
 
 
 def given_labels(y_true: TensorLike) -> TensorLike:

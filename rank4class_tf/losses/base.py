@@ -1,9 +1,8 @@
 """What every loss shares: labels, weights, masks, Keras's reduction; and sums of losses."""
 
-import contextlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -16,7 +15,6 @@ from rank4class_tf._lists.dense import fill_masked, losses_of, of_columns
 from rank4class_tf._lists.labels import (
     check_label_format,
     example_weights,
-    list_weights,
     mean_weights,
     parse,
     parse_ids,
@@ -47,8 +45,12 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     # Whether probabilities are valid as `y_pred`, so that they are not warned of.
     _takes_probabilities = False
 
-    # What makes scores of `y_pred`, see `scoring_by`.
-    _scores_of: Callable | None = None
+    # The arguments that tell something of each class, by its id. A model that scores only some
+    # classes in a step refuses a loss with one.
+    by_class_id: tuple[str, ...] = ("class_weight",)
+
+    # Whether the loss draws random numbers.
+    is_random = False
 
     # Whether the formula takes a pass over the items for each positive, or sorts the positives. If
     # not, it gets labels of all items as they are, without a search for positives.
@@ -130,37 +132,36 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
-        if self._scores_of is not None:
-            y_pred = self._scores_of(y_pred)
+        # A model that has computed `per_example` gives Keras these losses as labels and as scores.
+        if y_true is not y_pred:
+            y_pred, sample_weight = self.per_example(y_true, y_pred, sample_weight)
+        return _keras.reduced(self, y_pred, sample_weight)
+
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+        """Computes the loss of each list, `[batch]`."""
+        return self.per_example(y_true, y_pred)[0]
+
+    def per_example(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """The loss of each list, `[batch]`, and the weights that are left for Keras's reduction.
+
+        Args:
+            y_true: labels.
+            y_pred: scores, or the `ClassProducts` that make the scores of all classes.
+            sample_weight: as in a call.
+        """
         y_true = _keras.given_labels(y_true)
-        if sample_weight is None:
-            pass
-        elif isinstance(y_pred, ClassProducts):
-            sample_weight = example_weights(sample_weight, y_pred.encodings)
-        elif self._item_weights == "lists":
-            sample_weight = list_weights(sample_weight, y_true, y_pred, self.label_format)
-        else:
+        if isinstance(y_pred, ClassProducts):
+            if sample_weight is not None:
+                sample_weight = example_weights(sample_weight, y_pred.encodings)
+            return self._of_classes(y_true, y_pred), sample_weight
+        item_weights = None
+        if sample_weight is not None:
             per_item = self._item_weights is not None
             sample_weight = example_weights(sample_weight, y_pred, per_item)
             if sample_weight.shape.rank == 2:
-                return _keras.call_loss(self, y_true, y_pred, None, item_weights=sample_weight)
-        return _keras.call_loss(self, y_true, y_pred, sample_weight)
-
-    @contextlib.contextmanager
-    def scoring_by(self, scores_of: Callable) -> Iterator[None]:
-        """Lets `scores_of` make the scores of what the loss gets as `y_pred`, meanwhile."""
-        self._scores_of = scores_of
-        try:
-            yield
-        finally:
-            self._scores_of = None
-
-    def call(
-        self, y_true: TensorLike, y_pred: TensorLike, item_weights: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Computes the loss of each list, `[batch]`."""
-        if isinstance(y_pred, ClassProducts):
-            return self._of_classes(y_true, y_pred)
+                item_weights, sample_weight = sample_weight, None
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if self._looks_at_scores and not isinstance(y_pred, tf.RaggedTensor):
             self._look_at(y_pred)
@@ -168,9 +169,12 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         filled = fill_masked(labels.scores, labels.mask, counted)
         if item_weights is not None:
             item_weights = weights_of_items(item_weights, labels.scores)
-            there = counted[:, tf.newaxis]
-            there = there if labels.mask is None else there & labels.mask
-            labels = labels._replace(item_weights=tf.where(there, item_weights, 0))
+            if self._item_weights == "lists":
+                sample_weight = mean_weights(labels, item_weights)
+            else:
+                there = counted[:, tf.newaxis]
+                there = there if labels.mask is None else there & labels.mask
+                labels = labels._replace(item_weights=tf.where(there, item_weights, 0))
         compute = _keras.with_autograph_of_caller(self.compute)
         if self._searches_positives:
             losses = losses_of(compute, labels, filled)
@@ -178,7 +182,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             losses = compute(
                 of_columns(filled, labels.class_ids, labels.relevance, labels.item_weights)
             )
-        return self._finished(losses, labels, counted, labels.scores.shape[1])
+        return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
 
     def _of_classes(self, y_true, products):
         """The loss of each example over all classes, of which it has those given by their ids."""
@@ -332,10 +336,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         self._seed: tf.Tensor | None = None
         self._set_state(_random.start(_random.start_seed(self.seed)))
 
-    @property
-    def is_random(self) -> bool:
-        """Whether the loss, as it is configured, draws numbers."""
-        return True
+    is_random = True
 
     def next_seed(self) -> tf.Tensor:
         """The seed of this batch for stateless random operations, two int64.
@@ -344,15 +345,15 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         """
         return self._draw_seed() if self._seed is None else self._seed
 
-    def call(
-        self, y_true: TensorLike, y_pred: TensorLike, item_weights: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Computes the loss of each list, `[batch]`."""
+    def per_example(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         if not self.is_random:
-            return super().call(y_true, y_pred, item_weights)
+            return super().per_example(y_true, y_pred, sample_weight)
         self._seed = self._draw_seed()
         try:
-            return self._counted(super().call(y_true, y_pred, item_weights))
+            losses, sample_weight = super().per_example(y_true, y_pred, sample_weight)
+            return self._counted(losses), sample_weight
         finally:
             self._seed = None
 

@@ -93,6 +93,8 @@ class ForwardCorrectionLoss(RankingLoss):
         0.980829...
     """
 
+    by_class_id = ("class_weight", "transition")
+
     def __init__(self, transition: TensorLike, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.transition = _checked_transition(transition)

@@ -295,7 +295,7 @@ class WARPLoss(RandomRankingLoss):
         self.num_trials = num_trials
 
     @property
-    def is_random(self) -> bool:
+    def is_random(self) -> bool:  # type: ignore[override]
         """Whether the rank is estimated by draws."""
         return self.num_trials is not None
 

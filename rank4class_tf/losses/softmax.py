@@ -190,6 +190,7 @@ class SoftmaxLoss(RankingLoss):
     """
 
     _item_weights = "formula"
+    by_class_id = ("class_weight", "class_prior")
 
     def __init__(
         self,

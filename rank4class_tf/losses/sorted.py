@@ -104,7 +104,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         """Computes the loss; weights are a scalar, `[batch]` or `[batch, 1]`."""
         if sample_weight is not None:
             sample_weight = example_weights(sample_weight, y_pred)
-        return _keras.call_loss(self, y_true, y_pred, sample_weight)
+        return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the loss of each example, `[batch]`."""

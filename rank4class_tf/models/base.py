@@ -20,7 +20,7 @@ from rank4class_tf.models.multi_worker import MultiWorker
 class RetrievalModel(MultiWorker, keras.Model):
     """Base: a training step scores some of very many items; evaluation ranks all of them.
 
-    A subclass has `call`, `_scores_of_step` and `_ranks_of_batch`; `_parts` names its layers.
+    A subclass has `call`, `_losses_of_step` and `_ranks_of_batch`; `_parts` names its layers.
     """
 
     # Names of the constructor's arguments that are layers.
@@ -69,12 +69,11 @@ class RetrievalModel(MultiWorker, keras.Model):
         training: bool | None = None,
     ) -> tf.Tensor:
         training = not self._evaluating if training is None else training
-        scores, labels = self._scores_of_step(x, y_pred, _keras.given_labels(y), training)
-        sample_weight = _of_examples(sample_weight)
-        if labels is not None:
-            return super().compute_loss(x, labels, scores, sample_weight)
-        with _keras.reducing_alone(self.loss):
-            return super().compute_loss(x, scores, scores, sample_weight)
+        losses, sample_weight = self._losses_of_step(
+            x, y_pred, _keras.given_labels(y), _of_examples(sample_weight), training
+        )
+        # The loss only reduces what Keras gives it as labels and as scores.
+        return super().compute_loss(x, losses, losses, sample_weight)
 
     # `compute_loss` and `compute_metrics` read from `_evaluating` which of the two steps Keras is
     # tracing. No step resets it at its end, since the replicas of a strategy trace a step in turns.
@@ -123,14 +122,17 @@ class RetrievalModel(MultiWorker, keras.Model):
         parts = _keras.deserialized_in_turn((config[name] for name in names), custom_objects)
         return cls(**{**config, **dict(zip(names, parts, strict=True))})
 
-    def _scores_of_step(
-        self, x: Any, y_pred: tf.Tensor, y: Any, training: bool
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Scores `[batch, n]`, -inf where masked, and the columns of the positives of each list.
-
-        Or returns the losses of the examples, and None.
-        """
+    def _losses_of_step(
+        self, x: Any, y_pred: tf.Tensor, y: Any, sample_weight: TensorLike | None, training: bool
+    ) -> tuple[tf.Tensor, TensorLike | None]:
+        """The losses of the examples, `[batch]`, and their weights."""
         raise NotImplementedError
+
+    def _per_example(self, labels, scores, sample_weight):
+        """`per_example` of the compiled loss; without one Keras reads nothing of it."""
+        if not isinstance(self.loss, RankingLoss):
+            return tf.zeros([1]), None
+        return self.loss.per_example(labels, scores, sample_weight)
 
     def _ranks_of_batch(self, x: Any, y: Any, y_pred: tf.Tensor, dtype: tf.DType) -> ops.Ranks:
         """Ranks among all, from features, labels and encodings, in a dtype or a wider one."""
@@ -163,8 +165,8 @@ class RetrievalModel(MultiWorker, keras.Model):
             )
         if self._scores_all:
             return
-        for name in ("class_weight", "class_prior", "transition"):
-            if getattr(loss, name, None) is not None:
+        for name in loss.by_class_id:
+            if getattr(loss, name) is not None:
                 raise ValueError(
                     f"`loss` must have no `{name}`, since the model scores {self._scored}, "
                     "whose positions are not class ids. Examples may have a `sample_weight`. "

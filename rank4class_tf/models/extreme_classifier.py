@@ -137,13 +137,6 @@ class ExtremeClassifier(RetrievalModel):
             kwargs["class_weight"] = class_weight
         return super().fit(x, y, *args, **kwargs)
 
-    def compute_loss(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Applies the compiled loss to the scores of a step."""
-        if not self._scores_all:
-            return super().compute_loss(*args, **kwargs)
-        with self.loss.scoring_by(self.scores.over_classes):
-            return super().compute_loss(*args, **kwargs)
-
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         encodings = self.encoder(inputs, training=training)
         if encodings.shape[-1] not in (None, self.embedding_dim):
@@ -229,19 +222,19 @@ class ExtremeClassifier(RetrievalModel):
         """
         self.scores.export_embeddings(path)
 
-    def _scores_of_step(
-        self, x: Any, y_pred: tf.Tensor, y: Any, training: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Scores of a class of each example and of negatives, and the column of the class."""
+    def _losses_of_step(
+        self, x: Any, y_pred: tf.Tensor, y: Any, sample_weight: TensorLike | None, training: bool
+    ) -> tuple[tf.Tensor, TensorLike | None]:
         if training:
             self._check_optimizer()
         y = _class_ids(y, self.classes.num_classes)
         if self._scores_all:
-            return y_pred, y  # The loss makes the scores, see `compute_loss`.
+            return self._per_example(y, self.scores.over_classes(y_pred), sample_weight)
         num_mined = self._mined_by_loss()
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class is in column 0, unless the example has none.
-        return scores, tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
+        labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
+        return self._per_example(labels, scores, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""

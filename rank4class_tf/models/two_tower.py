@@ -21,7 +21,6 @@ from rank4class_tf.layers import (
     SamplingProbabilityCorrection,
     UniformNegatives,
 )
-from rank4class_tf.losses import RandomRankingLoss
 from rank4class_tf.models.base import encode_in_pieces
 from rank4class_tf.models.candidates import Columns, Reader, known_to
 from rank4class_tf.models.search import SearchModel
@@ -202,17 +201,17 @@ class TwoTower(SearchModel):
         del queries, candidates, x, y, training
         return None
 
-    def _scores_of_step(
-        self, x: Any, y_pred: tf.Tensor, y: Any, training: bool
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Scores of the positives of each query and of negatives, and the positives' columns."""
+    def _losses_of_step(
+        self, x: Any, y_pred: tf.Tensor, y: Any, sample_weight: TensorLike | None, training: bool
+    ) -> tuple[tf.Tensor, TensorLike | None]:
+        """The losses of lists of the positives of each query and of negatives."""
         ids = self._reader.ids(y)
         if not training and not self._reader.has_features(y, ids):
             # Evaluation reads only the ids. NaN goes through the compiled loss, as Keras 2 reports
             # what this has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
-            return unknown, tf.zeros([batch], tf.int32)
+            return self._per_example(tf.zeros([batch], tf.int32), unknown, sample_weight)
         own = self._reader.candidates(y, ids, training)
         encodings = self._encoded(self.candidate_encoder, own.features, training)
         if encodings.shape.rank != 2:
@@ -235,8 +234,9 @@ class TwoTower(SearchModel):
         if own.wrong is not None:
             queries = tf.where(own.wrong[:, tf.newaxis], float("nan"), queries)
         if self.score_in is None:
-            return self._lists(queries, labels, columns)
-        return self._losses_of_lists(queries, labels, columns, self.score_in), None
+            scores, labels = self._lists(queries, labels, columns)
+            return self._per_example(labels, scores, sample_weight)
+        return self._losses_of_lists(queries, labels, columns, self.score_in), sample_weight
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -249,7 +249,7 @@ class TwoTower(SearchModel):
 
     def _check_loss(self, loss):
         super()._check_loss(loss)
-        if self.score_in is not None and isinstance(loss, RandomRankingLoss):
+        if self.score_in is not None and loss.is_random:
             raise ValueError(
                 "`loss` must draw no random numbers with `score_in`, since all pieces of a batch "
                 f"would draw the same. Received: {loss!r}."
@@ -347,7 +347,7 @@ class TwoTower(SearchModel):
 
         def losses(labels, queries, encodings):
             scores, labels = self._lists(queries, labels, columns._replace(encodings=encodings))
-            return self.loss.call(labels, scores)
+            return self._per_example(labels, scores, None)[0]
 
         spec = tf.TensorSpec([size], tf.float32)
         return in_pieces(losses, labels, size, spec, [queries], [columns.encodings])
