@@ -25,7 +25,6 @@ from rank4class_tf.losses.ordered import (
 )
 from rank4class_tf.losses.pairwise import MeanSquaredLoss, PairwiseHingeLoss, PairwiseLogisticLoss
 from rank4class_tf.losses.projections import FenchelYoungLoss, RankmaxLoss, SparsemaxLoss
-from rank4class_tf.losses.schedules import AlignmentSchedule, TemperatureAnnealing
 from rank4class_tf.losses.softmax import ListMLELoss, SoftmaxLoss, UniqueSoftmaxLoss, class_prior
 from rank4class_tf.losses.sorted import (
     MeanAveragePrecisionLoss,
@@ -42,7 +41,6 @@ from rank4class_tf.ops import (
 )
 
 __all__ = [
-    "AlignmentSchedule",
     "ApproxMRRLoss",
     "ApproxNDCGLoss",
     "FenchelYoungLoss",
@@ -71,7 +69,6 @@ __all__ = [
     "SpearmanLoss",
     "StaircaseWeights",
     "StochasticNegativeMiningLoss",
-    "TemperatureAnnealing",
     "TopKWeights",
     "UniformWeights",
     "UniqueSoftmaxLoss",

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -24,7 +24,6 @@ from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.gather import where
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.schedules import TemperatureAnnealing
 from rank4class_tf.ops import fold_in
 
 
@@ -282,33 +281,28 @@ def function_behind(scores: Any) -> str | None:
     return "softmax" if tf.reduce_all(sums_to_1) and tf.reduce_all(scores > 0) else None
 
 
-Temperature: TypeAlias = float | TemperatureAnnealing | Any  # A tf.Variable.
+# A number, or a scalar `tf.Variable` that training changes, such as by a callback.
+Changing: TypeAlias = float | Any
 
 
-def check_temperature(value: Any) -> Temperature:
-    """Raises unless `value` is a number > 0, a `TemperatureAnnealing` or a scalar variable."""
-    if isinstance(value, TemperatureAnnealing):
+def check_changing(name: str, value: Any, check: Callable[[str, Any], float]) -> Changing:
+    """Raises unless `value` is a number that `check` takes, or a scalar floating variable."""
+    if not isinstance(value, tf.Variable):
+        return check(name, value)
+    if value.shape.rank != 0 or not value.dtype.is_floating:
+        raise ValueError(
+            f"`{name}` must be a scalar where it is a variable. "
+            f"Received: {value.dtype.name} of shape {value.shape}."
+        )
+    return value
+
+
+def present(value: Changing, dtype: tf.DType, with_gradient: bool = False) -> Any:
+    """The value in this step: a number, or a tensor of a dtype."""
+    if not isinstance(value, tf.Variable):
         return value
-    if isinstance(value, tf.Variable):
-        if value.shape.rank != 0 or not value.dtype.is_floating:
-            raise ValueError(
-                "`temperature` must be a scalar where it is a variable. "
-                f"Received: {value.dtype.name} of shape {value.shape}."
-            )
-        return value
-    return _checks.positive_float("temperature", value)
-
-
-def present_temperature(
-    temperature: Temperature, dtype: tf.DType, with_gradient: bool = False
-) -> Any:
-    """The temperature of this step: a number, or a tensor of a dtype."""
-    if isinstance(temperature, TemperatureAnnealing):
-        temperature = temperature.value
-    if not isinstance(temperature, tf.Variable):
-        return temperature
-    temperature = tf.cast(temperature, dtype)
-    return temperature if with_gradient else tf.stop_gradient(temperature)
+    value = tf.cast(value, dtype)
+    return value if with_gradient else tf.stop_gradient(value)
 
 
 class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):

@@ -8,11 +8,11 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._tf.gradients import value_and_gradients
 from rank4class_tf.losses.base import (
+    Changing,
     RandomRankingLoss,
     RankingLoss,
-    Temperature,
-    check_temperature,
-    present_temperature,
+    check_changing,
+    present,
 )
 from rank4class_tf.losses.sorted import UnsavedLayer
 
@@ -36,14 +36,14 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     _item_weights = "lists"
 
     def __init__(
-        self, temperature: Temperature = 0.1, ranker: Callable | None = None, **kwargs: Any
+        self, temperature: Changing = 0.1, ranker: Callable | None = None, **kwargs: Any
     ) -> None:
         """Args shared by the losses that are metrics of soft ranks.
 
         Args:
-            temperature: T > 0 of the sigmoid: a number, a `TemperatureAnnealing` or a scalar
-                `tf.Variable`, which gets no gradient. The smaller, the closer to the metric, and
-                the smaller the gradient of items that are far apart.
+            temperature: T > 0 of the sigmoid: a number or a scalar `tf.Variable`, which gets
+                no gradient. The smaller, the closer to the metric, and the smaller the gradient of
+                items that are far apart.
             ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
                 `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
                 for the best. It replaces the sigmoid, and `temperature` then has no effect.
@@ -53,7 +53,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
             ValueError: if `temperature` is not > 0 or `ranker` is not callable.
         """
         super().__init__(**kwargs)
-        self.temperature = check_temperature(temperature)
+        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
         if ranker is not None and not callable(ranker):
             raise ValueError(
                 f"`ranker` must be None, a layer or a function. Received: ranker={ranker!r}."
@@ -77,14 +77,14 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     def ranks(self, lists: ops.Lists) -> tf.Tensor:
         """Soft ranks of the positives, `[batch, P]`."""
         if self.ranker is None:
-            temperature = present_temperature(self.temperature, lists.dtype)
+            temperature = present(self.temperature, lists.dtype)
             return ops.sigmoid_ranks(lists, temperature=temperature)
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 
     def ranks_among_positives(self, lists: ops.Lists) -> tf.Tensor:
         """Soft ranks of the positives among themselves, `[batch, P]`."""
         if self.ranker is None:
-            temperature = present_temperature(self.temperature, lists.dtype)
+            temperature = present(self.temperature, lists.dtype)
             return ops.sigmoid_ranks_among_positives(lists, temperature=temperature)
         return self.ranker(lists.positive_scores, mask=lists.is_positive)
 
@@ -157,7 +157,7 @@ class ApproxNDCGLoss(MetricLoss):
 
     def __init__(
         self,
-        temperature: Temperature = 0.1,
+        temperature: Changing = 0.1,
         ranker: Callable | None = None,
         gain: str | Callable = "exponential",
         discount: str | Callable = "logarithmic",

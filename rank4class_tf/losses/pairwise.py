@@ -7,78 +7,14 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
-from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.exact import violation
-from rank4class_tf._tf.gather import inverse, scatter_add
-from rank4class_tf._tf.gradients import value_and_gradients
-from rank4class_tf._tf.search import count_leading
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import (
+    Changing,
     RankingLoss,
-    Temperature,
-    check_temperature,
-    present_temperature,
+    check_changing,
+    present,
 )
-
-
-def _value_and_gradients_by_sorting(
-    lists: Lists, margin: float
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Computes `sum max(0, margin - (s_i - s_j))` over the pairs with `y_i > y_j`.
-
-    The items that a positive does not beat by the margin are the first of those in falling order.
-    How far they lie above the last of them is a prefix sum over the less relevant items, one pass
-    for each distinct label above 0. All terms that are added are positive differences of
-    neighbours, so that nothing cancels. The gradient is made on the way.
-
-    Args:
-        lists: `Lists`.
-        margin: > 0.
-
-    Returns:
-        `[batch]`, and its gradients `[batch, n]` and `[batch, P]`.
-    """
-    scores, positive_scores, relevance = lists.scores, lists.positive_scores, lists.relevance
-    weights = lists.positive_weights
-    order = tf.argsort(scores, axis=-1, direction="DESCENDING")
-    falling = tf.gather(scores, order, batch_dims=1)
-    # At the margin the hinge is flat.
-    above = count_leading(falling, positive_scores, lambda s, p: s - p > -margin)
-    last = tf.maximum(above - 1, 0)
-    beyond = violation(tf.gather(falling, last, batch_dims=1) - positive_scores, margin)
-    falls = tf.pad(falling[:, :-1] - falling[:, 1:], [[0, 0], [1, 0]])
-    labels = tf.gather(tf.where(lists.mask, lists.item_relevance(), -1), order, batch_dims=1)
-
-    def add_label(level, value, of_items, of_positives):
-        less = tf.cast((labels >= 0) & (labels < level), scores.dtype)
-        before = tf.cumsum(less, axis=-1, exclusive=True)
-        heights = tf.gather(tf.cumsum(before * falls, axis=-1), last, batch_dims=1)
-        counts = tf.gather(before + less, last, batch_dims=1)
-        here = (relevance == level) & (relevance > 0) & (above > 0)
-        counts, heights = tf.where(here, counts, 0), tf.where(here, heights, 0)
-        share = tf.cast(here, scores.dtype)
-        if weights is not None:
-            counts, heights, share = counts * weights, heights * weights, share * weights
-        value += tf.reduce_sum(heights + counts * beyond, axis=-1)
-        # An item takes part in the hinge of every positive that ends at it or below.
-        ends = scatter_add(last, share, tf.shape(scores))
-        of_items += less * tf.cumsum(ends, axis=-1, reverse=True)
-        of_positives -= counts
-        next_level = tf.reduce_max(
-            tf.where(relevance < level, relevance, tf.zeros_like(relevance)), axis=-1
-        )
-        return next_level[:, tf.newaxis], value, of_items, of_positives
-
-    level = tf.reduce_max(relevance, axis=-1, keepdims=True)
-    start = (level, tf.zeros_like(level[:, 0]), tf.zeros_like(scores), tf.zeros_like(relevance))
-    _, value, of_items, of_positives = tf.while_loop(
-        lambda level, *_: tf.reduce_any(level > 0), add_label, start
-    )
-    of_items = tf.gather(of_items, inverse(order), batch_dims=1)
-    # Sorting may put a NaN where no sum reads it.
-    nan = tf.where(tf.math.is_nan(scores), scores, tf.zeros_like(scores))
-    return value + tf.reduce_sum(nan, axis=-1), [of_items, of_positives]
-
 
 _keras.register(ops.NDCGLambdaWeights)
 
@@ -144,10 +80,6 @@ def sum_over_pairs(
     return lists.sum_of_positives(losses)
 
 
-# From this many positives on, sorting costs less than comparing each with every item.
-_MANY_POSITIVES = 64
-
-
 @_registry.register("loss")
 class PairwiseHingeLoss(RankingLoss):
     r"""Pairwise hinge loss: each positive against each less relevant item.
@@ -159,9 +91,6 @@ class PairwiseHingeLoss(RankingLoss):
     Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the difference
     $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see the original
     labels.
-
-    With many positives, and neither weights nor label smoothing, the loss comes from one sort and
-    prefix sums, O(n log n) for each distinct label above 0.
 
     Source: Joachims 2002, "Optimizing search engines using clickthrough data".
 
@@ -196,31 +125,14 @@ class PairwiseHingeLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        margin = self.margin
-
-        def pair_loss(difference):
-            return violation(difference, margin)
-
-        width = lists.num_columns
-        few = lists.has_few_columns or width is not None and width <= _MANY_POSITIVES
-        if few or self.lambda_weights is not None or self.label_smoothing:
-            return sum_over_pairs(
-                lists, pair_loss, margin, self.lambda_weights, self.label_smoothing, vanishes=True
-            )
-
-        def by_pairs(lists, *tensors):
-            return value_and_gradients(
-                lambda *tensors: sum_over_pairs(lists.on(*tensors), pair_loss, margin), *tensors
-            )
-
-        def by_the_faster(lists, *tensors):
-            return tf.cond(
-                lists.num_visited <= _MANY_POSITIVES,
-                lambda: by_pairs(lists, *tensors),
-                lambda: value_and_gradients(lists, margin),
-            )
-
-        return lists.with_ready_gradients(by_the_faster)
+        return sum_over_pairs(
+            lists,
+            lambda difference: violation(difference, self.margin),
+            self.margin,
+            self.lambda_weights,
+            self.label_smoothing,
+            vanishes=True,
+        )
 
 
 @_registry.register("loss")
@@ -238,8 +150,8 @@ class PairwiseLogisticLoss(RankingLoss):
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
-        temperature: T > 0, one over the paper's $\sigma$: a number, a `TemperatureAnnealing` or a
-            scalar `tf.Variable`, which gets no gradient.
+        temperature: T > 0, one over the paper's $\sigma$: a number or a scalar
+            `tf.Variable`, which gets no gradient.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
         label_smoothing: $\epsilon$, in [0, 0.5).
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
@@ -257,19 +169,19 @@ class PairwiseLogisticLoss(RankingLoss):
 
     def __init__(
         self,
-        temperature: Temperature = 1.0,
+        temperature: Changing = 1.0,
         lambda_weights: ops.NDCGLambdaWeights | None = None,
         label_smoothing: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.temperature = check_temperature(temperature)
+        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
         self.lambda_weights = check_lambda_weights(lambda_weights)
         self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        temperature = present_temperature(self.temperature, lists.dtype)
+        temperature = present(self.temperature, lists.dtype)
         return sum_over_pairs(
             lists,
             lambda difference: _softplus(difference / temperature),

@@ -17,10 +17,10 @@ from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import (
+    Changing,
     RankingLoss,
-    Temperature,
-    check_temperature,
-    present_temperature,
+    check_changing,
+    present,
 )
 from rank4class_tf.ops import Lists
 
@@ -169,7 +169,7 @@ class SoftmaxLoss(RankingLoss):
     for label smoothing; Menon et al. 2021, "Long-tail learning via logit adjustment", equation 10.
 
     Args:
-        temperature: T > 0: a number, a `TemperatureAnnealing` or a scalar `tf.Variable`; 1 is plain
+        temperature: T > 0: a number or a scalar `tf.Variable`; 1 is plain
             softmax.
         label_smoothing: $\epsilon$, in [0, 1).
         class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
@@ -194,7 +194,7 @@ class SoftmaxLoss(RankingLoss):
 
     def __init__(
         self,
-        temperature: Temperature = 1.0,
+        temperature: Changing = 1.0,
         label_smoothing: float = 0.0,
         class_prior: Sequence[float] | None = None,
         positive_reduction: str = "sum",
@@ -203,7 +203,7 @@ class SoftmaxLoss(RankingLoss):
         super().__init__(**kwargs)
         # The formula takes labels of all items; in long lists it is faster with the few positives.
         self._searches_positives = are_few(self.max_positives, None)
-        self.temperature = check_temperature(temperature)
+        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
         self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 1)
         self.class_prior = check_class_prior(class_prior)
         self.positive_reduction = _checks.one_of(
@@ -215,11 +215,11 @@ class SoftmaxLoss(RankingLoss):
         """Softmax with the temperature of now; None with a prior, which the scores leave out."""
         if self.class_prior is not None:
             return None
-        return Probabilities(float(present_temperature(self.temperature, tf.float32)))
+        return Probabilities(float(present(self.temperature, tf.float32)))
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         """The formula."""
-        temperature = present_temperature(self.temperature, lists.dtype, with_gradient=True)
+        temperature = present(self.temperature, lists.dtype, with_gradient=True)
         if self.class_prior is not None:
             log_prior = _log_prior(self.class_prior, lists.num_columns_of_items, lists.dtype)
             lists = lists.scaled(1 / temperature).shifted(log_prior)

@@ -11,7 +11,7 @@ from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import LaplaceSorter, Sorter
-from rank4class_tf.losses.schedules import AlignmentSchedule
+from rank4class_tf.losses.base import Changing, check_changing, present
 from rank4class_tf.ops.ranks import expected_ranks_of_all
 
 
@@ -54,7 +54,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         self,
         sorter: Sorter | None = None,
         *,
-        alignment: float | AlignmentSchedule = 0.0,
+        alignment: Changing = 0.0,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
         **others: Any,
@@ -63,7 +63,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
 
         Args:
             sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
-            alignment: $\lambda$ >= 0, a number or an `AlignmentSchedule`.
+            alignment: $\lambda$ >= 0, a number or a scalar `tf.Variable`.
             reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
             name: name of the loss.
             **others: none; a `TypeError` names the loss and the option that it does not have.
@@ -82,9 +82,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
             name=name or _registry.snake_case(type(self).__name__),
         )
         self.sorter = LaplaceSorter() if sorter is None else sorter
-        if not isinstance(alignment, AlignmentSchedule):
-            alignment = _checks.non_negative_float("alignment", alignment)
-        self.alignment = alignment
+        self.alignment = check_changing("alignment", alignment, _checks.non_negative_float)
 
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The formula: `[batch, n]`, `[batch, n]` -> `[batch]`, one value per example."""
@@ -117,12 +115,9 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         losses = _keras.with_autograph_of_caller(self.compute)(labels, outputs)
         # A list may lie along the batch.
         losses = tf.where(tf.reduce_any(bad), tf.constant(float("nan"), losses.dtype), losses)
-        if isinstance(self.alignment, AlignmentSchedule):
-            weight = tf.cast(self.alignment.value, outputs.dtype)
-        elif self.alignment:
-            weight = as_dtype(self.alignment, outputs.dtype)
-        else:
+        if not isinstance(self.alignment, tf.Variable) and not self.alignment:
             return losses
+        weight = as_dtype(present(self.alignment, outputs.dtype), outputs.dtype)
         return losses + weight * self.misalignment(labels, outputs)
 
     def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,6 @@
 
 from rank4class_tf.models.extreme_classifier import ExtremeClassifier
 from rank4class_tf.models.multi_worker import MultiWorker
-from rank4class_tf.models.sampling_schedule import SamplingSchedule
 from rank4class_tf.models.two_tower import TwoTower
 
-__all__ = ["ExtremeClassifier", "MultiWorker", "SamplingSchedule", "TwoTower"]
+__all__ = ["ExtremeClassifier", "MultiWorker", "TwoTower"]

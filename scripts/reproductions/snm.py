@@ -40,7 +40,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from examples import extreme_classification as example
-from rank4class_tf import data, losses, metrics, models, ops, optimizers
+from rank4class_tf import data, losses, metrics, ops, optimizers
 from scripts import command_line, tables
 from scripts.reproductions import goemotions_words, harness, planted_points
 from scripts.reproductions import wordnet as _wordnet
@@ -137,20 +137,20 @@ def make_loss(method, num_sampled):
     return losses.OrderedWeightedLoss((kinds or ["binary"])[0], phi, weights)
 
 
-def make_schedule(method, num_sampled, epochs):
-    """The callbacks that change the loss halfway, if the name of the method asks for it."""
+def make_schedule(method, num_sampled, model, epochs):
+    """The callbacks that change a model's loss halfway, if the name of the method asks for it."""
     first, _, later = method.partition(":")[0].partition(">")
     if not later:
         return []
-    stages = {0: first, epochs // 2: later}
-    return [
-        models.SamplingSchedule(
-            {
-                epoch: (num_sampled, make_loss(name, num_sampled).rank_weights)
-                for epoch, name in stages.items()
-            }
-        )
-    ]
+
+    def set_weights(epoch, logs):
+        name = first if epoch < epochs // 2 else later
+        weights = make_loss(name, num_sampled).rank_weights
+        if weights != model.loss.rank_weights:
+            model.loss.rank_weights = weights
+            model.make_train_function(force=True)
+
+    return [keras.callbacks.LambdaCallback(on_epoch_begin=set_weights)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Trainer:
         self.state = [*self.model.variables, *self.model.optimizer.variables]
         self.start = [np.array(variable) for variable in self.state]
         self.row_multiplier = row_multiplier
-        self.make_schedule = functools.partial(make_schedule, method, num_sampled)
+        self.make_schedule = functools.partial(make_schedule, method, num_sampled, self.model)
 
     def run(self, learning_rate, epochs, evaluate_every, patience, test):
         """Trains the model; returns its history and its figures at the best epoch."""

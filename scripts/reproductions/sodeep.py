@@ -231,8 +231,9 @@ class Trainer:
         rng = np.random.default_rng([seed, 2])
 
         def train(epoch):
-            if hasattr(alignment := getattr(self.loss, "alignment", None), "set_epoch"):
-                alignment.set_epoch(epoch - 1)
+            alignment = getattr(self.loss, "alignment", None)
+            if isinstance(alignment, tf.Variable):
+                alignment.assign(float(epoch <= max(1, self.task.epochs // 10)))
             steps = len(parts["train"]) // BATCH
             order = rng.permutation(parts["train"])[: steps * BATCH]
             self.train(tf.constant(order.reshape(steps, BATCH)))

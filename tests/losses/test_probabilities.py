@@ -10,7 +10,7 @@ from rank4class_tf import losses
 
 LOSSES = {
     "softmax": losses.SoftmaxLoss(temperature=0.5),
-    "annealed": losses.SoftmaxLoss(losses.TemperatureAnnealing(2.0, 1.0, epochs=3)),
+    "variable": losses.SoftmaxLoss(tf.Variable(2.0)),
     "unique": losses.UniqueSoftmaxLoss(temperature=1.5),
     "list_mle": losses.ListMLELoss(temperature=0.7),
     "sparsemax": losses.SparsemaxLoss(),
@@ -41,11 +41,11 @@ def test_the_loss_fits_its_probabilities(name, rng):
     np.testing.assert_allclose(slope, 0, atol=2e-6)
 
 
-def test_an_annealed_temperature_is_that_of_now():
-    annealing = losses.TemperatureAnnealing(4.0, 1.0, epochs=2)
-    loss = losses.SoftmaxLoss(annealing)
+def test_a_variable_temperature_is_that_of_now():
+    temperature = tf.Variable(4.0)
+    loss = losses.SoftmaxLoss(temperature)
     assert loss.probabilities.temperature == 4
-    annealing.set_epoch(1)
+    temperature.assign(2.0)
     assert loss.probabilities.temperature == 2
 
 

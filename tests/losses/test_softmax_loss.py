@@ -31,16 +31,15 @@ def test_tied_scores():
     assert_by_definition_with_tied_scores(LOSS, oracle)
 
 
-def test_annealed_temperature_has_a_gradient_with_masked_items():
-    annealing = losses.TemperatureAnnealing(initial=0.05, final=0.01, epochs=9)
-    loss = losses.SoftmaxLoss(annealing)
+def test_a_temperature_has_a_gradient_with_masked_items():
+    temperature = tf.Variable(0.05)
+    loss = losses.SoftmaxLoss(temperature)
     with tf.GradientTape() as tape:
-        tape.watch(annealing.value)
         value = value_of(loss, [[1.0, 0.9, 3.0]], [[0]], mask=[[True, True, False]])
     # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's probability.
     other = 1 / (1 + np.exp(2.0))
     np.testing.assert_allclose(value, [-np.log(1 - other)], rtol=1e-5)
-    np.testing.assert_allclose(tape.gradient(value, annealing.value), 40 * other, rtol=1e-5)
+    np.testing.assert_allclose(tape.gradient(value, temperature), 40 * other, rtol=1e-5)
 
 
 def value_and_gradient(loss, labels, scores):

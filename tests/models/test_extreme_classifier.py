@@ -1,7 +1,5 @@
 """ExtremeClassifier: its step, its evaluation, and that it is a Keras model like others."""
 
-import contextlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -541,7 +539,18 @@ def test_exported_classes_rank_as_the_model(normalize, data, tmp_path, monkeypat
     np.testing.assert_array_equal(np.argsort(-products, axis=1)[:, :5], ids)
 
 
-def test_schedule_changes_sample_and_mining(data):
+def changes_sampling(model, stages):
+    """A callback with the numbers that a model samples from some epochs on, as in the docs."""
+
+    def set_stage(epoch, logs):
+        if epoch in stages:
+            model.scores.num_sampled, model.loss.rank_weights = stages[epoch]
+            model.make_train_function(force=True)
+
+    return keras.callbacks.LambdaCallback(on_epoch_begin=set_stage)
+
+
+def test_a_callback_changes_sample_and_mining(data):
     model = make(num_sampled=12)
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(4))
     seen = []
@@ -551,29 +560,39 @@ def test_schedule_changes_sample_and_mining(data):
             loss = self.model.loss
             seen.append((self.model.scores.num_sampled, loss.rank_weights, logs["loss"]))
 
-    stages = {0: (6, ops.TopKWeights(4)), 2: (20, ops.TopKWeights(1)), 3: (30, None)}
+    mined = ops.TopKWeights(1)
+    stages = {0: (6, ops.TopKWeights(4)), 2: (20, mined), 3: (30, mined)}
     model.fit(
         *data,
         batch_size=16,
         epochs=4,
         verbose=0,
-        callbacks=[models.SamplingSchedule(stages), Watch()],
+        callbacks=[changes_sampling(model, stages), Watch()],
     )
     assert [(b, w.k) for b, w, _ in seen] == [(6, 4), (6, 4), (20, 1), (30, 1)]
 
 
-def test_schedule_takes_effect(data):
-    """A step of a stage is a step of a model that was made like that."""
+@pytest.mark.keras2
+def test_changed_sampling_takes_effect(data):
+    """A step is one of a model that was made like that, also where a step was traced before."""
     features, class_ids = data[0], data[1][:, 0]
 
-    def train(num_sampled, k, callbacks):
+    def train(num_sampled, k, stages):
         model = make(num_sampled)
         model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(k))
-        model.fit(features, class_ids, batch_size=16, verbose=0, shuffle=False, callbacks=callbacks)
+        model.make_train_function()
+        model.fit(
+            features,
+            class_ids,
+            batch_size=16,
+            verbose=0,
+            shuffle=False,
+            callbacks=[changes_sampling(model, stages)],
+        )
         return trainable(model)
 
-    schedule = models.SamplingSchedule({0: (20, ops.TopKWeights(1))})
-    for ours, theirs in zip(train(6, 4, [schedule]), train(20, 1, None), strict=True):
+    changed = train(6, 4, {0: (20, ops.TopKWeights(1))})
+    for ours, theirs in zip(changed, train(20, 1, {}), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -728,31 +747,6 @@ def test_weights_of_classes_are_refused():
         make().compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss(class_weight={0: 2.0}))
 
 
-@pytest.mark.parametrize(
-    ("stages", "message"),
-    [
-        ({1: (5, None)}, "`stages` must be a dict with a stage 0"),
-        ([(5, None)], "`stages` must be a dict with a stage 0"),
-        ({0: (0, None)}, "`num_sampled` must be a positive integer"),
-        ({0: 5}, "`stages` must hold pairs of num_sampled and rank_weights"),
-        ({0: (5, 4)}, "`rank_weights` must be a list"),
-        ({0: (5, None), -3: (6, None)}, "`epoch` must be an integer >= 0. Received: epoch=-3"),
-        ({0: (5, None), "5": (6, None)}, "`epoch` must be an integer >= 0. Received: epoch='5'"),
-    ],
-)
-def test_stages_of_a_schedule_are_checked(stages, message):
-    with pytest.raises(ValueError, match=message):
-        models.SamplingSchedule(stages)
-
-
-def test_a_schedule_is_for_an_extreme_classifier():
-    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
-    model.compile("sgd", losses.SoftmaxLoss())
-    schedule = models.SamplingSchedule({0: (5, None)})
-    with pytest.raises(ValueError, match="is for an `ExtremeClassifier`"):
-        model.fit(np.zeros((2, 2)), np.zeros(2, int), verbose=0, callbacks=[schedule])
-
-
 SGD = [{}, {"weight_decay": 0.1}, {"use_ema": True}, {"clipnorm": 1.0}]
 
 
@@ -817,29 +811,6 @@ def test_metrics_keep_their_label_format(data):
     model.compile(optimizers.RowwiseSGD(0.1), loss=losses.SoftmaxLoss(), metrics=[metric])
     model.evaluate(features, class_ids, verbose=0)
     assert metric.label_format is None
-
-
-def test_stages_that_sample_too_few_show_before_training(data):
-    model = make()
-    model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1))
-    schedule = models.SamplingSchedule({0: (10, None), 1: (3, ops.TopKWeights(5))})
-    with pytest.raises(
-        ValueError, match="`stages` must sample at least as many classes as .* 3 classes"
-    ):
-        model.fit(*data, callbacks=[schedule], verbose=0)
-    assert int(model.optimizer.iterations) == 0
-
-
-@pytest.mark.parametrize(
-    ("of_loss", "of_stage", "fails"), [(16, 1, False), (1, 16, True)], ids=["fewer", "more"]
-)
-def test_a_stage_without_weights_has_those_of_the_stage_before(of_loss, of_stage, fails, data):
-    model = make()
-    model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(of_loss))
-    schedule = models.SamplingSchedule({1: (4, None), 0: (20, ops.TopKWeights(of_stage))})
-    schedule.set_model(model)
-    with pytest.raises(ValueError, match="`stages` must") if fails else contextlib.nullcontext():
-        schedule.on_train_begin()
 
 
 def test_fit_before_compile_is_keras_error(data):

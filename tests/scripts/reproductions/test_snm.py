@@ -1,6 +1,7 @@
 """The reproduction, small: one method beside negative sampling, on few artificial points."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -71,12 +72,18 @@ def test_losses_of_methods(method, rng):
 
 
 def test_a_schedule_mines_more_from_the_half_on():
-    (schedule,) = script.make_schedule("Top-8>Top-2:pairwise:hinge:3", 20, epochs=5)
-    stages = [(schedule.stage(epoch)[0], schedule.stage(epoch)[1].k) for epoch in range(5)]
-    assert stages == [(20, 8)] * 2 + [(20, 2)] * 3
-    first = script.make_loss("Top-8>Top-2:pairwise:hinge:3", 20)
-    assert (first.rank_weights.k, first.kind, first.phi.scale) == (8, "pairwise", 3)
-    assert script.make_schedule("Top-8:pairwise", 20, epochs=5) == []
+    method, compiled = "Top-8>Top-2:pairwise:hinge:3", []
+    model = types.SimpleNamespace(
+        loss=script.make_loss(method, 20), make_train_function=lambda force: compiled.append(force)
+    )
+    assert (model.loss.rank_weights.k, model.loss.kind, model.loss.phi.scale) == (8, "pairwise", 3)
+    (schedule,) = script.make_schedule(method, 20, model, epochs=5)
+    stages = []
+    for epoch in range(5):
+        schedule.on_epoch_begin(epoch, {})
+        stages.append((model.loss.rank_weights.k, len(compiled)))
+    assert stages == [(8, 0)] * 2 + [(2, 1)] * 3
+    assert script.make_schedule("Top-8:pairwise", 20, model, epochs=5) == []
 
 
 @pytest.mark.parametrize(
