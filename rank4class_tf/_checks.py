@@ -1,4 +1,9 @@
-"""Checks of constructor arguments; the errors name the argument, the rule and the value."""
+"""Checks of arguments; an error names the argument, the rule and the value.
+
+Each check takes the name of an argument and its value, and returns the value, a number as a plain
+Python number. Checks of labels and scores, which a graph may only know when it runs, are in
+`_lists.labels`.
+"""
 
 import math
 import numbers
@@ -12,94 +17,79 @@ from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
 
 
+def _number(name: str, value: Any, kind: type, rule: str, keeps_rule: Callable) -> Any:
+    """Returns a finite number of a kind, not a bool, that keeps a rule."""
+    of_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
+    number = of_kind and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not keeps_rule(value):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+    return kind(value)
+
+
+def _check(kind: type, rule: str, keeps_rule: Callable) -> Callable[[str, Any], Any]:
+    return lambda name, value: _number(name, value, kind, rule, keeps_rule)
+
+
+positive_int = _check(int, "a positive integer", lambda v: v >= 1)
+non_negative_int = _check(int, "an integer >= 0", lambda v: v >= 0)
+positive_float = _check(float, "a finite number > 0", lambda v: v > 0)
+non_negative_float = _check(float, "a finite number >= 0", lambda v: v >= 0)
+fraction = _check(float, "a number in [0, 1]", lambda v: 0 <= v <= 1)
+positive_fraction = _check(float, "a number in (0, 1]", lambda v: 0 < v <= 1)
+inner_fraction = _check(float, "a number in (0, 1)", lambda v: 0 < v < 1)
+
+
+def fraction_below(name: str, value: Any, bound: float) -> float:
+    """A number in [0, bound)."""
+    rule = f"a number in [0, {bound:g})"
+    return _number(name, value, float, rule, lambda v: 0 <= v < bound)
+
+
+def non_negative_int_or_all(name: str, value: Any) -> Any:
+    """An integer >= 0 or "all"."""
+    if isinstance(value, str) and value == "all":
+        return value
+    return _number(name, value, int, "an integer >= 0 or 'all'", lambda v: v >= 0)
+
+
+def seed(value: Any) -> int:
+    """An integer that NumPy and TensorFlow both take."""
+    return _number("seed", value, int, "an integer in [0, 2**32)", lambda v: 0 <= v < 2**32)
+
+
 def is_array(value: Any) -> bool:
     """Whether a value is a tensor, an array or a list, whose numbers are not looked at."""
     return tf.is_tensor(value) or isinstance(value, np.ndarray | list | tuple)
 
 
-def positive_int(name: str, value: Any) -> int:
-    """Raises unless `value` is an integer >= 1; returns it as an int."""
-    return int(_number(name, value, numbers.Integral, lambda v: v >= 1, "a positive integer"))
-
-
-def non_negative_int(name: str, value: Any) -> int:
-    """Raises unless `value` is an integer >= 0; returns it as an int."""
-    return int(_number(name, value, numbers.Integral, lambda v: v >= 0, "an integer >= 0"))
-
-
-def non_negative_int_or_all(name: str, value: Any) -> Any:
-    """Raises unless `value` is an integer >= 0 or "all"; returns it."""
-    if isinstance(value, str) and value == "all":
-        return value
-    rule = "an integer >= 0 or 'all'"
-    return int(_number(name, value, numbers.Integral, lambda v: v >= 0, rule))
-
-
-def positive_float(name: str, value: Any) -> float:
-    """Raises unless `value` is a finite number > 0; returns it as a float."""
-    return float(_number(name, value, numbers.Real, lambda v: v > 0, "a finite number > 0"))
-
-
 def positive_or_tensor(name: str, value: Any) -> Any:
-    """Raises unless `value` is a finite number > 0; a tensor, array or list passes unread."""
+    """A finite number > 0; a tensor, array or list passes unread."""
     return value if is_array(value) else positive_float(name, value)
 
 
-def non_negative_float(name: str, value: Any) -> float:
-    """Raises unless `value` is a finite number >= 0; returns it as a float."""
-    return float(_number(name, value, numbers.Real, lambda v: v >= 0, "a finite number >= 0"))
-
-
-def fraction(name: str, value: Any) -> float:
-    """Raises unless `value` is a number in [0, 1]; returns it as a float."""
-    return float(_number(name, value, numbers.Real, lambda v: 0 <= v <= 1, "a number in [0, 1]"))
-
-
-def fraction_below(name: str, value: Any, bound: float) -> float:
-    """Raises unless `value` is a number in [0, bound); returns it as a float."""
-    rule = f"a number in [0, {bound:g})"
-    return float(_number(name, value, numbers.Real, lambda v: 0 <= v < bound, rule))
-
-
-def positive_fraction(name: str, value: Any) -> float:
-    """Raises unless `value` is a number in (0, 1]; returns it as a float."""
-    return float(_number(name, value, numbers.Real, lambda v: 0 < v <= 1, "a number in (0, 1]"))
-
-
-def inner_fraction(name: str, value: Any) -> float:
-    """Raises unless `value` is a number in (0, 1); returns it as a float."""
-    return float(_number(name, value, numbers.Real, lambda v: 0 < v < 1, "a number in (0, 1)"))
-
-
-def seed(value: Any) -> int:
-    """Raises unless `value` is an integer that NumPy and TensorFlow both take; returns it."""
-    rule = "an integer in [0, 2**32)"
-    return int(_number("seed", value, numbers.Integral, lambda v: 0 <= v < 2**32, rule))
-
-
 def flag(name: str, value: Any) -> bool:
-    """Raises unless `value` is True or False; returns it as a bool."""
+    """True or False."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}.")
     return bool(value)
 
 
 def layer_or_none(name: str, value: Any) -> Any:
-    """Raises unless `value` is None or can be called, as a layer; returns it."""
+    """None, or what can be called, as a layer."""
     if value is not None and not callable(value):
         raise ValueError(f"`{name}` must be a layer or None. Received: {name}={value!r}.")
     return value
 
 
 def string_or_none(name: str, value: Any) -> str | None:
-    """Raises unless `value` is None or a string; returns it."""
+    """None or a string."""
     if value is not None and not isinstance(value, str):
         raise ValueError(f"`{name}` must be a string or None. Received: {name}={value!r}.")
     return value
 
 
 def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
-    """Raises unless a mask is None or booleans of the shape of the scores; returns a tensor."""
+    """None, or booleans of the shape of the scores, as a tensor."""
     if value is None:
         return None
     value = tf.convert_to_tensor(value)
@@ -112,7 +102,7 @@ def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
 
 
 def ids(name: str, value: Any, strings: bool = True) -> Any:
-    """Raises unless ids are integers, or strings where these may be; returns a tensor."""
+    """Integers, or strings where these may be, as a tensor."""
     if not isinstance(value, tf.RaggedTensor):
         value = tf.convert_to_tensor(value)
         if value.shape.num_elements() == 0 and value.dtype != tf.string:
@@ -125,7 +115,7 @@ def ids(name: str, value: Any, strings: bool = True) -> Any:
 
 
 def rows_of_ids(name: str, value: Any, strings: bool = True) -> Any:
-    """Raises unless ids are `[batch, E]`, dense or ragged; returns a tensor."""
+    """Ids `[batch, E]`, dense or ragged, as a tensor."""
     value = ids(name, value, strings)
     if value.shape.rank not in (None, 2):
         raise ValueError(f"`{name}` must have the shape [batch, E]. Received: {value.shape}.")
@@ -133,7 +123,7 @@ def rows_of_ids(name: str, value: Any, strings: bool = True) -> Any:
 
 
 def one_of(name: str, value: Any, known: Collection) -> Any:
-    """Raises unless `value` is in `known`; returns it."""
+    """A value in `known`."""
     if value not in known:
         raise ValueError(f"`{name}` must be one of {known}. Received: {name}={value!r}.")
     return value
@@ -142,7 +132,7 @@ def one_of(name: str, value: Any, known: Collection) -> Any:
 def one_for_each_class(
     name: str, value: Any, is_right: Callable[[np.ndarray], Any], rule: str
 ) -> list[float]:
-    """Raises unless `value` holds a number for each class; returns them."""
+    """A number for each class."""
     try:
         given = np.asarray(value, np.float64)
     except (TypeError, ValueError):
@@ -150,19 +140,3 @@ def one_for_each_class(
     if given.ndim != 1 or not is_right(given):
         raise ValueError(f"`{name}` must hold {rule}. Received: {value!r}.")
     return given.tolist()
-
-
-def no_others(instance: object, options: dict[str, Any]) -> None:
-    """Raises for options that the constructor of an object does not take."""
-    for name, value in options.items():
-        raise TypeError(
-            f"`{type(instance).__name__}` has no option `{name}`. Received: {name}={value!r}."
-        )
-
-
-def _number(name: str, value: Any, kind: Any, is_right: Callable, rule: str) -> Any:
-    """Raises unless `value` is a finite number of a kind, not a bool, that keeps a rule."""
-    number = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not is_right(value):
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
-    return value

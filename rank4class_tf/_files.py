@@ -39,10 +39,6 @@ def replacing(path: PathLike) -> Iterator[str]:
         OSError: if the body raises one; it names `path`, not the temporary file.
     """
     target = _resolved(path)
-    # We write to a pipe or a device directly.
-    if os.path.exists(target) and not os.path.isfile(target):
-        yield target
-        return
     try:
         with _aside(target) as temporary:
             yield temporary
@@ -98,9 +94,6 @@ def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) ->
         shape: shape of the array.
         blocks: arrays or tensors `[rows, ...]`, in the order of the array.
 
-    Raises:
-        ValueError: if the blocks hold more or fewer numbers than the array.
-        OSError: if the file cannot be written.
     """
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     count = 0
@@ -129,9 +122,6 @@ def appending_rows(
 
     Yields:
         A function that appends rows `[n, *shape]`.
-
-    Raises:
-        OSError: if the file cannot be written.
     """
     count = 0
     with replacing(path) as temporary, open(temporary, "wb") as file:

@@ -133,16 +133,6 @@ def get(
                 f"`identifier` must be the name of a known {kind}: {known}. "
                 f"Received: {identifier!r}.{hint}"
             )
-        try:
-            # The signature of the class itself is that of Keras 2's `__new__` on Python 3.11.2.
-            constructor = classes[identifier].__init__
-            inspect.signature(constructor).bind(None, **kwargs)
-            _check_names(classes[identifier], kwargs)
-        except TypeError as error:
-            given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items()) or "none"
-            raise ValueError(
-                f"The {kind} {identifier!r} takes other arguments: {error}. Received: {given}."
-            ) from None
         return classes[identifier](**kwargs)
     if kwargs:
         raise ValueError(
@@ -157,17 +147,3 @@ def get(
         f"`identifier` must be the name of a known {kind}, a config or such an object. "
         f"Received: {identifier!r}."
     )
-
-
-def _check_names(cls, arguments):
-    """Raises a TypeError for a name that no constructor takes, as far as these tell."""
-    known: set[str] = set()
-    for base in getattr(cls, "__mro__", (object,))[:-1]:  # A function that builds one has no bases.
-        if "__init__" not in vars(base):
-            continue
-        parameters = inspect.signature(vars(base)["__init__"]).parameters
-        known |= parameters.keys()
-        if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
-            for name in arguments.keys() - known:
-                raise TypeError(f"got an unexpected keyword argument {name!r}")
-            return

@@ -150,11 +150,6 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     assert os.listdir(tmp_path / "there") == ["a.txt"]
 
 
-def test_a_device_is_written_to():
-    _files.write_text("/dev/null", "text")
-    assert pathlib.Path("/dev/null").is_char_device()
-
-
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="No such file or directory: '.*nowhere/a.txt'"):
         _files.write_text(tmp_path / "nowhere" / "a.txt", "text")

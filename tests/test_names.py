@@ -53,12 +53,11 @@ def test_unknown_names_list_the_known(get, known):
 
 def test_other_arguments_than_those_of_the_name_raise():
     for name in ("spearman_loss", "rankmax_loss", "gumbel_approx_ndcg_loss"):
-        with pytest.raises(ValueError, match=rf"'{name}' takes other.*'foo'. Received: foo=1"):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
             r4c.losses.get(name, foo=1)
-    rule = "'mean_average_precision' takes other arguments.*'num_classes'.*Received: none"
-    with pytest.raises(ValueError, match=rule):
+    with pytest.raises(TypeError, match="missing .* 'num_classes'"):
         r4c.metrics.get("mean_average_precision")
-    with pytest.raises(ValueError, match="'mean_rank' takes other arguments.*Received: k=5"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'k'"):
         r4c.metrics.get("mean_rank_at_5")
     with pytest.raises(ValueError, match="`k` must not be given with a name that has a cutoff"):
         r4c.metrics.get("ndcg_at_5", k=3)
@@ -93,11 +92,3 @@ def test_a_name_that_is_meant_is_suggested(get, name, meant):
         get(name)
     with pytest.raises(ValueError, match=r"Received: 'xyz'\.$"):
         get("xyz")
-
-
-@pytest.mark.parametrize("loss", [r4c.losses.RankmaxLoss, r4c.losses.SpearmanLoss])
-def test_an_option_that_a_loss_does_not_have_names_the_loss(loss):
-    with pytest.raises(
-        TypeError, match=f"`{loss.__name__}` has no option `heat`. Received: heat=2"
-    ):
-        loss(heat=2)

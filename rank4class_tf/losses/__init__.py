@@ -89,9 +89,6 @@ def get(
         identifier: a name, a serialized config, or a loss, which is returned as it is.
         **kwargs: constructor arguments, with a name only.
 
-    Raises:
-        ValueError: if the name is unknown; the error lists the known ones.
-
     Example:
         >>> get("rankmax_loss", margin=2.0).margin
         2.0

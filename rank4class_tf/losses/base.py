@@ -1,4 +1,9 @@
-"""What every loss shares: labels, weights, masks, Keras's reduction; and sums of losses."""
+"""What every loss shares: labels, weights, masks, random numbers; and sums of losses.
+
+`RankingLoss.__call__` -> `per_example`, which brings labels and scores to one form, `Lists` -> the
+`compute` of a subclass, which is its formula -> `_keras.reduced`. Models call `per_example` with the
+scores of a step. No formula stands here, and no argument of one loss.
+"""
 
 import inspect
 import warnings
@@ -67,7 +72,6 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
-        **others: Any,
     ) -> None:
         """Args shared by all losses.
 
@@ -76,18 +80,15 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
                 labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
                 floating dtype need `"ids"`.
             max_positives: the most positives that a list of relevance labels has, None for no
-                bound; 1 for one-hot labels. A bound saves time and memory, and one of at most 16 is
-                needed for second derivatives where n is above 16. A list that exceeds it raises, or
-                has a NaN loss where XLA compiles this.
+                bound; 1 for one-hot labels. A bound saves time and memory. A list that exceeds it
+                raises, or has a NaN loss where XLA compiles this.
             class_weight: the weight, >= 0, of each of the n classes, or of some by their ids, the
                 others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the
                 mean of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for
                 one-hot labels and weighs by position. None means 1.
             reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
             name: name of the loss.
-            **others: none; a `TypeError` names the loss and the option that it does not have.
         """
-        _checks.no_others(self, others)
         check_label_format(label_format)
         if max_positives is not None:
             max_positives = _checks.positive_int("max_positives", max_positives)
@@ -422,10 +423,6 @@ class WeightedSumLoss(keras.losses.Loss):
             as it would on its own. They must share a reduction other than `"none"`.
         weights: a finite number >= 0 for each loss.
         name: name of the loss.
-
-    Raises:
-        ValueError: if `losses` is empty, the numbers of losses and weights differ, a weight is out
-            of range, or the reductions are not as above.
 
     Example:
         >>> from rank4class_tf.losses import RankmaxLoss, SoftmaxLoss

@@ -48,9 +48,6 @@ class MetricLoss(UnsavedLayer, RankingLoss):
                 `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
                 for the best. It replaces the sigmoid, and `temperature` then has no effect.
             **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
-
-        Raises:
-            ValueError: if `temperature` is not > 0 or `ranker` is not callable.
         """
         super().__init__(**kwargs)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
@@ -89,7 +86,6 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         return self.ranker(lists.positive_scores, mask=lists.is_positive)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         return -_keras.with_autograph_of_caller(self.metric)(self.ranks(lists), lists)
 
 
@@ -110,9 +106,6 @@ class ApproxMRRLoss(MetricLoss):
             see `MetricLoss`.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if `temperature` is not > 0.
-
     Example:
         >>> loss = ApproxMRRLoss()
         >>> float(loss([1], [[9.0, 9.0, 0.0]]))  # 1 / (1 + 1/2)
@@ -120,7 +113,6 @@ class ApproxMRRLoss(MetricLoss):
     """
 
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         return ops.soft_reciprocal_rank(ranks, lists.relevance)
 
 
@@ -146,9 +138,6 @@ class ApproxNDCGLoss(MetricLoss):
             of ranks >= 1 that decreases; registered like `gain`.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if `temperature` is not > 0.
-
     Example:
         >>> loss = ApproxNDCGLoss()
         >>> float(loss([0], [[9.0, 0.0, 0.0]]))
@@ -170,7 +159,6 @@ class ApproxNDCGLoss(MetricLoss):
         self.discount = discount
 
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         return ops.soft_ndcg(ranks, lists.relevance, self.gain, self.discount)
 
 
@@ -203,16 +191,12 @@ class GumbelNoise(RandomRankingLoss):
             num_samples: m >= 1. Time grows with m, memory does not.
             gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
             **kwargs: those of the loss, and `seed`: see `RandomRankingLoss`.
-
-        Raises:
-            ValueError: if a number is out of range.
         """
         super().__init__(**kwargs)
         self.num_samples = _checks.positive_int("num_samples", num_samples)
         self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         compute, seed = _keras.with_autograph_of_caller(super().compute), self.next_seed()
         scale = 1 / self.gumbel_temperature
 
@@ -257,9 +241,6 @@ class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
     Args:
         **kwargs: the arguments of `GumbelApproxNDCGLoss`, except `gain` and `discount`.
 
-    Raises:
-        ValueError: if a number is out of range.
-
     Example:
         >>> loss = GumbelApproxMRRLoss(seed=1)
         >>> float(loss([0], [[99.0, 0.0, 0.0]]))  # noise can't change this order
@@ -289,9 +270,6 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
         gain: see `ApproxNDCGLoss`.
         discount: see `ApproxNDCGLoss`.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
-
-    Raises:
-        ValueError: if a number is out of range.
 
     Example:
         >>> loss = GumbelApproxNDCGLoss(seed=1)

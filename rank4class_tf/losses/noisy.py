@@ -28,9 +28,6 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         q: in (0, 1]; the paper takes 0.7.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if `q` is not in (0, 1].
-
     Example:
         >>> loss = GeneralizedCrossEntropyLoss(q=0.5)
         >>> float(loss([0], [[0.0, 0.0, 0.0, 0.0]]))  # (1 - sqrt(1 / 4)) / 0.5
@@ -53,7 +50,6 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         return None if self.q == 1 else Probabilities(1 / (1 - self.q))
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         lists = lists.from_top()
         cross_entropy = lists.log_sum_exp()[:, tf.newaxis] - lists.positive_scores
         # exp(-q x) - 1 keeps its digits where q x is small.
@@ -78,14 +74,9 @@ class ForwardCorrectionLoss(RankingLoss):
     Correction Approach", theorem 2.
 
     Args:
-        transition: T, `[n, n]`, a row for each true class and a column for each label;
-            `estimate_transition` finds one. Memory is `[batch, P, n]` for P labels.
+        transition: T, `[n, n]`, a row for each true class, which adds up to 1, and a column for
+            each label, which is not all 0; `estimate_transition` finds one. Memory is `[batch, P, n]` for P labels.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
-
-    Raises:
-        ValueError: if `transition` is not square, has an entry that is negative or NaN, a row
-            that does not add up to 1, or a column of zeros; in the call, if there is not a row for
-            each class.
 
     Example:
         >>> loss = ForwardCorrectionLoss([[0.75, 0.25], [0.0, 1.0]])
@@ -105,7 +96,6 @@ class ForwardCorrectionLoss(RankingLoss):
         return Probabilities()
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         n, size = len(self.transition), lists.num_columns_of_items
         if isinstance(size, int) and size != n:
             raise ValueError(
@@ -145,9 +135,6 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
     Returns:
         T, `[n, n]` float64, a row for each true class and a column for each label, for
         `ForwardCorrectionLoss`.
-
-    Raises:
-        ValueError: if a shape or a label is not as above, or there are no examples.
 
     Example:
         >>> probabilities = [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]]

@@ -118,9 +118,6 @@ class OrderedWeightedLoss(OrderedLoss):
             `TopKWeights(1)`.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if `kind`, `phi` or `rank_weights` is unknown.
-
     Example:
         >>> loss = OrderedWeightedLoss(rank_weights=[1.0, 0.5])
         >>> float(loss([0], [[1.0, 0.5, 0.0, 0.75]]))  # 1 * 0.75 + 0.5 * 0.5
@@ -133,7 +130,6 @@ class OrderedWeightedLoss(OrderedLoss):
         return None if self.rank_weights.tail else self.rank_weights.num_leading
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         # The highest scores by themselves would not show a NaN.
         return lists.keep_nan(self.ordered_weighted_sum(lists.negatives()))
 
@@ -186,14 +182,12 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             margins.
         rank_weights: $\theta$ of the ordered sample: `TopKWeights(k)`, `UniformWeights()` (plain
             negative sampling), `PowerLawWeights(exponent)`, `StaircaseWeights(steps)` or a list of
-            numbers. None means `TopKWeights(1)`, the best in the paper.
+            numbers, with at most B leading weights. None means `TopKWeights(1)`, the best in the
+            paper.
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
             over the k mined negatives, and a binary loss weighs them as much as the positive.
         seed: integer >= 0. Losses with the same seed draw the same samples, step by step.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
-
-    Raises:
-        ValueError: if an argument is out of range, or more weights lead than items are sampled.
 
     Example:
         >>> loss = StochasticNegativeMiningLoss(num_sampled=2, seed=1)
@@ -222,7 +216,6 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             )
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         n = lists.num_columns_of_items
         negatives = lists.negatives()
         if isinstance(n, int) and self.num_sampled >= n - 1:
@@ -268,9 +261,6 @@ class WARPLoss(RandomRankingLoss):
         seed: integer >= 0, of the draws. Losses with the same seed draw the same, step by step.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if an argument is out of range.
-
     Example:
         >>> loss = WARPLoss()
         >>> float(loss([0], [[1.0, 0.5, 0.75, 0.0]]))  # (1 + 1 / 2) / 2 * (0.5 + 0.75)
@@ -300,7 +290,6 @@ class WARPLoss(RandomRankingLoss):
         return self.num_trials is not None
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         negatives = lists.negatives()
         of_ranks = self.rank_weights.first(lists.num_columns_of_items, lists.dtype)
         of_ranks = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(of_ranks)], axis=0)

@@ -100,9 +100,6 @@ class PairwiseHingeLoss(RankingLoss):
         label_smoothing: $\epsilon$, in [0, 0.5).
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if `margin` is not > 0, or `label_smoothing` not in [0, 0.5).
-
     Example:
         >>> loss = PairwiseHingeLoss()
         >>> float(loss([0], [[0.0, 0.5, -1.0]]))  # (1 + 0.5) + (1 - 1)
@@ -124,7 +121,6 @@ class PairwiseHingeLoss(RankingLoss):
         self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         return sum_over_pairs(
             lists,
             lambda difference: violation(difference, self.margin),
@@ -156,9 +152,6 @@ class PairwiseLogisticLoss(RankingLoss):
         label_smoothing: $\epsilon$, in [0, 0.5).
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if `temperature` is not > 0, or `label_smoothing` not in [0, 0.5).
-
     Example:
         >>> loss = PairwiseLogisticLoss()
         >>> float(loss([1], [[0.0, 0.0, 0.0]]))  # 2 log(2)
@@ -180,7 +173,6 @@ class PairwiseLogisticLoss(RankingLoss):
         self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         temperature = present(self.temperature, lists.dtype)
         return sum_over_pairs(
             lists,
@@ -221,9 +213,6 @@ class MeanSquaredLoss(RankingLoss):
         positive_target: M > 0.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if a number is not > 0.
-
     Example:
         >>> loss = MeanSquaredLoss()
         >>> float(loss([0], [[0.5, 1.0]]))  # ((0.5 - 1)^2 + 1) / 2
@@ -252,7 +241,6 @@ class MeanSquaredLoss(RankingLoss):
         return Probabilities(self.positive_target, "euclidean")
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
 
         def square(scores, relevance, n):
             error = scores - self.positive_target * relevance

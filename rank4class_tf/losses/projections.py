@@ -24,9 +24,6 @@ def fenchel_young(
         regularizer: its name or a `Regularizer`.
         k: number of items to select, in [1, n].
         alpha: > 0.
-
-    Raises:
-        ValueError: if `k` exceeds n.
     """
     regularizer = ops.get_regularizer(regularizer)
     count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
@@ -76,15 +73,12 @@ class RankmaxLoss(RankingLoss):
     one of them stands for $z_{[k]}$.
 
     Args:
-        k: number of items to select, >= 1; a list of fewer items selects all of them, with loss 0.
+        k: number of items to select, in [1, n]; a list in which fewer are not masked selects all
+            of these, with loss 0.
         margin: $\eta$ > 0.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_y w_y$.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
-
-    Raises:
-        ValueError: if `k` is not a positive integer, `margin` is not > 0 or `positive_reduction`
-            is unknown; in the call, if `k` exceeds the number of items.
 
     Example:
         >>> loss = RankmaxLoss()
@@ -103,7 +97,6 @@ class RankmaxLoss(RankingLoss):
         )
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         margin = self.margin
         # 1 over the projection, before that is cut at 1; a NaN stays one.
         if self.k == 1:
@@ -156,7 +149,6 @@ class SparsemaxLoss(RankingLoss):
         return Probabilities(regularizer="euclidean")
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         return fenchel_young(lists)
 
 
@@ -190,12 +182,9 @@ class FenchelYoungLoss(RankingLoss):
         regularizer: `"euclidean"`, $g = \frac{1}{2} \|x\|^2$, `"entropy"`,
             $g = \sum_i x_i \log x_i$, or an `ops.Regularizer` of your own; a loss with one is
             saved if it is of a class that Keras can serialize.
-        k: number of items to select, >= 1.
+        k: number of items to select, in [1, n].
         alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
-
-    Raises:
-        ValueError: if an argument is out of range; in the call, if `k` exceeds the number of items.
 
     Example:
         >>> loss = FenchelYoungLoss("entropy")
@@ -228,7 +217,6 @@ class FenchelYoungLoss(RankingLoss):
         return Probabilities(1 / self.alpha, self.regularizer)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         if self.alpha == "adaptive":
             return _of_adaptive_alpha(lists)
         return fenchel_young(lists, self.regularizer, self.k, self.alpha)

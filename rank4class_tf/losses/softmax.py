@@ -43,10 +43,6 @@ def class_prior(
     Returns:
         `num_classes` numbers > 0 that add up to 1.
 
-    Raises:
-        ValueError: if a label is not a class id in [0, num_classes), or a class would have the
-            share 0.
-
     Example:
         >>> class_prior([0, 0, 1], num_classes=2, pseudo_count=0.0)
         [0.6666666666666666, 0.3333333333333333]
@@ -178,11 +174,6 @@ class SoftmaxLoss(RankingLoss):
             $\sum_i y_i$, so that examples with many labels count as much as others.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if `temperature` is not > 0, `label_smoothing` not in [0, 1), `class_prior` not
-            a distribution or `positive_reduction` unknown; in the call, if the prior has another
-            number of classes than the scores.
-
     Example:
         >>> loss = SoftmaxLoss()
         >>> float(loss([1], [[0.0, 0.0]]))  # log(2)
@@ -218,7 +209,6 @@ class SoftmaxLoss(RankingLoss):
         return Probabilities(float(present(self.temperature, tf.float32)))
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         temperature = present(self.temperature, lists.dtype, with_gradient=True)
         if self.class_prior is not None:
             log_prior = _log_prior(self.class_prior, lists.num_columns_of_items, lists.dtype)
@@ -265,8 +255,8 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Raises:
-        ValueError: if `temperature` is not > 0; in the call, if a gain is too large for the dtype:
-            that of a label of 128 in float32. Where XLA compiles this, the loss is infinite or NaN.
+        ValueError: in the call, if a gain is too large for the dtype: that of a label of 128 in
+            float32. Where XLA compiles this, the loss is infinite or NaN.
 
     Example:
         >>> loss = UniqueSoftmaxLoss()
@@ -275,7 +265,6 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
     """
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         gains = ops.get_gain("exponential")(lists.relevance)
         rule = f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds"
         check(~tf.math.is_finite(gains), lists.relevance, rule)
@@ -304,9 +293,6 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
         temperature: T > 0.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: if `temperature` is not > 0.
-
     Example:
         >>> loss = ListMLELoss()
         >>> float(loss([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]))  # log(3) + log(2)
@@ -314,5 +300,4 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     """
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        """The formula."""
         return lists.sum_of_positives(log_total(lists, self.temperature, with_ties=True))

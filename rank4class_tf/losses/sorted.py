@@ -57,7 +57,6 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         alignment: Changing = 0.0,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
-        **others: Any,
     ) -> None:
         r"""Args shared by the losses on ranks of outputs.
 
@@ -66,12 +65,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
             alignment: $\lambda$ >= 0, a number or a scalar `tf.Variable`.
             reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
             name: name of the loss.
-            **others: none; a `TypeError` names the loss and the option that it does not have.
-
-        Raises:
-            ValueError: if `sorter` is not a sorter or `alignment` is not >= 0.
         """
-        _checks.no_others(self, others)
         if sorter is not None and not isinstance(sorter, Sorter):
             raise ValueError(
                 "`sorter` must be None or a sorter of rank4class_tf.layers. "
@@ -167,9 +161,6 @@ class SpearmanLoss(SorterLoss):
 
     Labels: `[batch]`, `[batch, 1]` or `[batch, n]` numbers. Outputs: numbers of that shape.
 
-    Raises:
-        ValueError: if an argument is out of range; in the call, if the shapes differ.
-
     Example:
         >>> from rank4class_tf.layers import LaplaceSorter
         >>> loss = SpearmanLoss(LaplaceSorter(temperature=0.01))
@@ -187,7 +178,6 @@ class SpearmanLoss(SorterLoss):
         return tf.float64 if wide else outputs.dtype
 
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """The formula."""
         if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
         exact = tf.cast(expected_ranks_of_all(labels), outputs.dtype)
@@ -217,9 +207,6 @@ class MeanAveragePrecisionLoss(SorterLoss):
     Labels: `[batch, n]`, above 0 for a positive; a negative label masks the entry. Outputs:
     `[batch, n]` scores.
 
-    Raises:
-        ValueError: if an argument is out of range; in the call, if the shapes differ.
-
     Example:
         >>> from rank4class_tf.layers import LaplaceSorter
         >>> loss = MeanAveragePrecisionLoss(LaplaceSorter(temperature=0.01))
@@ -232,7 +219,6 @@ class MeanAveragePrecisionLoss(SorterLoss):
         self.axis = _checks.one_of("axis", axis, AXES)
 
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """The formula."""
         by_example = self.axis == "items"
         if not by_example:
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
@@ -275,9 +261,6 @@ class RankTripletLoss(SorterLoss):
     Labels: `[batch]` or `[batch, 1]` numbers, one for each pair; `range(batch)` if all differ.
     Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
 
-    Raises:
-        ValueError: if `margin` is not > 0; in the call, if the outputs are not square.
-
     Example:
         >>> from rank4class_tf.layers import LaplaceSorter
         >>> loss = RankTripletLoss(LaplaceSorter(temperature=0.01))
@@ -302,7 +285,6 @@ class RankTripletLoss(SorterLoss):
         return labels
 
     def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """The formula."""
         size = tf.cast(tf.shape(outputs)[1], outputs.dtype)
         margin = 1 / size if self.margin is None else tf.constant(self.margin, size.dtype)
         same = labels == tf.transpose(labels)
