@@ -1,8 +1,6 @@
 """SavedModels that find the best classes, without this package."""
 
-import keyword
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,40 +86,29 @@ def write_top_k(
 def specs_of_arguments(specs: Any) -> list[Any]:
     """The specs, flattened, and named so that each can be an argument beside `k`.
 
-    A spec in a dictionary takes its key if it has no name, any other the name `features`. A sparse
-    one becomes three: `<name>_indices`, `<name>_values` and `<name>_dense_shape`. Characters other
-    than ASCII letters, digits and underscores become underscores. A name that is then a keyword,
-    `k` or `self`, or does not begin with a letter, gets `arg_` before it. A repeated name gets `_1`
-    behind it.
+    A spec in a dictionary takes its key if it has no name, any others `features`, `features_1` and
+    so on. A sparse one becomes three: `<name>_indices`, `<name>_values`, `<name>_dense_shape`.
+    TensorFlow replaces what cannot stand in the name of an argument by underscores.
     """
-    taken: set[str] = set()
-
-    def free(name):
-        name = re.sub("[^0-9A-Za-z_]", "_", name)
-        if keyword.iskeyword(name) or name in ("k", "self") or not name[0].isalpha():
-            name = f"arg_{name}"
-        while name in taken:
-            name += "_1"
-        taken.add(name)
-        return name
 
     def renamed(spec, key):
         name = getattr(spec, "name", None) or key
         if isinstance(spec, tf.SparseTensorSpec):
             rank = spec.shape.rank
             return [
-                tf.TensorSpec([None, rank], tf.int64, free(f"{name}_indices")),
-                tf.TensorSpec([None], spec.dtype, free(f"{name}_values")),
-                tf.TensorSpec([rank], tf.int64, free(f"{name}_dense_shape")),
+                tf.TensorSpec([None, rank], tf.int64, f"{name}_indices"),
+                tf.TensorSpec([None], spec.dtype, f"{name}_values"),
+                tf.TensorSpec([rank], tf.int64, f"{name}_dense_shape"),
             ]
         if isinstance(spec, tf.TensorSpec):
-            return tf.TensorSpec(spec.shape, spec.dtype, free(name))
+            return tf.TensorSpec(spec.shape, spec.dtype, name)
         return spec
 
     if isinstance(specs, dict):
         by_key = [(str(key), leaf) for key in sorted(specs) for leaf in tf.nest.flatten(specs[key])]
     else:
-        by_key = [("features", leaf) for leaf in tf.nest.flatten(specs)]
+        leaves = tf.nest.flatten(specs)
+        by_key = [(f"features_{i}" if i else "features", leaf) for i, leaf in enumerate(leaves)]
     return [renamed(leaf, key) for key, leaf in by_key]
 
 

@@ -1,7 +1,8 @@
 """The one place that knows which Keras this process runs.
 
 `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
-when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs between them.
+when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs between them, and no
+other reads Keras's private attributes.
 """
 
 import contextlib
@@ -325,16 +326,10 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
 def update_metrics(
     model: keras.Model, y_true: Any, sample_weight: TensorLike, placeholder: tf.Tensor
 ) -> dict[str, Any]:
-    """Updates the metrics that a model was compiled with by labels of any type.
+    """Updates the metrics that a model was compiled with by `y_true`, which may be `ops.Ranks`.
 
-    Args:
-        model: a model.
-        y_true: what `update_state` of all the metrics takes without predictions.
-        sample_weight: for those of `weighted_metrics`, or None.
-        placeholder: a tensor of labels and predictions as Keras knows them.
-
-    Returns:
-        The results of all metrics, the loss among them.
+    The `placeholder` stands for labels and predictions as Keras knows them. Returns the results of
+    all metrics, the loss among them.
     """
     metrics = compiled_metrics(model, placeholder, placeholder)
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics

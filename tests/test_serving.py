@@ -121,10 +121,7 @@ NAMES_SERVED = {
     "doc-len": "doc_len",
     "user/id": "user_id",
     "a b": "a_b",
-    "a.b": "a_b_1",
-    "class": "arg_class",
-    "self": "arg_self",
-    "k": "arg_k",
+    "a.c": "a_c",
     "_x": "arg__x",
 }
 

@@ -1,8 +1,8 @@
 """What every loss shares: labels, weights, masks, random numbers; and sums of losses.
 
-`RankingLoss.__call__` -> `per_example`, which brings labels and scores to one form, `Lists` -> the
-`compute` of a subclass, which is its formula -> `_keras.reduced`. Models call `per_example` with the
-scores of a step. No formula stands here, and no argument of one loss.
+A call goes to `per_example`, which brings labels and scores to one form, `Lists`, and computes
+the formula, `compute` of a subclass; then to `_keras.reduced`. Models call `per_example` with the
+scores of a step. No formula stands here, and nothing that only one loss has.
 """
 
 import inspect

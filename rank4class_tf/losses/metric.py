@@ -1,4 +1,8 @@
-"""Ranking metrics of soft ranks as losses, with and without Gumbel noise."""
+"""Ranking metrics of soft ranks as losses, with and without Gumbel noise.
+
+The metrics stand in `ops.soft_metrics`, the soft ranks in `ops.soft_ranks` and in the sorters of
+`layers`. A loss here says which metric, a mixin that the scores are noisy.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,11 +55,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         """
         super().__init__(**kwargs)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
-        if ranker is not None and not callable(ranker):
-            raise ValueError(
-                f"`ranker` must be None, a layer or a function. Received: ranker={ranker!r}."
-            )
-        self.ranker = ranker
+        self.ranker = _checks.layer_or_none("ranker", ranker)
         # A ranker ranks all items, whatever the number of positives.
         self._searches_positives = ranker is None
 
@@ -101,9 +101,8 @@ class ApproxMRRLoss(MetricLoss):
     Source: Qin et al. 2010.
 
     Args:
-        temperature: T > 0 of the sigmoid, as in `ApproxNDCGLoss`.
-        ranker: ranks the items instead of the sigmoid, such as a sorter of `rank4class_tf.layers`;
-            see `MetricLoss`.
+        temperature: T > 0 of the sigmoid; see `MetricLoss`.
+        ranker: ranks the items instead of the sigmoid; see `MetricLoss`.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
@@ -128,10 +127,8 @@ class ApproxNDCGLoss(MetricLoss):
     Source: Qin et al. 2010; Rank4Class, section 4.1.
 
     Args:
-        temperature: T > 0 of the sigmoid. The smaller, the closer to NDCG, and the smaller the
-            gradient of items that are far apart.
-        ranker: ranks the items instead of the sigmoid, such as a sorter of `rank4class_tf.layers`;
-            see `MetricLoss`.
+        temperature: T > 0 of the sigmoid; see `MetricLoss`.
+        ranker: ranks the items instead of the sigmoid; see `MetricLoss`.
         gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that
             increases from 0 at 0; registered with Keras, if the loss is to be saved.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
@@ -163,7 +160,7 @@ class ApproxNDCGLoss(MetricLoss):
 
 
 class GumbelNoise(RandomRankingLoss):
-    r"""Averages a loss over scores with Gumbel noise, fresh at each step; goes before the loss.
+    r"""Mixin that averages a loss over scores with fresh Gumbel noise; list it before the loss.
 
     $$\frac{1}{m} \sum_{t=1}^{m} \ell\left(\frac{s + G_t}{\beta}\right), \qquad
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
@@ -214,18 +211,15 @@ class GumbelNoise(RandomRankingLoss):
                 added = [old + more for old, more in zip(gradients, new, strict=True)]
                 return sample + 1, total + value, added
 
-            start = (
-                tf.constant(0),
-                tf.zeros_like(tensors[0][:, 0]),
-                [tf.zeros_like(x) for x in tensors],
-            )
+            start = tf.zeros_like(tensors[0][:, 0]), [tf.zeros_like(x) for x in tensors]
+            count = self.num_samples
             _, total, gradients = tf.while_loop(
-                lambda sample, *_: sample < self.num_samples,
+                lambda sample, *_: sample < count,
                 add_sample,
-                start,
-                maximum_iterations=self.num_samples,
+                (tf.constant(0), *start),
+                maximum_iterations=count,
             )
-            return total / self.num_samples, [g / self.num_samples for g in gradients]
+            return total / count, [gradient / count for gradient in gradients]
 
         return lists.with_ready_gradients(mean)
 
@@ -264,12 +258,9 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     Args:
         num_samples: m >= 1. Time grows with m, memory does not.
         gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
-        temperature: T > 0 of ApproxNDCG's sigmoid.
         seed: integer >= 0. Losses with the same seed draw the same noise, step by step.
-        ranker: ranks the items instead of the sigmoid; see `MetricLoss`.
-        gain: see `ApproxNDCGLoss`.
-        discount: see `ApproxNDCGLoss`.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
+        **kwargs: those of `ApproxNDCGLoss`, and `label_format`, `class_weight`, `reduction` and
+            more: see `RankingLoss`.
 
     Example:
         >>> loss = GumbelApproxNDCGLoss(seed=1)

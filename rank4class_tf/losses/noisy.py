@@ -75,7 +75,8 @@ class ForwardCorrectionLoss(RankingLoss):
 
     Args:
         transition: T, `[n, n]`, a row for each true class, which adds up to 1, and a column for
-            each label, which is not all 0; `estimate_transition` finds one. Memory is `[batch, P, n]` for P labels.
+            each label, which is not all 0; `estimate_transition` finds one. Memory is
+            `[batch, P, n]` for P labels.
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:

@@ -1,4 +1,8 @@
-"""Losses of pairs of items, and of single scores against their labels."""
+"""Losses of pairs of items, and of single scores against their labels.
+
+All pairs of a positive and a less relevant item are summed by `Lists.sum_over_items`, which never
+holds them all at once.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,69 +23,72 @@ from rank4class_tf.losses.base import (
 _keras.register(ops.NDCGLambdaWeights)
 
 
-def check_lambda_weights(value: ops.NDCGLambdaWeights | None) -> ops.NDCGLambdaWeights | None:
-    """Returns `value`; raises unless it is None or `NDCGLambdaWeights`."""
-    if value is not None and not isinstance(value, ops.NDCGLambdaWeights):
-        raise ValueError(
-            f"`lambda_weights` must be None or `NDCGLambdaWeights`. Received: {value!r}."
-        )
-    return value
+class PairwiseLoss(RankingLoss):
+    """Base of the losses of pairs: a subclass gives the function of the difference of scores."""
 
+    _item_weights = "formula"
 
-def sum_over_pairs(
-    lists: ops.Lists,
-    one_way: Callable,
-    loss_of_tie: float,
-    lambda_weights: ops.NDCGLambdaWeights | None = None,
-    label_smoothing: float = 0.0,
-    vanishes: bool = False,
-) -> tf.Tensor:
-    r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
+    def __init__(
+        self,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        label_smoothing: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if lambda_weights is not None and not isinstance(lambda_weights, ops.NDCGLambdaWeights):
+            raise ValueError(
+                "`lambda_weights` must be None or `NDCGLambdaWeights`. "
+                f"Received: {lambda_weights!r}."
+            )
+        self.lambda_weights = lambda_weights
+        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
-    Args:
-        lists: `Lists`.
-        one_way: f, an elementwise function that tends to 0, with its slope, as the difference
-            falls.
-        loss_of_tie: `f(0)`.
-        lambda_weights: for w; None means 1.
-        vanishes: whether f is 0 for low differences, without label smoothing; see `Lists.sum`.
-        label_smoothing: $\epsilon$: f(d) becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$.
-    """
-    is_one_way = not label_smoothing
+    def sum_over_pairs(
+        self, lists: ops.Lists, loss_of: Callable, loss_of_tie: float, vanishes: bool = False
+    ) -> tf.Tensor:
+        r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
 
-    def pair_loss(difference):
-        if is_one_way:
-            return one_way(difference)
-        loss, other = one_way(difference), one_way(-difference)
-        return (1 - label_smoothing) * loss + label_smoothing * other
+        Args:
+            lists: `Lists`.
+            loss_of: f, an elementwise function that tends to 0, with its slope, as the difference
+                falls.
+            loss_of_tie: `f(0)`.
+            vanishes: whether f is 0 for low differences; see `Lists.sum`.
+        """
+        smoothing = self.label_smoothing
+        falls = {"tends_to_zero": not smoothing, "vanishes": vanishes and not smoothing}
 
-    if lambda_weights is not None:
-        weights = lambda_weights(lists)
-        losses = lists.sum_over_items(
-            lambda s, y, g, r, p, y_p, g_p, r_p: tf.where(
-                y < y_p, weights.of_pair(g, r, g_p, r_p) * pair_loss(s - p), 0
-            ),
-            [lists.item_relevance(), weights.item_gains, weights.item_ranks],
-            [lists.relevance, weights.positive_gains, weights.positive_ranks],
-            tends_to_zero=is_one_way,
-            vanishes=vanishes and is_one_way,
-        )
-    elif lists.num_columns == 1 and is_one_way:
-        # With a single positive every item but itself is less relevant.
-        losses = lists.sum_over_differences(pair_loss, vanishes) - loss_of_tie
-    else:
-        losses = lists.sum_over_items(
-            lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
-            [lists.item_relevance()],
-            [lists.relevance],
-            tends_to_zero=is_one_way,
-            vanishes=vanishes and is_one_way,
-        )
-    return lists.sum_of_positives(losses)
+        def pair_loss(difference):
+            if not smoothing:
+                return loss_of(difference)
+            loss, other = loss_of(difference), loss_of(-difference)
+            return (1 - smoothing) * loss + smoothing * other
+
+        if self.lambda_weights is not None:
+            weights = self.lambda_weights(lists)
+            losses = lists.sum_over_items(
+                lambda s, y, g, r, p, y_p, g_p, r_p: tf.where(
+                    y < y_p, weights.of_pair(g, r, g_p, r_p) * pair_loss(s - p), 0
+                ),
+                [lists.item_relevance(), weights.item_gains, weights.item_ranks],
+                [lists.relevance, weights.positive_gains, weights.positive_ranks],
+                **falls,
+            )
+        elif lists.num_columns == 1 and not smoothing:
+            # With a single positive every item but itself is less relevant.
+            losses = lists.sum_over_differences(pair_loss, vanishes) - loss_of_tie
+        else:
+            losses = lists.sum_over_items(
+                lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
+                [lists.item_relevance()],
+                [lists.relevance],
+                **falls,
+            )
+        return lists.sum_of_positives(losses)
 
 
 @_registry.register("loss")
-class PairwiseHingeLoss(RankingLoss):
+class PairwiseHingeLoss(PairwiseLoss):
     r"""Pairwise hinge loss: each positive against each less relevant item.
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \max(0, \eta - (s_i - s_j))$$
@@ -106,8 +113,6 @@ class PairwiseHingeLoss(RankingLoss):
         1.5
     """
 
-    _item_weights = "formula"
-
     def __init__(
         self,
         margin: float = 1.0,
@@ -115,39 +120,28 @@ class PairwiseHingeLoss(RankingLoss):
         label_smoothing: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(lambda_weights, label_smoothing, **kwargs)
         self.margin = _checks.positive_float("margin", margin)
-        self.lambda_weights = check_lambda_weights(lambda_weights)
-        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        return sum_over_pairs(
-            lists,
-            lambda difference: violation(difference, self.margin),
-            self.margin,
-            self.lambda_weights,
-            self.label_smoothing,
-            vanishes=True,
+        return self.sum_over_pairs(
+            lists, lambda d: violation(d, self.margin), self.margin, vanishes=True
         )
 
 
 @_registry.register("loss")
-class PairwiseLogisticLoss(RankingLoss):
+class PairwiseLogisticLoss(PairwiseLoss):
     r"""Pairwise logistic loss (PairLog): each positive against each less relevant item.
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
 
-    With item weights, a pair has the weight of its more relevant item, as in TF-Ranking.
-
-    Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the difference
-    $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see the original
-    labels.
+    Item weights and label smoothing do what they do in `PairwiseHingeLoss`.
 
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
-        temperature: T > 0, one over the paper's $\sigma$: a number or a scalar
-            `tf.Variable`, which gets no gradient.
+        temperature: T > 0, one over the paper's $\sigma$: a number or a scalar `tf.Variable`, which
+            gets no gradient.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
         label_smoothing: $\epsilon$, in [0, 0.5).
         **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
@@ -158,8 +152,6 @@ class PairwiseLogisticLoss(RankingLoss):
         1.3862943...
     """
 
-    _item_weights = "formula"
-
     def __init__(
         self,
         temperature: Changing = 1.0,
@@ -167,20 +159,12 @@ class PairwiseLogisticLoss(RankingLoss):
         label_smoothing: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(lambda_weights, label_smoothing, **kwargs)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
-        self.lambda_weights = check_lambda_weights(lambda_weights)
-        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         temperature = present(self.temperature, lists.dtype)
-        return sum_over_pairs(
-            lists,
-            lambda difference: _softplus(difference / temperature),
-            np.log(2.0),
-            self.lambda_weights,
-            self.label_smoothing,
-        )
+        return self.sum_over_pairs(lists, lambda d: _softplus(d / temperature), np.log(2.0))
 
 
 @tf.custom_gradient

@@ -1,4 +1,8 @@
-"""Losses on the ranks of a differentiable sorter."""
+"""Losses on the ranks of a differentiable sorter.
+
+Their labels are numbers of any kind, not lists of items: they have a base of their own, and share
+only Keras's reduction with the others.
+"""
 
 from typing import Any
 
@@ -16,14 +20,11 @@ from rank4class_tf.ops.ranks import expected_ranks_of_all
 
 
 class UnsavedLayer:
-    """Keeps the layer of a loss out of the files of the model that is compiled with the loss.
+    """Mixin that keeps the layer of a loss out of the files of a model compiled with the loss.
 
-    Keras 3 saves, with a model, every layer that it finds in the model's loss. On loading it misses
-    the weights of a layer that the model has as well, and stops. The weights of a loss's layer are
-    those of its configuration, or of the model's `Companion`, and need no other place.
-
-    Keras lists the attributes by `dir` and reads each by `getattr`, which finds properties too, and
-    it looks into lists, tuples and dicts. So a public attribute stays out only if `dir` omits it.
+    Keras 3 saves with a model every layer that it finds by `dir` of the loss. On loading it misses
+    the weights of a layer that the model has as well, and stops. A loss's layer needs no place
+    there: its weights are those of its configuration, or of the model's `Companion`.
     """
 
     def __dir__(self):
