@@ -7,9 +7,9 @@ from typing import Any, Self
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
-from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
 from rank4class_tf.ops.weights import at_most
@@ -314,19 +314,12 @@ def _sampled(negatives, of_ranks, margin, num_trials, seed):
     batch, n = tf.unstack(tf.shape(up_to))
     count = tf.cast(up_to[:, -1:], negatives.dtype)
     nth = tf.floor(ops.uniform([batch, num_trials], seed, negatives.dtype) * count) + 1
-    columns = searchsorted(up_to, tf.cast(nth, tf.int32))
+    columns = search.searchsorted(up_to, tf.cast(nth, tf.int32))
     drawn = gather(negatives.scores, tf.minimum(columns, n - 1))
 
-    highest_so_far = tf.stop_gradient(drawn)
-    step = 1
-    while step < num_trials:
-        shifted = tf.pad(
-            highest_so_far[:, :-step], [[0, 0], [step, 0]], constant_values=drawn.dtype.min
-        )
-        highest_so_far = tf.maximum(highest_so_far, shifted)
-        step *= 2
+    highest_so_far = tf.reverse(search.maxima(tf.reverse(drawn, [1])), [1])
     bounds = tf.stop_gradient(negatives.positive_scores) - margin
-    first = searchsorted(highest_so_far, bounds, side="right")
+    first = search.searchsorted(highest_so_far, bounds, side="right")
     found = (first < num_trials) & (count > 0)
     first = tf.where(found, first, 0)
     rank = tf.floor(count / tf.cast(first + 1, count.dtype))
