@@ -84,41 +84,11 @@ def write_text(path: PathLike, text: str) -> None:
         file.write(text)
 
 
-def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) -> None:
-    """Writes a float32 array to a NumPy file, for `np.load`, from blocks of its rows.
-
-    The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
-
-    Args:
-        path: the file.
-        shape: shape of the array.
-        blocks: arrays or tensors `[rows, ...]`, in the order of the array.
-
-    """
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    count = 0
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for block in blocks:
-            rows = np.ascontiguousarray(block, "<f4")
-            file.write(rows.data)
-            count += rows.size
-        if count != math.prod(shape):
-            raise ValueError(
-                f"`blocks` must hold the numbers of an array {shape}. Received: {count} numbers."
-            )
-
-
 @contextlib.contextmanager
 def appending_rows(
     path: PathLike, shape: tuple[int, ...], dtype: np.dtype
 ) -> Iterator[Callable[[np.ndarray], None]]:
-    """Writes an array of any number of rows to a NumPy file, for `np.load`.
-
-    Args:
-        path: the file.
-        shape: shape of a row.
-        dtype: of its numbers.
+    """Writes rows of a shape and a dtype, as many as come, to a NumPy file, for `np.load`.
 
     Yields:
         A function that appends rows `[n, *shape]`.
@@ -140,6 +110,22 @@ def appending_rows(
         yield append
         file.seek(0)
         write_header()  # NumPy leaves room for more digits.
+
+
+def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) -> None:
+    """Writes a float32 array of that shape to a NumPy file, from blocks of its rows in order.
+
+    The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
+    """
+    count = 0
+    with appending_rows(path, shape[1:], np.dtype("<f4")) as append:
+        for block in blocks:
+            append(block)
+            count += np.size(block)
+        if count != math.prod(shape):
+            raise ValueError(
+                f"`blocks` must hold the numbers of an array {shape}. Received: {count} numbers."
+            )
 
 
 @contextlib.contextmanager

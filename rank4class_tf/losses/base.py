@@ -213,7 +213,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
 
     def _look_at(self, scores):
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""
-        function = function_behind(scores)
+        function = _function_behind(scores)
         # Looking at a graph costs nothing, and the next graph may show more.
         self._looks_at_scores = function is None and not tf.executing_eagerly()
         if function is not None:
@@ -259,12 +259,11 @@ def _weights_of_classes(given, n):
     return weights
 
 
-def function_behind(scores: Any) -> str | None:
-    """Returns `"softmax"` or `"sigmoid"` if scores come from one, and None if nothing shows it.
+def _function_behind(scores):
+    """`"softmax"` or `"sigmoid"` if scores come from one, and None if nothing shows it.
 
-    Args:
-        scores: `[batch, n]`. A graph shows the operation, at no cost when it runs. In eager mode
-            rows of positive numbers that sum to 1 tell of a softmax, which costs a pass.
+    A graph shows the operation, at no cost when it runs. In eager mode rows of positive numbers
+    that sum to 1 tell of a softmax, which costs a pass.
     """
     if tf.is_symbolic_tensor(scores):
         operation = scores.op
@@ -318,6 +317,8 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     does not see a model's loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
     """
 
+    is_random = True
+
     def __init__(self, *, seed: int | None = None, **kwargs: Any) -> None:
         """Args shared by the random losses.
 
@@ -330,8 +331,6 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         self.seed = seed if seed is None else _checks.seed(seed)
         self._seed: tf.Tensor | None = None
         self._set_state(_random.start(_random.start_seed(self.seed)))
-
-    is_random = True
 
     def next_seed(self) -> tf.Tensor:
         """The seed of this batch for stateless random operations, two int64.
@@ -410,7 +409,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
 
 @_registry.register("loss")
-class WeightedSumLoss(keras.losses.Loss):
+class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     r"""Several losses of the same scores, added up as one loss.
 
     $$\ell(y, s) = \sum_j w_j \ell_j(y, s)$$
@@ -473,16 +472,15 @@ class WeightedSumLoss(keras.losses.Loss):
         return self(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
         losses = [keras.utils.serialize_keras_object(loss) for loss in self.losses]
-        return {"losses": losses, "weights": self.weights, "name": self.name}
+        return {**super().get_config(), "losses": losses}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the loss that `get_config` describes."""
         # A folder that Keras 2 saved names Keras's own losses without their module.
         known = {
             name: found for name, found in vars(keras.losses).items() if inspect.isclass(found)
         }
-        losses = [_keras.deserialized(loss, known) for loss in config["losses"]]
-        return cls(losses, config["weights"], config["name"])
+        return cls(
+            **{**config, "losses": [_keras.deserialized(x, known) for x in config["losses"]]}
+        )

@@ -1,4 +1,4 @@
-"""Losses for labels of which some are wrong."""
+"""Losses for labels of which some are wrong, and an estimate of how many are."""
 
 from typing import Any
 

@@ -1,4 +1,8 @@
-"""Ordered weighted losses, stochastic negative mining and WARP."""
+"""Ordered weighted losses, stochastic negative mining and WARP.
+
+Each weighs the negatives by their rank among the scores. The weights of ranks and the functions of
+margins stand in `ops.weights`.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -176,14 +180,11 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     Args:
         num_sampled: B, positive integer. A list that has no more negatives takes them all. If the
             number of scores makes every list do so, nothing is random, and the loss warns.
-        kind: `"pairwise"` or `"binary"`.
-        phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"`,
-            `ops.Ramp(width)`, `ops.Scaled(phi, scale)`, or an elementwise function of a tensor of
-            margins.
-        rank_weights: $\theta$ of the ordered sample: `TopKWeights(k)`, `UniformWeights()` (plain
-            negative sampling), `PowerLawWeights(exponent)`, `StaircaseWeights(steps)` or a list of
-            numbers, with at most B leading weights. None means `TopKWeights(1)`, the best in the
-            paper.
+        kind: see `OrderedWeightedLoss`.
+        phi: see `OrderedWeightedLoss`.
+        rank_weights: $\theta$ of the ordered sample, with at most B leading weights; see
+            `OrderedWeightedLoss`. `UniformWeights()` is plain negative sampling. None means
+            `TopKWeights(1)`, the best in the paper.
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
             over the k mined negatives, and a binary loss weighs them as much as the positive.
         seed: integer >= 0. Losses with the same seed draw the same samples, step by step.
@@ -253,8 +254,7 @@ class WARPLoss(RandomRankingLoss):
     Rankmax, section 3.3.
 
     Args:
-        rank_weights: $\theta$: `PowerLawWeights(exponent)`, `TopKWeights(k)`, `UniformWeights()`,
-            `StaircaseWeights(steps)` or a list of numbers. None means `PowerLawWeights(1.0)`.
+        rank_weights: $\theta$, see `OrderedWeightedLoss`; None means `PowerLawWeights(1.0)`.
         margin: $\eta$ > 0.
         num_trials: the most draws for a list, or None for the exact rank. A positive has
             no loss if no draw violates it, or none of the first N.
