@@ -13,6 +13,7 @@ from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import (
     CandidateFrequencies,
     CrossBatchMemory,
