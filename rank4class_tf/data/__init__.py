@@ -11,8 +11,8 @@ from rank4class_tf.data.extreme import (
     write_extreme_classification,
     write_top_k,
 )
-from rank4class_tf.data.images import cifar10, digits
-from rank4class_tf.data.interactions import UserItems, movielens
+from rank4class_tf.data.images import cifar10, digits, imagenet2012
+from rank4class_tf.data.interactions import UserItems, mind, movielens
 from rank4class_tf.data.splits import Splits
 from rank4class_tf.data.texts import goemotions
 
@@ -24,6 +24,8 @@ __all__ = [
     "elwc",
     "extreme_classification",
     "goemotions",
+    "imagenet2012",
+    "mind",
     "movielens",
     "read_extreme_header",
     "read_extreme_split",

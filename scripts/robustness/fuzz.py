@@ -43,6 +43,7 @@ TARGETS = (
     texts.extreme_classification,
     texts.read_extreme_header,
     texts.read_extreme_split,
+    texts.mind,
     texts.from_pairs,
     binaries.elwc_files,
     binaries.elwc_messages,

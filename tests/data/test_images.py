@@ -19,10 +19,14 @@ def mocked():
         yield
 
 
+@pytest.mark.parametrize(
+    ("load", "shape", "classes"),
+    [(data.cifar10, (32, 32, 3), 10), (data.imagenet2012, (224, 224, 3), 1000)],
+)
 @pytest.mark.usefixtures("mocked")
-def test_form():
-    splits, shape = data.cifar10("data", batch_size=4), (32, 32, 3)
-    assert splits.num_classes == 10
+def test_form(load, shape, classes):
+    splits = load("data", batch_size=4)
+    assert splits.num_classes == classes
     for part in (splits.train, splits.validation, splits.test):
         batches = list(part.as_numpy_iterator())
         assert [len(ids) for _, ids in batches] == [4, 4, 3]
@@ -87,6 +91,35 @@ def test_crop_is_a_window_of_the_padded_image(rng):
     assert (rows, columns, steps) == (set(range(9)), set(range(9)), {1, -1})
 
 
+def test_centre_of_an_image():
+    """A smooth picture, since JPEG is not exact: a ramp from left to right."""
+    ramp = np.tile(np.linspace(0, 255, 512), (256, 1))
+    encoded = tf.io.encode_jpeg(np.stack([ramp] * 3, -1).round().astype("uint8"), quality=100)
+    got = _images._centre(encoded, 56)
+    # The shorter side is 256: 224 columns from the 144th on, each pixel the mean of where it lies.
+    places = 144 + 4 * np.arange(56) + 1.5
+    np.testing.assert_allclose(got[28, :, 0], places * 255 / 511, atol=1.5)
+    assert got.shape == (56, 56, 3)
+
+
+def test_random_part_of_an_image_is_seldom_all():
+    ramp = np.tile(np.linspace(0, 255, 200), (100, 1))
+    encoded = tf.io.encode_jpeg(np.stack([ramp] * 3, -1).round().astype("uint8"), quality=100)
+    rows = [
+        _images._random_part(encoded, tf.constant([n, 3], tf.int64), 32)[16, :, 0].numpy()
+        for n in range(40)
+    ]
+    widths = np.array([abs(row[-1] - row[0]) for row in rows])
+    assert widths.min() < 100 and widths.std() > 20
+    mirrored = np.mean([row[0] > row[-1] for row in rows])
+    assert 0.2 < mirrored < 0.8
+
+
+def test_missing_imagenet_says_where_to_get_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"ILSVRC2012_img_val.tar of https://image-net.org"):
+        data.imagenet2012(str(tmp_path))
+
+
 def test_no_connection_says_where_to_get_the_images(monkeypatch, tmp_path):
     def fail(*args, **kwargs):
         raise ConnectionError("no network")
@@ -96,14 +129,21 @@ def test_no_connection_says_where_to_get_the_images(monkeypatch, tmp_path):
         data.cifar10(str(tmp_path))
 
 
-def test_bad_arguments():
+@pytest.mark.parametrize("load", [data.cifar10, data.imagenet2012])
+def test_bad_arguments(load):
     with pytest.raises(ValueError, match="`batch_size` must be a positive integer. Received: batc"):
-        data.cifar10(batch_size=0)
+        load(batch_size=0)
     with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\). Received"):
-        data.cifar10(seed=-1)
+        load(seed=-1)
 
 
-def test_without_tensorflow_datasets(monkeypatch):
+def test_bad_image_size():
+    with pytest.raises(ValueError, match="`image_size` must be a positive integer. Received: imag"):
+        data.imagenet2012(image_size=0)
+
+
+@pytest.mark.parametrize("load", [data.cifar10, data.imagenet2012])
+def test_without_tensorflow_datasets(load, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install -e '.\[d"):
-        data.cifar10()
+        load()

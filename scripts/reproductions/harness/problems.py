@@ -13,7 +13,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, data, encoders
-from scripts.reproductions import imagenet, mind
 from scripts.reproductions.harness import examples
 from scripts.reproductions.harness.settings import Settings
 from scripts.reproductions.harness.training import Problem
@@ -168,7 +167,7 @@ TEXT_DATASETS = {
         sequence_length=32,
     ),
     "mind": _Dataset(
-        mind.mind,
+        data.mind,
         dataclasses.replace(_FINE_TUNING, epochs=41),
         sequence_length=128,
     ),
@@ -269,7 +268,7 @@ _IMAGE_SETTINGS = Settings(epochs=50, batch_size=64, learning_rate=1e-5)
 # Images for pretrained encoders: name -> how to load them, and the settings of the paper.
 IMAGE_DATASETS = {
     "cifar10": _Dataset(data.cifar10, _IMAGE_SETTINGS, image_shape=(32, 32, 3)),
-    "imagenet2012": _Dataset(imagenet.imagenet2012, _IMAGE_SETTINGS, image_shape=(224, 224, 3)),
+    "imagenet2012": _Dataset(data.imagenet2012, _IMAGE_SETTINGS, image_shape=(224, 224, 3)),
 }
 
 

@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 
 from rank4class_tf import data
-from rank4class_tf.data import extreme
+from rank4class_tf.data import extreme, interactions
 from scripts.robustness.fuzzing.faults import SELDOM, equal, mutated, outcome
 
 # The format of the Extreme Classification Repository.
@@ -147,6 +147,50 @@ def read_extreme_split(draws, folder):
     except (ValueError, IndexError):
         right = None
     return outcome(lambda: data.read_extreme_split(path, column), right, [path.name])
+
+
+# MIND.
+
+
+def _articles():
+    rows = []
+    for n in range(20):
+        abstract = "" if n == 7 else f'An "abstract" of é {n}'
+        row = [f"N{n}", ("sports", "news", "tv")[n % 3], "sub", f"Title {n}", abstract]
+        rows.append("\t".join([*row, f"https://x/{n}.html", "[]", '[{"a": 1}]']))
+    return ("\n".join(rows) + "\n").encode()
+
+
+def mind(draws, folder):
+    """`data.mind`: the articles that it reads, and some batches."""
+    path = folder / "news.tsv"
+    content = mutated(draws, _articles())
+    path.write_bytes(content)
+    right = None
+    try:
+        text = content.decode("utf-8")
+        rows = [line.rstrip("\r").split("\t") for line in text.removesuffix("\n").split("\n")]
+        ids = {row[0] for row in rows}
+        if all(len(row) == 8 and row[0] and row[1] for row in rows) and len(ids) == len(rows):
+            articles = sorted((row[1], " [SEP] ".join(filter(None, row[3:5]))) for row in rows)
+            right = functools.partial(equal, articles)
+    except UnicodeDecodeError:
+        pass
+
+    whole = draws.chance(SELDOM)
+
+    def read():
+        if not whole and content:
+            return sorted(interactions._read(path).values())
+        splits = data.mind(path, batch_size=64)
+        found = []
+        for part in (splits.train, splits.validation, splits.test):
+            for texts, ids in part.as_numpy_iterator():
+                pairs = zip(texts, ids, strict=True)
+                found += [(splits.class_names[i], text.decode()) for text, i in pairs]
+        return sorted(found)
+
+    return outcome(read, right, [path.name])
 
 
 # Pairs of users and items.

@@ -117,7 +117,7 @@ def test_table_keeps_what_was_run_before(tmp_path, monkeypatch):
         return results
 
     monkeypatch.setattr(script, "in_processes", in_processes)
-    for count, only in ((7, "elwc_files"), (8, "losses")):
+    for count, only in ((7, "mind"), (8, "losses")):
         script.main(["--cases", str(count), "--only", only, "--out", str(tmp_path)])
     _, _, *rows = (tmp_path / "table.md").read_text().splitlines()
     assert [row.split(" | ")[1] for row in rows] == ["7", "8", "8"]

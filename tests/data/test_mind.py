@@ -2,9 +2,10 @@
 
 import collections
 
+import numpy as np
 import pytest
 
-from scripts.reproductions import mind
+from rank4class_tf import data
 
 CATEGORIES = ("sports", "news", "autos")
 ENTITIES = '[{"Label": "A \\"name\\"", "Type": "P", "WikidataId": "Q1"}]'
@@ -35,7 +36,7 @@ def read(dataset):
 
 
 def test_every_article_is_in_one_part_with_its_category(folder):
-    splits = mind.mind(folder, batch_size=8)
+    splits = data.mind(folder, batch_size=8)
     assert splits.class_names == ("autos", "news", "sports")
     parts = [read(part) for part in (splits.train, splits.validation, splits.test)]
     assert [len(part) for part in parts] == [30, 10, 10]
@@ -50,13 +51,13 @@ def test_every_article_is_in_one_part_with_its_category(folder):
 
 
 def test_seed_decides_on_the_split(folder):
-    one, same, other = (set(read(mind.mind(folder, seed=seed).test)) for seed in (0, 0, 1))
+    one, same, other = (set(read(data.mind(folder, seed=seed).test)) for seed in (0, 0, 1))
     assert one == same != other
 
 
 def test_one_file_reads_as_its_folder(folder):
     path = folder / "MINDsmall_dev"
-    by_folder, by_file = (mind.mind(p) for p in (path, path / "news.tsv"))
+    by_folder, by_file = (data.mind(p) for p in (path, path / "news.tsv"))
     assert read(by_folder.test) == read(by_file.test)
     assert sum(len(read(getattr(by_file, p))) for p in ("train", "validation", "test")) == 30
 
@@ -64,7 +65,7 @@ def test_one_file_reads_as_its_folder(folder):
 def test_quotes_are_text(tmp_path):
     file = tmp_path / "news.tsv"
     file.write_text("\n".join(line(number) for number in range(5)), encoding="utf-8")
-    splits = mind.mind(str(file))
+    splits = data.mind(str(file))
     texts = [text for part in (splits.train, splits.test) for text, _ in read(part)]
     assert all(text.endswith("[SEP] An abstract, with \"quotes\" and 'more'.") for text in texts)
     features, ids = splits.train.element_spec
@@ -74,27 +75,57 @@ def test_quotes_are_text(tmp_path):
 @pytest.mark.parametrize("name", ["", "elsewhere"])
 def test_missing_files_say_where_to_get_them(tmp_path, name):
     with pytest.raises(FileNotFoundError, match=r"https://msnews.github.io .*Received: '.*'"):
-        mind.mind(tmp_path / name)
+        data.mind(tmp_path / name)
 
 
 def test_bad_line(tmp_path):
     file = tmp_path / "news.tsv"
     file.write_text(line(1) + "\nN2\tsports\tTitle\n", encoding="utf-8")
     with pytest.raises(ValueError, match="`path` must hold lines of 8 fields.* 3 in line 2 of "):
-        mind.mind(file)
+        data.mind(file)
+
+
+def test_empty_file(tmp_path):
+    file = tmp_path / "news.tsv"
+    file.touch()
+    with pytest.raises(
+        ValueError, match="`path` must hold articles. Received: .*, which has none."
+    ):
+        data.mind(file)
+
+
+def test_bad_numbers(folder):
+    with pytest.raises(ValueError, match="`batch_size` must be a positive integer. Received: batc"):
+        data.mind(folder, batch_size=np.int64(0))
+    with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\). Received"):
+        data.mind(folder, seed=1.5)
+
+
+@pytest.mark.parametrize(
+    "second", [line(1), line(2).replace("N2", "", 1), line(2).replace("autos", "", 1)]
+)
+def test_an_article_has_a_category_and_an_id_of_its_own(tmp_path, second):
+    file = tmp_path / "news.tsv"
+    file.write_text(f"{line(1)}\n{second}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="each id once in a file. Received: .* in line 2 of '.*"):
+        data.mind(file)
 
 
 def test_what_is_no_text_is_named(tmp_path):
     file = tmp_path / "news.tsv"
     file.write_bytes(line(1).encode() + b"\xff\n")
     with pytest.raises(ValueError, match="news.tsv: must be whole, and text in UTF-8"):
-        mind.mind(file)
+        data.mind(file)
 
 
-def test_a_byte_order_mark(tmp_path):
+def test_a_byte_order_mark_and_categories_of_several_files(tmp_path):
     for name, encoding in (("a", "utf-8"), ("b", "utf-8-sig")):
         (tmp_path / name).mkdir()
         rows = [line(number) for number in range(10)]
         (tmp_path / name / "news.tsv").write_text("\n".join(rows) + "\n", encoding=encoding)
-    splits = mind.mind(tmp_path)
+    splits = data.mind(tmp_path)
     assert sum(len(read(part)) for part in (splits.train, splits.validation, splits.test)) == 10
+    changed = line(1).replace("news", "autos", 1) + "\n"
+    (tmp_path / "b" / "news.tsv").write_text(changed, encoding="utf-8")
+    with pytest.raises(ValueError, match="articles of one category each. Received: 'N1' of 'news'"):
+        data.mind(tmp_path)
