@@ -183,16 +183,11 @@ _HALVINGS = 54
 
 @tf.function(reduce_retracing=True)
 def _best_temperature(scores, relevance, weights):
-    r"""The temperature of `calibrate`.
+    r"""The temperature of `calibrate`; 0 or infinite if none is the best, NaN if a score is NaN.
 
     `calibrate` minimises a function that is convex in 1 / T and has the slope
     $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
     equally. The slope grows with 1 / T, so we find its zero by halving an interval.
-
-    Returns:
-        A scalar: 0 if all positives have the highest scores, so that lower temperatures fit better
-        and better; infinite if positives do not, on average, score above the mean; NaN if a score
-        is NaN.
     """
     lists: Lists = of_columns(fill_masked(scores), None, relevance)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
@@ -227,11 +222,10 @@ def _best_temperature(scores, relevance, weights):
 
 
 def _conformal_threshold(conformity, coverage):
-    r"""The value that the right class of a new example reaches with a given probability.
+    r"""The $\lceil (N + 1) c \rceil$-th highest of N values.
 
-    This is the $\lceil (N + 1) c \rceil$-th highest of N values. If they and that of the new
-    example are exchangeable, the latter reaches it with a probability of at least c, and of at most
-    $c + 1 / (N + 1)$ if no two values are equal.
+    If they and that of a new example are exchangeable, the latter reaches it with a probability of
+    at least c, and of at most $c + 1 / (N + 1)$ if no two values are equal.
     """
     # Exact decimal arithmetic, since 100 * 0.07 is above 7 in floating point.
     share = Fraction(str(coverage))

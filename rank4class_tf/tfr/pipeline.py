@@ -156,7 +156,7 @@ class PipelineMixin:
     """Losses, metrics and optimisers by name or object, for your own `ModelFitPipeline`.
 
     Put it before the pipeline: `class MyPipeline(PipelineMixin, ModelFitPipeline)`. Constructor and
-    behaviour are then the same as for `RankingPipeline`.
+    behaviour are then those of `RankingPipeline`.
     """
 
     _strategy: Any
@@ -305,7 +305,7 @@ def _logged(metrics):
 
 def _given_names(specs):
     """The names that a user gave for metrics, and what Keras logs for the first value of each."""
-    names = [spec for spec in specs if isinstance(spec, str)]
+    names = (spec for spec in specs if isinstance(spec, str))
     return [(name, _logged([build_metric(name, _PREFIX)])[0][1]) for name in names]
 
 
