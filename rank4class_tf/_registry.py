@@ -105,6 +105,29 @@ def known(kind: str, base: type) -> dict[str, Any]:
     return {name: c for name, c in _NAMED[kind].items() if issubclass(c, base)}
 
 
+def by_name(
+    argument: str,
+    known: dict[str, Any],
+    value: Any,
+    is_object: bool | None = None,
+    rule: str = "callable",
+) -> Any:
+    """Returns what a name stands for; or an object, as it is.
+
+    Args:
+        argument: what a message calls the value.
+        known: name -> object.
+        value: a name or an object.
+        is_object: whether the value is such an object; None means that it is if it is callable.
+        rule: what a message says that an object must be.
+    """
+    if isinstance(value, str) and value in known:
+        return known[value]
+    if callable(value) if is_object is None else is_object:
+        return value
+    raise ValueError(f"`{argument}` must be one of {sorted(known)} or {rule}. Received: {value!r}.")
+
+
 def get(
     kind: str,
     base: type | tuple[type, ...],

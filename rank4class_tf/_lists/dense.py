@@ -345,7 +345,8 @@ def as_lists(
         class_ids = class_ids.to_tensor(-1)
     no_columns = tf.convert_to_tensor(class_ids).shape[1:] == [0]
     num_items = scores.shape[1] or tf.shape(scores)[1]
-    class_ids, invalid = padded_ids(class_ids, num_items, scores, "class_ids")
+    zero = tf.zeros_like(scores[:, :1])
+    class_ids, zero = padded_ids(class_ids, num_items, zero, "class_ids")
     if relevance is None or no_columns:
         relevance = tf.ones_like(class_ids, scores.dtype)
     else:
@@ -365,9 +366,9 @@ def as_lists(
         class_ids = tf.where(present, class_ids, -1)
         relevance = where(present, relevance, 0.0)
     if raising.in_xla():  # Elsewhere it has raised. The only positive of such a list is NaN.
-        broken = invalid[:, tf.newaxis]
+        broken = tf.math.is_nan(zero)
         mask = None if mask is None else mask | broken
-        scores = tf.where(broken, tf.constant(float("nan"), scores.dtype), scores)
+        scores += zero
         class_ids = tf.where(broken, 0, class_ids)
         relevance = tf.where(broken, tf.ones([], relevance.dtype), relevance)
     return of_columns(fill_masked(scores, mask), class_ids, relevance)

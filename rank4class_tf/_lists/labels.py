@@ -1,4 +1,10 @@
-"""The label forms that losses and metrics accept, brought to one form."""
+"""The label forms that losses and metrics accept, brought to one form, with masks and weights.
+
+What is wrong with labels, ids, masks or weights is found here. A list that breaks a rule raises.
+XLA cannot raise: there the list becomes NaN, in what the caller passes for it (`padded_ids`,
+`excluded_items`) or in `Labels.value_if_empty`. Losses, metrics, and layers that take ids call
+this; nothing here knows a formula.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import flat_places, indices, where
-from rank4class_tf._tf.raising import check, in_xla, same_sizes
+from rank4class_tf._tf.raising import check, checked, in_xla, same_sizes
 from rank4class_tf._types import TensorLike
 
 _FORMATS = ("ids", "relevance", None)
@@ -34,9 +40,10 @@ class Labels(NamedTuple):
             None where `relevance` is that of all items.
         relevance: `[batch, P]`, the label of each, 0 where padded; or `[batch, n]`, 0 for an item
             that is not positive.
-        invalid: `[batch]` booleans, True where the labels break the rules. Only where XLA compiles
-            this; elsewhere such labels raise.
-        max_positives: the most positives that a list can have, an int; None if only running tells.
+        value_if_empty: `[batch]`, what a list without positives counts as: 0, or NaN if XLA
+            compiles labels that break the rules. Such a list has no positives.
+        max_positives: the most positives that a list can have, an int; None if known only at run
+            time.
         highest: `[batch]`, the highest relevance, where it is known without another pass.
         item_weights: `[batch, n]`, the weight of each item, 0 for a masked one; None means 1.
     """
@@ -45,7 +52,7 @@ class Labels(NamedTuple):
     mask: tf.Tensor | None
     class_ids: tf.Tensor | None
     relevance: tf.Tensor
-    invalid: tf.Tensor
+    value_if_empty: tf.Tensor
     max_positives: int | None = None
     highest: tf.Tensor | None = None
     item_weights: tf.Tensor | None = None
@@ -59,13 +66,15 @@ class Labels(NamedTuple):
     def has_positive(self) -> tf.Tensor:
         """`[batch]` booleans."""
         if self.highest is not None:
-            return self.highest > 0
-        positive = self.relevance > 0 if self.class_ids is None else self.class_ids >= 0
-        return tf.reduce_any(positive, axis=-1)
+            found = self.highest > 0
+        else:
+            positive = self.relevance > 0 if self.class_ids is None else self.class_ids >= 0
+            found = tf.reduce_any(positive, axis=-1)
+        return found & tf.equal(self.value_if_empty, 0)
 
     @property
     def positives(self) -> tf.Tensor:
-        """The class ids; where `relevance` is that of all items, item i in column i, or -1."""
+        """Ids of the positives; for relevance, column i holds i if item i is positive, else -1."""
         if self.class_ids is not None:
             return self.class_ids
         return tf.where(self.relevance > 0, tf.range(tf.shape(self.relevance)[1]), -1)
@@ -102,56 +111,32 @@ def parse(
         y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
         label_format = "relevance"
     scores = tf.convert_to_tensor(y_pred)
-    if scores.shape.rank not in (None, 2) or not (
-        scores.dtype.is_floating or scores.dtype.is_integer or scores.dtype.is_bool
-    ):
+    dtype = scores.dtype
+    is_number = dtype.is_floating or dtype.is_integer or dtype.is_bool
+    if scores.shape.rank not in (None, 2) or not is_number:
         raise ValueError(
             "`y_pred` must hold numbers of the shape [batch, n]. "
-            f"Received: {scores.dtype.name} of shape {scores.shape}."
+            f"Received: {dtype.name} of shape {scores.shape}."
         )
-    scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
+    scores = tf.cast(scores, tf.float64 if dtype == tf.float64 else tf.float32)
     if not scores.shape[1]:
         scores = _with_items(scores)
 
     y_true, is_ids, inferred = _with_format(y_true, scores.shape, label_format)
     if is_ids:
-        ids, invalid = _checked_ids(y_true, scores, scores.shape[1], inferred)
+        ids, value_if_empty = _checked_ids(y_true, scores, scores.shape[1], inferred)
         if ids.shape[1] != 1:
             ids = _distinct_among(ids, tf.shape(scores))
-        labels = _of_ids(scores, ids, invalid)
+        labels = _of_ids(scores, ids, value_if_empty)
     else:
-        labels = _from_relevance(y_true, scores, max_positives)
+        labels = _of_relevance(scores, y_true, max_positives)
     return labels if exclude is None else without(labels, exclude)
-
-
-def _without_ragged(relevance, scores, label_format):
-    """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
-    rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
-    if not isinstance(relevance, tf.RaggedTensor) or label_format == "ids":
-        received = f"a {type(relevance).__name__}, label_format={label_format!r}"
-        raise ValueError(f"{rule} Received: {received}.")
-    if scores.shape.rank != 2 or relevance.shape.rank != 2:
-        raise ValueError(f"{rule} Received: shapes {relevance.shape} and {scores.shape}.")
-    # What `parse_example` makes counts in int32.
-    of_scores = tf.cast(scores.row_lengths(), tf.int64)
-    lengths = tf.cast(relevance.row_lengths(), tf.int64)[:, tf.newaxis]
-    lengths = same_sizes(lengths, of_scores, rule)
-    check(lengths != of_scores[:, tf.newaxis], lengths, rule.rstrip("."))
-    dtype = tf.float64 if scores.dtype == tf.float64 else tf.float32
-    return _items(tf.cast(relevance, dtype), -1), _items(scores, 0)
-
-
-def _items(values, filler):
-    """Ragged values of items as dense ones, of one item at least."""
-    values = values.to_tensor(filler)
-    missing = tf.cast(tf.equal(tf.shape(values)[1], 0), tf.int32)
-    return tf.pad(values, [[0, 0], [0, missing]], constant_values=tf.cast(filler, values.dtype))
 
 
 def parse_ids(
     y_true: TensorLike, encodings: tf.Tensor, num_classes: int, label_format: str | None = None
 ) -> Labels:
-    """As `parse` for scores of all classes that do not exist; labels must be class ids.
+    """As `parse`, for scores of all classes that do not exist; labels must be class ids.
 
     Args:
         y_true: class ids, as for `parse`.
@@ -167,8 +152,129 @@ def parse_ids(
             f"Received: {y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
             f"label_format={label_format!r}."
         )
-    ids, invalid = _checked_ids(y_true, encodings, num_classes, inferred)
-    return _of_ids(encodings, distinct_ids(ids), invalid)
+    ids, value_if_empty = _checked_ids(y_true, encodings, num_classes, inferred)
+    return _of_ids(encodings, distinct_ids(ids), value_if_empty)
+
+
+def _without_ragged(relevance, scores, label_format):
+    """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
+    rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
+    if not isinstance(relevance, tf.RaggedTensor) or label_format == "ids":
+        received = f"a {type(relevance).__name__}, label_format={label_format!r}"
+        raise ValueError(f"{rule} Received: {received}.")
+    if scores.shape.rank != 2 or relevance.shape.rank != 2:
+        raise ValueError(f"{rule} Received: shapes {relevance.shape} and {scores.shape}.")
+    # `parse_example` counts in int32.
+    num_scores = tf.cast(scores.row_lengths(), tf.int64)
+    lengths = tf.cast(relevance.row_lengths(), tf.int64)[:, tf.newaxis]
+    lengths = same_sizes(lengths, num_scores, rule)
+    check(lengths != num_scores[:, tf.newaxis], lengths, rule.rstrip("."))
+    dtype = tf.float64 if scores.dtype == tf.float64 else tf.float32
+    return _items(tf.cast(relevance, dtype), -1), _items(scores, 0)
+
+
+def _items(values, filler):
+    """Ragged values of items as dense ones, of one item at least."""
+    values = values.to_tensor(filler)
+    missing = tf.cast(tf.equal(tf.shape(values)[1], 0), tf.int32)
+    return tf.pad(values, [[0, 0], [0, missing]], constant_values=tf.cast(filler, values.dtype))
+
+
+def _with_items(scores):
+    """Scores whose width is 0 or not known; raises, if need be at run time, if it is 0."""
+    rule = "`y_pred` must score at least one item"
+    if scores.shape[1] == 0:
+        raise ValueError(f"{rule}. Received: shape {scores.shape}.")
+    some = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
+    with tf.control_dependencies([some]):  # So that this error comes before those it causes.
+        return tf.identity(scores)
+
+
+# Which form labels have.
+
+
+def _with_format(y_true, shape, label_format):
+    """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
+    if isinstance(y_true, tf.SparseTensor):
+        raise ValueError("`y_true` must be dense. Received: a SparseTensor.")
+    if isinstance(y_true, tf.RaggedTensor):
+        if label_format == "relevance":
+            raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
+        if y_true.dtype.is_bool:
+            raise ValueError("`y_true` must hold integers where it is ragged. Received: bool.")
+        return _dense(y_true), True, False
+    y_true = as_numbers("y_true", y_true)
+    inferred = label_format is None
+    if inferred:
+        label_format = _infer_format(y_true, shape)
+    return y_true, label_format == "ids", inferred
+
+
+def _infer_format(labels, scores_shape):
+    shape, dtype = labels.shape, labels.dtype
+    if shape.rank == 1:
+        return "ids"
+    if shape.rank == 2:
+        width, n = shape[1], scores_shape[1]
+        if width is not None and width == n and n > 1:
+            return "relevance"
+        # Floating labels and booleans are meant as labels of all items: a wrong width is a mistake.
+        if width == 1 and not dtype.is_bool:
+            return "ids"
+        if None not in (width, n) and not dtype.is_integer:
+            raise ValueError(
+                "`y_true` must have as many columns as `y_pred` if it holds a label for each item. "
+                "For class ids [batch, P], use integers or label_format='ids'. "
+                f"Received: {dtype.name} labels of {width} items and scores of {n}."
+            )
+    # `_checked_ids` checks integers whose static shape tells nothing at run time.
+    if dtype.is_integer and shape.rank in (None, 2):
+        return "ids"
+    raise ValueError(
+        "`label_format` must be 'ids' or 'relevance' if static shapes and dtypes do not "
+        "distinguish the two. Received: label_format=None, y_true of dtype "
+        f"{dtype.name} and shape {shape}, y_pred of shape {scores_shape}. "
+        "(Keras forgets the shapes if it calls a model with labels of several ranks in turn.)"
+    )
+
+
+# Labels that are class ids.
+
+
+def _of_ids(scores, ids, value_if_empty):
+    return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
+
+
+def _checked_ids(ids, scores, known, inferred):
+    """What `padded_ids` makes of ids and of zeros `[batch]`.
+
+    If only their shape tells that they are ids, `inferred`, they are first checked to be none of
+    all items. `known` is the number of items, None if known only at run time.
+    """
+    num_items = known or tf.shape(scores)[1]
+    zero = tf.zeros(tf.shape(scores)[:1], scores.dtype)
+    if inferred and ids.shape.rank != 1:
+        ids = in_rows(ids)
+        width = ids.shape[1]
+        if None in (width, known):
+            as_wide = (tf.shape(ids)[1] == num_items) & (num_items > 1)
+            rule = (
+                "`label_format` must be 'ids' or 'relevance' for integer labels of a shape that is "
+                "not known when the graph is made, and that are as wide as the scores"
+            )
+            zero = checked(zero, tf.fill(tf.shape(ids), as_wide), ids, rule)
+        if width is None or width > 2:
+            rule = (
+                "`y_true` must hold class ids or labels of all items; a list of "
+                f"{width or 'more than two'} zeros and ones is neither, since `y_pred` scores "
+                f"{known} items"
+            )
+            one_hot = tf.equal(ids, 0) | tf.equal(ids, 1)
+            rows = tf.reduce_all(one_hot, axis=-1)
+            if width is None:
+                rows &= tf.shape(ids)[1] > 2
+            zero = checked(zero, one_hot, ids, rule, rows)
+    return padded_ids(ids, num_items, zero)
 
 
 def padded_ids(
@@ -177,17 +283,16 @@ def padded_ids(
     lists: tf.Tensor,
     argument: str = "y_true",
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Brings class ids of any form to `[batch, P]` int32, padded with -1.
+    """Checks class ids of any form, and brings them to `[batch, P]` int32, padded with -1.
 
     Args:
         class_ids: a tensor of any kind.
         num_classes: K.
-        lists: what must have as many rows, `[batch, ...]`.
+        lists: floating, `[batch, ...]`, with as many rows.
         argument: what a message calls the ids.
 
     Returns:
-        The ids, and `[batch]` booleans, True where they break the rules. Only where XLA compiles
-        this; elsewhere such ids raise.
+        The ids; and the lists, NaN where XLA compiles ids that break the rules.
     """
     if getattr(class_ids, "dtype", None) in (tf.bool, bool):
         raise ValueError(f"`{argument}` must hold class ids as integers. Received: bool.")
@@ -201,8 +306,7 @@ def padded_ids(
     if not ids.shape[1]:  # At least one column, where there may be none.
         missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
         ids = tf.pad(ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype))
-    known = tf.get_static_value(num_classes)
-    exact = _EXACT.get(ids.dtype)
+    known, exact = tf.get_static_value(num_classes), _EXACT.get(ids.dtype)
     if None not in (known, exact) and known > exact:
         raise ValueError(
             f"`{argument}` must hold class ids of an integer dtype if there are more than "
@@ -216,8 +320,8 @@ def padded_ids(
         bad |= ids >= exact
     bound = "the number of classes" if known is None else known
     rule = f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding"
-    invalid = check(bad, ids, rule)
-    return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), invalid
+    lists = checked(lists, bad, ids, rule)
+    return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), lists
 
 
 def in_rows(ids: tf.Tensor) -> tf.Tensor:
@@ -239,53 +343,123 @@ def distinct_ids(ids: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
 
 
-def list_weights(
-    sample_weight: TensorLike,
-    y_true: TensorLike,
-    y_pred: TensorLike,
-    label_format: str | None = None,
-) -> tf.Tensor:
-    """Brings sample weights of any accepted form to a scalar or `[batch]`.
+def _distinct_among(ids, shape):
+    """As `distinct_ids`; many ids are told apart by their places `[batch, n]`, not by sorting."""
+    if ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED:
+        return distinct_ids(ids)
+    column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+    place, size = flat_places(ids, shape)
+    place = tf.where(ids < 0, tf.cast(-1, tf.int64), place)  # Which is left out.
+    first = tf.math.unsorted_segment_min(column, place, size)
+    # The rank of `==` is not known where the shape is not.
+    is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(place, 0)), column)
+    return tf.where(is_first, ids, -1)
 
-    Weights of items `[batch, n]` become weights of lists, `sum_i w_i y_i / sum_i y_i`, as in the
-    listwise losses of TF-Ranking; a list without positives weighs 0.
+
+def _dense(ids, keep=None):
+    """Ids, padded with -1 if ragged, as int32 or int64; floating ones and the dtype `keep` stay."""
+    if not isinstance(ids, tf.RaggedTensor):
+        ids = tf.convert_to_tensor(ids)
+    if ids.dtype in _NO_NUMBERS:
+        raise ValueError(f"Labels and ids must be numbers. Received: {ids.dtype.name}.")
+    if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
+        ids = tf.cast(ids, tf.int64)
+    return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
+
+
+# Labels of all items.
+
+
+def _of_relevance(scores, labels, max_positives):
+    rule = "`y_true` must hold relevance of the shape of `y_pred`."
+    if labels.shape.rank != 2:
+        raise ValueError(f"{rule} Received: shapes {labels.shape} and {scores.shape}.")
+    labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)
+    # XLA takes a third of the time for such a sum that it takes for one of comparisons.
+    total = tf.reduce_sum(labels, axis=-1)
+    rule = "`y_true` must hold finite relevance, also in sum, negative for a masked item"
+    value = checked(tf.zeros_like(total), _is_huge_or_nan, labels, rule, ~tf.math.is_finite(total))
+    if max_positives is not None:
+        count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
+        rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
+        value = checked(value, count > max_positives, count, rule)
+    if in_xla():  # A NaN must not reach a formula, whose gradient it would spoil.
+        labels = where(tf.equal(value, 0), labels, 0)
+    highest = tf.reduce_max(labels, axis=-1)
+    bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
+    mask, relevance = labels >= 0, tf.nn.relu(labels)
+    return Labels(scores, mask, None, relevance, value, min(bounds, default=None), highest)
+
+
+def _is_huge_or_nan(relevance):
+    # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
+    return (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance)
+
+
+def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
+    """A tensor; raises if it holds strings or complex numbers."""
+    values = tf.convert_to_tensor(values)
+    if values.dtype in _NO_NUMBERS:
+        raise ValueError(f"`{name}` must be numbers. Received: {values.dtype.name}.")
+    return values
+
+
+# Items to leave out.
+
+
+def excluded_items(
+    exclude: TensorLike, scores: tf.Tensor, lists: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Brings the items to leave out to a mask.
+
+    Args:
+        exclude: ids `[batch, E]` padded with -1 or ragged, or booleans `[batch, n]`, True for an
+            item to leave out.
+        scores: `[batch, n]`; only their shape counts.
+        lists: floating, `[batch, ...]`.
+
+    Returns:
+        Booleans `[batch, n]`; and the lists, NaN where XLA compiles ids that break the rules.
     """
-    weights = example_weights(sample_weight, y_pred, per_item=True)
-    if weights.shape.rank < 2:
-        return weights
-    labels = parse(y_true, y_pred, label_format)
-    return mean_weights(labels, weights_of_items(weights, labels.scores))
-
-
-def weights_of_items(weights: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    """The weights of items, in the shape and the dtype of the scores, `[batch, n]`."""
-    if not weights.shape.is_compatible_with(scores.shape):
+    exclude = _dense(exclude, keep=tf.bool)
+    rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
+    shape = scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])
+    fits = exclude.shape.rank == 2 and exclude.shape.is_compatible_with(shape)
+    if not fits or not (exclude.dtype.is_integer or exclude.dtype.is_bool):
         raise ValueError(
-            "`sample_weight` of items must have the shape of `y_pred`. "
-            f"Received: {weights.shape} and {scores.shape}."
+            f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape} for scores of shape "
+            f"{scores.shape}."
         )
-    weights = tf.cast(weights, scores.dtype)
-    if weights.shape[1] is None:  # One for each list, it may turn out.
-        weights *= tf.ones_like(scores)
-    return weights
+    if exclude.dtype.is_bool:
+        rule = "`exclude` must have the shape of the scores where it holds booleans."
+        return same_sizes(exclude, scores, rule, axes=2), lists
+    batch, n = tf.unstack(tf.shape(scores))
+    exclude = same_sizes(exclude, scores, "`exclude` must have a row for each list.")
+    bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
+    lists = checked(lists, bad, exclude, rule)
+    # Padding goes to a column of its own, which is cut off.
+    column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
+    mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
+    return mask, lists
 
 
-def checked_weights(sample_weight: TensorLike) -> tf.Tensor:
-    """The weights of an evaluation; raises if one is negative, and is NaN where XLA cannot raise.
+def without(labels: Labels, exclude: TensorLike) -> Labels:
+    """The labels with the items masked that `exclude` names."""
+    excluded, value_if_empty = excluded_items(exclude, labels.scores, labels.value_if_empty)
+    ids, gone = labels.class_ids, excluded
+    if ids is not None:
+        gone = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
+        ids = tf.where(gone, -1, ids)
+    return labels._replace(
+        mask=~excluded if labels.mask is None else labels.mask & ~excluded,
+        class_ids=ids,
+        relevance=tf.where(gone, tf.zeros_like(labels.relevance), labels.relevance),
+        value_if_empty=value_if_empty,
+        highest=None,
+    )
 
-    Losses take negative weights, as Keras's do.
-    """
-    if isinstance(sample_weight, tf.RaggedTensor):
-        sample_weight = _items(sample_weight, 0)
-    weights = tf.convert_to_tensor(sample_weight)
-    if weights.dtype in _NO_NUMBERS:
-        return weights  # `example_weights` raises.
-    if not weights.dtype.is_floating:
-        weights = tf.cast(weights, tf.float64)
-    column = tf.reshape(weights, [-1, 1])
-    bad = check(column < 0, column, "`sample_weight` must be >= 0")
-    nan = tf.constant(float("nan"), weights.dtype)
-    return tf.where(tf.reshape(bad, tf.shape(weights)), nan, weights)
+
+# Weights.
 
 
 def example_weights(
@@ -308,8 +482,8 @@ def example_weights(
         column = tf.ones([tf.shape(y_pred)[0], 1])
         weights = tf.reshape(same_sizes(in_rows(weights), column, rule, axes=2), [-1])
     rank = weights.shape.rank
-    of_items = rank == 2 and weights.shape[1] != 1
-    if rank is None or rank > 2 or of_items and not per_item or weights.dtype in _NO_NUMBERS:
+    has_columns = rank == 2 and weights.shape[1] != 1
+    if rank is None or rank > 2 or has_columns and not per_item or weights.dtype in _NO_NUMBERS:
         shapes = "[batch], [batch, 1] or [batch, n]"
         if not per_item:
             shapes = "[batch] or [batch, 1], since this has no form with weights of items"
@@ -321,7 +495,55 @@ def example_weights(
         weights = tf.cast(weights, tf.float64)  # Which holds the integers.
     if rank:
         weights = same_sizes(weights, tf.convert_to_tensor(y_pred), rule)
-    return tf.squeeze(weights, axis=1) if rank == 2 and not of_items else weights
+    return tf.squeeze(weights, axis=1) if rank == 2 and not has_columns else weights
+
+
+def weights_of_items(weights: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    """The weights of items, in the shape and the dtype of the scores, `[batch, n]`."""
+    if not weights.shape.is_compatible_with(scores.shape):
+        raise ValueError(
+            "`sample_weight` of items must have the shape of `y_pred`. "
+            f"Received: {weights.shape} and {scores.shape}."
+        )
+    weights = tf.cast(weights, scores.dtype)
+    if weights.shape[1] is None:  # It may turn out to be one for each list.
+        weights *= tf.ones_like(scores)
+    return weights
+
+
+def checked_weights(sample_weight: TensorLike) -> tf.Tensor:
+    """The weights of an evaluation; raises if one is negative, and is NaN where XLA cannot raise.
+
+    Losses take negative weights, as Keras's do.
+    """
+    if isinstance(sample_weight, tf.RaggedTensor):
+        sample_weight = _items(sample_weight, 0)
+    weights = tf.convert_to_tensor(sample_weight)
+    if weights.dtype in _NO_NUMBERS:
+        return weights  # `example_weights` raises.
+    if not weights.dtype.is_floating:
+        weights = tf.cast(weights, tf.float64)
+    column = tf.reshape(weights, [-1, 1])
+    column = checked(column, column < 0, column, "`sample_weight` must be >= 0")
+    return tf.reshape(column, tf.shape(weights))
+
+
+def list_weights(
+    sample_weight: TensorLike,
+    y_true: TensorLike,
+    y_pred: TensorLike,
+    label_format: str | None = None,
+) -> tf.Tensor:
+    """Brings sample weights of any accepted form to a scalar or `[batch]`.
+
+    Weights of items `[batch, n]` become weights of lists, `sum_i w_i y_i / sum_i y_i`, as in the
+    listwise losses of TF-Ranking; a list without positives weighs 0.
+    """
+    weights = example_weights(sample_weight, y_pred, per_item=True)
+    if weights.shape.rank < 2:
+        return weights
+    labels = parse(y_true, y_pred, label_format)
+    return mean_weights(labels, weights_of_items(weights, labels.scores))
 
 
 def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
@@ -329,7 +551,7 @@ def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
 
     Args:
         labels: `Labels`.
-        weights: of the items, `[batch, n]`, or `[n]` for all lists.
+        weights: those of the items, `[batch, n]`, or `[n]` for all lists.
     """
     if labels.class_ids is not None:
         ids = tf.maximum(labels.class_ids, 0)
@@ -339,222 +561,3 @@ def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
     # An item that counts for nothing may weigh anything.
     weighted = tf.math.multiply_no_nan(weights, relevance)
     return tf.math.divide_no_nan(tf.reduce_sum(weighted, axis=-1), total)
-
-
-def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
-    """A tensor; raises if it holds strings or complex numbers."""
-    values = tf.convert_to_tensor(values)
-    if values.dtype in _NO_NUMBERS:
-        raise ValueError(f"`{name}` must be numbers. Received: {values.dtype.name}.")
-    return values
-
-
-def _with_format(y_true, shape, label_format):
-    """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
-    if isinstance(y_true, tf.SparseTensor):
-        raise ValueError("`y_true` must be dense. Received: a SparseTensor.")
-    if isinstance(y_true, tf.RaggedTensor):
-        if label_format == "relevance":
-            raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
-        if y_true.dtype.is_bool:
-            raise ValueError("`y_true` must hold integers where it is ragged. Received: bool.")
-        return _dense(y_true), True, False
-    y_true = as_numbers("y_true", y_true)
-    inferred = label_format is None
-    if inferred:
-        label_format = _infer_format(y_true, shape)
-    return y_true, label_format == "ids", inferred
-
-
-def _infer_format(labels, scores_shape):
-    labels_shape = labels.shape
-    if labels_shape.rank == 1:
-        return "ids"
-    if labels_shape.rank == 2:
-        width, n = labels_shape[1], scores_shape[1]
-        if width is not None and width == n and n > 1:
-            return "relevance"
-        # Floating labels and booleans are meant as labels of all items: a wrong width is a mistake.
-        if width == 1 and not labels.dtype.is_bool:
-            return "ids"
-        if None not in (width, n) and not labels.dtype.is_integer:
-            raise ValueError(
-                "`y_true` must have as many columns as `y_pred` if it holds a label for each item. "
-                "For class ids [batch, P], use integers or label_format='ids'. "
-                f"Received: {labels.dtype.name} labels of {width} items and scores of {n}."
-            )
-    # Integers whose static shape tells nothing are checked while running, see
-    # `_unless_of_all_items`.
-    if labels.dtype.is_integer and labels_shape.rank in (None, 2):
-        return "ids"
-    raise ValueError(
-        "`label_format` must be 'ids' or 'relevance' if static shapes and dtypes do not "
-        "distinguish the two. Received: label_format=None, y_true of dtype "
-        f"{labels.dtype.name} and shape {labels_shape}, y_pred of shape {scores_shape}. "
-        "(Keras forgets the shapes if it calls a model with labels of several ranks in turn.)"
-    )
-
-
-def _unless_of_all_items(labels: tf.Tensor, num_items: int | tf.Tensor) -> tf.Tensor:
-    """Raises if integer labels whose static shape is not known are as wide as the scores.
-
-    Args:
-        labels: `[batch, P]`, which are ids if they are of another width.
-        num_items: n.
-
-    Returns:
-        `[batch]` booleans, True if they are not. Only where XLA compiles this; elsewhere it raises.
-    """
-    as_wide = (tf.shape(labels)[1] == num_items) & (num_items > 1)
-    rule = (
-        "`label_format` must be 'ids' or 'relevance' for integer labels of a shape that is not "
-        "known when the graph is made, and that are as wide as the scores"
-    )
-    return check(tf.fill(tf.shape(labels), as_wide), labels, rule)
-
-
-def _checked_ids(ids, lists, known, inferred):
-    """What `padded_ids` returns; `known` is the number of items, None where only running tells."""
-    num_items = known or tf.shape(lists)[1]
-    wrong = []
-    if inferred and ids.shape.rank != 1:
-        ids = in_rows(ids)
-        width = ids.shape[1]
-        if None in (width, known):
-            wrong.append(_unless_of_all_items(ids, num_items))
-        if width is None or width > 2:
-            rule = (
-                "`y_true` must hold class ids or labels of all items; a list of "
-                f"{width or 'more than two'} zeros and ones is neither, since `y_pred` scores "
-                f"{known} items"
-            )
-            one_hot = tf.equal(ids, 0) | tf.equal(ids, 1)
-            rows = tf.reduce_all(one_hot, axis=-1)
-            if width is None:
-                rows &= tf.shape(ids)[1] > 2
-            wrong.append(check(one_hot, ids, rule, rows))
-    ids, invalid = padded_ids(ids, num_items, lists)
-    for rows in wrong:
-        invalid |= rows
-    return ids, invalid
-
-
-def _of_ids(scores, ids, invalid):
-    return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), invalid, ids.shape[1])
-
-
-def _distinct_among(ids, shape):
-    """As `distinct_ids`; many ids are told apart by their places `[batch, n]`, not by sorting."""
-    if ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED:
-        return distinct_ids(ids)
-    column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
-    place, size = flat_places(ids, shape)
-    place = tf.where(ids < 0, tf.cast(-1, tf.int64), place)  # Which is left out.
-    first = tf.math.unsorted_segment_min(column, place, size)
-    # The rank of `==` is not known where the shape is not.
-    is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(place, 0)), column)
-    return tf.where(is_first, ids, -1)
-
-
-def _from_relevance(labels, scores, max_positives):
-    rule = "`y_true` must hold relevance of the shape of `y_pred`."
-    if labels.shape.rank != 2:
-        raise ValueError(f"{rule} Received: shapes {labels.shape} and {scores.shape}.")
-    labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)
-    # XLA takes a third of the time for such a sum that it takes for one of comparisons.
-    invalid = ~tf.math.is_finite(tf.reduce_sum(labels, axis=-1))
-    rule = "`y_true` must hold finite relevance, also in sum, negative for a masked item"
-    invalid = check(_is_huge_or_nan, labels, rule, invalid)
-    if max_positives is not None:
-        count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
-        rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
-        invalid |= check(count > max_positives, count, rule)
-    if in_xla():  # Elsewhere it has raised.
-        labels = where(~invalid, labels, 0)
-    highest = tf.reduce_max(labels, axis=-1)
-    bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
-    mask, relevance = labels >= 0, tf.nn.relu(labels)
-    return Labels(scores, mask, None, relevance, invalid, min(bounds, default=None), highest)
-
-
-def _is_huge_or_nan(relevance):
-    # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
-    return (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance)
-
-
-def excluded_items(exclude: TensorLike, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Brings the items to leave out to a mask.
-
-    Args:
-        exclude: ids `[batch, E]` padded with -1 or ragged, or booleans `[batch, n]`, True for an
-            item to leave out.
-        scores: `[batch, n]`, of which the shape counts.
-
-    Returns:
-        Booleans `[batch, n]`, and `[batch]` booleans, True where ids break the rules. Only where
-        XLA compiles this; elsewhere such ids raise.
-    """
-    exclude = _dense(exclude, keep=tf.bool)
-    rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
-    shape = scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])
-    fits = exclude.shape.rank == 2 and exclude.shape.is_compatible_with(shape)
-    if not fits or not (exclude.dtype.is_integer or exclude.dtype.is_bool):
-        raise ValueError(
-            f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape} for scores of shape "
-            f"{scores.shape}."
-        )
-    batch, n = tf.unstack(tf.shape(scores))
-    if exclude.dtype.is_bool:
-        rule = "`exclude` must have the shape of the scores where it holds booleans."
-        return same_sizes(exclude, scores, rule, axes=2), tf.zeros([batch], tf.bool)
-    exclude = same_sizes(exclude, scores, "`exclude` must have a row for each list.")
-    bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
-    invalid = check(bad, exclude, rule)
-    # Padding goes to a column of its own, which is cut off.
-    column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
-    mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
-    return mask, invalid
-
-
-def without(labels: Labels, exclude: TensorLike) -> Labels:
-    """The labels with the items masked that `exclude` names."""
-    excluded, invalid = excluded_items(exclude, labels.scores)
-    ids, gone = labels.class_ids, excluded
-    if ids is not None:
-        gone = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
-        ids = tf.where(gone, -1, ids)
-    return labels._replace(
-        mask=~excluded if labels.mask is None else labels.mask & ~excluded,
-        class_ids=ids,
-        relevance=tf.where(gone, tf.zeros_like(labels.relevance), labels.relevance),
-        invalid=labels.invalid | invalid,
-        highest=None,
-    )
-
-
-def _dense(ids, keep=None):
-    """Ids, padded with -1 if ragged, as integers that hold -1 and any number of classes.
-
-    Args:
-        ids: a tensor of any kind; one of floating numbers stays such.
-        keep: a dtype that stays as it is too.
-    """
-    if not isinstance(ids, tf.RaggedTensor):
-        ids = tf.convert_to_tensor(ids)
-    if ids.dtype in _NO_NUMBERS:
-        raise ValueError(f"Labels and ids must be numbers. Received: {ids.dtype.name}.")
-    if ids.dtype == tf.uint64:  # The highest would become -1, which is padding.
-        ids = tf.minimum(ids, tf.cast(tf.int64.max, tf.uint64))
-    if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
-        ids = tf.cast(ids, tf.int64)
-    return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
-
-
-def _with_items(scores):
-    """Scores whose width is 0 or not known; raises, if need be while running, if it is 0."""
-    rule = "`y_pred` must score at least one item"
-    if scores.shape[1] == 0:
-        raise ValueError(f"{rule}. Received: shape {scores.shape}.")
-    some = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
-    with tf.control_dependencies([some]):  # So that this error comes before those it causes.
-        return tf.identity(scores)

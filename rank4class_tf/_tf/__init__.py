@@ -17,7 +17,6 @@ said otherwise). One that no longer pays for itself goes.
 - `search`: places in sorted lists; XLA's `searchsorted` compares all with all.
 - `top`: the k largest by the maxima of blocks; XLA's `top_k` on a CPU sorts every list in full.
 - `ties`: first and last rank of tied items.
-- `binomial`: logarithms of binomial coefficients.
 - `raising`: errors of values from graphs, where XLA does not compile them; of sizes, from XLA too.
 - `dtypes`: Python numbers as tensors of a dtype, not by way of float32.
 """

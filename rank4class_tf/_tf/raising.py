@@ -44,6 +44,24 @@ def check(
         return tf.identity(bad_rows)
 
 
+def checked(
+    x: tf.Tensor,
+    bad: tf.Tensor | Callable,
+    values: tf.Tensor,
+    rule: str,
+    bad_rows: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Floating `x` `[batch, ...]` after a `check`; NaN in bad rows where nothing can raise.
+
+    The other arguments are those of `check`.
+    """
+    bad_rows = check(bad, values, rule, bad_rows)
+    if tf.executing_eagerly():
+        return x
+    bad_rows = tf.reshape(bad_rows, [-1] + [1] * (x.shape.rank - 1))
+    return tf.where(bad_rows, tf.constant(float("nan"), x.dtype), x)
+
+
 def in_xla():
     """Whether XLA will compile the graph, for a TPU as well: it would drop the assertion.
 

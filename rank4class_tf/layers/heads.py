@@ -273,12 +273,11 @@ class CosineHead(Head):
                     stacklevel=2,
                 )
             return scores
-        positives, invalid = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
+        positives, scores = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
         positives = _labels.distinct_ids(positives)
         lowered = self.interaction.scale * self.margin * tf.cast(training or False, scores.dtype)
         lowered = tf.where(positives >= 0, -lowered, 0)
-        scores = search.add_columns(scores, tf.maximum(positives, 0), lowered)
-        return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)
+        return search.add_columns(scores, tf.maximum(positives, 0), lowered)
 
     def over_classes(self, encodings: Any) -> Any:
         """As in `Head`; raises a `ValueError` if there is a margin."""

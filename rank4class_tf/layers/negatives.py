@@ -40,9 +40,7 @@ def scores_and_columns(
             f"Received: {labels.shape}."
         )
     num_columns = scores.shape[1] or tf.shape(scores)[1]
-    columns, invalid = _labels.padded_ids(labels, num_columns, scores, "labels")
-    nan = tf.constant(float("nan"), scores.dtype)
-    zero = tf.where(invalid[:, tf.newaxis], nan, tf.zeros_like(nan))
+    columns, zero = _labels.padded_ids(labels, num_columns, tf.zeros_like(scores[:, :1]), "labels")
     there = columns >= 0
     some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
     return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero

@@ -201,8 +201,7 @@ def _prepared(scores_of, encodings, exclude):
     if exclude is not None:
         num_classes = scores_of.classes.num_classes
         exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
-        exclude, invalid = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
-        encodings += tf.where(invalid, float("nan"), 0.0)[:, tf.newaxis]
+        exclude, encodings = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
     return encodings, exclude
 
 
@@ -428,7 +427,9 @@ class SampledScores(Head):
 
     def _sampled(self, encodings, class_ids, num_mined, training):
         scores_of, num_classes = self._scores_of, self.num_classes
-        positives, invalid = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
+        zero = tf.zeros_like(encodings[:, :1])
+        positives, zero = _labels.padded_ids(class_ids, num_classes, zero, "class_ids")
+        invalid = has_nan(zero)
         positives = _labels.distinct_ids(positives)
         has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
         seed = _random.step_seed(self.random_state, training)

@@ -108,9 +108,8 @@ class ExcludeItems(keras.layers.Layer):
         """Scores and items -> scores."""
         scores, exclude = inputs
         scores = as_floating(scores)
-        mask, invalid = excluded_items(exclude, scores)
-        scores = tf.where(mask, tf.constant(-float("inf"), scores.dtype), scores)
-        return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), scores.dtype), scores)
+        mask, scores = excluded_items(exclude, scores, scores)
+        return tf.where(mask, tf.constant(-float("inf"), scores.dtype), scores)
 
 
 @_keras.register

@@ -165,7 +165,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if self._looks_at_scores and not isinstance(y_pred, tf.RaggedTensor):
             self._look_at(y_pred)
-        counted = labels.has_positive & ~labels.invalid
+        counted = labels.has_positive
         filled = fill_masked(labels.scores, labels.mask, counted)
         if item_weights is not None:
             item_weights = weights_of_items(item_weights, labels.scores)
@@ -188,7 +188,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """The loss of each example over all classes, of which it has those given by their ids."""
         encodings, num_classes = products.encodings, products.num_classes
         labels = parse_ids(y_true, encodings, num_classes, self.label_format)
-        counted = labels.has_positive & ~labels.invalid
+        counted = labels.has_positive
         # What has no loss must not be NaN either.
         products = products._replace(encodings=where(counted, encodings, 0.0))
         compute = _keras.with_autograph_of_caller(self._compute_chunk)
@@ -208,8 +208,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         if self.class_weight is not None:
             weights = _weights_of_classes(self.class_weight, num_classes)
             losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
-        nan = tf.constant(float("nan"), losses.dtype)
-        return where(counted, losses, tf.where(labels.invalid, nan, tf.zeros_like(nan)))
+        return where(counted, losses, tf.cast(labels.value_if_empty, losses.dtype))
 
     def _look_at(self, scores):
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""

@@ -170,8 +170,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     \sum_y w_y \Big( \varphi(v_y) + \sum_{j=1}^B \vartheta_j \varphi(-v_{[j]}) \Big)$$
 
     An unbiased estimate of the ordered weighted loss with the weights
-    `N / B * ops.snm_expected_weights(rank_weights, B, N)`, which still bounds the 0/1 loss of
-    the k best for `TopKWeights(k)`: its first k weights are 1/k, and all are 1 for
+    $\sum_i \vartheta_i \binom{j-1}{i-1} \binom{N-j}{B-i} / \binom{N}{B}$, which still bounds the
+    0/1 loss of the k best for `TopKWeights(k)`: its first k weights are 1/k, and all are 1 for
     `UniformWeights()`.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",

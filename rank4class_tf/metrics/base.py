@@ -1,4 +1,9 @@
-"""What every metric shares: forms of labels, ties, weights, exact sums."""
+"""What every metric shares: forms of labels, ties, weights, exact sums.
+
+Keras calls `update_state`, which parses labels, ranks the positives (`ops.ranks.over_ranks`),
+applies the metric's formula and adds up. A formula stands in its metric's file. Forms of labels and
+counts of ties are the matter of `_lists.labels` and `ops.ranks`.
+"""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -20,7 +25,7 @@ from rank4class_tf._lists.labels import (
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gather import where
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.ranks import over_ranks
+from rank4class_tf.ops.ranks import best_positive, over_ranks
 
 
 class ExactSum:
@@ -123,7 +128,7 @@ def _means(state):
     return means + tf.math.divide_no_nan(left, weight)
 
 
-class Metric(keras.metrics.Metric):
+class Metric(_registry.Configured, keras.metrics.Metric):
     """Base of all metrics: whether higher is better, and how states are handled."""
 
     # Whether a higher value is better.
@@ -138,11 +143,6 @@ class Metric(keras.metrics.Metric):
         """Forgets all batches."""
         for variable in self.variables:
             variable.assign(tf.zeros_like(variable))
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the metric that `get_config` describes."""
-        return cls(**_registry.deserialized(config))
 
 
 class RankingMetric(Metric):
@@ -164,22 +164,22 @@ class RankingMetric(Metric):
     ranking, and a list has the mean weight of its positives, or of its items if it has no
     positives. In `NDCG`, `DCG` and `AveragePrecisionAtK`, a positive also counts in proportion to
     its weight.
+
+    Args:
+        label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes: labels
+            as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a floating dtype need
+            `"ids"`.
+        name: name of the metric.
+        dtype: dtype of the result. If it is not float64, values of lists are float32, and their
+            sums are kept to twice as many digits.
     """
 
-    # How many values one pass gives.
-    num_results = 1
+    # The number of ranks that matter; None for all.
+    depth: int | None = None
 
-    # How many ranks matter; None for all.
-    depth = None
-
-    # Which positives `compute` reads: "all", "best" or "leading"; see `over_ranks`.
+    # What `compute` gets; see `over_ranks`. "best" gives it `BestPositive`, which has nothing else
+    # to read by mistake. For "leading", tests compare with all positives.
     _reads = "all"
-
-    # Whether `compute` reads `ranks.weights`, where items have weights.
-    _reads_weights = False
-
-    # Whether the result is the weighted mean of the values of `per_list`.
-    is_mean: bool = True
 
     # The lowest and the highest value that a list can have, which bound intervals.
     bounds: tuple[float, float] = (-float("inf"), float("inf"))
@@ -190,16 +190,6 @@ class RankingMetric(Metric):
     def __init__(
         self, *, label_format: str | None = None, name: str | None = None, dtype: Any = None
     ) -> None:
-        """Sets the arguments that all metrics share.
-
-        Args:
-            label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
-                labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
-                floating dtype need `"ids"`.
-            name: name of the metric.
-            dtype: dtype of the result. If it is not float64, values of lists are float32, and
-                their sums are kept to twice as many digits.
-        """
         check_label_format(label_format)
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         self.label_format = label_format
@@ -210,11 +200,21 @@ class RankingMetric(Metric):
         self.sums = ExactSum(self, "sums", (self.num_results + 1,))
 
     @property
+    def is_mean(self) -> bool:
+        """Whether the result is the weighted mean of the values of `per_list`."""
+        return type(self)._add_states is RankingMetric._add_states
+
+    @property
     def result_names(self) -> Sequence[str]:
-        """Names of the `num_results` values that one pass gives."""
+        """Names of the values that one pass gives."""
         return [self.name]
 
-    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+    @property
+    def num_results(self) -> int:
+        """How many values one pass gives."""
+        return len(self.result_names)
+
+    def compute(self, ranks: Any) -> list[tf.Tensor]:
         """The formula: `rank4class_tf.ops.Ranks` -> `[batch]`, of their dtype, for each result."""
         raise NotImplementedError
 
@@ -239,32 +239,69 @@ class RankingMetric(Metric):
             Values `[batch, r]`, one column for each of `result_names`, and weights `[batch]`, both
             float64. A list without positives has the weight 0, unless `count_empty`.
         """
-        return self._values_and_weights(tf.float64, y_true, y_pred, sample_weight, exclude)
+        labels = self._parsed(y_true, y_pred, exclude)
+        return self._values_and_weights(labels, sample_weight, tf.float64)
 
-    def _values_and_weights(self, dtype, y_true, y_pred, sample_weight, exclude, *, compute=None):
-        """`per_list` in a dtype, with the formula `compute` in place of the metric's if given."""
-        compute = compute or _keras.with_autograph_of_caller(self.compute)
+    def update_state(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+        exclude: TensorLike | None = None,
+    ) -> None:
+        """Adds a batch; the arguments are those of `per_list`."""
+        self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
+
+    def _parsed(self, y_true, y_pred, exclude):
+        """`Labels`; or the `Ranks` that are given in their place."""
         if isinstance(y_true, ops.Ranks):
-            return self._of_ranks(compute, dtype, y_true, sample_weight)
+            return y_true
         y_true = _keras.given_labels(y_true)
-        labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+        return parse(y_true, y_pred, self.label_format, exclude=exclude)
+
+    def _add_batch(self, labels, sample_weight):
+        self.sums.add(_weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
+
+    def _values_and_weights(self, labels, sample_weight, dtype, compute=None):
+        """What `per_list` returns, in a dtype.
+
+        Args:
+            labels: `Labels` or `Ranks`. A list whose labels break the rules is NaN; so is one with
+                a NaN in `Ranks.above`.
+            sample_weight: as for `per_list`.
+            dtype: float32 or float64.
+            compute: a formula in place of the metric's own; None for that.
+        """
+        compute = compute or _keras.with_autograph_of_caller(self.compute)
+        is_ranked = isinstance(labels, ops.Ranks)
         list_weight = None
         if sample_weight is not None:
-            list_weight = example_weights(checked_weights(sample_weight), y_pred, per_item=True)
+            lists = labels.above if is_ranked else labels.scores
+            sample_weight = checked_weights(sample_weight)
+            list_weight = example_weights(sample_weight, lists, per_item=not is_ranked)
             if list_weight.shape.rank == 2:
                 labels, list_weight = self._with_item_weights(labels, list_weight)
         labels = self._weighed(labels, dtype)
-        counted = labels.has_positive | labels.invalid
 
         def values_of(ranks):
-            return tf.stack(compute(ranks), axis=-1)
+            return tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
 
-        values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
-        nan = tf.constant(float("nan"), dtype)
-        other = tf.expand_dims(tf.where(labels.invalid, nan, tf.zeros_like(nan)), 1)
-        is_right = tf.expand_dims(counted & ~labels.invalid, 1)
-        values = tf.where(is_right, values, other)
-        weights = tf.cast(counted | self.count_empty, dtype)
+        if is_ranked:
+            unknown = tf.math.is_nan(labels.above)
+            broken = tf.reduce_any(unknown, axis=-1)
+            has_positive = (labels.num_positives > 0) & ~broken
+            value_if_empty = tf.where(broken, tf.constant(float("nan"), dtype), 0)
+            ranks = labels._replace(
+                above=tf.where(unknown, tf.zeros_like(labels.above), labels.above)
+            )
+            values = values_of(best_positive(ranks) if self._reads == "best" else ranks)
+        else:
+            has_positive = labels.has_positive
+            value_if_empty = tf.cast(labels.value_if_empty, dtype)
+            values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
+        values = tf.where(has_positive[:, tf.newaxis], values, value_if_empty[:, tf.newaxis])
+        counted = has_positive | tf.math.is_nan(value_if_empty) | self.count_empty
+        weights = tf.cast(counted, dtype)
         if list_weight is not None:
             weights *= tf.cast(list_weight, dtype)
         return values, weights
@@ -275,47 +312,20 @@ class RankingMetric(Metric):
         labels = without(labels, item_weights <= 0)  # A NaN shows, where it counts.
         item_weights = where(labels.mask, item_weights, 0.0)
         shares = self._shares_of_weight(labels.relevance)
-        of_lists = mean_weights(labels._replace(relevance=shares), item_weights)
+        list_weight = mean_weights(labels._replace(relevance=shares), item_weights)
         if self.count_empty:
-            number = tf.math.count_nonzero(labels.mask, axis=-1, dtype=item_weights.dtype)
-            of_items = tf.math.divide_no_nan(tf.reduce_sum(item_weights, axis=-1), number)
-            of_lists = tf.where(labels.has_positive, of_lists, of_items)
-        return labels._replace(item_weights=item_weights if self._reads_weights else None), of_lists
+            num_items = tf.math.count_nonzero(labels.mask, axis=-1, dtype=item_weights.dtype)
+            mean = tf.math.divide_no_nan(tf.reduce_sum(item_weights, axis=-1), num_items)
+            list_weight = tf.where(labels.has_positive, list_weight, mean)
+        return labels._replace(item_weights=item_weights), list_weight
 
     def _shares_of_weight(self, relevance):
-        """By what the weights of positives `[batch, P]` are averaged to that of the list."""
+        """Coefficients that average the item weights of positives `[batch, P]` to a list's."""
         return tf.cast(relevance > 0, relevance.dtype)
 
     def _weighed(self, labels, dtype):
-        """The labels as the formula counts them."""
+        """The labels, or ranks, with the relevance that the formula is to read."""
         return labels
-
-    def _of_ranks(self, compute, dtype, ranks, sample_weight):
-        """Values and weights of lists whose ranks are known; a rank that is NaN makes them NaN."""
-        counted = ranks.num_positives > 0
-        unknown = tf.math.is_nan(ranks.above)
-        invalid = tf.reduce_any(unknown, axis=-1, keepdims=True)
-        ranks = ranks._replace(above=tf.where(unknown, tf.zeros_like(ranks.above), ranks.above))
-        values = tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
-        values = tf.where(counted[:, tf.newaxis], values, tf.zeros_like(values))
-        values = tf.where(invalid, tf.constant(float("nan"), dtype), values)
-        weights = tf.cast(counted | self.count_empty, dtype)
-        if sample_weight is not None:
-            weights *= tf.cast(example_weights(checked_weights(sample_weight), ranks.above), dtype)
-        return values, weights
-
-    def update_state(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-        exclude: TensorLike | None = None,
-    ) -> None:
-        """Adds a batch; the arguments are those of `per_list`."""
-        self._add_batch(y_true, y_pred, sample_weight, exclude)
-
-    def _add_batch(self, *batch):
-        self.sums.add(_weighted(*self._values_and_weights(self.sums.dtype, *batch)))
 
     def result(self) -> Any:
         """Returns the weighted mean; 0 if there was no list with a positive yet."""
@@ -332,38 +342,27 @@ class RankingMetric(Metric):
             for mine, other in zip(self.variables, metric.variables, strict=True):
                 mine.assign_add(tf.convert_to_tensor(other))
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return _registry.constructor_arguments(self, RankingMetric)
-
 
 class CutoffMetric(RankingMetric):
-    """Base of the metrics at a cutoff k; a subclass defines `compute_at`."""
+    """Base of the metrics at a cutoff k; a subclass defines `compute_at`.
 
-    # Whether the cutoff may be None, for all ranks.
-    all_ranks = True
+    Args:
+        k: cutoff, an integer >= 1, None for all ranks, or a list of these. A list costs one pass
+            and makes the result a dictionary.
+        name: name of the metric; None means the name of the class, with the cutoff.
+        count_empty: whether a list without positives counts, with the value 0, as in TF-Ranking;
+            otherwise it is left out.
+        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+    """
 
     def __init__(
         self,
-        k: int | Sequence[int] | None,
+        k: int | Sequence[int] | None = None,
         name: str | None = None,
         *,
         count_empty: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Sets the arguments that all metrics at a cutoff share.
-
-        Args:
-            k: cutoff, None for all ranks, or a list of these. A list costs one pass and makes the
-                result a dictionary.
-            name: name of the metric; None means the name of the class, with the cutoff.
-            count_empty: whether a list without positives counts, with the value 0, as in
-                TF-Ranking; otherwise it is left out.
-            **kwargs: `label_format`, `dtype`: see `RankingMetric`.
-
-        Raises:
-            ValueError: if a cutoff is not a positive integer or, if `all_ranks` is True, None.
-        """
         several = isinstance(k, (list, tuple))
         given: Any = k if several else [k]
         # The cutoffs, one or more, None for all ranks.
@@ -373,7 +372,6 @@ class CutoffMetric(RankingMetric):
                 f"`k` must be a cutoff or a non-empty list of distinct cutoffs. Received: k={k!r}."
             )
         self.k = cutoffs if several else cutoffs[0]
-        self.num_results = len(cutoffs)
         self.depth = None if None in cutoffs else max(cutoffs)
         self.count_empty = _checks.flag("count_empty", count_empty)
         family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
@@ -385,17 +383,16 @@ class CutoffMetric(RankingMetric):
         several = isinstance(self.k, tuple)
         return [self._name_at(self.name, k) for k in self.k] if several else [self.name]
 
-    def compute_at(self, ranks: ops.Ranks, k: Any) -> tf.Tensor:
+    def compute_at(self, ranks: Any, k: Any) -> tf.Tensor:
         """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]`, of their dtype."""
         raise NotImplementedError
 
-    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The formula at each cutoff."""
+    def compute(self, ranks: Any) -> list[tf.Tensor]:
         compute_at = _keras.with_autograph_of_caller(self.compute_at)
         return [compute_at(ranks, k) for k in self.cutoffs]
 
     def _check_cutoff(self, k):
-        return None if k is None and self.all_ranks else _checks.positive_int("k", k)
+        return None if k is None else _checks.positive_int("k", k)
 
     def _name_at(self, name, k):
         return name if k is None else f"{name}_at_{k}"

@@ -1,4 +1,8 @@
-"""Metrics of a whole dataset, which keep every score: mAP, Spearman's correlation."""
+"""Metrics of a whole dataset, which keep every score: mAP, Spearman's correlation.
+
+They rank examples within a column, not classes within a list, so no batch has a value of its own:
+`result` sorts all that was kept.
+"""
 
 from typing import Any
 
@@ -20,8 +24,11 @@ class DatasetMetric(Metric):
     an error or, under XLA, makes the result NaN.
     """
 
+    # The number of columns, which a subclass sets first.
+    num_columns: int
+
     def __init__(
-        self, num_columns: int, max_examples: int, name: str | None = None, dtype: Any = None
+        self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None
     ) -> None:
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
@@ -29,16 +36,11 @@ class DatasetMetric(Metric):
                 f"`{type(self).__name__}` must be built outside the scope of a strategy: its "
                 "replicas cannot share the examples that it keeps. Update it with the predictions."
             )
-        self.num_columns = _checks.positive_int("num_columns", num_columns)
         self.max_examples = _checks.positive_int("max_examples", max_examples)
         shape = (self.max_examples, self.num_columns)
         self.labels, self.scores, self.weights_seen = (
             self.add_weight(name=name, shape=shape, initializer="zeros", dtype="float32")
-            for name, shape in (
-                ("labels", shape),
-                ("scores", shape),
-                ("weights_seen", shape[:1]),
-            )
+            for name, shape in (("labels", shape), ("scores", shape), ("weights_seen", shape[:1]))
         )
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
 
@@ -56,15 +58,10 @@ class DatasetMetric(Metric):
     def compute(
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The formula.
+        """The formula: three `[columns, examples]` of one dtype -> two `[columns]`.
 
-        Args:
-            labels: `[columns, examples]`, float32 or float64.
-            scores: of the same shape and dtype.
-            weights: of the same shape and dtype; an example of weight 0 changes nothing.
-
-        Returns:
-            `[columns]` of this dtype, and `[columns]` booleans, False for a column without a value.
+        They are the values, and booleans, False for a column without a value. An example of weight
+        0 changes nothing.
         """
         raise NotImplementedError
 
@@ -75,9 +72,6 @@ class DatasetMetric(Metric):
             y_true: labels `[batch, num_columns]`, or `[batch]` for one column.
             y_pred: scores of the same shape.
             sample_weight: scalar, `[batch]` or `[batch, 1]`; None means 1.
-
-        Raises:
-            ValueError: if a shape is wrong, or if there are too many examples.
         """
         labels, scores = (
             self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
@@ -113,12 +107,9 @@ class DatasetMetric(Metric):
         # Too many overwrite the last place; the count tells that the result is void.
         places = tf.minimum(count + tf.range(added), self.max_examples - 1)[:, tf.newaxis]
         with tf.control_dependencies([raised]):
-            for mine, new in (
-                (self.labels, labels),
-                (self.scores, scores),
-                (self.weights_seen, weights),
-            ):
-                _keras.variable(mine).scatter_nd_update(places, new)
+            states = (self.labels, self.scores, self.weights_seen)
+            for state, added_rows in zip(states, (labels, scores, weights), strict=True):
+                _keras.variable(state).scatter_nd_update(places, added_rows)
             self.count.assign_add(added)
 
     def result(self) -> tf.Tensor:
@@ -137,14 +128,6 @@ class DatasetMetric(Metric):
             states = (metric.labels, metric.scores, metric.weights_seen)
             labels, scores, weights = (tf.convert_to_tensor(state)[:count] for state in states)
             self._append(labels, scores, weights, tf.constant(count, tf.int64))
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {
-            **_registry.constructor_arguments(self, type(self)),
-            "name": self.name,
-            "dtype": self.dtype,
-        }
 
 
 @_registry.register("metric")
@@ -175,8 +158,7 @@ class MeanAveragePrecision(DatasetMetric):
     Scores: `[batch, C]`.
 
     Raises:
-        ValueError: if an argument is not a positive integer, if a shape is wrong, if there are too
-            many examples, or under a strategy with several replicas.
+        ValueError: under a strategy with several replicas.
 
     Example:
         >>> metric = MeanAveragePrecision(num_classes=2)
@@ -192,8 +174,8 @@ class MeanAveragePrecision(DatasetMetric):
         name: str | None = None,
         dtype: Any = None,
     ) -> None:
-        self.num_classes = _checks.positive_int("num_classes", num_classes)
-        super().__init__(self.num_classes, max_examples, name, dtype)
+        self.num_classes = self.num_columns = _checks.positive_int("num_classes", num_classes)
+        super().__init__(max_examples, name, dtype)
 
     def per_class(self) -> tf.Tensor:
         """Returns the average precision of each class, `[C]` float64; NaN for an absent class."""
@@ -203,7 +185,6 @@ class MeanAveragePrecision(DatasetMetric):
     def compute(
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The formula."""
         broken = has_nan(labels) | has_nan(weights)
         weights = tf.where(labels >= 0, weights, tf.zeros_like(weights))
         relevant = tf.where(labels > 0, weights, tf.zeros_like(weights))
@@ -255,8 +236,7 @@ class SpearmanCorrelation(DatasetMetric):
     Labels and predictions: `[batch, num_outputs]`, or `[batch]` for one output.
 
     Raises:
-        ValueError: if an argument is not a positive integer, if a shape is wrong, if there are too
-            many examples, or under a strategy with several replicas.
+        ValueError: under a strategy with several replicas.
 
     Example:
         >>> metric = SpearmanCorrelation()
@@ -272,8 +252,8 @@ class SpearmanCorrelation(DatasetMetric):
         name: str | None = None,
         dtype: Any = None,
     ) -> None:
-        self.num_outputs = _checks.positive_int("num_outputs", num_outputs)
-        super().__init__(self.num_outputs, max_examples, name, dtype)
+        self.num_outputs = self.num_columns = _checks.positive_int("num_outputs", num_outputs)
+        super().__init__(max_examples, name, dtype)
 
     def per_output(self) -> tf.Tensor:
         """Returns the correlation of each output, `[num_outputs]` float64; NaN if it has none."""
@@ -283,7 +263,6 @@ class SpearmanCorrelation(DatasetMetric):
     def compute(
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The formula."""
         known = ~tf.math.is_nan(labels) & (weights > 0)
         count = tf.reduce_sum(tf.cast(known, labels.dtype), axis=1, keepdims=True)
 

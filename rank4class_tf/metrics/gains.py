@@ -1,4 +1,7 @@
-"""Metrics of graded gains: DCG and NDCG."""
+"""Metrics of graded gains: DCG and NDCG.
+
+The gains, discounts and the ideal order are in `ops.weights`; the average over ties in `ops.ranks`.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -7,8 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _registry, ops
+from rank4class_tf._tf import math
 from rank4class_tf.metrics.base import CutoffMetric
-from rank4class_tf.ops.ranks import mean_over_ties, num_counted, num_ranks, table_by_rank
+from rank4class_tf.ops.ranks import highest, mean_over_ties, num_counted, num_ranks, table_by_rank
 from rank4class_tf.ops.weights import DISCOUNTS, discounted_sum, gain_cancels, gains_up_to_a_factor
 
 
@@ -36,10 +40,6 @@ class DCG(CutoffMetric):
         name: None means `"dcg_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if `k` is not a positive integer or None, or a list of these; if `gain` or
-            `discount` is neither a known name nor a function.
-
     Example:
         >>> metric = DCG(k=5)
         >>> metric.update_state([[0.0, 2.0]], [[0.0, 1.0]])  # (2**2 - 1) / log2(1 + 1)
@@ -48,7 +48,6 @@ class DCG(CutoffMetric):
     """
 
     _reads = "leading"
-    _reads_weights = True
     bounds = (0.0, float("inf"))
 
     def __init__(
@@ -66,20 +65,19 @@ class DCG(CutoffMetric):
         super().__init__(k, name=name, **kwargs)
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
-        """The formula."""
         gains = ops.get_gain(self.gain)(ranks.relevance)
         if ranks.weights is not None:
             shares = self._shares_of_weight(ranks.relevance)
-            total = tf.reduce_sum(shares, axis=-1, keepdims=True)
-            weighted = tf.reduce_sum(shares * ranks.weights, axis=-1, keepdims=True)
-            gains *= tf.math.divide_no_nan(ranks.weights * total, weighted)
+            total = math.sum(shares, axis=-1, keepdims=True)
+            weighted = math.sum(shares * ranks.weights, axis=-1, keepdims=True)
+            gains *= math.divide_no_nan(ranks.weights * total, weighted)
         return self._discounted(ranks, gains, self._discounts(ranks, k))
 
     def _shares_of_weight(self, relevance):
         return gains_up_to_a_factor(self.gain, relevance)
 
     def _discounted(self, ranks, gains, table):
-        return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
+        return math.sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
 
     def _discounts(self, ranks, k):
         """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
@@ -116,9 +114,6 @@ class NDCG(DCG):
         name: None means `"ndcg_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: as `DCG` does.
-
     Example:
         >>> metric = NDCG(k=5)
         >>> metric.update_state([0], [[1.0, 3.0, 2.0]])  # rank 3: 1 / log2(1 + 3)
@@ -126,18 +121,16 @@ class NDCG(DCG):
         0.5
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
-        """The formula."""
         table = self._discounts(ranks, k)
         if gain_cancels(self.gain, ranks.relevance):
-            gains = best = tf.nn.relu(tf.sign(ranks.relevance))
+            gains = best = math.relu(math.sign(ranks.relevance))
         else:
             gains = gains_up_to_a_factor(self.gain, ranks.relevance)
             if ranks.weights is not None:
                 gains *= ranks.weights
-            best = tf.math.top_k(gains, tf.minimum(num_ranks(table), tf.shape(gains)[1])).values
+            best = highest(gains, num_ranks(table))
         ideal = discounted_sum(best, table)
-        return tf.math.divide_no_nan(self._discounted(ranks, gains, table), ideal)
+        return math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

@@ -1,15 +1,18 @@
-"""Averages over groups of examples: by class, by confidence."""
+"""Averages over groups of examples: by class, by confidence.
+
+Both keep the sums of each group and combine the groups' means in `result`, so they are no means
+over lists themselves.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry, ops
-from rank4class_tf._lists.labels import distinct_ids, padded_ids, parse
+from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._tf.exact import as_floating
-from rank4class_tf._tf.raising import check
+from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics.base import ExactSum, RankingMetric, _weighted
 from rank4class_tf.metrics.hits import hits
@@ -32,9 +35,6 @@ class MacroAverage(RankingMetric):
             each value's name.
         dtype: see `RankingMetric`.
 
-    Raises:
-        ValueError: if `metric` is not a mean over lists, or `num_groups` not a positive integer.
-
     Example:
         >>> from rank4class_tf.metrics import TopKAccuracy
         >>> metric = MacroAverage(TopKAccuracy(1), num_groups=2)
@@ -43,20 +43,21 @@ class MacroAverage(RankingMetric):
         0.5
     """
 
-    is_mean = False
-
     def __init__(
         self, metric: RankingMetric, num_groups: int, name: str | None = None, dtype: Any = None
     ) -> None:
         if not isinstance(metric, RankingMetric) or not metric.is_mean:
             raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
         self.num_groups = _checks.positive_int("num_groups", num_groups)
-        self.num_results = metric.num_results
         super().__init__(
             name=name or f"macro_{metric.name}", label_format=metric.label_format, dtype=dtype
         )
         self.metric = metric
         self.higher_is_better = metric.higher_is_better
+        self.sums = ExactSum(self, "sums", (self.num_groups, metric.num_results + 1))
+
+    def _add_states(self):
+        pass  # The name of a result takes a name, which Keras sets, and the metric.
 
     @property
     def result_names(self) -> Sequence[str]:
@@ -66,9 +67,6 @@ class MacroAverage(RankingMetric):
             new + name.removeprefix(old) if name.startswith(old) else f"{new}_{name}"
             for name in self.metric.result_names
         ]
-
-    def _add_states(self):
-        self.sums = ExactSum(self, "sums", (self.num_groups, self.num_results + 1))
 
     def _values_and_weights(self, *args, **kwargs):
         return self.metric._values_and_weights(*args, **kwargs)
@@ -91,23 +89,21 @@ class MacroAverage(RankingMetric):
             groups: integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
                 means the classes of the positives.
         """
-        y_true = _keras.given_labels(y_true)
         dtype = self.sums.dtype
-        values, weights = self._values_and_weights(dtype, y_true, y_pred, sample_weight, exclude)
-        given, broken = groups is not None, tf.constant(False)
-        if not given:
-            labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
-            groups, broken = labels.positives, labels.invalid
-        groups, invalid = padded_ids(groups, self.num_groups, values, "groups")
-        if given:
+        labels = self._parsed(y_true, y_pred, exclude)
+        values, weights = self._values_and_weights(labels, sample_weight, dtype)
+        if groups is None:
+            zero = tf.cast(labels.value_if_empty, dtype)
+            groups, zero = padded_ids(labels.positives, self.num_groups, zero, "groups")
+        else:
+            groups, zero = padded_ids(groups, self.num_groups, tf.zeros_like(weights), "groups")
             groups = distinct_ids(groups)
-        invalid |= broken
-        values = tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), dtype), values)
-        weights = tf.where(invalid, tf.ones_like(weights), weights)
-        # A list whose group is not known is counted in the first group, where its NaN shows.
-        groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
-        width = tf.shape(groups)[1]
-        weighted = tf.repeat(_weighted(values, weights), width, axis=0)
+        # A list whose group is not known counts in the first group, where its NaN shows.
+        known = tf.equal(zero, 0)
+        values = tf.where(known[:, tf.newaxis], values, zero[:, tf.newaxis])
+        weights = tf.where(known, weights, tf.ones_like(weights))
+        groups = tf.where(known[:, tf.newaxis], groups, tf.zeros_like(groups))
+        weighted = tf.repeat(_weighted(values, weights), tf.shape(groups)[1], axis=0)
         self.sums.add(weighted, tf.reshape(groups, [-1]))
 
     def group_means(self) -> tf.Tensor:
@@ -124,13 +120,9 @@ class MacroAverage(RankingMetric):
         return self._by_name(tf.math.divide_no_nan(means, count))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {
-            "metric": keras.utils.serialize_keras_object(self.metric),
-            "num_groups": self.num_groups,
-            "name": self.name,
-            "dtype": self.dtype,
-        }
+        config = super().get_config()
+        del config["label_format"]  # It is the metric's.
+        return config
 
 
 @_registry.register("metric")
@@ -150,13 +142,9 @@ class ExpectedCalibrationError(RankingMetric):
 
     Args:
         num_bins: M >= 1.
-        probabilities: None if `y_pred` are probabilities; or a layer that converts scores to
-            probabilities, such as `layers.Probabilities()`.
+        probabilities: None if `y_pred` are probabilities, of which one outside [0, 1] raises; or a
+            layer that converts scores to probabilities, such as `layers.Probabilities()`.
         **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
-
-    Raises:
-        ValueError: if `num_bins` is not a positive integer. In the call, if a highest probability
-            is not in [0, 1]; under XLA, the result becomes NaN instead.
 
     Example:
         >>> metric = ExpectedCalibrationError()
@@ -166,7 +154,6 @@ class ExpectedCalibrationError(RankingMetric):
     """
 
     higher_is_better = False
-    is_mean = False
 
     def __init__(self, num_bins: int = 15, probabilities: Any = None, **kwargs: Any) -> None:
         self.num_bins = _checks.positive_int("num_bins", num_bins)
@@ -181,13 +168,14 @@ class ExpectedCalibrationError(RankingMetric):
         """Whether the best class of each list is right."""
         return [hits(ranks, k=1)]
 
-    def _add_batch(self, y_true, y_pred, sample_weight, exclude):
+    def _parsed(self, y_true, y_pred, exclude):
         if self.probabilities is not None:
             y_pred = self.probabilities(as_floating(y_pred))
-        accuracy, weights = self._values_and_weights(
-            self.sums.dtype, y_true, y_pred, sample_weight, exclude
-        )
-        labels = parse(y_true, y_pred, self.label_format, exclude=exclude)
+        return super()._parsed(y_true, y_pred, exclude)
+
+    def _add_batch(self, labels, sample_weight):
+        dtype = self.sums.dtype
+        accuracy, weights = self._values_and_weights(labels, sample_weight, dtype)
         shares = labels.scores
         if labels.mask is not None:
             shares = tf.where(labels.mask, shares, tf.zeros_like(shares))
@@ -197,7 +185,7 @@ class ExpectedCalibrationError(RankingMetric):
         self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))
 
     def _checked(self, confidence, counted):
-        """The confidence, NaN where it is not in [0, 1]."""
+        """The confidence; one outside [0, 1] raises, or is NaN where nothing can raise."""
         # Sums of shares may miss 1 by rounding.
         slack = 1e-5
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
@@ -205,10 +193,9 @@ class ExpectedCalibrationError(RankingMetric):
             "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, for "
             "example to layers.Probabilities()"
         )
-        bad = check(bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
-        confidence = tf.clip_by_value(tf.cast(confidence, self.sums.dtype), 0, 1)
-        confidence = tf.where(counted, confidence, tf.zeros_like(confidence))
-        return tf.where(bad, tf.constant(float("nan"), confidence.dtype), confidence)
+        clipped = tf.clip_by_value(tf.cast(confidence, self.sums.dtype), 0, 1)
+        clipped = tf.where(counted, clipped, tf.zeros_like(clipped))
+        return checked(clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
 
     def result(self) -> tf.Tensor:
         """Returns the error; 0 if there was no list with a positive yet."""

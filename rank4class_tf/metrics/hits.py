@@ -1,4 +1,9 @@
-"""Metrics that count hits: Top-K accuracy, precision, recall, average precision, BPref."""
+"""Metrics that count hits: Top-K accuracy, precision, recall, average precision, BPref.
+
+A hit is a positive among the first k. Where it ties with others, it is a hit with the probability
+of `hit_shares`. At the end stand the metrics of extreme classification, in which a hit counts more
+if its class is rare.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,39 +11,39 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
-from rank4class_tf._lists.labels import Labels
+from rank4class_tf._tf import math
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
-from rank4class_tf.metrics.ranks import best_positive
 from rank4class_tf.ops import Ranks
-from rank4class_tf.ops.ranks import count_of_all, mean_over_ties, num_counted, reciprocals
+from rank4class_tf.ops.ranks import (
+    BestPositive,
+    count_of_all,
+    highest,
+    mean_over_ties,
+    num_counted,
+    reciprocals,
+)
 from rank4class_tf.ops.weights import discounted_sum
 
 
-def hits(ranks: Ranks, k: int | None) -> tf.Tensor:
-    r"""Expected number of positives among the first k, `[batch]`; None means all ranks.
+def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> tf.Tensor:
+    r"""The probability of each positive to be among the first k, `[batch, P]`; None means all.
 
-    $$\sum_{p \in Y} \min\left(1, \frac{(k - a_p)_+}{m_p}\right)$$
+    $$\min\left(1, \frac{(k - a)_+}{m}\right)$$
 
     with $a$ items above and $m$ tied, the item itself counted.
-
-    Example:
-        >>> from rank4class_tf import ops
-        >>> ranks = ops.ranks_of_positives([[3.0, 1.0, 1.0, 2.0]], [[1, 0]])
-        >>> hits(ranks, k=3).numpy()  # item 0, and item 1 in one of two orders
-        array([1.5])
     """
-    return tf.reduce_sum(hit_shares(ranks, k), axis=-1)
-
-
-def hit_shares(ranks: Ranks, k: int | None) -> tf.Tensor:
-    """The probability of each positive to be among the first k, `[batch, P]`; see `hits`."""
     if k is None:
-        return tf.minimum(ranks.tied, 1)
-    share = tf.math.divide_no_nan(tf.maximum(k - ranks.above, 0), ranks.tied)
-    return tf.minimum(share, 1)
+        return math.minimum(ranks.tied, 1)
+    share = math.divide_no_nan(math.maximum(k - ranks.above, 0), ranks.tied)
+    return math.minimum(share, 1)
+
+
+def hits(ranks: Ranks, k: int | None) -> tf.Tensor:
+    """Expected number of positives among the first k, `[batch]`."""
+    return math.sum(hit_shares(ranks, k), axis=-1)
 
 
 @_registry.register("metric")
@@ -61,9 +66,6 @@ class TopKAccuracy(CutoffMetric):
         name: None means `"top_k_accuracy_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if `k` is not a positive integer, or a list of these.
-
     Example:
         >>> metric = TopKAccuracy(k=1)
         >>> metric.update_state([0, 0], [[1.0, 0.0], [1.0, 1.0]])  # a hit, and a tie of two
@@ -73,27 +75,26 @@ class TopKAccuracy(CutoffMetric):
 
     _reads = "best"
     bounds = (0.0, 1.0)
-    all_ranks = False
 
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(k, name=name, **kwargs)
 
-    def compute_at(self, ranks: ops.Ranks, k: int) -> tf.Tensor:
-        """The formula."""
-        if ranks.tied.shape[1] == 1:
-            return hits(ranks, k)
-        above, tied, positives = best_positive(ranks)
-        places = tf.clip_by_value(k - above, 0, tied)
-        before = tf.range(tf.shape(ranks.tied)[1])[tf.newaxis]
-        left = tied[:, tf.newaxis] - tf.cast(before, tied.dtype)
-        share = tf.minimum(places[:, tf.newaxis] / tf.maximum(left, 1), 1)
-        counted = tf.cast(before, tied.dtype) < positives[:, tf.newaxis]
-        log_misses = tf.math.log1p(-tf.where(counted, share, tf.zeros_like(share)))
-        return -tf.math.expm1(tf.reduce_sum(log_misses, axis=-1))
+    def _check_cutoff(self, k):
+        return _checks.positive_int("k", k)
+
+    def compute_at(self, best: BestPositive, k: int) -> tf.Tensor:
+        if isinstance(best.most, int) and best.most == 1:
+            return hit_shares(best, k)
+        places = math.clip(k - best.above, 0, best.tied)
+        before = math.cast(math.arange(best.most), places.dtype)[math.newaxis]
+        left = best.tied[:, math.newaxis] - before
+        share = math.minimum(places[:, math.newaxis] / math.maximum(left, 1), 1)
+        share = math.where(before < best.positives[:, math.newaxis], share, math.zeros_like(share))
+        return -math.expm1(math.sum(math.log1p(-share), axis=-1))
 
 
-for _name in ("hit_rate", "hits"):  # Those of retrieval and of TF-Ranking.
-    _registry.named("metric", _name, TopKAccuracy)
+_registry.named("metric", "hit_rate", TopKAccuracy)  # Its name in retrieval,
+_registry.named("metric", "hits", TopKAccuracy)  # and in TF-Ranking.
 
 
 @_registry.register("metric")
@@ -112,9 +113,6 @@ class PrecisionAtK(CutoffMetric):
         name: None means `"precision_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if `k` is not a positive integer or None, or a list of these.
-
     Example:
         >>> metric = PrecisionAtK(k=2)
         >>> metric.update_state([[0, 2]], [[0.0, 1.0, 2.0]])  # ranks 3 and 1
@@ -125,14 +123,8 @@ class PrecisionAtK(CutoffMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def __init__(
-        self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(k, name=name, **kwargs)
-
-    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
-        """The formula."""
-        return hits(ranks, k) / (tf.maximum(ranks.num_items, 1) if k is None else k)
+    def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
+        return hits(ranks, k) / (math.maximum(ranks.num_items, 1) if k is None else k)
 
 
 @_registry.register("metric")
@@ -153,10 +145,6 @@ class RecallAtK(CutoffMetric):
         average: `"samples"` or `"micro"`.
         name: None means `"recall_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
-
-    Raises:
-        ValueError: if `k` is not a positive integer or None, or a list of these; if `average` is
-            unknown.
 
     Example:
         >>> metric = RecallAtK(k=[1, 3])
@@ -180,19 +168,18 @@ class RecallAtK(CutoffMetric):
         super().__init__(k, name=name, **kwargs)
         self.average = average
 
-    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
-        """The formula."""
-        return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
+    def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
+        return math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
-    def _values_and_weights(self, *args, **kwargs):
-        # With `average="micro"` the weight is the number of positives.
+    def _values_and_weights(self, labels, sample_weight, dtype, compute=None):
         if self.average == "samples":
-            return super()._values_and_weights(*args, **kwargs)
+            return super()._values_and_weights(labels, sample_weight, dtype, compute)
 
-        def compute(ranks):
+        # A list weighs as much as it has positives, which come as a further value.
+        def with_number(ranks):
             return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
 
-        values, weights = super()._values_and_weights(*args, compute=compute)
+        values, weights = super()._values_and_weights(labels, sample_weight, dtype, with_number)
         return values[:, :-1], weights * values[:, -1]
 
 
@@ -225,9 +212,6 @@ class AveragePrecisionAtK(CutoffMetric):
         name: None means `"average_precision_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if `k` is not a positive integer or None, or a list of these.
-
     Example:
         >>> metric = AveragePrecisionAtK()
         >>> metric.update_state([[0, 2]], [[0.0, 1.0, 2.0]])  # (1 / 1 + 2 / 3) / 2
@@ -236,7 +220,6 @@ class AveragePrecisionAtK(CutoffMetric):
     """
 
     _reads = "leading"
-    _reads_weights = True
     bounds = (0.0, 1.0)
 
     def __init__(
@@ -249,31 +232,34 @@ class AveragePrecisionAtK(CutoffMetric):
         self.over_all_positives = _checks.flag("over_all_positives", over_all_positives)
         super().__init__(k, name=name, **kwargs)
 
-    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
-        """The formula."""
+    def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
         above, tied = ranks.above, ranks.tied
         size = num_counted(ranks, k)
-        limit = tf.cast(size, above.dtype)
-        # Positives in the order of their ranks; one that is never a hit is left out.
-        order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))
-        positives_above, positives_tied = (tf.cast(c, above.dtype) for c in count_of_all(order))
-        slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
+        limit = math.cast(size, above.dtype)
+        positives_above, positives_tied = _counts_of_positives(ranks)
+        slope = math.divide_no_nan(positives_tied - 1, tied - 1)
         harmonic = mean_over_ties(reciprocals(size), above, tied)
-        places = tf.clip_by_value(limit - above, 0, tied)
+        places = math.clip(limit - above, 0, tied)
         added = (positives_above + 1 - slope * (above + 1)) * harmonic
-        added += slope * tf.math.divide_no_nan(places, tied)
-        added = tf.where(tied > 0, added, tf.zeros_like(added))
+        added += slope * math.divide_no_nan(places, tied)
+        added = math.where(tied > 0, added, math.zeros_like(added))
         if ranks.weights is not None:
-            weights = ranks.weights
+            best = ranks.weights
             if k is not None and not self.over_all_positives:
-                most = tf.minimum(size, tf.shape(weights)[1])
-                weights = tf.math.top_k(weights, most).values
-            total = tf.reduce_sum(added * ranks.weights, axis=-1)
-            return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
-        total = tf.reduce_sum(added, axis=-1)
-        positives = ranks.num_positives
-        best = positives if self.over_all_positives else tf.minimum(limit, positives)
-        return tf.math.divide_no_nan(total, best)
+                best = highest(best, size)
+            added *= ranks.weights
+            return math.divide_no_nan(math.sum(added, axis=-1), math.sum(best, axis=-1))
+        number = ranks.num_positives
+        best = number if self.over_all_positives else math.minimum(limit, number)
+        return math.divide_no_nan(math.sum(added, axis=-1), best)
+
+
+def _counts_of_positives(ranks):
+    """How many positives are above each positive, and tied with it, itself included."""
+    # Scores in the order of the ranks; a positive that is never a hit is left out.
+    nan = math.cast(float("nan"), ranks.above.dtype)
+    scores = math.where(ranks.tied > 0, -ranks.above, nan)
+    return tuple(math.cast(count, scores.dtype) for count in count_of_all(scores))
 
 
 @_registry.register("metric")
@@ -295,9 +281,6 @@ class BPref(CutoffMetric):
         name: None means `"bpref_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if `k` is not a positive integer or None, or a list of these.
-
     Example:
         >>> metric = BPref()
         >>> metric.update_state([[1, 0, 1, -1, 0]], [[5.0, 4.0, 3.0, 2.0, 1.0]])
@@ -308,23 +291,14 @@ class BPref(CutoffMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def __init__(
-        self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(k, name=name, **kwargs)
-
-    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
-        """The formula."""
-        above, tied = ranks.above, ranks.tied
-        # Positives in the order of their ranks; one that is never a hit is left out.
-        order = tf.where(tied > 0, -above, tf.constant(float("nan"), above.dtype))
-        positives_above, positives_tied = (tf.cast(c, above.dtype) for c in count_of_all(order))
-        wrong_above = above - positives_above + (tied - positives_tied) / 2
-        right = ranks.num_positives[:, tf.newaxis]
-        wrong = ranks.num_items[:, tf.newaxis] - right
-        lost = tf.math.divide_no_nan(tf.minimum(wrong_above, right), tf.minimum(right, wrong))
-        total = tf.reduce_sum(hit_shares(ranks, k) * (1 - lost), axis=-1)
-        return tf.math.divide_no_nan(total, ranks.num_positives)
+    def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
+        positives_above, positives_tied = _counts_of_positives(ranks)
+        wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
+        right = ranks.num_positives[:, math.newaxis]
+        wrong = ranks.num_items[:, math.newaxis] - right
+        lost = math.divide_no_nan(math.minimum(wrong_above, right), math.minimum(right, wrong))
+        total = math.sum(hit_shares(ranks, k) * (1 - lost), axis=-1)
+        return math.divide_no_nan(total, ranks.num_positives)
 
 
 def propensities(
@@ -350,8 +324,7 @@ def propensities(
         `num_classes` numbers in (0, 1].
 
     Raises:
-        ValueError: if an argument is out of range, if a label is not a class id in
-            [0, num_classes), or if there are fewer than three examples.
+        ValueError: if there are fewer than three examples.
 
     Example:
         >>> shares = propensities([[0, -1], [0, 1], [0, -1], [0, -1]], num_classes=2)
@@ -368,7 +341,14 @@ def propensities(
 
 
 class PropensityScored(RankingMetric):
-    """Base: the gains of all lists over the best possible gains; a subclass defines `gains`."""
+    """Base: the gains of all lists over the best possible gains; a subclass defines `gains`.
+
+    Args:
+        k: cutoff, >= 1.
+        propensities: a number in (0, 1] for each class.
+        name: name of the metric; None means the name of the class, with the cutoff.
+        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
+    """
 
     _reads = "leading"
     bounds = (0.0, 1.0)
@@ -376,16 +356,7 @@ class PropensityScored(RankingMetric):
     def __init__(
         self, k: int, propensities: TensorLike, name: str | None = None, **kwargs: Any
     ) -> None:
-        """Sets the arguments that both metrics share.
-
-        Args:
-            k: cutoff, >= 1.
-            propensities: a number in (0, 1] for each class.
-            name: name of the metric; None means the name of the class, with the cutoff.
-            **kwargs: `label_format`, `dtype`: see `RankingMetric`.
-        """
-        self.k = _checks.positive_int("k", k)
-        self.depth: Any = self.k
+        self.k = self.depth = _checks.positive_int("k", k)
         self.propensities = _checks.one_for_each_class(
             "propensities",
             propensities,
@@ -395,52 +366,41 @@ class PropensityScored(RankingMetric):
         family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
         super().__init__(name=name or f"{family}_at_{k}", **kwargs)
 
-    def gains(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+    def gains(self, ranks: Ranks) -> list[tf.Tensor]:
         """The formula: `Ranks` -> the gain of each list, and the best possible, `[batch]` both.
 
         The relevance of a positive is 1 over its propensity.
         """
         raise NotImplementedError
 
-    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The gain over the best possible one."""
-        return [tf.math.divide_no_nan(*self.gains(ranks))]
-
-    def _values_and_weights(self, dtype, *args, compute=None, **kwargs):
+    def _values_and_weights(self, labels, sample_weight, dtype, compute=None):
         # The mean over all lists, weighted by their best possible gains, is the ratio of the sums.
-        both, weights = super()._values_and_weights(dtype, *args, compute=self.gains, **kwargs)
+        both, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
         gains, best = tf.unstack(both, axis=1)
-        known = ~tf.math.is_nan(best)
-        values = tf.math.divide_no_nan(gains, best)[:, tf.newaxis]
-        return values, weights * tf.where(known, best, tf.ones_like(best))
+        values = math.divide_no_nan(gains, best)[:, math.newaxis]
+        return values, weights * math.where(math.isnan(best), math.ones_like(best), best)
 
-    def _weighed(self, labels: Labels, dtype: tf.DType) -> Labels:
-        """The labels, each of which counts as much as its class is likely to be missing."""
-        n = labels.scores.shape[1]
-        if n not in (None, len(self.propensities)):
-            raise ValueError(
-                f"`propensities` must have one for each class. Received: {len(self.propensities)} "
-                f"of them and scores of {n} classes."
-            )
-        relevance = self._of_classes(labels.positives, dtype)
-        return labels._replace(relevance=relevance, highest=None)
-
-    def _of_classes(self, class_ids, dtype):
-        """1 over the propensities of class ids, 0 for -1."""
-        weights = tf.cast(1 / np.array(self.propensities), dtype)
-        found = tf.gather(weights, tf.maximum(class_ids, 0))
-        return tf.where(class_ids >= 0, found, tf.zeros([], dtype))
-
-    def _of_ranks(self, compute, dtype, ranks, sample_weight):
-        if ranks.class_ids is None:
-            raise ValueError("`y_true` must have the class ids of its positives. Received: None.")
-        relevance = self._of_classes(ranks.class_ids, ranks.relevance.dtype)
-        ranks = ranks._replace(relevance=tf.where(ranks.relevance > 0, relevance, 0))
-        return super()._of_ranks(compute, dtype, ranks, sample_weight)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return _registry.constructor_arguments(self, RankingMetric)
+    def _weighed(self, labels, dtype):
+        """Labels weighted by 1 / propensity; a graded label counts as 1."""
+        if isinstance(labels, Ranks):
+            class_ids, dtype = labels.class_ids, labels.relevance.dtype
+            if class_ids is None:
+                raise ValueError(
+                    "`y_true` must have the class ids of its positives. Received: None."
+                )
+        else:
+            class_ids, num_classes = labels.positives, labels.scores.shape[1]
+            if num_classes not in (None, len(self.propensities)):
+                raise ValueError(
+                    "`propensities` must have one for each class. Received: "
+                    f"{len(self.propensities)} of them and scores of {num_classes} classes."
+                )
+            labels = labels._replace(highest=None)
+        weights = tf.gather(
+            tf.constant(1 / np.array(self.propensities), dtype), tf.maximum(class_ids, 0)
+        )
+        there = (class_ids >= 0) & (labels.relevance > 0)
+        return labels._replace(relevance=tf.where(there, weights, tf.zeros([], dtype)))
 
 
 @_registry.register("metric")
@@ -463,9 +423,6 @@ class PropensityScoredNDCG(PropensityScored):
         name: None means `"propensity_scored_ndcg_at_<k>"`.
         **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if an argument is out of range, or a class has no propensity.
-
     Example:
         >>> metric = PropensityScoredNDCG(k=3, propensities=[0.5, 0.5, 1.0])
         >>> metric.update_state([0], [[1.0, 3.0, 2.0]])  # rank 3: 1 / log2(1 + 3)
@@ -473,18 +430,14 @@ class PropensityScoredNDCG(PropensityScored):
         0.5
     """
 
-    def gains(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The formula."""
+    def gains(self, ranks: Ranks) -> list[tf.Tensor]:
         table = 1 / np.log2(1 + np.arange(1, self.k + 1, dtype=np.float64))
-        width = tf.minimum(self.k, tf.shape(ranks.relevance)[1])
-        best = tf.math.top_k(ranks.relevance, width).values
-        gain = tf.reduce_sum(
-            ranks.relevance * mean_over_ties(table, ranks.above, ranks.tied), axis=-1
-        )
-        number = tf.minimum(tf.cast(ranks.num_positives, tf.int32), self.k)
-        of_number = tf.gather(np.concatenate([[1.0], np.cumsum(table)]), number)
-        of_number = tf.cast(of_number, gain.dtype)
-        return [gain / of_number, discounted_sum(best, table) / of_number]
+        discounts = mean_over_ties(table, ranks.above, ranks.tied)
+        gain = math.sum(ranks.relevance * discounts, axis=-1)
+        best = discounted_sum(highest(ranks.relevance, self.k), table)
+        number = math.minimum(math.cast(ranks.num_positives, math.int32), self.k)
+        ideal = tf.cast(tf.gather(np.concatenate([[1.0], np.cumsum(table)]), number), gain.dtype)
+        return [gain / ideal, best / ideal]
 
 
 @_registry.register("metric")
@@ -506,9 +459,6 @@ class PropensityScoredPrecisionAtK(PropensityScored):
         name: None means `"propensity_scored_precision_at_<k>"`.
         **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if an argument is out of range, or a class has no propensity.
-
     Example:
         >>> metric = PropensityScoredPrecisionAtK(k=1, propensities=[0.5, 0.25, 1.0])
         >>> metric.update_state([[0, 1]], [[3.0, 1.0, 2.0]])  # (1 / 0.5) / (1 / 0.25)
@@ -516,8 +466,6 @@ class PropensityScoredPrecisionAtK(PropensityScored):
         0.5
     """
 
-    def gains(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The formula."""
-        shares = hit_shares(ranks, self.k)
-        best = tf.math.top_k(ranks.relevance, tf.minimum(self.k, tf.shape(ranks.relevance)[1]))
-        return [tf.reduce_sum(x, axis=-1) for x in (shares * ranks.relevance, best.values)]
+    def gains(self, ranks: Ranks) -> list[tf.Tensor]:
+        hits = hit_shares(ranks, self.k) * ranks.relevance
+        return [math.sum(hits, axis=-1), math.sum(highest(ranks.relevance, self.k), axis=-1)]

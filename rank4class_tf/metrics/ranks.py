@@ -1,59 +1,30 @@
-"""Metrics of the best positive's rank: MRR, mean and median rank."""
+"""Metrics of the best positive's rank: MRR, mean and median rank.
 
-from collections.abc import Callable, Sequence
+The formulas read `BestPositive`, the group of tied items that holds it: with a items above and m in
+the group, q of them positive, the rank of the best is a + j with the probability that `fold_places`
+computes. The median keeps a histogram in integers, so that sums are exact.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _registry, ops
-from rank4class_tf._tf import exact
+from rank4class_tf import _checks, _registry
+from rank4class_tf._tf import exact, math
+from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf.metrics.base import CutoffMetric, ExactSum, RankingMetric
-from rank4class_tf.ops import Ranks
-from rank4class_tf.ops.ranks import mean_over_ties, num_counted, reciprocals
+from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, reciprocals
 
 # Where several positives tie, the ranks of the tied items are summed in blocks of this many.
 _BLOCK = 128
 
 
-def best_positive(ranks: Ranks) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The group of tied items that holds the best positive.
-
-    Returns:
-        Three `[batch]`: the items above the group, its items, its positives. All 0 for a
-        list whose positives are never a hit.
-
-    Example:
-        >>> from rank4class_tf import ops
-        >>> ranks = ops.ranks_of_positives([[3.0, 1.0, 1.0, 1.0]], [[1, 2]])
-        >>> [x.numpy() for x in best_positive(ranks)]
-        [array([1.]), array([3.]), array([2.])]
-    """
-    infinity = tf.constant(float("inf"), ranks.above.dtype)
-    above = tf.where(ranks.tied > 0, ranks.above, infinity)
-    best = tf.reduce_min(above, axis=-1, keepdims=True)
-    is_best = tf.cast((above == best) & (ranks.tied > 0), ranks.above.dtype)
-    positives = tf.reduce_sum(is_best, axis=-1)
-    tied = tf.math.divide_no_nan(tf.reduce_sum(ranks.tied * is_best, axis=-1), positives)
-    return tf.where(positives > 0, best[:, 0], tf.zeros_like(tied)), tied, positives
-
-
-def rank_of_best(ranks: Ranks) -> tf.Tensor:
-    r"""Expected rank of the best positive.
-
-    With $a$ items above it and $m$ tied with it, $q$ of them positive: $a + (m + 1) / (q + 1)$.
-
-    Returns:
-        `[batch]`, in [1, n]; n for a list whose positives have the score NaN.
-
-    Example:
-        >>> from rank4class_tf import ops
-        >>> ranks = ops.ranks_of_positives([[2.0, 2.0, 3.0]], [[0]])
-        >>> rank_of_best(ranks).numpy()  # (2 + 3) / 2
-        array([2.5])
-    """
-    above, tied, positives = best_positive(ranks)
-    return tf.where(positives > 0, above + (tied + 1) / (positives + 1), ranks.num_items)
+def rank_of_best(best: BestPositive) -> tf.Tensor:
+    """Expected rank of the best positive, `[batch]`, n if its score is NaN; see `MeanRank`."""
+    rank = best.above + (best.tied + 1) / (best.positives + 1)
+    return math.where(best.positives > 0, rank, best.num_items)
 
 
 def fold_places(
@@ -105,9 +76,6 @@ class MRR(CutoffMetric):
         name: None means `"mrr_at_<k>"`.
         **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if `k` is not a positive integer or None, or a list of these.
-
     Example:
         >>> metric = MRR()
         >>> metric.update_state([0], [[1.0, 2.0, 0.0]])  # rank 2
@@ -118,27 +86,22 @@ class MRR(CutoffMetric):
     _reads = "best"
     bounds = (0.0, 1.0)
 
-    def __init__(
-        self, k: int | Sequence[int] | None = None, name: str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(k, name=name, **kwargs)
-
-    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
-        """The formula."""
-        size = num_counted(ranks, k)
-        if ranks.tied.shape[1] == 1:
-            return mean_over_ties(reciprocals(size), ranks.above, ranks.tied)[:, 0]
-        above, tied, positives = best_positive(ranks)
-        last = tf.minimum(tied - positives + 1, tf.cast(size, above.dtype) - above)
+    def compute_at(self, best: BestPositive, k: int | None) -> tf.Tensor:
+        size = num_counted(best, k)
+        single = mean_over_ties(reciprocals(size), best.above, best.tied)
+        if isinstance(best.most, int) and best.most == 1:
+            return single
+        last = math.minimum(
+            best.tied - best.positives + 1, math.cast(size, best.above.dtype) - best.above
+        )
 
         def add(total, place, probability):
-            counted = place <= last[:, tf.newaxis]
-            values = probability / (above[:, tf.newaxis] + place)
-            return total + tf.reduce_sum(tf.where(counted, values, tf.zeros_like(values)), axis=-1)
+            counts = place <= last[:, math.newaxis]
+            values = probability / (best.above[:, math.newaxis] + place)
+            return total + math.sum(math.where(counts, values, math.zeros_like(values)), axis=-1)
 
-        single = mean_over_ties(reciprocals(size), above, tied)
-        several = fold_places(add, tf.zeros_like(single), tied, positives, last)
-        return tf.where(positives > 1, several, single)
+        several = fold_places(add, math.zeros_like(single), best.tied, best.positives, last)
+        return math.where(best.positives > 1, several, single)
 
 
 @_registry.register("metric")
@@ -167,9 +130,8 @@ class MeanRank(RankingMetric):
     bounds = (1.0, float("inf"))
     higher_is_better = False
 
-    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The formula."""
-        return [rank_of_best(ranks)]
+    def compute(self, best: BestPositive) -> list[tf.Tensor]:
+        return [rank_of_best(best)]
 
 
 @_registry.register("metric")
@@ -187,9 +149,6 @@ class MedianRank(RankingMetric):
         max_rank: ranks above it are counted together; a median among them is reported as infinite.
         **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
 
-    Raises:
-        ValueError: if `max_rank` is not a positive integer.
-
     Example:
         >>> metric = MedianRank()
         >>> metric.update_state([0, 1, 2], [[1.0, 2.0, 0.0]] * 3)  # ranks 2, 1 and 3
@@ -199,7 +158,6 @@ class MedianRank(RankingMetric):
 
     _reads = "best"
     higher_is_better = False
-    is_mean = False
 
     def __init__(self, max_rank: int = 2**16, **kwargs: Any) -> None:
         self.max_rank = _checks.positive_int("max_rank", max_rank)
@@ -208,29 +166,26 @@ class MedianRank(RankingMetric):
     def _add_states(self):
         self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
 
-    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """The expected rank of each list."""
-        return [rank_of_best(ranks)]
+    def compute(self, best: BestPositive) -> list[tf.Tensor]:
+        return [rank_of_best(best)]
 
-    def _add_batch(self, *batch):
-        def group(ranks):
-            above, tied, positives = best_positive(ranks)
-            hit = positives > 0
-            above = tf.where(hit, above, ranks.num_items - 1)
-            return [above, tf.maximum(tied, 1), tf.maximum(positives, 1)]
+    def _add_batch(self, labels, sample_weight):
+        def group(best):
+            hit = best.positives > 0
+            above = math.where(hit, best.above, best.num_items - 1)
+            return [above, math.maximum(best.tied, 1), math.maximum(best.positives, 1)]
 
         dtype = self.histogram.dtype
-        groups, weights = self._values_and_weights(dtype, *batch, compute=group)
-        invalid = tf.reduce_any(tf.math.is_nan(groups), axis=-1) | ~tf.math.is_finite(weights)
-        groups = tf.where(invalid[:, tf.newaxis], tf.zeros_like(groups), groups)
-        weights = tf.where(invalid, tf.zeros_like(weights), weights)
+        groups, weights = self._values_and_weights(labels, sample_weight, dtype, group)
+        broken = has_nan(groups) | ~math.isfinite(weights)
+        groups = tf.where(broken[:, tf.newaxis], tf.zeros_like(groups), groups)
+        weights = tf.where(broken, tf.zeros_like(weights), weights)
         above, tied, positives = tf.unstack(groups, axis=-1)
         # A list that does not count has a harmless rank.
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
         integers, unit = _integer_histogram(above, tied, positives, weights, self.max_rank)
         high, low = exact.from_integers(integers, unit, dtype)
-        nan = tf.constant(float("nan"), dtype)
-        high = tf.where(tf.reduce_any(invalid), nan, high)
+        high = tf.where(tf.reduce_any(broken), tf.constant(np.nan, dtype), high)
         self.histogram.add_parts(high, low)
 
     def result(self) -> tf.Tensor:
@@ -259,16 +214,15 @@ def _integer_histogram(above, tied, positives, weights, max_rank):
     """Distribution of the rank of the best positive, summed over lists.
 
     Args:
-        above: `[batch]`, the items above the best positive.
-        tied: `[batch]`, the items tied with it, itself included, >= 1.
-        positives: `[batch]`, the positives among these, >= 1; see `best_positive`.
-        weights: `[batch]`, the mass of each list, finite.
+        above: `[batch]`, as in `BestPositive`.
+        tied: `[batch]`, as in `BestPositive`, >= 1.
+        positives: `[batch]`, as in `BestPositive`, >= 1.
+        weights: `[batch]`, the mass of each list, finite. It is spread over the possible ranks.
         max_rank: positive integer; higher ranks are counted together.
 
     Returns:
         `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
-        unit; see `exact.to_integers`. The mass of a list whose best positives tie is spread over
-        their possible ranks.
+        unit; see `exact.to_integers`.
     """
     single = positives <= 1
     unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))

@@ -270,15 +270,14 @@ class ExtremeClassifier(RetrievalModel):
 
     def _ranks_of_batch(self, x: Any, y: Any, y_pred: tf.Tensor, dtype: tf.DType) -> ops.Ranks:
         num_classes = self.classes.num_classes
-        ids, invalid = _labels.padded_ids(_class_ids(y, num_classes), num_classes, y_pred)
+        # Where nothing can raise, the ranks of a list with an id that does not exist become NaN.
+        zero = tf.zeros_like(y_pred[:, :1])
+        ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)
         ids = _labels.distinct_ids(ids)
         above, tied, there = (
             tf.cast(each, dtype) for each in (*self.scores.ranks(y_pred, ids), ids >= 0)
         )
-        # Under XLA, an id that does not exist cannot raise an error, so the metrics become NaN.
-        invalid = invalid[:, tf.newaxis]
-        above = tf.where(invalid, tf.constant(float("nan"), dtype), above)
-        there = tf.where(invalid, tf.ones([], dtype), there)
+        above += tf.cast(zero, dtype)
         num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, dtype))
         return ops.Ranks(above, tied, there, num_items, num_classes, class_ids=ids)
 

@@ -43,7 +43,6 @@ from rank4class_tf.ops.weights import (
     get_gain,
     get_phi,
     get_rank_weights,
-    snm_expected_weights,
 )
 
 __all__ = [
@@ -78,7 +77,6 @@ __all__ = [
     "sigmoid_ranks",
     "sigmoid_ranks_among_positives",
     "simplex_projection",
-    "snm_expected_weights",
     "soft_average_precision",
     "soft_ndcg",
     "soft_recall",

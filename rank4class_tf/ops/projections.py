@@ -1,4 +1,9 @@
-"""Projections on the simplex, and the regularizers that define them."""
+"""Projections on the simplex, and the regularizers that define them.
+
+`simplex_projection` finds one threshold for a list and gives it exact derivatives; the search for
+it is the matter of the `Regularizer`. Rankmax has a threshold and a slope for each label. The
+losses that these projections belong to are in `losses.projections`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _registry
 from rank4class_tf._lists.dense import as_lists
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._lists.positives import SHORT
@@ -56,17 +61,7 @@ def euclidean_projection(
 
     Source: Rankmax, equation 8.
 
-    Args:
-        scores: `[batch, n]`; -inf masks an item.
-        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
-        alpha: > 0, a scalar or `[batch]`; the larger, the closer to the k largest.
-
-    Returns:
-        `[batch, n]`, in [0, 1].
-
-    Raises:
-        ValueError: if `k` exceeds n.
+    The arguments and the result are those of `simplex_projection`.
 
     Example:
         >>> euclidean_projection([[2.0, 1.5, 0.0]]).numpy()  # mu = 1.25
@@ -87,17 +82,7 @@ def entropy_projection(
 
     Source: Rankmax, section 2.2.
 
-    Args:
-        scores: `[batch, n]`; -inf masks an item.
-        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
-        alpha: > 0, a scalar or `[batch]`, the inverse temperature.
-
-    Returns:
-        `[batch, n]`, in [0, 1].
-
-    Raises:
-        ValueError: if `k` exceeds n.
+    The arguments and the result are those of `simplex_projection`.
 
     Example:
         >>> entropy_projection([[9.0, 0.0, 0.0]], k=2).numpy()
@@ -117,7 +102,7 @@ def simplex_projection(
 
     $$x_i = \min(1, \max(0, (h')^{-1}(\alpha (z_i - \mu)))), \qquad \textstyle\sum_i x_i = k$$
 
-    First and second derivatives are exact.
+    First derivatives are exact.
 
     Source: Rankmax, Theorem 2(b).
 
@@ -130,9 +115,6 @@ def simplex_projection(
 
     Returns:
         `[batch, n]`, in [0, 1].
-
-    Raises:
-        ValueError: if `k` exceeds n or `regularizer` is unknown.
 
     Example:
         >>> simplex_projection([[2.0, 1.5, 0.0]], "euclidean").numpy()  # mu = 1.25
@@ -151,17 +133,16 @@ def simplex_projection(
     with tf.GradientTape() as tape:
         tape.watch(threshold)
         left = surplus(threshold)
-    slope = tf.stop_gradient(-tape.gradient(left, threshold))
+    slope = -tape.gradient(left, threshold)
 
     @tf.custom_gradient
     def newton_step(left):
-        # The surplus is 0 already. Only gradients read the slope, so that a graph for inference,
-        # which TFLite and ONNX must be able to express, holds none of it.
+        # The surplus is 0 already: the step only gives the threshold its derivative. Only gradients
+        # read the slope, so that a graph for inference, which TFLite and ONNX must be able to
+        # express, holds none of it.
         return tf.zeros_like(left), lambda upstream: tf.math.divide_no_nan(upstream, slope)
 
-    # Each step of Newton's method makes derivatives of one order more exact.
     threshold += newton_step(left)
-    threshold += newton_step(surplus(threshold))
     return lists.map(regularizer.project, threshold)
 
 
@@ -181,14 +162,9 @@ def from_kth(
 ) -> tuple[Lists, tf.Tensor, tf.Tensor]:
     """The lists relative to their k-th highest score, which keeps the digits of scores near it.
 
-    Args:
-        lists: `Lists`.
-        k: number of items to select, in [1, n].
-        limit: `[batch]` int32, the most items to select; None for no limit.
-
     Returns:
         The lists minus that score, which is taken as a constant; their k highest `[batch, k]`; and
-        how many items to select, `[batch]` int32: a list of fewer items selects all of them.
+        how many items to select, `[batch]` int32: at most `limit`, and all of a shorter list.
     """
     top, _, selected = lists.top_k(k)
     if limit is not None:
@@ -222,9 +198,6 @@ def rankmax(
     Returns:
         `[batch, P, n]`, in [0, 1].
 
-    Raises:
-        ValueError: if `k` exceeds n.
-
     Example:
         >>> rankmax([[1.0, 0.5, 0.0]], [[0]]).numpy()  # 1 and 1/2 above 1 - 1, over their sum
         array([[[0.6666667 , 0.33333334, 0.        ]]], dtype=float32)
@@ -247,10 +220,6 @@ def rankmax(
 
 def lowest_in_support(lists: Lists, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     r"""For each positive $\min(z_y, z_{[k]})$: the support ends a margin below this score.
-
-    Args:
-        lists: `Lists`.
-        k: number of items to select, in [1, n].
 
     Returns:
         The level `[batch, P]`; the k highest scores `[batch, k]`, their columns, and how many of
@@ -320,15 +289,9 @@ class Regularizer:
         return of_margin(scores - threshold)
 
     def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
-        """The threshold at which the items' shares sum to the number of items to select.
+        """The threshold `[batch, 1]` at which the items' shares sum to the number to select.
 
-        Args:
-            lists: `Lists`, relative to their k-th score.
-            top: `[batch, k]`, the highest scores in falling order.
-            selected: `[batch]` int32, how many items to select.
-
-        Returns:
-            `[batch, 1]`.
+        The arguments are what `from_kth` returns.
         """
         del top
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
@@ -476,19 +439,6 @@ REGULARIZERS = {"euclidean": _Euclidean(), "entropy": _Entropy()}
 
 
 def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
-    """Returns a regulariser by name.
-
-    Args:
-        regularizer: `"euclidean"`, `"entropy"` or a `Regularizer`, which is returned as it is.
-
-    Raises:
-        ValueError: if it is none of these.
-    """
-    if isinstance(regularizer, Regularizer):
-        return regularizer
-    if isinstance(regularizer, str) and regularizer in REGULARIZERS:
-        return REGULARIZERS[regularizer]
-    raise ValueError(
-        f"`regularizer` must be one of {sorted(REGULARIZERS)} or a `Regularizer`. "
-        f"Received: {regularizer!r}."
-    )
+    """Returns the regulariser `"euclidean"` or `"entropy"`, or a `Regularizer` as it is."""
+    is_known = isinstance(regularizer, Regularizer)
+    return _registry.by_name("regularizer", REGULARIZERS, regularizer, is_known, "a `Regularizer`")

@@ -1,4 +1,9 @@
-"""Exact ranks of the positives, ties left open."""
+"""Exact ranks of the positives, the order of tied items left open.
+
+Metrics read these ranks and average over the orders of ties (`mean_over_ties`). `over_ranks` gives
+a metric's formula only the positives that it reads; users call `ranks_of_positives`. Nothing here
+has a gradient: soft ranks are in `ops.soft_ranks`.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,98 +16,12 @@ from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.dense import over_positives
 from rank4class_tf._lists.labels import Labels, padded_ids
 from rank4class_tf._tf import raising, search
-from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
 from rank4class_tf._types import TensorLike
 
-
-class BestFirst(NamedTuple):
-    """Scores in falling order, masked items last.
-
-    Attributes:
-        scores: `[batch, d]`.
-        order: `[batch, d]` int32, which item is at each place.
-    """
-
-    scores: tf.Tensor
-    order: tf.Tensor
-
-    def sort(self, values: tf.Tensor) -> tf.Tensor:
-        """Puts values of the items into the order of the scores."""
-        return tf.gather(values, self.order, batch_dims=1)
-
-    def restore(self, values: tf.Tensor) -> tf.Tensor:
-        """Puts values in the order of the scores back to their items."""
-        return scatter_add(self.order, values, tf.shape(values))
-
-
-def best_first(scores: tf.Tensor, mask: tf.Tensor | None) -> BestFirst:
-    """Sorts lists.
-
-    Args:
-        scores: `[batch, d]`, finite, and far from the largest number of their dtype.
-        mask: booleans `[batch, d]`, False for an item that comes last; None if no item is masked.
-    """
-    if mask is not None:
-        # A finite number makes differences of masked items 0, not NaN.
-        scores = tf.where(mask, scores, tf.constant(scores.dtype.min / 4, scores.dtype))
-    return BestFirst(*tf.math.top_k(scores, scores.shape[1] or tf.shape(scores)[1]))
-
-
-def over_powers_of_two(
-    step: Callable[..., tuple], limit: int | tf.Tensor, state: tuple[tf.Tensor, ...]
-) -> tuple[tf.Tensor, ...]:
-    """Applies `state = step(power, *state)` for 1, 2, 4, ... below a limit.
-
-    Args:
-        step: takes the power, of the limit's type, and the state, and returns a state of the same
-            shapes.
-        limit: a scalar tensor, or an int, which unrolls the loop.
-        state: tensors.
-
-    Returns:
-        The last state.
-    """
-    if isinstance(limit, int):
-        power = 1
-        while power < limit:
-            state = step(power, *state)
-            power *= 2
-        return state
-
-    def double(power, *state):
-        stepped = zip(step(power, *state), state, strict=True)
-        return 2 * power, *(tf.ensure_shape(new, old.shape) for new, old in stepped)
-
-    _, *state = tf.while_loop(lambda power, *_: power < limit, double, (tf.constant(1), *state))
-    return tuple(state)
-
-
-def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
-    r"""Exact ranks of the positives, tied items in random order.
-
-    $$E[\pi(p)] = a + \frac{m + 1}{2}$$
-
-    with $a$ items above it and $m$ tied with it, itself included.
-
-    Args:
-        scores: `[batch, n]`; a NaN masks the item, or ranks it last.
-        class_ids: `[batch, P]` integers in [0, n), padded with -1.
-
-    Returns:
-        `[batch, P]` of the dtype of the scores, float32 for half precision; meaningless where
-        padded.
-
-    Raises:
-        ValueError: if an id is out of range; where XLA compiles, the ranks of such a list are NaN.
-
-    Example:
-        >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
-        array([[3.5, 1. ]], dtype=float32)
-    """
-    above, tied = count_above_and_tied(scores, class_ids)
-    return above + (tied + 1) / 2
+# `over_ranks` searches the highest items in lists of more than so many times `depth` items.
+_LONG = 4
 
 
 class Ranks(NamedTuple):
@@ -116,14 +35,13 @@ class Ranks(NamedTuple):
             positive whose score is NaN, which is never a hit, and for padding.
         relevance: `[batch, P]`, the label of each positive, 0 where padded.
         num_items: `[batch]`, how many items a list has.
-        max_items: the width of the scores, an int, or a scalar int32 if it is known only while
-            running.
+        max_items: the width of the scores, an int, or a scalar int32 if known only at run time.
         counted: `[batch]`, how many positives a list has, if some of them have no column; None
             otherwise.
         class_ids: `[batch, P]`, the item of each positive, for metrics that tell items apart; None
             where nothing needs them.
-        weights: `[batch, P]`, the weight of each positive, where items have weights that the metric
-            reads; None otherwise.
+        weights: `[batch, P]`, the weight of each positive, where items have weights; None
+            otherwise.
     """
 
     above: tf.Tensor
@@ -143,6 +61,52 @@ class Ranks(NamedTuple):
         return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=self.above.dtype)
 
 
+class BestPositive(NamedTuple):
+    """The group of tied items that holds the best positive of each list.
+
+    `above`, `tied` and `positives` are 0 for a list whose positives are never a hit.
+
+    Attributes:
+        above: `[batch]`, float32 or float64, the number of items above the group.
+        tied: `[batch]`, the number of its items.
+        positives: `[batch]`, the number of its positives.
+        num_items: as in `Ranks`.
+        max_items: as in `Ranks`.
+        most: a bound on `positives`, an int or a scalar int32; 1 if no list has several positives.
+    """
+
+    above: tf.Tensor
+    tied: tf.Tensor
+    positives: tf.Tensor
+    num_items: tf.Tensor
+    max_items: int | tf.Tensor
+    most: int | tf.Tensor
+
+
+def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
+    r"""Exact ranks of the positives, tied items in random order.
+
+    $$E[\pi(p)] = a + \frac{m + 1}{2}$$
+
+    with $a$ items above it and $m$ tied with it, itself included.
+
+    Args:
+        scores: `[batch, n]`; a NaN masks the item, or ranks it last.
+        class_ids: `[batch, P]` integers in [0, n), padded with -1. Another id raises; where XLA
+            compiles, the ranks of such a list are NaN.
+
+    Returns:
+        `[batch, P]` of the dtype of the scores, float32 for half precision; meaningless where
+        padded.
+
+    Example:
+        >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
+        array([[3.5, 1. ]], dtype=float32)
+    """
+    above, tied = count_above_and_tied(scores, class_ids)
+    return above + (tied + 1) / 2
+
+
 def ranks_of_positives(
     scores: TensorLike,
     class_ids: TensorLike,
@@ -155,18 +119,12 @@ def ranks_of_positives(
 
     Args:
         scores: `[batch, n]`, floating; a NaN ranks last.
-        class_ids: `[batch, P]` different integers in [0, n), padded with -1.
+        class_ids: `[batch, P]` different integers; see `expected_ranks`.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         depth: None, or the number of ranks that matter. A positive beyond these ranks, and not tied
             with an item on them, may then be reported as never a hit, which saves time.
         dtype: float32 or float64, for the result and for metrics that read it.
-
-    Returns:
-        `Ranks`.
-
-    Raises:
-        ValueError: as of `expected_ranks`.
 
     Example:
         >>> ranks = ranks_of_positives([[3.0, 1.0, 1.0, 2.0]], [[1, 0]])
@@ -175,13 +133,13 @@ def ranks_of_positives(
     """
     if depth is not None:
         _checks.positive_int("depth", depth)
-    scores, ids, invalid = _scores_and_ids(scores, class_ids)
+    scores, ids, zero = _scores_and_ids(scores, class_ids)
     if relevance is not None:
         rule = "`relevance` must have the shape of `class_ids`."
         relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, axes=2)
     mask = _checks.mask(mask, scores)
     ranks = ranks_of_checked(scores, ids, relevance, mask, depth, dtype)
-    return ranks._replace(above=_nan_if(invalid, ranks.above))
+    return ranks._replace(above=ranks.above + tf.cast(zero, dtype))
 
 
 def ranks_of_checked(
@@ -196,59 +154,128 @@ def ranks_of_checked(
     if relevance is None:
         relevance = tf.ones_like(class_ids)
     relevance = tf.where(class_ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
-    counts = _count_above_and_tied(without_masked(scores, mask), class_ids, depth)
-    return of_counts(counts, relevance, scores, mask)
+    above, tied = _count_above_and_tied(_without_masked(scores, mask), class_ids, depth)
+    above, tied = tf.cast(above, dtype), tf.cast(tied, dtype)
+    return Ranks(above, tied, relevance, _num_items(scores, mask, dtype), _width(scores))
 
 
-def without_masked(scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """The scores, NaN for a masked item."""
-    if mask is None:
-        return scores
-    return tf.where(mask, scores, tf.constant(float("nan"), scores.dtype))
+def best_positive(ranks: Ranks) -> BestPositive:
+    """The best positive of each list among those of `Ranks`.
+
+    Example:
+        >>> best = best_positive(ranks_of_positives([[3.0, 1.0, 1.0, 1.0]], [[1, 2]]))
+        >>> best.above.numpy(), best.tied.numpy(), best.positives.numpy()
+        (array([1.]), array([3.]), array([2.]))
+    """
+    is_hit = ranks.tied > 0
+    infinity = tf.constant(float("inf"), ranks.above.dtype)
+    above = tf.where(is_hit, ranks.above, infinity)
+    best = tf.reduce_min(above, axis=-1, keepdims=True)
+    is_best = tf.cast((above == best) & is_hit, above.dtype)
+    positives = tf.reduce_sum(is_best, axis=-1)
+    tied = tf.math.divide_no_nan(tf.reduce_sum(ranks.tied * is_best, axis=-1), positives)
+    above = tf.where(positives > 0, best[:, 0], tf.zeros_like(tied))
+    most = _width(ranks.tied)
+    return BestPositive(above, tied, positives, ranks.num_items, ranks.max_items, most)
 
 
-def of_counts(
-    counts: tuple[tf.Tensor, tf.Tensor],
-    relevance: tf.Tensor,
-    scores: tf.Tensor,
-    mask: tf.Tensor | None,
-    counted: tf.Tensor | None = None,
-) -> Ranks:
-    """`Ranks` from the counts above and tied, in the dtype of the relevance."""
-    dtype, (batch, n) = relevance.dtype, tf.unstack(tf.shape(scores))
-    if mask is None:
-        num_items = tf.fill([batch], tf.cast(n, dtype))
+# Averages over the orders of ties.
+
+
+def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor:
+    r"""Mean of a function of the rank, over random orders of the tied items.
+
+    $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
+
+    with $a$ items above and $m$ tied, the item itself included. It is 0 where $m = 0$.
+
+    Args:
+        table: `[R]` float64, `f(1), ..., f(R)`; f is 0 beyond.
+        above: number of items above, float32 or float64.
+        tied: number of items tied, of the shape and dtype of `above`.
+
+    Returns:
+        Of the shape and dtype of `above`.
+
+    Example:
+        >>> above, tied = tf.constant([0.0, 1.0]), tf.constant([2.0, 2.0])
+        >>> mean_over_ties(np.array([1.0, 0.5]), above, tied).numpy()
+        array([0.75, 0.25], dtype=float32)
+    """
+    above, tied = tf.convert_to_tensor(above), tf.convert_to_tensor(tied)
+    limit = num_ranks(table)
+    first = tf.minimum(tf.cast(above, tf.int32), limit)
+    last = tf.minimum(tf.cast(above + tied, tf.int32), limit)
+    parts = tf.stack(_prefix_sums(table, above.dtype), axis=1)
+    sums = tf.reduce_sum(tf.gather(parts, last) - tf.gather(parts, first), axis=-1)
+    return tf.math.divide_no_nan(sums, tied)
+
+
+def _prefix_sums(table, dtype):
+    """Sums of the first 0, 1, ... numbers, in parts of a dtype: one of float64 or two of float32.
+
+    In float32 the second part holds what the first rounds away, since differences of rounded sums
+    would have no digits left.
+    """
+    if isinstance(table, np.ndarray):
+        sums = np.append(0, np.cumsum(table))
+        first = sums.astype(dtype.as_numpy_dtype)
+        parts = [first, (sums - first).astype(dtype.as_numpy_dtype)]
     else:
-        num_items = tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
-    above, tied = (tf.cast(count, dtype) for count in counts)
-    return Ranks(above, tied, relevance, num_items, scores.shape[1] or n, counted)
+        sums = tf.pad(tf.cumsum(tf.cast(table, tf.float64)), [[1, 0]])
+        first = tf.cast(sums, dtype)
+        parts = [first, tf.cast(sums - tf.cast(first, tf.float64), dtype)]
+    return parts[:1] if dtype == tf.float64 else parts
+
+
+def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
+    """`[size]` float64, the values of a function of float64 ranks from 1 on.
+
+    A NumPy array if the size is an int, so that a graph needs no float64 operations.
+    """
+    if isinstance(size, int):
+        with tf.init_scope():
+            if tf.executing_eagerly():
+                return np.asarray(function(tf.range(1, size + 1, dtype=tf.float64)))
+    return function(tf.range(1, size + 1, dtype=tf.float64))
+
+
+def reciprocals(size: int | tf.Tensor) -> Any:
+    """`[size]` float64, `1 / r` for the ranks r from 1 on."""
+    return table_by_rank(lambda rank: 1 / rank, size)
+
+
+def num_counted(ranks: Ranks | BestPositive, k: int | None) -> int | tf.Tensor:
+    """How many ranks count: the first k, or fewer if lists are shorter; all if k is None."""
+    if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
+        return ranks.max_items
+    return k
+
+
+def num_ranks(table: Any) -> int | tf.Tensor:
+    """The length of a table; an int where it is known."""
+    return table.shape[0] or tf.shape(table)[0]
+
+
+def highest(values: tf.Tensor, k: int | tf.Tensor) -> tf.Tensor:
+    """The k highest values of each row in falling order, or all if there are fewer."""
+    return tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1])).values
+
+
+# Counts of the items above and tied.
 
 
 def count_above_and_tied(
     scores: TensorLike, class_ids: TensorLike, depth: int | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Counts the items above and the items tied with each positive.
+    """Counts the items above and the items tied with each positive, `[batch, P]` both.
 
-    Args:
-        scores: `[batch, n]`; a NaN masks the item, or ranks it last.
-        class_ids: `[batch, P]` integers in [0, n), padded with -1.
-        depth: None, or the number of ranks that matter; see `ranks_of_positives`.
-
-    Returns:
-        Two tensors `[batch, P]` of the dtype of the scores, float32 for half precision. A positive
-        is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has padding.
-
-    Raises:
-        ValueError: as of `expected_ranks`.
-
-    Example:
-        >>> above, tied = count_above_and_tied([[3.0, 1.0, 1.0, 2.0]], [[1, 0]])
-        >>> above.numpy(), tied.numpy()
-        (array([[2., 0.]], dtype=float32), array([[2., 1.]], dtype=float32))
+    The arguments and dtypes are those of `expected_ranks`; for `depth` see `ranks_of_positives`. A
+    positive is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has padding.
     """
-    scores, class_ids, invalid = _scores_and_ids(scores, class_ids)
+    scores, class_ids, zero = _scores_and_ids(scores, class_ids)
     above, tied = _in_dtype_of(scores, _count_above_and_tied(scores, class_ids, depth))
-    return _nan_if(invalid, above), tied
+    return above + tf.cast(zero, above.dtype), tied
 
 
 def count_of_all(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -279,8 +306,8 @@ def _count_above_and_tied(scores, class_ids, depth):
     if _positives.are_few(width, n):
         return count_one_by_one(scores, positives)
     if depth is not None:
-        return count_among(highest_of(scores, depth)[0], scores, positives)
-    counts = (tf.gather(c, ids, batch_dims=1) for c in _count_of_items(scores))
+        return _count_among(_highest_items(scores, depth)[0], scores, positives)
+    counts = (tf.gather(c, ids, batch_dims=1) for c in _count_by_sorting(scores))
     return _zeros_unless(~tf.math.is_nan(positives), counts)
 
 
@@ -290,7 +317,7 @@ def _in_dtype_of(values, counts):
 
 
 def _scores_and_ids(scores, class_ids):
-    """Both as tensors, and `[batch]` booleans, True where ids break the rules."""
+    """Both as tensors, and zeros `[batch, 1]`, NaN where ids break the rules and nothing raises."""
     scores, class_ids = tf.convert_to_tensor(scores), tf.convert_to_tensor(class_ids)
     if not scores.dtype.is_floating:
         raise ValueError(f"`scores` must be floating. Received: {scores.dtype.name}.")
@@ -298,18 +325,31 @@ def _scores_and_ids(scores, class_ids):
         raise ValueError(
             f"`class_ids` must have the shape [batch, P]. Received: {class_ids.shape}."
         )
-    num_items = scores.shape[1] or tf.shape(scores)[1]
-    ids, invalid = padded_ids(class_ids, num_items, scores, "class_ids")
+    zero = tf.zeros([tf.shape(scores)[0], 1])
+    ids, zero = padded_ids(class_ids, _width(scores), zero, "class_ids")
     if not class_ids.shape[1]:  # `padded_ids` adds a column if there is none.
         ids = ids[:, : tf.shape(class_ids)[1]]
-    return scores, ids, invalid
+    return scores, ids, zero
 
 
-def _nan_if(invalid, counts):
-    """Counts, NaN for invalid lists where XLA compiles, since it cannot raise."""
-    if not raising.in_xla():
-        return counts
-    return tf.where(invalid[:, tf.newaxis], tf.constant(float("nan"), counts.dtype), counts)
+def _without_masked(scores, mask):
+    """The scores, NaN for a masked item."""
+    if mask is None:
+        return scores
+    return tf.where(mask, scores, tf.constant(float("nan"), scores.dtype))
+
+
+def _num_items(scores, mask, dtype):
+    """`[batch]`, how many items each list has."""
+    if mask is not None:
+        return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
+    batch, n = tf.unstack(tf.shape(scores))
+    return tf.fill([batch], tf.cast(n, dtype))
+
+
+def _width(columns):
+    """The number of columns, an int where it is known."""
+    return columns.shape[1] or tf.shape(columns)[1]
 
 
 def _count_at_once(values, thresholds):
@@ -354,7 +394,7 @@ def _count(values, thresholds, lowest):
     """Counts `[batch, 2]` of the values above a threshold, and of those from another one on."""
     # One float32 holds both counts of a block that is shorter than this.
     limit = 2**12
-    size = values.shape[1] or tf.shape(values)[1]
+    size = _width(values)
     blocks = size // limit + 1
     width = size // blocks
 
@@ -375,44 +415,29 @@ def _count(values, thresholds, lowest):
 _count_xla = tf.function(_count, jit_compile=True, autograph=False)
 
 
-def _count_of_items(values):
+def _count_by_sorting(values):
     """For each value that is not NaN, counts of the values greater than and equal to it."""
-    rising, known = _rising(values)
-    first, last = first_and_last_ranks(rising)
-    return first - 1, tf.minimum(last, known) - first + 1
-
-
-def _rising(values):
-    """Values that rise where the given ones fall, and how many are not NaN, `[batch, 1]`.
-
-    A NaN is among the infinite ones, which come last.
-    """
     missing = tf.math.is_nan(values)
-    known = tf.math.count_nonzero(~missing, axis=1, keepdims=True, dtype=tf.int32)
-    return tf.where(missing, tf.constant(float("inf"), values.dtype), -values), known
+    num_known = tf.math.count_nonzero(~missing, axis=1, keepdims=True, dtype=tf.int32)
+    # A NaN is among the infinite ones, which come last.
+    rising = tf.where(missing, tf.constant(float("inf"), values.dtype), -values)
+    first, last = first_and_last_ranks(rising)
+    return first - 1, tf.minimum(last, num_known) - first + 1
 
 
-def highest_of(values: tf.Tensor, depth: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _highest_items(values, depth):
     """The highest values, at most `depth`, and their columns; a NaN is below all others."""
     known = tf.where(tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values)
     n = values.shape[1]
     return search.top_k(known, min(depth, n) if n else tf.minimum(depth, tf.shape(values)[1]))
 
 
-def count_among(
-    highest: tf.Tensor, values: tf.Tensor, thresholds: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `count_one_by_one`, but 0 for a threshold below the highest values.
-
-    Args:
-        highest: `[batch, depth]`, see `highest_of`.
-        values: `[batch, n]`, from which they come.
-        thresholds: `[batch, P]`.
-    """
-    lowest = highest[:, -1:]
-    before = searchsorted(-highest, -thresholds, side="left")
-    equal = searchsorted(-highest, -thresholds, side="right") - before
-    # `highest` need not hold all values that equal its lowest one.
+def _count_among(top, values, thresholds):
+    """As `count_one_by_one`, but 0 for a threshold below the top values, from `_highest_items`."""
+    lowest = top[:, -1:]
+    before = searchsorted(-top, -thresholds, side="left")
+    equal = searchsorted(-top, -thresholds, side="right") - before
+    # The top need not hold all values that equal its lowest one.
     as_lowest = tf.math.count_nonzero(values == lowest, axis=1, keepdims=True, dtype=tf.int32)
     equal = tf.where(thresholds == lowest, as_lowest, equal)
     return _zeros_unless(thresholds >= lowest, (before, equal))
@@ -423,87 +448,11 @@ def _zeros_unless(compared, counts):
     return tuple(tf.where(compared, c, 0) for c in counts)
 
 
-def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor:
-    r"""Mean of a function of the rank, over random orders of the tied items.
-
-    $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
-
-    with $a$ items above and $m$ tied, the item itself included. It is 0 where $m = 0$.
-
-    Args:
-        table: `[R]` float64, `f(1), ..., f(R)`; f is 0 beyond.
-        above: number of items above, float32 or float64.
-        tied: number of items tied, of the shape and dtype of `above`.
-
-    Returns:
-        Of the shape and dtype of `above`.
-
-    Example:
-        >>> above, tied = tf.constant([0.0, 1.0]), tf.constant([2.0, 2.0])
-        >>> mean_over_ties(np.array([1.0, 0.5]), above, tied).numpy()
-        array([0.75, 0.25], dtype=float32)
-    """
-    above, tied = tf.convert_to_tensor(above), tf.convert_to_tensor(tied)
-    limit = num_ranks(table)
-    first = tf.minimum(tf.cast(above, tf.int32), limit)
-    last = tf.minimum(tf.cast(above + tied, tf.int32), limit)
-    parts = tf.stack(_prefix_sums(table, above.dtype), axis=1)
-    sums = tf.reduce_sum(tf.gather(parts, last) - tf.gather(parts, first), axis=-1)
-    return tf.math.divide_no_nan(sums, tied)
-
-
-def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
-    """`[size]` float64, the values of a function of float64 ranks from 1 on.
-
-    A NumPy array if the size is an int, so that a graph needs no float64 operations.
-    """
-    if isinstance(size, int):
-        with tf.init_scope():
-            if tf.executing_eagerly():
-                return np.asarray(function(tf.range(1, size + 1, dtype=tf.float64)))
-    return function(tf.range(1, size + 1, dtype=tf.float64))
-
-
-def num_counted(ranks: Ranks, k: int | None) -> int | tf.Tensor:
-    """How many ranks count: the first k, or fewer if lists are shorter; all if k is None."""
-    if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
-        return ranks.max_items
-    return k
-
-
-def num_ranks(table: Any) -> int | tf.Tensor:
-    """The length of a table; an int where it is known."""
-    return table.shape[0] or tf.shape(table)[0]
-
-
-def reciprocals(size: int | tf.Tensor) -> Any:
-    """`[size]` float64, `1 / r` for the ranks r from 1 on."""
-    return table_by_rank(lambda rank: 1 / rank, size)
-
-
-def _prefix_sums(table, dtype):
-    """Sums of the first 0, 1, ... numbers, in parts of a dtype: one of float64 or two of float32.
-
-    In float32 the second part holds what the first rounds away, since differences of rounded sums
-    would have no digits left.
-    """
-    if isinstance(table, np.ndarray):
-        sums = np.append(0, np.cumsum(table))
-        first = sums.astype(dtype.as_numpy_dtype)
-        parts = [first, (sums - first).astype(dtype.as_numpy_dtype)]
-    else:
-        sums = tf.pad(tf.cumsum(tf.cast(table, tf.float64)), [[1, 0]])
-        first = tf.cast(sums, dtype)
-        parts = [first, tf.cast(sums - tf.cast(first, tf.float64), dtype)]
-    return parts[:1] if dtype == tf.float64 else parts
-
-
-# Searching the highest items pays in lists of more than so many times `depth` items.
-_LONG = 4
+# What a metric's formula gets.
 
 
 def over_ranks(
-    function: Callable[[Ranks], Any],
+    function: Callable[[Any], Any],
     labels: Labels,
     dtype: tf.DType,
     depth: int | None = None,
@@ -512,19 +461,20 @@ def over_ranks(
     """Applies a function without gradients to the ranks of the positives.
 
     Args:
-        function: takes `Ranks`; the shape of its result must not depend on their number of columns.
+        function: of `Ranks`, or of `BestPositive` if it reads the best; the shape of its result
+            must not depend on their number of columns.
         labels: `Labels`.
         dtype: float32 or float64, that of the ranks.
         depth: None, or the number of ranks that matter.
         reads: what the function reads: `"all"` positives; `"best"`, only the positives with the
             highest score; or `"leading"`, only the positives among the first `depth` ranks, the
-            `depth` most relevant positives, and the number of positives. With the weights of items
-            that labels may have, it reads all.
+            `depth` most relevant positives (for the ideal order), and the number of positives.
+            Where items have weights, `"leading"` is `"all"`.
     """
-    if reads == "best" and labels.max_positives != 1:
-        return function(_ranks_of_best(labels, dtype))
+    if reads == "best":
+        return function(_best_of_labels(labels, dtype))
 
-    def of_positives(class_ids, relevance):
+    def on_positives(class_ids, relevance):
         ranks = ranks_of_checked(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
         if labels.item_weights is not None:
             weights = tf.gather(labels.item_weights, tf.maximum(class_ids, 0), batch_dims=1)
@@ -538,26 +488,26 @@ def over_ranks(
         return tf.cond(
             is_whole,
             lambda: function(ranks),
-            lambda: of_positives(labels.positives, labels.relevance),
+            lambda: on_positives(labels.positives, labels.relevance),
         )
-    return over_positives(of_positives, labels)
+    return over_positives(on_positives, labels)
 
 
-def _ranks_of_best(labels, dtype):
-    """Ranks of the positives with the highest score, which take a maximum and one count."""
-    scores, ids = without_masked(labels.scores, labels.mask), labels.class_ids
+def _best_of_labels(labels, dtype):
+    """`BestPositive` of `Labels`, which takes a maximum and one count."""
+    scores, ids = _without_masked(labels.scores, labels.mask), labels.class_ids
     positives = scores if ids is None else tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
     there = (labels.relevance > 0) & ~tf.math.is_nan(positives)
     lowest = tf.constant(-float("inf"), scores.dtype)
     best = tf.reduce_max(tf.where(there, positives, lowest), axis=1, keepdims=True)
-    is_best = there & (positives == best)
-    # Any columns would do; these are the fewest.
-    if ids is None and not raising.in_xla():
-        number = tf.math.count_nonzero(is_best, axis=1, keepdims=True, dtype=tf.int32)
-        is_best = tf.range(tf.maximum(tf.reduce_max(number), 1)) < number
-    above, tied = count_one_by_one(scores, best)
-    counts = tf.where(is_best, above, 0), tf.where(is_best, tied, 0)
-    return of_counts(counts, tf.cast(is_best, dtype), labels.scores, labels.mask)
+    above, tied = (tf.squeeze(count, 1) for count in count_one_by_one(scores, best))
+    number = tf.math.count_nonzero(there & (positives == best), axis=1, dtype=tf.int32)
+    above, tied = (tf.cast(tf.where(number > 0, c, 0), dtype) for c in (above, tied))
+    most = _width(positives)
+    if ids is None and labels.max_positives != 1 and not raising.in_xla():
+        most = tf.maximum(tf.reduce_max(number), 1)
+    num_items = _num_items(scores, labels.mask, dtype)
+    return BestPositive(above, tied, tf.cast(number, dtype), num_items, _width(scores), most)
 
 
 def _leading_ranks(labels, dtype, depth):
@@ -567,24 +517,30 @@ def _leading_ranks(labels, dtype, depth):
         `Ranks`, in which only positives among the highest items may be hits; and a scalar boolean,
         False if a positive outside the highest items ties with the last of them.
     """
-    scores, relevance = without_masked(labels.scores, labels.mask), labels.relevance
-    highest, places = highest_of(scores, depth)
-    of_highest = tf.gather(relevance, places, batch_dims=1)
+    scores, relevance = _without_masked(labels.scores, labels.mask), labels.relevance
+    top, places = _highest_items(scores, depth)
+    relevance_there = tf.gather(relevance, places, batch_dims=1)
     own = tf.gather(scores, places, batch_dims=1)
     most, most_places = search.top_k(relevance, places.shape[1])
     repeated = tf.reduce_any(most_places[..., tf.newaxis] == places[:, tf.newaxis], axis=-1)
 
-    def ties(scores, relevance):
-        tied = (scores == highest[:, -1:]) & (relevance > 0)
+    def num_ties(scores, relevance):
+        tied = (scores == top[:, -1:]) & (relevance > 0)
         return tf.math.count_nonzero(tied, axis=1, dtype=tf.int32)
 
-    is_whole = tf.reduce_all(ties(scores, relevance) == ties(own, of_highest))
+    is_whole = tf.reduce_all(num_ties(scores, relevance) == num_ties(own, relevance_there))
     nan = tf.constant(float("nan"), scores.dtype)
-    thresholds = tf.where(of_highest > 0, own, nan)
-    above, tied = count_among(highest, scores, thresholds)
+    counts = _count_among(top, scores, tf.where(relevance_there > 0, own, nan))
+    # The most relevant positives that are not among the highest items have counts of 0.
     missing = [[0, 0], [0, places.shape[1]]]
-    counts = tf.pad(above, missing), tf.pad(tied, missing)
-    columns = tf.concat([of_highest, tf.where(repeated, tf.zeros_like(most), most)], axis=1)
-    number = tf.cast(labels.num_positives, dtype)
-    ranks = of_counts(counts, tf.cast(columns, dtype), labels.scores, labels.mask, number)
+    above, tied = (tf.cast(tf.pad(count, missing), dtype) for count in counts)
+    columns = tf.concat([relevance_there, tf.where(repeated, tf.zeros_like(most), most)], axis=1)
+    ranks = Ranks(
+        above,
+        tied,
+        tf.cast(columns, dtype),
+        _num_items(labels.scores, labels.mask, dtype),
+        _width(scores),
+        counted=tf.cast(labels.num_positives, dtype),
+    )
     return ranks, is_whole

@@ -133,9 +133,6 @@ def sample_distinct(
     Returns:
         `[batch, size]` int32.
 
-    Raises:
-        ValueError: if `size` is not in [1, K].
-
     Example:
         >>> ids = sample_distinct(3_000_000, 4, seed=[1, 2])
         >>> ids.shape, len(set(ids[0].numpy()))

@@ -77,9 +77,6 @@ def soft_recall(
     Returns:
         `[batch]`, in [0, 1]; 0 for a list without positives.
 
-    Raises:
-        ValueError: if `k` or `temperature` is a number out of range; a tensor is taken as it is.
-
     Example:
         >>> soft_recall([[1.0, 8.0]], [[1.0, 1.0]], k=2, temperature=0.01).numpy()
         array([0.5], dtype=float32)

@@ -1,4 +1,8 @@
-"""Differentiable ranks."""
+"""Differentiable ranks: sums of sigmoids or decays, a projection, and the LSTM of a sorter.
+
+Losses read `sigmoid_ranks` of `Lists`. The other functions rank all items of a list `[batch, d]`
+for `layers.sorters`; each has a gradient of its own, of the same time and memory as its value.
+"""
 
 import math
 from typing import NamedTuple
@@ -13,7 +17,6 @@ from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.search import maxima
 from rank4class_tf._types import TensorLike
-from rank4class_tf.ops.ranks import best_first, over_powers_of_two
 
 # Smaller differences count as 0, since their inverse would overflow.
 _TINY = 1e-30
@@ -32,10 +35,6 @@ def standardize(scores: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
 
     Returns:
         `[batch, d]`, of the dtype of the scores; 0 where masked.
-
-    Example:
-        >>> standardize(tf.constant([[1.0, 3.0], [5.0, 5.0]])).numpy()
-        array([[-1.,  1.], [ 0.,  0.]], dtype=float32)
     """
     present = tf.ones_like(scores) if mask is None else tf.cast(mask, scores.dtype)
     count = tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
@@ -102,14 +101,7 @@ def sigmoid_ranks_among_positives(
 
     $$\pi_Y(p) = 1 + \sum_{q \in Y, q \ne p} \sigma\left(\frac{s_q - s_p}{T}\right)$$
 
-    Args:
-        scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
-        class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
-        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        temperature: > 0.
-
-    Returns:
-        `[batch, P]`, each in [1, P]; meaningless where padded.
+    The arguments are those of `sigmoid_ranks`; a rank is in [1, P].
 
     Example:
         >>> sigmoid_ranks_among_positives([[3.0, 1.0, 2.0]], [[1, 0]], temperature=0.01).numpy()
@@ -117,6 +109,53 @@ def sigmoid_ranks_among_positives(
     """
     lists = as_lists(scores, class_ids, mask=mask)
     return sigmoid_ranks(lists.positives_only(), temperature=temperature)
+
+
+class _BestFirst(NamedTuple):
+    """Scores `[batch, d]` in falling order, masked items last, and which item is at each place."""
+
+    scores: tf.Tensor
+    order: tf.Tensor
+
+    def sort(self, values: tf.Tensor) -> tf.Tensor:
+        """Puts values of the items into the order of the scores."""
+        return tf.gather(values, self.order, batch_dims=1)
+
+    def restore(self, values: tf.Tensor) -> tf.Tensor:
+        """Puts values in the order of the scores back to their items."""
+        return scatter_add(self.order, values, tf.shape(values))
+
+
+def _best_first(scores, mask):
+    """Sorts lists of finite scores, far from the largest number of their dtype."""
+    if mask is not None:
+        # A finite number makes differences of masked items 0, not NaN.
+        scores = tf.where(mask, scores, tf.constant(scores.dtype.min / 4, scores.dtype))
+    return _BestFirst(*tf.math.top_k(scores, scores.shape[1] or tf.shape(scores)[1]))
+
+
+def _over_powers_of_two(step, limit, state):
+    """Applies `state = step(power, *state)` for 1, 2, 4, ... below a limit.
+
+    Args:
+        step: takes the power, of the limit's type, and the state, and returns a state of the same
+            shapes.
+        limit: a scalar tensor, or an int, which unrolls the loop.
+        state: tensors.
+    """
+    if isinstance(limit, int):
+        power = 1
+        while power < limit:
+            state = step(power, *state)
+            power *= 2
+        return state
+
+    def double(power, *state):
+        stepped = zip(step(power, *state), state, strict=True)
+        return 2 * power, *(tf.ensure_shape(new, old.shape) for new, old in stepped)
+
+    _, *state = tf.while_loop(lambda power, *_: power < limit, double, (tf.constant(1), *state))
+    return state
 
 
 # A list of so many pairs takes them all at once.
@@ -218,7 +257,7 @@ def laplace_ranks(
 
     @tf.custom_gradient
     def ranks(scores):
-        items = best_first(scores, mask)
+        items = _best_first(scores, mask)
         places = tf.cast(tf.range(1, tf.shape(scores)[1] + 1), scores.dtype)
         above, below = _decaying_sums(items.scores, temperature, tf.ones_like(scores))
 
@@ -240,16 +279,9 @@ def _decaying_sums(scores, temperature, values):
     r"""Sums $\sum_j e^{-|s_j - s_k| / T} v_j$ over $j \le k$ and over $j \ge k$.
 
     Each power of two doubles the number of neighbours in a sum. Each factor comes from a difference
-    of two scores, so it cannot overflow, and rounding errors do not add up along the list, as they
-    would if we multiplied factors of neighbours or subtracted one offset from all.
-
-    Args:
-        scores: `[batch, d]`, falling.
-        temperature: > 0.
-        values: `[batch, d]`.
-
-    Returns:
-        Two tensors `[batch, d]`.
+    of two scores `[batch, d]`, which fall, so it cannot overflow, and rounding errors do not add up
+    along the list, as they would if we multiplied factors of neighbours or subtracted one offset
+    from all.
     """
 
     def step(power, above, below):
@@ -257,7 +289,7 @@ def _decaying_sums(scores, temperature, values):
         decay = tf.exp((scores - _moved(scores, power, scores.dtype.max)) / temperature)
         return above + decay * _moved(above, power), below + _moved(decay * below, power, left=True)
 
-    return over_powers_of_two(step, scores.shape[1] or tf.shape(scores)[1], (values, values))
+    return _over_powers_of_two(step, scores.shape[1] or tf.shape(scores)[1], (values, values))
 
 
 def _moved(rows, by, fill=0, left=False):
@@ -286,7 +318,7 @@ def projected_ranks(
 
     @tf.custom_gradient
     def ranks(scores):
-        items = best_first(scores, mask)
+        items = _best_first(scores, mask)
         size = scores.shape[1] or tf.shape(scores)[1]
         # Items further apart than half a list never share a block, so this limit changes no block
         # and saves digits of the sums.
@@ -324,10 +356,6 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
 
     Returns:
         `[batch, d]`, float64, the same number in all places of a block.
-
-    Example:
-        >>> isotonic_regression(tf.constant([[1.0, 3.0, 1.0, 2.0, 5.0]], tf.float64)).numpy()
-        array([[1., 2., 2., 2., 5.]])
     """
     size = values.shape[1]
     if size is not None:
@@ -341,7 +369,7 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
     # The added values lie above all others, so no pool takes them in.
     added = tf.zeros([tf.shape(values)[0], padded - size], values.dtype)
     added += tf.reduce_max(values, axis=1, keepdims=True)
-    fit, _ = over_powers_of_two(_join, padded, 2 * (tf.concat([values, added], axis=1),))
+    fit, _ = _over_powers_of_two(_join, padded, 2 * (tf.concat([values, added], axis=1),))
     return fit[:, :size]
 
 

@@ -1,4 +1,8 @@
-"""Gains, discounts, weights by rank, and functions of violations."""
+"""What formulas weigh by: gains of labels, discounts and weights of ranks, functions of margins.
+
+Losses and metrics take these by name or as a function of the user. A formula that orders or counts
+items belongs to `ops.ranks` or to its loss.
+"""
 
 import dataclasses
 import math
@@ -11,17 +15,12 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf._tf.exact import log_binomial, violation
+from rank4class_tf._tf.exact import violation
 from rank4class_tf._types import TensorLike
 
 
 def exponential_gain(relevance: TensorLike) -> tf.Tensor:
-    """Gain `2**y - 1` of a label y.
-
-    Example:
-        >>> exponential_gain([0.0, 1.0, 2.0]).numpy()
-        array([0., 1., 3.], dtype=float32)
-    """
+    """Gain `2**y - 1` of a label y."""
     relevance = tf.convert_to_tensor(relevance)
     # We treat the whole part and the rest separately, so that whole labels have exact gains.
     limit = math.frexp(relevance.dtype.max)[1]
@@ -33,12 +32,7 @@ def exponential_gain(relevance: TensorLike) -> tf.Tensor:
 
 
 def logarithmic_discount(rank: TensorLike) -> tf.Tensor:
-    """Discount `1 / log2(1 + r)` of a rank r.
-
-    Example:
-        >>> logarithmic_discount([1.0, 3.0]).numpy()
-        array([1. , 0.5], dtype=float32)
-    """
+    """Discount `1 / log2(1 + r)` of a rank r."""
     return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
 
 
@@ -53,45 +47,23 @@ DISCOUNTS: dict[str, Callable] = {
 
 
 def get_gain(gain: str | Callable) -> Callable:
-    """Returns a gain by name, or a function as it is.
-
-    Args:
-        gain: `"exponential"`, `"linear"` or a function of labels.
-
-    Raises:
-        ValueError: if it is none of these.
+    """Returns the gain `"exponential"` or `"linear"`, or a function of labels as it is.
 
     Example:
-        >>> get_gain("linear")(2.0)
-        2.0
+        >>> get_gain("exponential")([0.0, 1.0, 2.0]).numpy()
+        array([0., 1., 3.], dtype=float32)
     """
-    return _get("gain", GAINS, gain)
+    return _registry.by_name("gain", GAINS, gain)
 
 
 def get_discount(discount: str | Callable) -> Callable:
-    """Returns a discount by name, or a function as it is.
-
-    Args:
-        discount: `"logarithmic"`, `"reciprocal"` or a function of ranks.
-
-    Raises:
-        ValueError: if it is none of these.
+    """Returns the discount `"logarithmic"` or `"reciprocal"`, or a function of ranks as it is.
 
     Example:
-        >>> get_discount("reciprocal")(2.0)
-        0.5
+        >>> get_discount("logarithmic")([1.0, 3.0]).numpy()
+        array([1. , 0.5], dtype=float32)
     """
-    return _get("discount", DISCOUNTS, discount)
-
-
-def _get(argument, known, value):
-    if callable(value):
-        return value
-    if isinstance(value, str) and value in known:
-        return known[value]
-    raise ValueError(
-        f"`{argument}` must be one of {sorted(known)} or callable. Received: {value!r}."
-    )
+    return _registry.by_name("discount", DISCOUNTS, discount)
 
 
 def gain_cancels(gain: str | Callable, relevance: tf.Tensor) -> bool:
@@ -100,7 +72,7 @@ def gain_cancels(gain: str | Callable, relevance: tf.Tensor) -> bool:
 
 
 def gains_up_to_a_factor(gain: str | Callable, relevance: tf.Tensor) -> tf.Tensor:
-    """The gains of labels `[batch, P]`, those of each list up to a factor."""
+    """Gains of labels `[batch, P]`, scaled per list by a common factor."""
     return relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
 
 
@@ -141,44 +113,30 @@ _EXPONENTIAL_LIMIT = 80.0
 
 
 def hinge(margins: tf.Tensor) -> tf.Tensor:
-    r"""Hinge, $(1 - u)_+$.
-
-    Example:
-        >>> hinge(tf.constant([-1.0, 0.5, 2.0])).numpy()
-        array([2. , 0.5, 0. ], dtype=float32)
-    """
+    r"""Hinge, $(1 - u)_+$."""
     return violation(-margins, 1.0)
 
 
 def squared_hinge(margins: tf.Tensor) -> tf.Tensor:
-    r"""Squared hinge, $(1 - u)_+^2$.
-
-    Example:
-        >>> squared_hinge(tf.constant([-1.0, 0.5, 2.0])).numpy()
-        array([4.  , 0.25, 0.  ], dtype=float32)
-    """
+    r"""Squared hinge, $(1 - u)_+^2$."""
     return tf.square(violation(-margins, 1.0))
 
 
 def logistic(margins: tf.Tensor) -> tf.Tensor:
-    r"""Logistic, $\log_2(1 + e^{-u})$.
-
-    Example:
-        >>> logistic(tf.constant([0.0])).numpy()
-        array([1.], dtype=float32)
-    """
+    r"""Logistic, $\log_2(1 + e^{-u})$."""
     return tf.math.softplus(-margins) / np.log(2.0)
 
 
 def exponential(margins: tf.Tensor) -> tf.Tensor:
-    r"""Exponential, $e^{-u}$; below u = -80 its tangent continues it.
-
-    Example:
-        >>> exponential(tf.constant([0.0, 1.0])).numpy()
-        array([1.        , 0.36787945], dtype=float32)
-    """
+    r"""Exponential, $e^{-u}$; below u = -80 its tangent continues it."""
     excess = tf.nn.relu(-margins - _EXPONENTIAL_LIMIT)
     return tf.exp(-tf.maximum(margins, -_EXPONENTIAL_LIMIT)) * (1 + excess)
+
+
+def _set(instance, **values):
+    """Sets fields of a frozen dataclass."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,9 +146,6 @@ class Ramp(_registry.Configured):
     Args:
         width: $\rho$ > 0.
 
-    Raises:
-        ValueError: if `width` is not a finite number > 0.
-
     Example:
         >>> Ramp(width=2.0)(tf.constant([-5.0, 1.0, 3.0])).numpy()
         array([1. , 0.5, 0. ], dtype=float32)
@@ -199,10 +154,9 @@ class Ramp(_registry.Configured):
     width: float = 1.0
 
     def __post_init__(self):
-        object.__setattr__(self, "width", _checks.positive_float("width", self.width))
+        _set(self, width=_checks.positive_float("width", self.width))
 
     def __call__(self, margins: tf.Tensor) -> tf.Tensor:
-        """Applies the function to margins of any shape."""
         return 1 - tf.clip_by_value(margins / self.width, 0, 1)
 
 
@@ -217,9 +171,6 @@ class Scaled(_registry.Configured):
         phi: the name of $\varphi$; see `get_phi`.
         scale: s > 0.
 
-    Raises:
-        ValueError: if `phi` is not a name of a function or `scale` not a finite number > 0.
-
     Example:
         >>> Scaled("hinge", 4.0)(tf.constant([-0.5, 0.125, 0.25])).numpy()
         array([3. , 0.5, 0. ], dtype=float32)
@@ -230,10 +181,9 @@ class Scaled(_registry.Configured):
 
     def __post_init__(self):
         _checks.one_of("phi", self.phi, tuple(_BY_NAME))
-        object.__setattr__(self, "scale", _checks.positive_float("scale", self.scale))
+        _set(self, scale=_checks.positive_float("scale", self.scale))
 
     def __call__(self, margins: tf.Tensor) -> tf.Tensor:
-        """Applies the function to margins of any shape."""
         return _BY_NAME[self.phi](self.scale * margins)
 
 
@@ -258,52 +208,44 @@ def get_phi(phi: str | Callable) -> Callable:
     Returns:
         A function of a tensor of margins that is 0 at the margin of a masked item.
 
-    Raises:
-        ValueError: if `phi` is neither a known name nor callable.
-
     Example:
         >>> get_phi("hinge")(tf.constant([0.25])).numpy()
         array([0.75], dtype=float32)
     """
-    if isinstance(phi, str) and phi in _BY_NAME:
-        return _BY_NAME[phi]
-    if isinstance(phi, Ramp | Scaled):
-        return phi
-    if callable(phi):
-        return _without_masked(phi)
-    raise ValueError(f"`phi` must be one of {sorted(_BY_NAME)} or callable. Received: {phi!r}.")
+    function = _registry.by_name("phi", _BY_NAME, phi)
+    if function is not phi or isinstance(phi, Ramp | Scaled):
+        return function
 
-
-def _without_masked(phi):
-    """The function, set to 0 at the huge margins of masked items."""
-
-    def masked_phi(margins):
+    def without_masked(margins):
         near = margins < margins.dtype.max / 32
         values = phi(tf.where(near, margins, tf.zeros_like(margins)))
         return tf.where(near, values, tf.zeros_like(values))
 
-    return masked_phi
+    return without_masked
 
 
 class RankWeights(_registry.Configured):
     """Base: leading weights, then one constant weight for all the others.
 
-    Leading weights cost a search for the highest scores, the constant one costs only a sum.
+    Leading weights cost a search for the highest scores, the constant one costs only a sum. A
+    subclass lists the leading weights, or computes as many as are asked for in `leading`.
 
     Attributes:
+        listed: the leading weights; None if any number of weights leads.
         tail: the weight of all the others, >= 0.
     """
 
+    listed: Sequence[float] | None = None
     tail: float = 0.0
 
     @property
     def num_leading(self) -> int | None:
         """The number of leading weights; None means all."""
-        raise NotImplementedError
+        return None if self.listed is None else len(self.listed)
 
     def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """The first `n` weights, `[n]`, where n <= `num_leading`."""
-        raise NotImplementedError
+        return tf.constant(self.listed, dtype)[:n]
 
     def first(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """The first `n` weights, `[n]`, leading and constant ones."""
@@ -327,9 +269,6 @@ class TopKWeights(RankWeights):
         k: positive integer.
         tail: weight >= 0 of all the others.
 
-    Raises:
-        ValueError: if `k` is not a positive integer or `tail` not a finite number >= 0.
-
     Example:
         >>> TopKWeights(2, tail=0.1).first(3, tf.float32).numpy()
         array([0.5, 0.5, 0.1], dtype=float32)
@@ -342,13 +281,8 @@ class TopKWeights(RankWeights):
         _set(self, k=_checks.positive_int("k", self.k), tail=_weight("tail", self.tail))
 
     @property
-    def num_leading(self) -> int:
-        """The `k` highest."""
-        return self.k
-
-    def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The first `n` weights, `[n]`."""
-        return tf.fill([n], tf.constant(1 / self.k, dtype))
+    def listed(self) -> Sequence[float]:  # type: ignore[override]
+        return [1 / self.k] * self.k
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,12 +294,8 @@ class UniformWeights(RankWeights):
         array([1., 1., 1.], dtype=float32)
     """
 
-    num_leading = 0
+    listed = ()
     tail = 1.0
-
-    def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The first `n` weights, `[n]`."""
-        return tf.fill([n], tf.constant(1.0, dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -377,22 +307,17 @@ class PowerLawWeights(RankWeights):
     Args:
         exponent: a > 0.
 
-    Raises:
-        ValueError: if `exponent` is not a finite number > 0.
-
     Example:
         >>> PowerLawWeights(2.0).first(2, tf.float32).numpy()
         array([1.  , 0.25], dtype=float32)
     """
 
     exponent: float = 1.0
-    num_leading = None
 
     def __post_init__(self):
         _set(self, exponent=_checks.positive_float("exponent", self.exponent))
 
     def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The first `n` weights, `[n]`."""
         return tf.cast(tf.range(1, n + 1), dtype) ** -self.exponent
 
 
@@ -405,9 +330,6 @@ class StaircaseWeights(RankWeights):
     Args:
         steps: pairs $(e_i, w_i)$ with rising $e_i$.
         tail: weight >= 0 of all after the last step.
-
-    Raises:
-        ValueError: if the ends are not rising positive integers or a weight is not >= 0.
 
     Example:
         >>> StaircaseWeights([(1, 1.0), (3, 0.5)]).first(5, tf.float32).numpy()
@@ -432,14 +354,9 @@ class StaircaseWeights(RankWeights):
         _set(self, steps=steps, tail=_weight("tail", self.tail))
 
     @property
-    def num_leading(self) -> int:
-        """The end of the last step."""
-        return self.steps[-1][0]
-
-    def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The first `n` weights, `[n]`."""
+    def listed(self) -> Sequence[float]:  # type: ignore[override]
         ends, weights = zip(*self.steps, strict=True)
-        return tf.constant(np.repeat(weights, np.diff(ends, prepend=0)), dtype)[:n]
+        return np.repeat(weights, np.diff(ends, prepend=0)).tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -448,9 +365,6 @@ class ListedWeights(RankWeights):
 
     Args:
         values: finite numbers >= 0, at least one.
-
-    Raises:
-        ValueError: if `values` is not of that form.
 
     Example:
         >>> ListedWeights([3.0, 1.0]).first(3, tf.float32).numpy()
@@ -469,13 +383,8 @@ class ListedWeights(RankWeights):
         _set(self, values=tuple(_weight("rank_weights", value) for value in values.tolist()))
 
     @property
-    def num_leading(self) -> int:
-        """The number of weights."""
-        return len(self.values)
-
-    def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The first `n` weights, `[n]`."""
-        return tf.constant(self.values, dtype)[:n]
+    def listed(self) -> Sequence[float]:  # type: ignore[override]
+        return self.values
 
 
 def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
@@ -486,50 +395,6 @@ def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
         ListedWeights(values=(1.0, 0.5))
     """
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
-
-
-def snm_expected_weights(
-    rank_weights: RankWeights | TensorLike, num_sampled: int, num_negatives: int
-) -> tf.Tensor:
-    r"""Weights of the loss that stochastic negative mining estimates without bias.
-
-    $$\theta_j = \sum_{i=1}^B \vartheta_i \binom{j-1}{i-1} \binom{N-j}{B-i} \Big/ \binom{N}{B}$$
-
-    Source: Stochastic Negative Mining, lemma 2 and its proof.
-
-    Args:
-        rank_weights: $\vartheta$ of the ordered sample, a `RankWeights` or a list.
-        num_sampled: B, positive integer.
-        num_negatives: N >= B, how many negatives there are; K - 1 for K classes.
-
-    Returns:
-        `[N]` float64.
-
-    Raises:
-        ValueError: unless 1 <= `num_sampled` <= `num_negatives`.
-
-    Example:
-        >>> snm_expected_weights([1.0], num_sampled=2, num_negatives=3).numpy()  # 2/3, 1/3, 0
-        array([0.66666667, 0.33333333, 0.        ])
-    """
-    num_sampled = _checks.positive_int("num_sampled", num_sampled)
-    if num_sampled > _checks.positive_int("num_negatives", num_negatives):
-        raise ValueError(
-            "`num_sampled` must be in [1, num_negatives]. "
-            f"Received: num_sampled={num_sampled}, num_negatives={num_negatives}."
-        )
-    rank_weights = get_rank_weights(rank_weights)
-    sampled = tf.constant(num_sampled, tf.float64)
-    total = tf.constant(num_negatives, tf.float64)
-    leading = rank_weights.leading(at_most(num_sampled, rank_weights.num_leading), tf.float64)
-    i = tf.range(1, len(leading) + 1, dtype=tf.float64)
-    j = tf.range(1, total + 1)[:, tf.newaxis]
-    log_probability = (
-        log_binomial(j - 1, i - 1) + log_binomial(total - j, sampled - i)
-    ) - log_binomial(total, sampled)
-    # A negative of any rank is in the sample with probability B / N.
-    constant = rank_weights.tail * sampled / total
-    return tf.linalg.matvec(tf.exp(log_probability), leading - rank_weights.tail) + constant
 
 
 def at_most(n: int | tf.Tensor, limit: int | None) -> int | tf.Tensor:
@@ -546,20 +411,12 @@ def _weight(name, value):
     return float(value)
 
 
-def _set(instance, **values):
-    """Sets fields of a frozen dataclass."""
-    for name, value in values.items():
-        object.__setattr__(instance, name, value)
-
-
 class PairWeights(NamedTuple):
     """What the weight of a pair of items depends on.
 
     Attributes:
-        item_gains: `[batch, n]`.
-        item_ranks: `[batch, n]`.
-        positive_gains: `[batch, P]`.
-        positive_ranks: `[batch, P]`.
+        item_gains, item_ranks: `[batch, n]`.
+        positive_gains, positive_ranks: `[batch, P]`.
         of_pair: maps an item's gain and rank and a positive's gain and rank to the pair's weight.
     """
 
@@ -589,9 +446,6 @@ class NDCGLambdaWeights(_registry.Configured):
         top_k: k, or None for no cutoff.
         smooth_fraction: f, in [0, 1].
 
-    Raises:
-        ValueError: if a number is out of range.
-
     Example:
         >>> weights = NDCGLambdaWeights(smooth_fraction=1.0)
         >>> from rank4class_tf.losses import PairwiseLogisticLoss
@@ -608,38 +462,33 @@ class NDCGLambdaWeights(_registry.Configured):
         _checks.fraction("smooth_fraction", self.smooth_fraction)
 
     def __call__(self, lists: Lists) -> PairWeights:
-        """Returns the `PairWeights` of `Lists`."""
-        return _ndcg_pair_weights(lists, self.top_k, self.smooth_fraction)
+        top_k, smooth = self.top_k, self.smooth_fraction
+        discount = logarithmic_discount
+        first, last = lists.tied_ranks()
+        # Gains and ideal DCG have a common factor, which cancels.
+        positive_gains = relative_gain(lists.relevance)
+        ideal = ideal_dcg(positive_gains, top_k)[:, tf.newaxis]
+        positive_gains *= tf.math.divide_no_nan(lists.num_items[:, tf.newaxis], ideal)
 
+        def discount_up_to_k(rank):
+            return discount(rank) if top_k is None else tf.where(rank <= top_k, discount(rank), 0)
 
-def _ndcg_pair_weights(lists, top_k, smooth_fraction):
-    discount = logarithmic_discount
-    first, last = lists.tied_ranks()
-    # Gains and ideal DCG have a common factor, which cancels.
-    positive_gains = relative_gain(lists.relevance)
-    ideal = ideal_dcg(positive_gains, top_k)[:, tf.newaxis]
-    scale = tf.math.divide_no_nan(lists.num_items[:, tf.newaxis], ideal)
-    positive_gains *= scale
+        def of_pair(gain_j, rank_j, gain_i, rank_i):
+            distance = tf.abs(rank_i - rank_j)
+            relative = tf.where(distance > 0, _discount_difference(tf.maximum(distance, 1)), 0)
+            absolute = tf.abs(discount_up_to_k(rank_i) - discount_up_to_k(rank_j))
+            weight = (gain_i - gain_j) * ((1 - smooth) * relative + smooth * absolute)
+            if top_k is not None:
+                weight = tf.where(tf.minimum(rank_i, rank_j) <= top_k, weight, 0)
+            return tf.stop_gradient(weight)
 
-    def discount_up_to_k(rank):
-        return discount(rank) if top_k is None else tf.where(rank <= top_k, discount(rank), 0)
-
-    def of_pair(gain_j, rank_j, gain_i, rank_i):
-        distance = tf.abs(rank_i - rank_j)
-        relative = tf.where(distance > 0, _discount_difference(tf.maximum(distance, 1)), 0)
-        absolute = tf.abs(discount_up_to_k(rank_i) - discount_up_to_k(rank_j))
-        weight = (gain_i - gain_j) * ((1 - smooth_fraction) * relative + smooth_fraction * absolute)
-        if top_k is not None:
-            weight = tf.where(tf.minimum(rank_i, rank_j) <= top_k, weight, 0)
-        return tf.stop_gradient(weight)
-
-    return PairWeights(
-        lists.by_item(positive_gains),
-        tf.cast(first, lists.dtype),
-        positive_gains,
-        tf.cast(lists.at_positives(last), lists.dtype),
-        of_pair,
-    )
+        return PairWeights(
+            lists.by_item(positive_gains),
+            tf.cast(first, lists.dtype),
+            positive_gains,
+            tf.cast(lists.at_positives(last), lists.dtype),
+            of_pair,
+        )
 
 
 def _discount_difference(rank):

@@ -3,13 +3,15 @@
 python -m scripts.reproductions.draw_ideas --out docs/images
 """
 
+import math
 import pathlib
+from fractions import Fraction
 
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
 
-from rank4class_tf import losses, metrics, ops
+from rank4class_tf import losses, metrics
 from scripts import command_line
 from scripts.reproductions import harness
 
@@ -74,13 +76,27 @@ def draw_rank4class(path):
     harness.save_figure(figure, path)
 
 
+def expected_weights(sampled):
+    """The mean weight of each negative, from the weights of a sample's order: lemma 2."""
+    theta = [
+        sum(
+            weight * math.comb(j, i) * math.comb(NUM_NEGATIVES - 1 - j, NUM_SAMPLED - 1 - i)
+            for i, weight in enumerate(map(Fraction, sampled))
+            if weight
+        )
+        / math.comb(NUM_NEGATIVES, NUM_SAMPLED)
+        for j in range(NUM_NEGATIVES)
+    ]
+    return np.array(theta, np.float64)
+
+
 def draw_mining(path):
     """The weight of a negative by its rank among all, for samples of 128 among 1,000."""
     figure = Figure(figsize=(6, 3.4), layout="constrained")
     axis = figure.subplots()
     ranks = np.arange(1, NUM_NEGATIVES + 1)
     for name, weights in WEIGHTS.items():
-        expected = ops.snm_expected_weights(weights, NUM_SAMPLED, NUM_NEGATIVES).numpy()
+        expected = expected_weights(weights.first(NUM_SAMPLED, tf.float64).numpy())
         axis.plot(ranks, expected, label=name)
     axis.set(
         xlabel=f"rank of a negative among {NUM_NEGATIVES:,}",

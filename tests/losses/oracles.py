@@ -1,6 +1,11 @@
 """The listwise and pairwise losses of one list, by definition: NumPy, float64, all pairs."""
 
+import math
+
 import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import ops
 
 
 def softmax(s, y, temperature=1.0):
@@ -105,3 +110,17 @@ def gradient(function, s, step=1e-6):
         down[i] -= step
         result[i] = (function(up) - function(down)) / (2 * step)
     return result
+
+
+def expected_weights(rank_weights, num_sampled, num_negatives):
+    """What stochastic negative mining weighs each of N negatives by in the mean: lemma 2."""
+    weights = ops.get_rank_weights(rank_weights).first(num_sampled, tf.float64).numpy()
+    return np.array(
+        [
+            sum(
+                weight * math.comb(j, i) * math.comb(num_negatives - 1 - j, num_sampled - 1 - i)
+                for i, weight in enumerate(weights)
+            )
+            for j in range(num_negatives)
+        ]
+    ) / math.comb(num_negatives, num_sampled)

@@ -11,6 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import losses, ops
 
+from . import oracles
 from .formula import value_of
 
 PHIS = {
@@ -225,8 +226,8 @@ def test_mean_over_all_samples_has_the_expected_weights(rng, name, num_sampled):
             loss_of([scores[[0, *sample]]], [0], kind=kind, phi="logistic", rank_weights=weights)
             for sample in itertools.combinations(range(1, 7), num_sampled)
         ]
-        theta = ops.snm_expected_weights(weights, num_sampled, num_negatives=6)
-        expected = value(scores, [0], kind=kind, phi="logistic", rank_weights=theta.numpy())
+        theta = oracles.expected_weights(weights, num_sampled, num_negatives=6)
+        expected = value(scores, [0], kind=kind, phi="logistic", rank_weights=theta)
         np.testing.assert_allclose(np.mean(values), expected, rtol=1e-12)
 
 

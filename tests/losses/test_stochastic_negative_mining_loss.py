@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class_tf import losses, ops
 
+from . import oracles
 from .formula import value_of
 from .training import step
 
@@ -68,7 +69,7 @@ def test_unbiased(rng, kind, weights):
         drawn = loss(x, np.full((draws, 1), 4), num_sampled=3, weights=weights, **kwargs)
     gradients = tape.gradient(drawn, x).numpy()
 
-    theta = 8 / 3 * ops.snm_expected_weights(weights, 3, 8).numpy()
+    theta = 8 / 3 * oracles.expected_weights(weights, 3, 8)
     one = tf.constant(scores[None])
     with tf.GradientTape() as tape:
         tape.watch(one)
@@ -181,7 +182,7 @@ def test_mining_estimates_the_ordered_weighted_loss(rng):
     loss = mining(kind="binary", phi="logistic", rank_weights=ops.TopKWeights(2), seed=1)
     graph = tf.function(functools.partial(step, loss))
     steps = np.array([graph(ids, scores).numpy() for _ in range(600)])
-    theta = 8 / 3 * ops.snm_expected_weights(ops.TopKWeights(2), 3, 8).numpy()
+    theta = 8 / 3 * oracles.expected_weights(ops.TopKWeights(2), 3, 8)
     expected = losses.OrderedWeightedLoss("binary", "logistic", theta, reduction="none")
     error = steps.std(axis=0) / len(steps) ** 0.5
     assert (np.abs(steps.mean(axis=0) - expected(ids, scores)) < 4 * error).all()

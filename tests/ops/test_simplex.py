@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf import ops
 
-from ..derivatives import assert_second_derivatives, gradient_of
+from ..derivatives import gradient_of
 from . import projections
 
 LINEAR = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
@@ -65,15 +65,6 @@ def test_alpha_per_example_and_its_gradient(name, rng):
         value = tf.reduce_sum(project(z[:1], 2, variable) * weights)
     numeric = projections.slope(lambda a: weights @ reference(z[0], 2, a[0]), [0.8])
     np.testing.assert_allclose(tape.gradient(value, variable), numeric[0], atol=1e-6)
-
-
-@every_projection
-@pytest.mark.parametrize("k", [1, 3])
-def test_second_derivatives(name, k, rng):
-    weights = rng.normal(size=(4, 6))
-    project = PROJECTIONS[name][0]
-    z = rng.normal(size=(4, 6))
-    assert_second_derivatives(lambda z: weights * tf.square(project(z, k, 0.7)), z, rng)
 
 
 @every_projection
