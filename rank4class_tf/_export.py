@@ -1,6 +1,7 @@
 """SavedModels that find the best classes, without this package."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,11 +89,12 @@ def specs_of_arguments(specs: Any) -> list[Any]:
 
     A spec in a dictionary takes its key if it has no name, any others `features`, `features_1` and
     so on. A sparse one becomes three: `<name>_indices`, `<name>_values`, `<name>_dense_shape`.
-    TensorFlow replaces what cannot stand in the name of an argument by underscores.
+    Underscores replace what TensorFlow cannot serve as the name of an argument.
     """
 
     def renamed(spec, key):
-        name = getattr(spec, "name", None) or key
+        name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
+        name = name if name[0].isalpha() else f"arg_{name}"
         if isinstance(spec, tf.SparseTensorSpec):
             rank = spec.shape.rank
             return [

@@ -30,11 +30,11 @@ def export_top_k(
 
     They return the outputs of `layers.TopClasses`: scores, class ids and, if asked for, more. If a
     model takes several features by name, the signatures take arguments of these names in place of
-    `features`; none may be `k`, `self` or a keyword. TensorFlow replaces characters other than
-    letters and digits by underscores, and puts `arg_` before a name that does not begin with a
-    letter. A sparse input becomes three arguments, with the parts of a `tf.SparseTensor`:
-    `features_indices`, whose rows may stand in any order, `features_values` and
-    `features_dense_shape`. For millions of classes see `ExtremeClassifier.export_top_k`.
+    `features`; none may be `k`, `self` or a keyword. Underscores replace characters other than
+    letters and digits, and `arg_` goes before a name that does not begin with a letter. A sparse
+    input becomes three arguments, with the parts of a `tf.SparseTensor`: `features_indices`, whose
+    rows may stand in any order, `features_values` and `features_dense_shape`. For millions of
+    classes see `ExtremeClassifier.export_top_k`.
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`.
