@@ -1,4 +1,7 @@
-"""Losses from projections on the simplex: Rankmax, Sparsemax, Fenchel-Young."""
+"""Losses from projections on the simplex: Rankmax, Sparsemax, Fenchel-Young.
+
+The projections themselves, and the regularizers that define them, stand in `ops.projections`.
+"""
 
 from typing import Any
 

@@ -1,4 +1,8 @@
-"""Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE."""
+"""Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE.
+
+`SoftmaxLoss` reads one sum over all items. The two others need a sum over the less relevant items
+for each positive, `log_total`; only they sort.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -56,18 +60,6 @@ def class_prior(
             f"Received: pseudo_count={pseudo_count!r}, no labels of class {counts.argmin()}."
         )
     return (counts / counts.sum()).tolist()
-
-
-def check_class_prior(value: Any) -> list[float] | None:
-    """Raises unless `value` is None, or numbers > 0 that add up to 1; returns a list."""
-    if value is None:
-        return None
-    return _checks.one_for_each_class(
-        "class_prior",
-        value,
-        lambda prior: (prior > 0).all() and abs(prior.sum() - 1) <= 1e-3,
-        "a number > 0 for each class, which add up to 1",
-    )
 
 
 class SoftmaxOfRivalsLoss(RankingLoss):
@@ -196,7 +188,14 @@ class SoftmaxLoss(RankingLoss):
         self._searches_positives = are_few(self.max_positives, None)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
         self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 1)
-        self.class_prior = check_class_prior(class_prior)
+        if class_prior is not None:
+            class_prior = _checks.one_for_each_class(
+                "class_prior",
+                class_prior,
+                lambda prior: (prior > 0).all() and abs(prior.sum() - 1) <= 1e-3,
+                "a number > 0 for each class, which add up to 1",
+            )
+        self.class_prior = class_prior
         self.positive_reduction = _checks.one_of(
             "positive_reduction", positive_reduction, ("sum", "mean")
         )
