@@ -1,4 +1,8 @@
-"""Pretrained encoders of texts and images as Keras models."""
+"""Pretrained encoders of texts and images as Keras models.
+
+The backbones come from keras-hub, which is imported only when an encoder is made; this file cuts
+them into a frozen and a trained part and pools their outputs. Users put `upper` below a head.
+"""
 
 import importlib
 import json
@@ -15,14 +19,12 @@ from rank4class_tf import _checks, _keras
 
 __all__ = ["ImageEncoder", "TextEncoder"]
 
-
 # Layers of keras-hub's backbones at which we can cut, since the layers above read only their
 # output: a transformer layer, a block of a ResNet, a block of a VGG.
 _BLOCK = re.compile(r"transformer_layer_\d+|stack\d+_block\d+_out|block\d+_pool")
 
 
-def import_hub() -> Any:
-    """Imports keras-hub."""
+def _import_hub():
     if not _keras.KERAS_3:
         raise ImportError(
             "Pretrained encoders need keras-hub, which works only with Keras 3: TensorFlow >= "
@@ -40,6 +42,10 @@ def import_hub() -> Any:
 class PretrainedEncoder:
     """A backbone of keras-hub and its pooling as two models, one frozen and one that trains.
 
+    A subclass has `_inputs()`, `_output(backbone)`, `_run(model, inputs, above)` for the backbone
+    or, if not `above`, its lower part, `_run_above(backbone, cut, output, hidden)` for the rest,
+    and `_pool(hidden, below, kept)`, where `below` are inputs or, if `kept`, features.
+
     Attributes:
         frozen: the number of blocks that are frozen.
         lower: the frozen model, from the inputs to the features that `upper` takes; None if nothing
@@ -51,15 +57,8 @@ class PretrainedEncoder:
     frozen: int
     lower: keras.Model | None
     upper: keras.Model
-    # The methods of a subclass.
-    _inputs: Any
-    _output: Any
-    _pool: Any
-    _run: Any
-    _run_above: Any
 
-    def _build(self, backbone, preset, frozen):
-        """Sets the attributes."""
+    def _build(self: Any, backbone, preset, frozen):
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
         if not blocks:
             raise ValueError(
@@ -92,9 +91,9 @@ class PretrainedEncoder:
             self.lower.trainable = False
 
 
-def load_backbone(preset: str | os.PathLike, **kwargs: Any) -> Any:
+def _load_backbone(preset, **kwargs):
     """Loads a backbone in the precision of Keras's policy."""
-    hub = import_hub()
+    hub = _import_hub()
     policy = keras.mixed_precision.dtype_policy()
     return hub.models.Backbone.from_preset(preset, dtype=policy, **kwargs)
 
@@ -112,10 +111,6 @@ class ImageEncoder(PretrainedEncoder):
             encoder scales them as the preset says, and by 1/255 if it says nothing.
         frozen: how many blocks do not train, counted from the inputs; `"all"` freezes all.
 
-    Raises:
-        ImportError: without keras-hub or under Keras 2.
-        ValueError: if an argument is out of range.
-
     Example:
         >>> encoder = ImageEncoder("vgg_16_imagenet", (32, 32, 3))  # doctest: +SKIP
         >>> model = keras.Sequential([encoder.upper, DotProductHead(10)])  # doctest: +SKIP
@@ -131,7 +126,7 @@ class ImageEncoder(PretrainedEncoder):
         preset = os.fspath(preset)
         self._shape = tuple(image_shape)
         self._scaling = _scaling(preset)
-        self._build(load_backbone(preset, image_shape=self._shape), preset, frozen)
+        self._build(_load_backbone(preset, image_shape=self._shape), preset, frozen)
 
     def _inputs(self):
         return keras.Input(self._shape, name="images")
@@ -140,40 +135,32 @@ class ImageEncoder(PretrainedEncoder):
         return backbone.output
 
     def _run(self, model, images, above=True):
-        """Runs the backbone, or its lower part, on images."""
-        del above
         return model(keras.layers.Rescaling(*self._scaling)(images))
 
     def _run_above(self, backbone, cut, output, hidden):
-        """Runs the upper part of the backbone on the output of the lower part."""
         return keras.Model(cut, output)(hidden)
 
     def _pool(self, hidden, below, kept=False):
-        """The mean over the places in float32."""
-        del below, kept
         return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
 
 
 def _scaling(preset):
     """Scale and offset of the pixels that a preset was trained with."""
     try:
-        converter = import_hub().layers.ImageConverter.from_preset(preset)
+        converter = _import_hub().layers.ImageConverter.from_preset(preset)
     except FileNotFoundError:
         return 1 / 255, 0.0
-    return (
-        1.0 if converter.scale is None else converter.scale,
-        0.0 if converter.offset is None else converter.offset,
-    )
+    scale, offset = converter.scale, converter.offset
+    return 1.0 if scale is None else scale, 0.0 if offset is None else offset
 
 
 class TextEncoder(PretrainedEncoder):
     r"""A pretrained transformer of keras-hub: BERT, ELECTRA and others of their kind.
 
     `tokenize` turns texts into tokens outside the model, so that it handles each text once. If
-    layers are frozen, `lower` needs to turn tokens into features only once, too; `upper` goes below
-    the head and trains.
-
-    Features are `[batch, length, d]`, padded with zeros, or `[batch, d]` if all layers are frozen.
+    layers are frozen, `lower` needs to turn tokens into features only once, too: `[batch, length,
+    d]`, padded with zeros, or `[batch, d]` if all are frozen. `upper` goes below the head and
+    trains.
 
     Args:
         preset: a preset of keras-hub, such as `"bert_base_en_uncased"` and
@@ -186,10 +173,6 @@ class TextEncoder(PretrainedEncoder):
             frozen, so are the embeddings. `"all"` freezes all.
         pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`, the mean
             over the tokens.
-
-    Raises:
-        ImportError: without keras-hub or under Keras 2.
-        ValueError: if an argument is out of range.
 
     Example:
         >>> encoder = TextEncoder("bert_base_en_uncased", frozen=10)  # doctest: +SKIP
@@ -213,7 +196,7 @@ class TextEncoder(PretrainedEncoder):
         self._pooling = _checks.one_of("pooling", pooling, ("first", "mean"))
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
-        backbone = load_backbone(preset)
+        backbone = _load_backbone(preset)
         if not isinstance(backbone.input, dict) or "padding_mask" not in backbone.input:
             raise ValueError(
                 "`preset` must be a transformer encoder of keras-hub. Received: "
@@ -228,9 +211,6 @@ class TextEncoder(PretrainedEncoder):
         Args:
             texts: n >= 1 strings, in UTF-8 if they are bytes. `"[SEP]"` in them is the token of
                 that name.
-
-        Raises:
-            ValueError: if `texts` is one text.
 
         Returns:
             int32 `[n, (length)]`, with the special tokens at both ends. `to_tensor()` pads them
@@ -251,14 +231,12 @@ class TextEncoder(PretrainedEncoder):
         return keras.Input((None,), dtype="int32", name="tokens")
 
     def _output(self, backbone):
-        """The output to pool, or the one that the backbone has pooled."""
         outputs = backbone.output
         if not isinstance(outputs, dict):
             return outputs[:, 0] if self._pooling == "first" else outputs
         return outputs["pooled_output" if self._pooling == "first" else "sequence_output"]
 
     def _run(self, model, tokens, above=True):
-        """Runs the backbone, or its lower part, on tokens."""
         ops = keras.ops
         mask = ops.cast(ops.not_equal(tokens, 0), "int32")
         known = {
@@ -273,12 +251,10 @@ class TextEncoder(PretrainedEncoder):
         return hidden * ops.cast(mask, hidden.dtype)[..., None]
 
     def _run_above(self, backbone, cut, output, hidden):
-        """Runs the upper part of the backbone on the output of the lower part."""
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
         return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
 
     def _pool(self, hidden, below, kept=False):
-        """The encoding of a text in float32."""
         ops = keras.ops
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
@@ -294,8 +270,7 @@ def _is_token(hidden):
 
 
 def _tokenizer(preset, backbone_class):
-    """The tokenizer of a preset."""
-    models = import_hub().models
+    models = _import_hub().models
     options = {"special_tokens_in_strings": True}
     folder = pathlib.Path(preset)
     described: dict[str, Any] = {}

@@ -1,6 +1,10 @@
-"""Optimizers that update single rows of large tables."""
+"""Optimizers that update single rows of large tables.
 
-from collections.abc import Callable
+`Rowwise` decides which rows of a variable a gradient touches and adds up what a row gets several
+times; each optimizer is its rule for rows, `update_rows`. Dense weights are Keras's own business.
+Models use them as any Keras optimizer, `layers/shards.py` one for the rows of each shard.
+"""
+
 from typing import Any
 
 import tensorflow as tf
@@ -24,31 +28,19 @@ class Rowwise:
     takes two steps. Keras 2 adds up such rows, but its Adam writes to the whole variable.
 
     The loss of a batch is a mean over its examples. A row gets gradients from few of them, a dense
-    weight from all. So SGD needs a rate for rows that is hundreds of times that of dense weights. A
-    schedule or a callback that changes `learning_rate` in training changes both.
+    weight from all, so SGD needs a rate for rows that is hundreds of times that of dense weights. A
+    schedule or a callback that changes `learning_rate` changes both.
 
-    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. A loss
-    over all classes, or a regularizer of a table, gives every row of the table a gradient; all of
-    them are updated then, at the rate of rows.
+    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. All rows
+    are updated where all have a gradient, as from a loss over all classes. To scale losses, put a
+    `LossScaleOptimizer` around the optimizer: `loss_scale_factor` and `gradient_accumulation_steps`
+    work in Keras only with dense gradients, and raise here.
 
     Args:
         *args: those of the Keras optimizer.
         row_multiplier: the rate of rows over `learning_rate`, which is that of dense weights; > 0.
         **kwargs: those of the Keras optimizer.
-
-    Raises:
-        ValueError: if `row_multiplier` is not a positive number, or with
-            `gradient_accumulation_steps` or `loss_scale_factor`, which in Keras work only with
-            dense gradients. To scale losses, put a `LossScaleOptimizer` around the optimizer.
     """
-
-    clipnorm: float | None
-    clipvalue: float | None
-    global_clipnorm: float | None
-    learning_rate: Any
-    _get_variable_index: Callable
-    _index_dict: dict[Any, int]
-    _var_key: Callable
 
     def __init__(self, *args: Any, row_multiplier: float = 1.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -76,7 +68,7 @@ class Rowwise:
         """
         raise NotImplementedError
 
-    def update_step(self, gradient: Any, variable: Any, *learning_rate: TensorLike) -> None:
+    def update_step(self: Any, gradient: Any, variable: Any, *learning_rate: TensorLike) -> None:
         """Updates a variable; Keras 3 passes the learning rate, Keras 2 has it as an attribute."""
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if not is_sparse and not _keras.is_table(variable):
@@ -89,8 +81,8 @@ class Rowwise:
         ids = tf.convert_to_tensor(gradient.indices)
         if ids.shape[0] is not None:
             return self.update_slices(ids, values, variable, learning_rate)
-        # Only running tells how many rows a loss over all classes has a gradient for. Where it is
-        # all of them, there are none to add up.
+        # How many rows a loss over all classes has a gradient for is known only when running. Where
+        # it is all of them, there are none to add up.
         ids = tf.cast(ids, tf.int32)
         is_all = tf.equal(tf.size(ids), variable.shape[0])
         is_all &= tf.reduce_all(ids == tf.range(tf.size(ids)))
@@ -119,10 +111,10 @@ class Rowwise:
     def update_slices(
         self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
     ) -> None:
-        """The rule for gradients among which a row may have several."""
+        """The rule for gradients of which a row may have several."""
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
 
-    def _clip_gradients(self, grads):
+    def _clip_gradients(self: Any, grads):
         if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
             return grads
         # Only the values are clipped: Keras 3 makes slices dense where it clips by the norm of all.
@@ -137,7 +129,7 @@ class Rowwise:
         # Keras 2 would look for the distinct rows itself, whose number is not static.
         return grads
 
-    def slot(self, slots: Any, variable: Any) -> tf.Variable:
+    def slot(self: Any, slots: Any, variable: Any) -> tf.Variable:
         """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
         if _keras.KERAS_3:
             return slots[self._get_variable_index(variable)].value
@@ -146,8 +138,7 @@ class Rowwise:
 
 def _sums(ids, gradients):
     """For each gradient the sum of all gradients of its row."""
-    # The number of distinct rows is known only when the graph runs. XLA gets such shapes wrong and
-    # TPUs do not take them.
+    # Not one sum for each distinct row: XLA and TPUs need a size that is known before running.
     position = gather.kinds(ids[tf.newaxis])[0]
     return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
 
@@ -161,7 +152,7 @@ def _summed(gradient):
     return tf.where(first, values, tf.zeros_like(values))
 
 
-def set_rows(variable: Any, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def _set_rows(variable, ids, rows):
     """Sets the rows of a variable and returns them."""
     variable.scatter_update(tf.IndexedSlices(rows, ids))
     return rows
@@ -175,11 +166,11 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
 
     $$a_r \leftarrow a_r + g^2, \qquad w_r \leftarrow w_r - \eta\, g / \sqrt{a_r + \epsilon}$$
 
-    This is Adagrad itself, since in Adagrad a row without a gradient stays as it is. Only the start
-    of $a_r$ differs. Keras starts at 0.1, far above the squares of a row's gradients where the loss
-    is a mean over a batch: these are about 1e-7 for class embeddings of length 1. Such rows hardly
-    move at the usual rates. With a start of 1e-8 they move, at first by $\eta$ in each number: for
-    rows of length 1 take a rate of about 0.03.
+    This is Adagrad itself, in which a row without a gradient stays as it is, but for the start of
+    $a_r$. Keras starts at 0.1, far above the squares of a row's gradients where the loss is a mean
+    over a batch: about 1e-7 for class embeddings of length 1. Such rows hardly move at the usual
+    rates. With a start of 1e-8 they move, at first by $\eta$ in each number: for rows of length 1
+    take a rate of about 0.03.
 
     Source: Duchi, Hazan & Singer 2011.
 
@@ -188,9 +179,6 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         initial_accumulator_value: $a_r$ at the start, >= 0.
         row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.Adagrad`: `epsilon`, ...
-
-    Raises:
-        ValueError: if `row_multiplier` is not > 0 or `initial_accumulator_value` not >= 0.
 
     Example:
         >>> float(RowwiseAdagrad(learning_rate=0.5).learning_rate)
@@ -208,15 +196,12 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
             learning_rate, initial_accumulator_value=initial_accumulator_value, **kwargs
         )
 
-    def update_rows(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
-    ) -> None:
-        """The rule of the touched rows."""
+    def update_rows(self, ids, gradients, variable, learning_rate):
         accumulators = self.slot(self._accumulators, variable)
         sums = tf.gather(accumulators, ids) + tf.square(gradients)
-        set_rows(accumulators, ids, sums)
+        _set_rows(accumulators, ids, sums)
         step = learning_rate * gradients * tf.math.rsqrt(sums + self.epsilon)
-        set_rows(variable, ids, tf.gather(variable, ids) - step)
+        _set_rows(variable, ids, tf.gather(variable, ids) - step)
 
 
 @_keras.register
@@ -237,11 +222,7 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
     Args:
         *args: as in `keras.optimizers.Adam`.
         row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
-        **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, `beta_2`, ...
-
-    Raises:
-        ValueError: with `amsgrad=True`, which it does not have, or if `row_multiplier` is not a
-            positive number.
+        **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, ..., not `amsgrad`.
 
     Example:
         >>> float(RowwiseAdam(learning_rate=0.5).learning_rate)
@@ -253,21 +234,18 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         if self.amsgrad:
             raise ValueError("`amsgrad` must be False. Received: amsgrad=True.")
 
-    def update_rows(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
-    ) -> None:
-        """The rule of the touched rows."""
+    def update_rows(self, ids, gradients, variable, learning_rate):
         step = tf.cast(self.iterations + 1, variable.dtype)
         correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
 
         def moment(slots, decay, value):
             slot = self.slot(slots, variable)
-            return set_rows(slot, ids, decay * tf.gather(slot, ids) + (1 - decay) * value)
+            return _set_rows(slot, ids, decay * tf.gather(slot, ids) + (1 - decay) * value)
 
         mean = moment(self._momentums, self.beta_1, gradients)
         square = moment(self._velocities, self.beta_2, tf.square(gradients))
         change = learning_rate * correction * mean / (tf.sqrt(square) + self.epsilon)
-        set_rows(variable, ids, tf.gather(variable, ids) - change)
+        _set_rows(variable, ids, tf.gather(variable, ids) - change)
 
 
 @_keras.register
@@ -290,9 +268,6 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
             With momentum 0, the default, the optimizer keeps no state.
 
-    Raises:
-        ValueError: if `row_multiplier` is not a positive number.
-
     Example:
         >>> table, weights = tf.Variable(tf.zeros([3, 1])), tf.Variable([0.0])
         >>> optimizer = RowwiseSGD(learning_rate=0.5, row_multiplier=10.0)
@@ -307,24 +282,18 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         self.row_momentum = _checks.flag("row_momentum", row_momentum)
 
     def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds a slot, but no velocities without momentum, which Keras 2 would keep as well."""
+        # No velocities without momentum, which Keras 2 would keep as well.
         if kwargs.get("variable_name") == "m" and not self.momentum:
             return None
         return super().add_variable_from_reference(*args, **kwargs)
 
-    def update_slices(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
-    ) -> None:
-        """The rule for gradients among which a row may have several."""
+    def update_slices(self, ids, gradients, variable, learning_rate):
         if self.momentum and self.row_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
         else:
             self.update_rows(ids, gradients, variable, learning_rate)
 
-    def update_rows(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
-    ) -> None:
-        """The rule of the touched rows."""
+    def update_rows(self, ids, gradients, variable, learning_rate):
         if not (self.momentum and self.row_momentum):
             # The steps of a row with several gradients add up.
             variable.scatter_sub(tf.IndexedSlices(learning_rate * gradients, ids))
@@ -332,10 +301,9 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         step = -learning_rate * gradients
         velocities = self.slot(self.momentums, variable)
         velocity = self.momentum * tf.gather(velocities, ids) + step
-        set_rows(velocities, ids, velocity)
+        _set_rows(velocities, ids, velocity)
         step = self.momentum * velocity + step if self.nesterov else velocity
-        set_rows(variable, ids, tf.gather(variable, ids) + step)
+        _set_rows(variable, ids, tf.gather(variable, ids) + step)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
         return {**super().get_config(), "row_momentum": self.row_momentum}

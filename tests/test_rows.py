@@ -71,14 +71,6 @@ def _others():
             {"scores": SCORES, "exclude": exclude},
         )
     yield "SampledScores", *_of_layer(head, inputs=ENCODINGS, class_ids=IDS)
-    yield (
-        "SampledScores, own negatives",
-        *_of_layer(
-            layers.SampledScores(9, num_sampled=2, shared_negatives=False, seed=1),
-            inputs=ENCODINGS,
-            class_ids=IDS,
-        ),
-    )
     yield "SampledScores.top_k", lambda **given: head.top_k(k=2, **given), sets
     yield "SampledScores.ranks", head.ranks, {**sets, "class_ids": 3 - IDS[:, :1]}
     yield (

@@ -47,46 +47,14 @@ from rank4class_tf.layers.sorters import (
     get_sorter,
 )
 
-__all__ = [
-    "BilinearHead",
-    "BilinearInteraction",
-    "CandidateFrequencies",
-    "ClassAttention",
-    "ClassTable",
-    "Classes",
-    "Companion",
-    "ConcatHead",
-    "ConcatInteraction",
-    "CosineHead",
-    "CosineInteraction",
-    "ConvolutionalSorter",
-    "CrossBatchMemory",
-    "DotProductHead",
-    "DotProductInteraction",
-    "EncodedClasses",
-    "ExcludeItems",
-    "HardNegativeMining",
-    "Head",
-    "LaplaceSorter",
-    "Interaction",
-    "LatentCrossHead",
-    "LatentCrossInteraction",
-    "MLPInteraction",
-    "PredictionSets",
-    "Probabilities",
-    "RecurrentSorter",
-    "RemoveAccidentalHits",
-    "SampledScores",
-    "SamplingProbabilityCorrection",
-    "SetSorter",
-    "ShardedClassTable",
-    "SigmoidSorter",
-    "SoftRankSorter",
-    "Sorter",
-    "SparseDense",
-    "TopClasses",
-    "UniformNegatives",
-    "get_head",
-    "get_sorter",
-    "get_interaction",
-]
+__all__ = ["Head", "BilinearHead", "ConcatHead", "CosineHead", "DotProductHead", "LatentCrossHead"]
+__all__ += ["SampledScores"]
+__all__ += ["Interaction", "BilinearInteraction", "ConcatInteraction", "CosineInteraction"]
+__all__ += ["DotProductInteraction", "LatentCrossInteraction", "MLPInteraction"]
+__all__ += ["Classes", "ClassAttention", "ClassTable", "EncodedClasses", "ShardedClassTable"]
+__all__ += ["CandidateFrequencies", "CrossBatchMemory", "HardNegativeMining"]
+__all__ += ["RemoveAccidentalHits", "SamplingProbabilityCorrection", "UniformNegatives"]
+__all__ += ["ExcludeItems", "PredictionSets", "Probabilities", "SparseDense", "TopClasses"]
+__all__ += ["Sorter", "ConvolutionalSorter", "LaplaceSorter", "RecurrentSorter", "SetSorter"]
+__all__ += ["SigmoidSorter", "SoftRankSorter", "Companion"]
+__all__ += ["get_head", "get_interaction", "get_sorter"]

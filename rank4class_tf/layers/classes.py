@@ -1,4 +1,10 @@
-"""The classes that a head scores: a table, features through an encoder, attention among them."""
+"""The classes that a head scores: a table, features through an encoder, attention among them.
+
+A layer of classes gives rows, and perhaps biases, by class id; it knows no formula of a score.
+Heads and models read it: `rows` for some classes or all, `tables` for losses over all classes in
+blocks, `rows_of_step` where a step scores a sample. `shards.py` has the table that replicas share.
+`ClassScores`, at the end, multiplies encodings by rows for `sampled.py`, heads and models.
+"""
 
 import base64
 import copy
@@ -8,80 +14,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.blocked import ClassProducts
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf.ops.blocks import norms, unit_rows
-
-
-class Features:
-    """Tensors in a structure, with a row for each class.
-
-    Keras would wrap a plain structure; it leaves this object as it is.
-    """
-
-    def __init__(self, structure: Any) -> None:
-        self.tensors = _tensors(structure)
-        sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
-        if len(set(sizes)) != 1 or not sizes[0]:
-            raise ValueError(
-                "`features` must have a row for each class, and at least one. "
-                f"Received: arrays with {sizes} rows."
-            )
-        self.num_classes = sizes[0]
-
-    def rows(self, ids: tf.Tensor | None = None) -> Any:
-        """The features of some classes `[m]` or of all."""
-        if ids is None:
-            return self.tensors
-        return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
-
-    def added(self, structure: Any) -> "Features":
-        """These and those of more classes."""
-        more = Features(structure).tensors
-        return Features(
-            tf.nest.map_structure(
-                lambda x, y: tf.concat([x, y if x.dtype == y.dtype else tf.cast(y, x.dtype)], 0),
-                self.tensors,
-                more,
-            )
-        )
-
-
-def _tensors(structure):
-    """Dicts and tuples are structures; a list is an array."""
-    if isinstance(structure, dict):
-        return {key: _tensors(value) for key, value in structure.items()}
-    if isinstance(structure, tuple):
-        return tuple(_tensors(value) for value in structure)
-    try:
-        return tf.convert_to_tensor(structure)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`features` must be arrays, in dicts and tuples. Received: {structure!r}."
-        ) from error
-
-
-def to_config(structure: Any) -> Any:
-    """The structure in JSON's types, for `from_config`."""
-    if isinstance(structure, dict):
-        return {"dict": {key: to_config(value) for key, value in structure.items()}}
-    if isinstance(structure, tuple):
-        return {"tuple": [to_config(value) for value in structure]}
-    data = base64.b64encode(tf.io.serialize_tensor(structure).numpy()).decode("ascii")
-    return {"tensor": [structure.dtype.name, data]}
-
-
-def from_config(config: Any) -> Any:
-    """The structure that `to_config` described."""
-    ((kind, value),) = config.items()
-    if kind == "dict":
-        return {key: from_config(part) for key, part in value.items()}
-    if kind == "tuple":
-        return tuple(from_config(part) for part in value)
-    dtype, data = value
-    return tf.io.parse_tensor(base64.b64decode(data), dtype)
-
 
 # When all classes are encoded, this many are encoded at once.
 _BLOCK = 1024
@@ -90,8 +26,8 @@ _BLOCK = 1024
 class Classes(keras.layers.Layer):
     """Base: the encodings of classes, their number and their width.
 
-    A subclass has `num_classes`, `width` and `rows`; `build` gets the shape of the encodings that
-    are scored, `(None, d)`. Any head accepts it.
+    A subclass has `num_classes`, `rows` and, once built, the `width` of an encoding; `build` gets
+    the shape of the encodings that are scored, `(None, d)`. Any head accepts it.
 
     Example:
         >>> class OneHot(Classes):
@@ -104,31 +40,18 @@ class Classes(keras.layers.Layer):
         array([[1., 2., 3.]], dtype=float32)
     """
 
-    @property
-    def num_classes(self) -> int:
-        """The number of classes."""
-        raise NotImplementedError
-
-    @property
-    def width(self) -> int:
-        """The width of an encoding, once built."""
-        raise NotImplementedError
+    num_classes: int
+    width: Any
 
     def rows(self, ids: Any = None) -> tf.Tensor:
-        """Encodings of some classes or of all.
+        """Encodings of all classes, `[num_classes, width]`, or of ids of any shape.
 
-        Args:
-            ids: None, or integers of any shape.
-
-        Returns:
-            `[num_classes, width]`, or for ids their shape followed by `width`. The dtype is always
-            the dtype of the weights; heads cast in mixed precision.
+        The dtype is always that of the weights; heads cast in mixed precision.
         """
         raise NotImplementedError
 
     def biases(self, ids: Any = None) -> tf.Tensor | None:
         """Numbers that heads add to the scores of some classes or of all; None for none."""
-        del ids
         return None
 
     def tables(self) -> tuple[Any, ...]:
@@ -148,21 +71,14 @@ class Classes(keras.layers.Layer):
         return None
 
     def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
-        """Rows of several ids that a step scores.
-
-        Args:
-            *ids: `[m]`, the same on all replicas of a strategy, or `[batch, m]`.
-        """
+        """Rows of ids that a step scores: `[m]`, the same on all replicas, or `[batch, m]`."""
         return [self.rows(x) for x in ids]
 
     def to_table(self, block_size: int = 1024) -> "Classes":
-        """Encodes all classes once and returns a `ClassTable` with these rows.
+        """Encodes all classes, `block_size` at a time, and returns a `ClassTable` of these rows.
 
         `Head.with_classes` puts it into a head, whose inference then encodes no classes.
         Later training does not change the table.
-
-        Args:
-            block_size: number of classes that are encoded at once, a positive int.
         """
         ids = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
         blocks = [tf.range(i, min(i + block_size, self.num_classes)) for i in ids]
@@ -171,7 +87,7 @@ class Classes(keras.layers.Layer):
 
 
 @_keras.register
-class ClassTable(Classes):
+class ClassTable(_registry.Configured, Classes):
     """A table of classes with a trained row of numbers for each.
 
     Args:
@@ -180,10 +96,6 @@ class ClassTable(Classes):
         use_bias: whether each class has a bias, which heads add to its score.
         initializer: initializer of the rows.
         regularizer: None or a regularizer of the rows.
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if a number is not a positive integer.
 
     Example:
         >>> classes = ClassTable(num_classes=28, width=8)
@@ -202,33 +114,20 @@ class ClassTable(Classes):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._num_classes = _checks.positive_int("num_classes", num_classes)
-        self._width = width if width is None else _checks.positive_int("width", width)
+        self.num_classes = _checks.positive_int("num_classes", num_classes)
+        self.width = width if width is None else _checks.positive_int("width", width)
         self.use_bias = _checks.flag("use_bias", use_bias)
         self.initializer = keras.initializers.get(initializer)
         self.regularizer = keras.regularizers.get(regularizer)
 
-    @property
-    def num_classes(self) -> int:
-        """The number of classes."""
-        return self._num_classes
-
-    @property
-    def width(self) -> int:
-        """The width of an encoding, once built."""
-        return self._width  # type: ignore[return-value]
-
     @classmethod
     def from_rows(cls, rows: Any, biases: Any = None, **kwargs: Any) -> "ClassTable":
-        """Returns a table with these rows.
+        """Returns a table with rows `[n, width]` and perhaps biases `[n]`.
 
         Args:
-            rows: `[n, width]`.
-            biases: None, or `[n]`.
+            rows: numbers.
+            biases: numbers or None.
             **kwargs: arguments of the constructor.
-
-        Raises:
-            ValueError: if `rows` does not have two dimensions.
         """
         rows = tf.convert_to_tensor(rows)
         if rows.shape.rank != 2:
@@ -248,9 +147,6 @@ class ClassTable(Classes):
         Args:
             layer: a built `Dense` without activation.
             **kwargs: arguments of the constructor.
-
-        Raises:
-            ValueError: if the layer is not such a `Dense`.
         """
         is_dense = isinstance(layer, keras.layers.Dense) and layer.built
         if not is_dense or layer.activation is not keras.activations.linear:
@@ -262,8 +158,7 @@ class ClassTable(Classes):
         return cls.from_rows(tf.transpose(kernel), bias, **kwargs)
 
     def build(self, input_shape: Any) -> None:
-        """Creates the rows, for encodings `[batch, d]`."""
-        self._width = self._width or int(input_shape[-1])
+        self.width = self.width or int(input_shape[-1])
         self._add_weights(self.initializer, "zeros")
         self.built = True
 
@@ -275,18 +170,15 @@ class ClassTable(Classes):
             self.bias = _keras.add_table(self, "bias", (self.num_classes,), biases)
 
     def rows(self, ids: Any = None) -> tf.Tensor:
-        """Rows of some classes or of all."""
         if ids is None:
             return tf.convert_to_tensor(self.embeddings)
         return tf.gather(_keras.variable(self.embeddings), ids)
 
     def tables(self) -> tuple[Any, ...]:
-        """The variables of the rows and, if there are any, the biases."""
         weights = [self.embeddings, self.bias] if self.use_bias else [self.embeddings]
         return tuple(_keras.variable(weight) for weight in weights)
 
     def biases(self, ids: Any = None) -> tf.Tensor | None:
-        """Biases of some classes or of all; None without `use_bias`."""
         if not self.use_bias:
             return None
         if ids is None:
@@ -306,30 +198,23 @@ class ClassTable(Classes):
         Args:
             rows: `[m, width]`, such as the mean encoding of a few examples of each class.
             biases: None for 0, or `[m]`; only if the classes have biases.
-
-        Raises:
-            ValueError: if a shape is wrong, a value is not a number, or there are biases without
-                `use_bias`. The classes then stay as they were.
         """
-        rows = _numbers("rows", rows, self.embeddings.dtype)
-        if biases is not None:
-            biases = _numbers("biases", biases, self.embeddings.dtype)
+        dtype = self.embeddings.dtype
+        rows = _numbers("rows", rows, dtype)
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise ValueError(
                 f"`rows` must have the shape [m, {self.width}]. Received: shape {rows.shape}."
             )
-        if biases is not None and not (self.use_bias and np.shape(biases) == (len(rows),)):
+        added = _numbers("biases", np.zeros(len(rows)) if biases is None else biases, dtype)
+        if added.shape != (len(rows),) or biases is not None and not self.use_bias:
             raise ValueError(
                 f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`. "
-                f"Received: shape {np.shape(biases)}, use_bias={self.use_bias}."
+                f"Received: shape {added.shape}, use_bias={self.use_bias}."
             )
         all_rows = np.concatenate([np.array(self.embeddings), rows])
-        all_biases = None
-        if self.use_bias:
-            added = np.zeros(len(rows)) if biases is None else biases
-            all_biases = np.concatenate([np.array(self.bias), added])
+        all_biases = np.concatenate([np.array(self.bias), added]) if self.use_bias else None
         with _keras.changing_weights(self):
-            self._num_classes = len(all_rows)
+            self.num_classes = len(all_rows)
             del self.embeddings
             if self.use_bias:
                 del self.bias
@@ -338,30 +223,12 @@ class ClassTable(Classes):
         if self.use_bias:
             self.bias.assign(all_biases)
 
-    def get_config(self) -> dict:
-        """Returns the constructor arguments, with the current number of classes."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "width": self.width,
-            "use_bias": self.use_bias,
-            "initializer": keras.initializers.serialize(self.initializer),
-            "regularizer": keras.regularizers.serialize(self.regularizer),
-        }
-
 
 def as_classes(classes: Any, **kwargs: Any) -> Classes:
-    """The layer of classes for the argument of a head, which may be a number.
-
-    Args:
-        classes: a number, a layer, or the config of one.
-        **kwargs: arguments of the `ClassTable` for a number.
-    """
+    """The layer of classes for the argument of a head: a number, a layer or the config of one."""
     if isinstance(classes, dict):
         classes = _keras.deserialized(classes)
-    if isinstance(classes, Classes):
-        return classes
-    return ClassTable(classes, **kwargs)
+    return classes if isinstance(classes, Classes) else ClassTable(classes, **kwargs)
 
 
 def _numbers(name, values, dtype):
@@ -373,7 +240,7 @@ def _numbers(name, values, dtype):
 
 
 @_keras.register
-class EncodedClasses(Classes):
+class EncodedClasses(_registry.Configured, Classes):
     """Classes whose features, such as descriptions, are encoded by an encoder.
 
     With descriptions, attributes or places in a taxonomy, classes with few examples learn from
@@ -392,10 +259,6 @@ class EncodedClasses(Classes):
         encoder: a Keras layer or model that maps them to `[n, width]`; it trains with the rest
             unless its `trainable` is False. It may also be the encoder of the examples; a `.keras`
             file then needs Keras 3, since Keras 2 loads two layers in place of one.
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if numbers of rows differ, or the encoder does not give a row for each class.
 
     Example:
         >>> classes = EncodedClasses(tf.eye(3), keras.layers.Dense(8))
@@ -407,23 +270,11 @@ class EncodedClasses(Classes):
 
     def __init__(self, features: Any, encoder: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._features = Features(features)
-        if isinstance(encoder, dict):
-            # Keras changes the config that it reads.
-            encoder = _keras.deserialized(copy.deepcopy(encoder))
+        self._features = _Features(features)
+        self.num_classes = self._features.num_rows
         self.encoder = _keras.checked_layer("encoder", encoder)
         tensors = tf.nest.flatten(self.features)
         self.supports_jit = all(x.dtype != tf.string for x in tensors)  # Keras 3 asks for it.
-
-    @property
-    def num_classes(self) -> int:
-        """How many classes there are."""
-        return self._features.num_classes
-
-    @property
-    def width(self) -> int:
-        """The width of an encoding, once built."""
-        return self._width
 
     @property
     def features(self) -> Any:
@@ -431,7 +282,6 @@ class EncodedClasses(Classes):
         return self._features.tensors
 
     def build(self, input_shape: Any) -> None:
-        """Builds the encoder; its width may differ from the width of the encodings to score."""
         with tf.init_scope():
             shape = self.encoder(self._features.rows([0])).shape
         if shape.rank != 2 or shape[0] != 1 or shape[1] is None:
@@ -439,13 +289,12 @@ class EncodedClasses(Classes):
                 "`encoder` must map features of m classes to [m, width]. "
                 f"Received: shape {shape} for one class."
             )
-        self._width = shape[1]
+        self.width = shape[1]
         self.built = True
 
     def rows(self, ids: Any = None) -> tf.Tensor:
-        """Encodings of some classes or of all."""
         if ids is None:
-            rows = self.encoder(self._features.rows())
+            rows = self.encoder(self.features)
             return tf.ensure_shape(rows, [self.num_classes, self.width])
         ids = tf.convert_to_tensor(ids)
         rows = self.encoder(self._features.rows(tf.reshape(ids, [-1])))
@@ -459,26 +308,83 @@ class EncodedClasses(Classes):
         of `trainable`.
 
         Args:
-            features: features of the new classes, as in the constructor.
+            features: those of the new classes, as in the constructor.
         """
-        self._features = self._features.added(features)
+        more = _Features(features).tensors
+        self._features = _Features(
+            tf.nest.map_structure(
+                lambda x, y: tf.concat([x, y if x.dtype == y.dtype else tf.cast(y, x.dtype)], 0),
+                self.features,
+                more,
+            )
+        )
+        self.num_classes = self._features.num_rows
 
-    def get_config(self) -> dict:
-        """Returns the constructor arguments, with the features of all current classes."""
-        return {
-            **super().get_config(),
-            "features": to_config(self.features),
-            "encoder": keras.utils.serialize_keras_object(self.encoder),
-        }
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "features": _to_config(self.features)}
 
     @classmethod
-    def from_config(cls, config: dict) -> "EncodedClasses":
-        """Builds the layer that `get_config` describes."""
-        return cls(**{**config, "features": from_config(config["features"])})
+    def from_config(cls, config: dict[str, Any]) -> "EncodedClasses":
+        config = copy.deepcopy(config)  # Keras changes the config that it reads.
+        features = _from_config(config.pop("features"))
+        return cls(features, **_registry.deserialized(config))
+
+
+class _Features:
+    """Tensors in a structure, with a row for each class; Keras would wrap a plain structure."""
+
+    def __init__(self, structure: Any) -> None:
+        self.tensors = _tensors(structure)
+        sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
+        if len(set(sizes)) != 1 or not sizes[0]:
+            raise ValueError(
+                "`features` must have a row for each class, and at least one. "
+                f"Received: arrays with {sizes} rows."
+            )
+        self.num_rows = sizes[0]
+
+    def rows(self, ids: Any) -> Any:
+        """The features of classes `[m]`."""
+        return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
+
+
+def _tensors(structure):
+    """Dicts and tuples are structures; a list is an array."""
+    if isinstance(structure, dict):
+        return {key: _tensors(value) for key, value in structure.items()}
+    if isinstance(structure, tuple):
+        return tuple(_tensors(value) for value in structure)
+    try:
+        return tf.convert_to_tensor(structure)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`features` must be arrays, in dicts and tuples. Received: {structure!r}."
+        ) from error
+
+
+def _to_config(structure):
+    """The structure in JSON's types, as tensors' bytes, since Keras's form loses dtypes."""
+    if isinstance(structure, dict):
+        return {"dict": {key: _to_config(value) for key, value in structure.items()}}
+    if isinstance(structure, tuple):
+        return {"tuple": [_to_config(value) for value in structure]}
+    data = base64.b64encode(tf.io.serialize_tensor(structure).numpy()).decode("ascii")
+    return {"tensor": [structure.dtype.name, data]}
+
+
+def _from_config(config):
+    """The structure that `_to_config` described."""
+    ((kind, value),) = config.items()
+    if kind == "dict":
+        return {key: _from_config(part) for key, part in value.items()}
+    if kind == "tuple":
+        return tuple(_from_config(part) for part in value)
+    dtype, data = value
+    return tf.io.parse_tensor(base64.b64decode(data), dtype)
 
 
 @_keras.register
-class ClassAttention(Classes):
+class ClassAttention(_registry.Configured, Classes):
     r"""Classes that attend to each other: a block of self-attention over their encodings.
 
     $$c'_i = c_i + \mathrm{attention}\left(\mathrm{norm}(c)\right)_i$$
@@ -491,13 +397,8 @@ class ClassAttention(Classes):
 
     Args:
         classes: a number of classes, for a `ClassTable`, or a layer of classes.
-        num_heads: heads of the attention, >= 1.
-        key_dim: width of a head, >= 1; None for the width of the classes over `num_heads`.
+        num_heads: heads of the attention, >= 1, each as wide as the classes over `num_heads`.
         dropout: share of the attention weights that training sets to zero, in [0, 1].
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if a number is out of range.
 
     Example:
         >>> classes = ClassAttention(28, num_heads=2)
@@ -507,35 +408,24 @@ class ClassAttention(Classes):
     """
 
     def __init__(
-        self,
-        classes: Any,
-        num_heads: int = 4,
-        key_dim: int | None = None,
-        dropout: float = 0.0,
-        **kwargs: Any,
+        self, classes: Any, num_heads: int = 4, dropout: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.classes = as_classes(classes)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
-        self.key_dim = key_dim if key_dim is None else _checks.positive_int("key_dim", key_dim)
         self.dropout = _checks.fraction("dropout", dropout)
         self.norm = keras.layers.LayerNormalization()
 
     @property
-    def num_classes(self) -> int:
-        """How many classes there are."""
+    def num_classes(self) -> int:  # type: ignore[override]
+        """The number of classes."""
         return self.classes.num_classes
 
-    @property
-    def width(self) -> int:
-        """The width of an encoding."""
-        return self.classes.width
-
     def build(self, input_shape: Any) -> None:
-        """Creates the block."""
         if not self.classes.built:
             self.classes.build(input_shape)
-        key_dim = self.key_dim or max(1, self.width // self.num_heads)
+        self.width = self.classes.width
+        key_dim = max(1, self.width // self.num_heads)
         self.attention = keras.layers.MultiHeadAttention(
             self.num_heads, key_dim, dropout=self.dropout, use_bias=False
         )
@@ -545,29 +435,17 @@ class ClassAttention(Classes):
         self.built = True
 
     def rows(self, ids: Any = None) -> tf.Tensor:
-        """Encodings of some classes or of all, after attention to all."""
         rows = self.classes.rows()
         normalised = self.norm(rows[tf.newaxis])
         rows += tf.cast(self.attention(normalised, normalised)[0], rows.dtype)
         return rows if ids is None else tf.gather(rows, ids)
 
     def biases(self, ids: Any = None) -> tf.Tensor | None:
-        """Biases of the classes without the block."""
         return self.classes.biases(ids)
 
     def add(self, *args: Any, **kwargs: Any) -> None:
         """Adds classes to the inner layer of classes; see its `add`."""
         self.classes.add(*args, **kwargs)
-
-    def get_config(self) -> dict:
-        """Returns the constructor arguments."""
-        return {
-            **super().get_config(),
-            "classes": keras.utils.serialize_keras_object(self.classes),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "dropout": self.dropout,
-        }
 
 
 # For wider rows it costs less to scale the scores than the rows.
@@ -578,12 +456,7 @@ _FEW = 4
 
 
 class ClassScores:
-    """Scores encodings with classes by their ids.
-
-    Args:
-        classes: a layer of classes.
-        normalize: whether encodings and rows of classes are scaled to length 1.
-    """
+    """Scores encodings with classes: dot products, of unit rows if `normalize`, and biases."""
 
     def __init__(self, classes: Any, normalize: bool) -> None:
         self.classes = classes
@@ -599,13 +472,7 @@ class ClassScores:
         return unit_rows(rows) if self.normalize else rows
 
     def __call__(self, encodings: tf.Tensor, ids: tf.Tensor, gradient: bool = True) -> tf.Tensor:
-        """Scores of classes that are shared `[m]`, or of each example's own `[batch, m]`.
-
-        Args:
-            encodings: `[batch, d]`, scaled.
-            ids: integers.
-            gradient: whether the classes get a gradient.
-        """
+        """Scores of scaled encodings with classes that are shared, `[m]`, or own, `[batch, m]`."""
         (rows,) = self.classes.rows_of_step(ids)
         rows = tf.cast(rows, tf.float32)
         if not gradient:
@@ -620,7 +487,7 @@ class ClassScores:
         """Scores of several ids, with gradients; each as in a call."""
         rows = self.classes.rows_of_step(*ids)
         return [
-            self.of_rows(encodings, tf.cast(x, tf.float32), self.classes.biases(of))
+            self.of_rows(encodings, x, self.classes.biases(of))
             for x, of in zip(rows, ids, strict=True)
         ]
 

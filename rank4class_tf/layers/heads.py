@@ -1,4 +1,10 @@
-"""Heads: layers that score all classes, by an interaction of the encoding with each of them."""
+"""Heads: layers that score all classes.
+
+A head is a layer of classes (`classes.py`), an interaction of an encoding with each class
+(`interactions.py`), and the biases of the classes. A named head fixes the interaction and takes
+its arguments. A formula of a score belongs into an interaction, not here. `sampled.py` has the head
+for very many classes. Losses over all classes get their scores from `Head.over_classes`.
+"""
 
 import inspect
 import warnings
@@ -17,8 +23,8 @@ from rank4class_tf.layers.interactions import (
     ConcatInteraction,
     CosineInteraction,
     DotProductInteraction,
-    Interaction,
     LatentCrossInteraction,
+    MLPInteraction,
     get_interaction,
 )
 
@@ -31,16 +37,10 @@ class Head(keras.layers.Layer):
     own interaction.
 
     Args:
-        classes: a number of classes, for a `ClassTable`, or a layer of classes.
+        classes: a number of classes, >= 1, for a `ClassTable`, or a layer of classes.
         interaction: an `Interaction`, or the name of one of this package's.
-        **kwargs: arguments of Keras, such as `name`.
 
     Input: `[batch, d]`. Output: `[batch, num_classes]`.
-
-    Raises:
-        ValueError: if `classes` is neither a layer of classes nor a positive integer, the input is
-            not `[batch, d]`, or the widths of encodings and classes differ where the interaction
-            needs equal ones.
 
     Example:
         >>> Head(28, "bilinear").compute_output_shape((None, 16))
@@ -58,20 +58,19 @@ class Head(keras.layers.Layer):
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return self.classes.num_classes
 
     @classmethod
     def from_dense(cls, layer: Any, **kwargs: Any) -> "Head":
         """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
 
+        The interaction must be able to start as a dot product. An MLP does so with
+        `add_dot_product`, which is set, and starts at 0 itself.
+
         Args:
             layer: a built `Dense` without activation.
             **kwargs: arguments of the constructor, except `classes`.
-
-        Raises:
-            ValueError: if the layer is not such a `Dense`, or the interaction cannot start as a dot
-                product.
         """
         classes = ClassTable.from_dense(layer)
         head = cls(classes, **kwargs)
@@ -89,7 +88,6 @@ class Head(keras.layers.Layer):
         return Head(classes, self.interaction, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
-        """Creates the weights."""
         if len(input_shape) != 2 or input_shape[-1] is None:
             raise ValueError(
                 "`inputs` must have the shape [batch, d] with d known. "
@@ -97,16 +95,12 @@ class Head(keras.layers.Layer):
             )
         if not self.classes.built:
             self.classes.build(input_shape)
-        self._build_head(int(input_shape[-1]))
+        if not self.interaction.built:
+            shape_of_classes = (self.num_classes, self.classes.width)
+            self.interaction.build([(None, int(input_shape[-1])), shape_of_classes])
         self.built = True
 
-    def _build_head(self, width: int) -> None:
-        """Creates the weights that are not of the classes, for encodings `[batch, width]`."""
-        if not self.interaction.built:
-            self.interaction.build([(None, width), (self.num_classes, self.classes.width)])
-
     def call(self, inputs: Any) -> tf.Tensor:
-        """Scores every class."""
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
         scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
@@ -119,12 +113,10 @@ class Head(keras.layers.Layer):
         A loss of `rank4class_tf.losses` takes the result in place of scores, with class ids as
         labels. It computes the scores block by block, and again for the gradient, so
         `[batch, num_classes]` is never in memory. The scores are float32 in mixed precision too.
+        The interaction must be the dot product or the cosine.
 
         Args:
             encodings: `[batch, d]`.
-
-        Raises:
-            ValueError: if the interaction is not the dot product or the cosine.
 
         Example:
             >>> from rank4class_tf.losses import SoftmaxLoss
@@ -146,20 +138,20 @@ class Head(keras.layers.Layer):
         return scores.over_classes(encodings, interaction.scale if is_cosine else 1.0)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
-        """Returns `(batch, num_classes)`."""
         return (input_shape[0], self.num_classes)
 
     def get_config(self) -> dict:
-        """Returns the constructor arguments."""
-        config = super().get_config()
-        config["classes"] = keras.utils.serialize_keras_object(self.classes)
+        # The arguments of this class only: a named head has some of its interaction instead of
+        # the interaction.
+        arguments = {
+            **self.interaction.get_config(),
+            **vars(self),
+            "classes": keras.utils.serialize_keras_object(self.classes),
+            "interaction": keras.utils.serialize_keras_object(self.interaction),
+        }
         names = inspect.signature(type(self).__init__).parameters
-        if "interaction" in names:
-            config["interaction"] = keras.utils.serialize_keras_object(self.interaction)
-        else:
-            options = self.interaction.get_config()
-            config |= {name: options[name] for name in names if name in options}
-        return config
+        own = {name: arguments[name] for name in names if name in arguments}
+        return {**super().get_config(), **own}
 
 
 @_registry.register("head")
@@ -172,7 +164,6 @@ class DotProductHead(Head):
 
     Args:
         classes: as in `Head`, as wide as the encodings. If it is a number, the table has biases.
-        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> DotProductHead(28).compute_output_shape((None, 16))
@@ -195,8 +186,6 @@ class BilinearHead(Head):
     Args:
         classes: as in `Head`. If it is a number, the table has biases.
         kernel_initializer: initializer of W, `[d, width of the classes]`.
-        kernel_regularizer: None or a regularizer of W.
-        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> BilinearHead(28).compute_output_shape((None, 16))
@@ -206,15 +195,9 @@ class BilinearHead(Head):
     _table_arguments = {"use_bias": True}
 
     def __init__(
-        self,
-        classes: Any,
-        kernel_initializer: Any = "glorot_uniform",
-        kernel_regularizer: Any = None,
-        **kwargs: Any,
+        self, classes: Any, kernel_initializer: Any = "glorot_uniform", **kwargs: Any
     ) -> None:
-        interaction = BilinearInteraction(
-            kernel_initializer, kernel_regularizer, dtype=kwargs.get("dtype")
-        )
+        interaction = BilinearInteraction(kernel_initializer, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
 
 
@@ -225,9 +208,8 @@ class CosineHead(Head):
     $$s_i = a \left(\frac{h^\top c_i}{\|h\| \|c_i\|} - m \, y_i\right)$$
 
     With a margin m > 0, training lowers the score of an example's own class, y_i = 1, so that it
-    must exceed the other scores by more. Losses for face recognition do the same. The margin takes
-    effect only in training, and only if the head is called with class ids, which
-    `keras.Sequential` does not do.
+    must exceed the other scores by more, as in losses for face recognition. The margin takes effect
+    only if the head is called with class ids, which `keras.Sequential` does not do.
 
     Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition".
 
@@ -235,13 +217,9 @@ class CosineHead(Head):
         classes: as in `Head`, as wide as the encodings.
         scale: a, > 0.
         margin: m, in [0, 1].
-        **kwargs: arguments of Keras, such as `name`.
 
-    Input: `[batch, d]`, and class ids if there is a margin. Output: `[batch, num_classes]`.
-
-    Raises:
-        ValueError: as for `Head`; if `scale` or `margin` is out of range; or if a class id does
-            not exist. Under XLA, which cannot raise errors, its scores become NaN instead.
+    Input: `[batch, d]`, and class ids if there is a margin. A class id that does not exist raises
+    `ValueError`; under XLA, the scores of its example become NaN. Output: `[batch, num_classes]`.
 
     Example:
         >>> head = CosineHead(28, scale=30.0, margin=0.3)
@@ -256,14 +234,7 @@ class CosineHead(Head):
         self.margin = _checks.fraction("margin", margin)
 
     def call(self, inputs: Any, class_ids: Any = None, training: Any = None) -> tf.Tensor:
-        """Scores every class.
-
-        Args:
-            inputs: encodings `[batch, d]`.
-            class_ids: None, or the classes of each example: `[batch]`, `[batch, 1]` or `[batch, P]`
-                padded with -1.
-            training: whether the margin counts.
-        """
+        """Scores every class; ids are `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1."""
         scores = super().call(inputs)
         if class_ids is None:
             if training and self.margin:
@@ -280,7 +251,6 @@ class CosineHead(Head):
         return search.add_columns(scores, tf.maximum(positives, 0), lowered)
 
     def over_classes(self, encodings: Any) -> Any:
-        """As in `Head`; raises a `ValueError` if there is a margin."""
         if self.margin:
             raise ValueError(
                 "`margin` must be 0 for a loss over classes in blocks. "
@@ -288,15 +258,11 @@ class CosineHead(Head):
             )
         return super().over_classes(encodings)
 
-    def get_config(self) -> dict:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), "margin": self.margin}
-
 
 class _MLPHead(Head):
     """Base of the heads with an MLP, whose arguments are those of their `MLPInteraction`."""
 
-    _interaction_class: type[Interaction]
+    _interaction_class: type[MLPInteraction]
 
     def __init__(
         self,
@@ -304,39 +270,17 @@ class _MLPHead(Head):
         units: Sequence[int] = (256, 256),
         activation: str | Callable = "relu",
         dropout: float = 0.0,
-        layer_norm: bool = False,
         add_dot_product: bool = False,
         kernel_initializer: Any = "glorot_uniform",
-        kernel_regularizer: Any = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        interaction = self._interaction_class(
-            units=units,
-            activation=activation,
-            dropout=dropout,
-            layer_norm=layer_norm,
-            add_dot_product=add_dot_product,
-            kernel_initializer=kernel_initializer,
-            kernel_regularizer=kernel_regularizer,
-            seed=seed,
-            dtype=kwargs.get("dtype"),
-        )
+        options = (units, activation, dropout, add_dot_product, kernel_initializer, seed)
+        interaction = self._interaction_class(*options, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
 
     @classmethod
-    def from_dense(cls, layer: Any, **kwargs: Any) -> "Head":
-        """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
-
-        It has `add_dot_product`, and an MLP that scores 0 at first.
-
-        Args:
-            layer: a built `Dense` without activation.
-            **kwargs: arguments of the constructor, except `classes`.
-
-        Raises:
-            ValueError: if the layer is not such a `Dense`.
-        """
+    def from_dense(cls, layer: Any, **kwargs: Any) -> Head:
         return super().from_dense(layer, add_dot_product=True, **kwargs)
 
 
@@ -349,13 +293,11 @@ class LatentCrossHead(_MLPHead):
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
     Time is O(batch n d u) for a first hidden layer of width u. Memory is O(batch n u) for the
-    widest hidden layer. Large numbers of pairs `[batch, n, d]` are not formed, and more than two
-    thousand classes are scored in blocks, as `MLPInteraction` explains.
+    widest hidden layer; `MLPInteraction` explains how more than two thousand classes are scored.
 
     Args:
         classes: as in `Head`, as wide as the encodings.
         units, ..., seed: as in `MLPInteraction`.
-        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> LatentCrossHead(28, units=(64, 64)).compute_output_shape((None, 16))
@@ -373,14 +315,12 @@ class ConcatHead(_MLPHead):
 
     Source: Rank4Class, section 4.2.
 
-    The first layer acts on each half separately, so that the pairs are formed only after it. Time
-    and memory are O(batch n u) for the widest hidden layer u. More than two thousand classes are
-    scored in blocks, as `MLPInteraction` explains.
+    Time and memory are O(batch n u) for the widest hidden layer u; `MLPInteraction` explains how
+    more than two thousand classes are scored.
 
     Args:
         classes: as in `Head`.
         units, ..., seed: as in `MLPInteraction`.
-        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> ConcatHead(28, units=(64, 64)).compute_output_shape((None, 16))
@@ -396,9 +336,6 @@ def get_head(identifier: Any, **kwargs: Any) -> Head:
     Args:
         identifier: a name, a serialized config, or a head, which is returned as it is.
         **kwargs: constructor arguments, with a name only.
-
-    Raises:
-        ValueError: if the name is unknown; the error lists the known ones.
 
     Example:
         >>> get_head("latent_cross", classes=28).num_classes

@@ -1,6 +1,12 @@
-"""Interactions: how the encodings of an example and of a class are combined into a score."""
+"""Interactions: how the encodings of an example and of a class are combined into a score.
+
+An interaction knows neither where the rows of classes come from (`classes.py`) nor biases: heads
+and TF-Ranking scorers call it. Where it scores many shared candidates, it does so in blocks of
+`ops/blocks.py`, which the backward pass computes again.
+"""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +17,7 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
 
 
-class Interaction(keras.layers.Layer):
+class Interaction(_registry.Configured, keras.layers.Layer):
     """Base: computes scores from the encoding of an example and encodings of classes or documents.
 
     A subclass has `score_candidates`, and `build_for` if it has weights.
@@ -29,7 +35,6 @@ class Interaction(keras.layers.Layer):
     """
 
     def build(self, input_shape: Any) -> None:
-        """Creates the weights for the shapes of encodings and candidates."""
         of_encodings, of_candidates = input_shape
         self.build_for(int(of_encodings[-1]), int(of_candidates[-1]))
         self.built = True
@@ -38,7 +43,6 @@ class Interaction(keras.layers.Layer):
         """Creates the weights for encodings and candidates of these widths."""
 
     def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
-        """Returns the scores, `[batch, n]`."""
         encodings, candidates = inputs
         if len(candidates.shape) == 3:
             rule = "`candidates` must have a row for each encoding."
@@ -49,16 +53,7 @@ class Interaction(keras.layers.Layer):
     def score_candidates(
         self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
     ) -> tf.Tensor:
-        """The formula.
-
-        Args:
-            encodings: `[batch, d]`.
-            candidates: `[n, c]` or `[batch, n, c]`.
-            training: whether this is a step of training.
-
-        Returns:
-            The scores, `[batch, n]`.
-        """
+        """The scores `[batch, n]` of encodings `[batch, d]` and candidates as in a call."""
         raise NotImplementedError
 
     def start_as_dot_product(self) -> None:
@@ -69,13 +64,8 @@ class Interaction(keras.layers.Layer):
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
-        """Returns `(batch, n)`."""
         of_encodings, of_candidates = input_shape
         return (of_encodings[0], of_candidates[-2])
-
-    def get_config(self) -> dict:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), **_registry.constructor_arguments(self, Interaction)}
 
 
 @_registry.register("interaction")
@@ -92,13 +82,9 @@ class DotProductInteraction(Interaction):
     """
 
     def build_for(self, width: int, class_width: int) -> None:
-        """Checks the widths."""
         _check_same_width(width, class_width)
 
-    def score_candidates(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
-    ) -> tf.Tensor:
-        """Returns the scores, `[batch, n]`."""
+    def score_candidates(self, encodings, candidates, training=None):
         return _dot_products(encodings, candidates)
 
     def start_as_dot_product(self) -> None:
@@ -113,8 +99,6 @@ class BilinearInteraction(Interaction):
 
     Args:
         kernel_initializer: initializer of W, `[d, c]`.
-        kernel_regularizer: None or a regularizer of W.
-        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> interaction = BilinearInteraction(kernel_initializer="ones")
@@ -122,43 +106,21 @@ class BilinearInteraction(Interaction):
         array([[24.]], dtype=float32)
     """
 
-    def __init__(
-        self,
-        kernel_initializer: Any = "glorot_uniform",
-        kernel_regularizer: Any = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, kernel_initializer: Any = "glorot_uniform", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
 
     def build_for(self, width: int, class_width: int) -> None:
-        """Creates W."""
         self.kernel = self.add_weight(
-            name="kernel",
-            shape=(width, class_width),
-            initializer=self.kernel_initializer,
-            regularizer=self.kernel_regularizer,
+            name="kernel", shape=(width, class_width), initializer=self.kernel_initializer
         )
 
-    def score_candidates(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
-    ) -> tf.Tensor:
-        """Returns the scores, `[batch, n]`."""
+    def score_candidates(self, encodings, candidates, training=None):
         return _dot_products(tf.matmul(encodings, self.kernel), candidates)
 
     def start_as_dot_product(self) -> None:
-        """Sets W to the identity."""
         _check_same_width(*self.kernel.shape)
         self.kernel.assign(tf.eye(self.kernel.shape[0], dtype=self.kernel.dtype))
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {
-            **super().get_config(),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-        }
 
 
 @_registry.register("interaction")
@@ -172,7 +134,6 @@ class CosineInteraction(Interaction):
     Args:
         scale: a, > 0. Losses of the softmax family need a scale well above 1, since cosines differ
             by at most 2.
-        **kwargs: arguments of Keras, such as `name`.
 
     Example:
         >>> interaction = CosineInteraction(scale=10.0)
@@ -185,13 +146,9 @@ class CosineInteraction(Interaction):
         self.scale = _checks.positive_float("scale", scale)
 
     def build_for(self, width: int, class_width: int) -> None:
-        """Checks the widths."""
         _check_same_width(width, class_width)
 
-    def score_candidates(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
-    ) -> tf.Tensor:
-        """Returns the scores, `[batch, n]`."""
+    def score_candidates(self, encodings, candidates, training=None):
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
             encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
@@ -212,16 +169,10 @@ class MLPInteraction(Interaction):
         activation: activation of the hidden layers, a name or a function of tensors without
             weights.
         dropout: share of the hidden numbers that training sets to zero, in [0, 1).
-        layer_norm: whether each hidden layer is normalised before its activation.
         add_dot_product: whether to add the dot product of encoding and candidate to the score of
             the MLP; both must then be equally wide.
         kernel_initializer: initializer of the kernels.
-        kernel_regularizer: None or a regularizer of the kernels.
         seed: an int, for the dropout; None draws one from NumPy's global generator.
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if a number is out of range.
 
     Example:
         >>> class GatedInteraction(MLPInteraction):
@@ -236,18 +187,13 @@ class MLPInteraction(Interaction):
         TensorShape([2, 5])
     """
 
-    scales: list[Any]
-    offsets: list[Any]
-
     def __init__(
         self,
         units: Sequence[int] = (256, 256),
         activation: str | Callable = "relu",
         dropout: float = 0.0,
-        layer_norm: bool = False,
         add_dot_product: bool = False,
         kernel_initializer: Any = "glorot_uniform",
-        kernel_regularizer: Any = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -257,94 +203,65 @@ class MLPInteraction(Interaction):
         self.units = tuple(_checks.positive_int("units", width) for width in units)
         self.activation = keras.activations.get(activation)
         self.dropout = _checks.fraction_below("dropout", dropout, 1)
-        self.layer_norm = _checks.flag("layer_norm", layer_norm)
         self.add_dot_product = _checks.flag("add_dot_product", add_dot_product)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.seed = _random.start_seed(seed)
 
     def build_for(self, width: int, class_width: int) -> None:
-        """Creates the MLP."""
         if self.add_dot_product:
             _check_same_width(width, class_width)
+        sizes = [*self.units, 1]
         self.first = self.build_first(width, class_width)
-        self.first_bias = self._add("first_bias", (self.units[0],), "zeros")
-        sizes = zip(self.units, [*self.units[1:], 1], strict=True)
-        self.kernels = [self.add_kernel(f"kernel_{i}", size) for i, size in enumerate(sizes, 1)]
-        self.biases = [
-            self._add(f"bias_{i}", (size,), "zeros")
-            for i, size in enumerate([*self.units[1:], 1], 1)
+        first_bias = self._add("first_bias", sizes[:1], "zeros")
+        self.kernels = [
+            self.add_kernel(f"kernel_{i}", size) for i, size in enumerate(pairwise(sizes), 1)
         ]
-        self.scales, self.offsets = [], []
-        if self.layer_norm:
-            for name, start in (("scale", "ones"), ("offset", "zeros")):
-                weights = [
-                    self._add(f"{name}_{i}", (size,), start) for i, size in enumerate(self.units)
-                ]
-                setattr(self, f"{name}s", weights)
+        others = [self._add(f"bias_{i}", (size,), "zeros") for i, size in enumerate(sizes[1:], 1)]
+        self.biases = [first_bias, *others]
         if self.dropout:
             self.random_state = _random.add_state(self, self.seed)
 
     def build_first(self, width: int, class_width: int) -> list[Any]:
-        """Creates the kernels of the first layer, for encodings and candidates of these widths.
-
-        Returns:
-            A list of weights, each made by `add_kernel`.
-        """
+        """Creates the kernels of the first layer, a list of what `add_kernel` returns."""
         raise NotImplementedError
 
     def first_layer(
         self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
     ) -> tf.Tensor:
-        """The first layer without bias and activation.
+        """The first layer without bias and activation, `[batch, n, units[0]]`.
 
-        Args:
-            encodings: `[batch, d]`.
-            candidates: `[n, c]` or `[batch, n, c]`.
-            kernels: tensors, those of `build_first`.
-
-        Returns:
-            `[batch, n, units[0]]`.
+        Encodings and candidates are as in a call, kernels the values of those of `build_first`.
         """
         raise NotImplementedError
 
     def add_kernel(self, name: str, shape: tuple[int, ...]) -> Any:
-        """Adds a kernel of this shape, with the initializer and regularizer of the constructor."""
+        """Adds a kernel of this shape, with the initializer of the constructor."""
         # An initializer that is used twice would give the same numbers twice.
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
-        return self._add(name, shape, initializer, self.kernel_regularizer)
+        return self._add(name, shape, initializer)
 
-    def _add(self, name, shape, initializer, regularizer=None):
-        weight = self.add_weight(
-            name=name, shape=shape, initializer=initializer, regularizer=regularizer
-        )
+    def _add(self, name, shape, initializer):
+        weight = self.add_weight(name=name, shape=shape, initializer=initializer)
         # An attribute of its own, since `tf.train.Checkpoint` does not look into Keras 3's lists.
         setattr(self, f"_of_{name}", weight)
         return weight
 
-    def score_candidates(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
-    ) -> tf.Tensor:
-        """Returns the scores, `[batch, n]`."""
+    def score_candidates(self, encodings, candidates, training=None):
         drops = self.dropout > 0 and training
         if drops:
             # Keras's dropout would draw other numbers when a block is computed again.
             seed = _random.step_seed(self.random_state, training)
             seed = _random.on_this_device(seed, 0)
         first_layer = _keras.with_autograph_of_caller(self.first_layer)
-        groups = (self.first, [self.first_bias], self.kernels, self.biases)
         weights = [
-            [tf.cast(tf.convert_to_tensor(w), encodings.dtype) for w in group]
-            for group in (*groups, self.scales, self.offsets)
+            [tf.cast(tf.convert_to_tensor(weight), encodings.dtype) for weight in group]
+            for group in (self.first, self.kernels, self.biases)
         ]
 
         def score(candidates, block, tensors):
-            encodings, weights = tensors
-            first, (first_bias,), kernels, biases, scales, offsets = weights
-            hidden = first_layer(encodings, candidates, first) + first_bias
-            for i, (kernel, bias) in enumerate(zip(kernels, biases, strict=True)):
-                if self.layer_norm:
-                    hidden = _normalised(hidden) * scales[i] + offsets[i]
+            encodings, (first, kernels, biases) = tensors
+            hidden = first_layer(encodings, candidates, first) + biases[0]
+            for i, (kernel, bias) in enumerate(zip(kernels, biases[1:], strict=True)):
                 hidden = self.activation(hidden)
                 if drops:
                     kept = ops.uniform(tf.shape(hidden), ops.fold_in(ops.fold_in(seed, block), i))
@@ -362,19 +279,13 @@ class MLPInteraction(Interaction):
         return scores
 
     def start_as_dot_product(self) -> None:
-        """Sets the last kernel to 0, so that only the dot product counts at first."""
         if not self.add_dot_product:
             raise ValueError("`add_dot_product` must be True. Received: add_dot_product=False.")
-        self.kernels[-1].assign(tf.zeros_like(self.kernels[-1]))
+        self.kernels[-1].assign(tf.zeros_like(self.kernels[-1]))  # The MLP scores 0.
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {
-            **super().get_config(),
-            "activation": keras.activations.serialize(self.activation),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-        }
+        activation = keras.activations.serialize(self.activation)
+        return {**super().get_config(), "activation": activation}
 
 
 @_registry.register("interaction")
@@ -385,8 +296,7 @@ class LatentCrossInteraction(MLPInteraction):
 
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
-    Args:
-        **kwargs: arguments of `MLPInteraction`.
+    The arguments are those of `MLPInteraction`.
 
     Example:
         >>> interaction = LatentCrossInteraction(units=(16,))
@@ -395,14 +305,10 @@ class LatentCrossInteraction(MLPInteraction):
     """
 
     def build_first(self, width: int, class_width: int) -> list[Any]:
-        """Creates the kernel of the first layer."""
         _check_same_width(width, class_width)
         return [self.add_kernel("first", (width, self.units[0]))]
 
-    def first_layer(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
-    ) -> tf.Tensor:
-        """The first layer without bias and activation: `[batch, n, units[0]]`."""
+    def first_layer(self, encodings, candidates, kernels):
         return latent_cross(encodings, candidates, *kernels)
 
 
@@ -414,10 +320,8 @@ class ConcatInteraction(MLPInteraction):
 
     Source: Rank4Class, section 4.2.
 
-    The first layer acts on each half separately, so that the pairs are formed only after it.
-
-    Args:
-        **kwargs: arguments of `MLPInteraction`.
+    The first layer acts on each half separately, so that the pairs are formed only after it. The
+    arguments are those of `MLPInteraction`.
 
     Example:
         >>> interaction = ConcatInteraction(units=(16,))
@@ -426,14 +330,10 @@ class ConcatInteraction(MLPInteraction):
     """
 
     def build_first(self, width: int, class_width: int) -> list[Any]:
-        """Creates the kernels of the first layer, for encodings and for candidates."""
         names = {"first_of_encodings": width, "first_of_candidates": class_width}
         return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
 
-    def first_layer(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
-    ) -> tf.Tensor:
-        """The first layer without bias and activation: `[batch, n, units[0]]`."""
+    def first_layer(self, encodings, candidates, kernels):
         of_encodings, of_candidates = kernels
         each = tf.matmul(encodings, of_encodings)[:, tf.newaxis]
         return each + tf.tensordot(candidates, of_candidates, axes=1)
@@ -446,9 +346,6 @@ def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
         identifier: a name, a serialized config, or an interaction, which is returned as it is.
         **kwargs: constructor arguments, with a name only.
 
-    Raises:
-        ValueError: if the name is unknown; the error lists the known ones.
-
     Example:
         >>> get_interaction("cosine", scale=8.0).scale
         8.0
@@ -457,7 +354,6 @@ def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
 
 
 def _check_same_width(width: int, class_width: int) -> None:
-    """Raises unless encodings and candidates are equally wide."""
     if width != class_width:
         raise ValueError(
             "`classes` must be as wide as the encodings for this interaction. "
@@ -470,10 +366,3 @@ def _dot_products(encodings: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
     if candidates.shape.rank == 2:
         return tf.matmul(encodings, candidates, transpose_b=True)
     return tf.linalg.matvec(candidates, encodings)
-
-
-def _normalised(hidden):
-    """Scales rows to mean 0 and variance 1, in at least float32."""
-    wide = tf.cast(hidden, tf.float32) if hidden.dtype.size < 4 else hidden
-    mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
-    return tf.cast((wide - mean) * tf.math.rsqrt(variance + 1e-6), hidden.dtype)

@@ -1,6 +1,11 @@
-"""Sorters that were trained to rank: convolutional, recurrent, sets."""
+"""Sorters that were trained to rank: convolutional, recurrent, sets.
 
-import hashlib
+The base owns what a network sees of an item, how its output becomes a rank, and the files of
+weights; a sorter is a network of named weights. The package ships one file for each sorter in
+`weights/`, which `scripts/reproductions/train_sorter.py` has made. `get_sorter` finds them by name,
+with these weights.
+"""
+
 import io
 import itertools
 import json
@@ -21,10 +26,9 @@ from rank4class_tf.ops.soft_ranks import LSTMWeights, bidirectional_lstm, laplac
 # How sharply ranks bend beyond the ends. The sharper, the less they change and the smaller their
 # gradient there.
 _BEND = 5.0
-# Stands for the file that comes with the package, wherever that is.
+# In a configuration, the file that comes with the package, wherever that is.
 _SHIPPED_NAME = "shipped"
 _SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "weights"
-
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -54,14 +58,6 @@ class LearnedSorter(Sorter):
     def __init__(
         self, frequencies: int, units: int, trainable: bool = False, **kwargs: Any
     ) -> None:
-        """Sets the arguments that all learned sorters share.
-
-        Args:
-            frequencies: how many sines, and how many cosines, are made from a score, >= 1.
-            units: width of the network, >= 1.
-            trainable: whether the sorter's weights are trained.
-            **kwargs: arguments of Keras, such as `name`.
-        """
         super().__init__(trainable=trainable, **kwargs)
         self.frequencies = _checks.positive_int("frequencies", frequencies)
         self.units = _checks.positive_int("units", units)
@@ -73,15 +69,7 @@ class LearnedSorter(Sorter):
         raise NotImplementedError
 
     def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula.
-
-        Args:
-            standardized: scores without location and scale, float32 `[batch, d]`, 0 where masked.
-            mask: booleans `[batch, d]` or None.
-
-        Returns:
-            Ranks, float32 `[batch, d]`, anything finite where masked.
-        """
+        """The formula: ranks of float32 scores without location and scale, 0 where masked."""
         raise NotImplementedError
 
     @property
@@ -92,7 +80,7 @@ class LearnedSorter(Sorter):
     def _features(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """What the network sees of each item, `[batch, d, number of features]`."""
         angles = standardized[:, :, None] * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
-        log_count = tf.math.log(count(standardized, mask)) / 5  # About 1 for 100 items.
+        log_count = tf.math.log(_count(standardized, mask)) / 5  # About 1 for 100 items.
         parts = [
             standardized[:, :, None],
             tf.sin(angles),
@@ -103,7 +91,6 @@ class LearnedSorter(Sorter):
         return features if mask is None else features * tf.cast(mask, tf.float32)[:, :, None]
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula."""
         if not (self._trained or self.trainable):
             name = type(self).__name__
             warnings.warn(
@@ -112,12 +99,15 @@ class LearnedSorter(Sorter):
                 stacklevel=2,
             )
         standardized = tf.cast(standardize(scores, mask), tf.float32)
-        ranks = _within_half_a_rank(self._network(standardized, mask), count(standardized, mask))
+        num_items = _count(standardized, mask)
+        ranks = self._network(standardized, mask)
+        # Ranks beyond 1 and d are bent back to half a rank at most; those between change by at
+        # most a hundredth of a rank.
+        ranks = 0.5 + tf.math.softplus(_BEND * (ranks - 0.5)) / _BEND
+        ranks = num_items + 0.5 - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND
         return tf.cast(ranks, scores.dtype)
 
     def build(self, input_shape: Any) -> None:
-        """Makes the weights."""
-        del input_shape
         self._of_name = {
             name: _keras.add_table(self, name, shape, self._initializer(name))
             for name, shape in self._weight_shapes().items()
@@ -132,32 +122,25 @@ class LearnedSorter(Sorter):
         return "zeros" if name.endswith("_bias") else "glorot_uniform"
 
     def _weight(self, name: str) -> tf.Tensor:
-        """The value of a weight."""
         return tf.convert_to_tensor(self._of_name[name])
 
     def _dense(self, name: str, inputs: tf.Tensor) -> tf.Tensor:
         """Inputs times the weight `<name>_kernel`, plus `<name>_bias`."""
         return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
 
-    def _decoder_shapes(self, width: int, num_features: int) -> dict[str, tuple[int, ...]]:
+    def _decoder_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """The weights that `_decode` takes for a context of that width."""
         return {
-            **dense_shapes("gate", num_features, width),
-            **dense_shapes("hidden", width + num_features, self.units),
-            **dense_shapes("output", self.units + width + num_features, 1),
+            **_dense_shapes("gate", self._num_features, width),
+            **_dense_shapes("hidden", width + self._num_features, self.units),
+            **_dense_shapes("output", self.units + width + self._num_features, 1),
         }
 
     def _decode(self, features: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-        """A number for each item, from features of the item and a context of the list.
+        """A number `[batch, d]` for each item, from its features and a context of the list.
 
         A series of the list's distribution, evaluated at an item, is made of products of the two.
-
-        Args:
-            features: of the items, `[batch, d, number of features]`.
-            context: of the list, `[batch, d or 1, width]`.
-
-        Returns:
-            `[batch, d]`.
+        The context is `[batch, d or 1, width]`.
         """
         both = tf.concat([self._dense("gate", features) * context, features], axis=2)
         hidden = tf.nn.relu(self._dense("hidden", both))
@@ -170,32 +153,13 @@ class LearnedSorter(Sorter):
         """Returns a sorter with trained weights.
 
         Args:
-            path: a file that `save_pretrained` wrote; None means the file that comes with the
-                package.
+            path: a file that `save_pretrained` wrote; None means the file of the package.
             trainable: whether the weights are trained further; frozen if not.
             **kwargs: arguments of Keras, such as `name`.
-
-        Returns:
-            The sorter.
-
-        Raises:
-            FileNotFoundError: if the file does not exist.
-            ValueError: if the file is for another kind of sorter, or if its card describes another
-                file.
         """
         shipped = _SHIPPED / f"{_registry.snake_case(cls.__name__)}.npz"
         file = shipped if path is None else pathlib.Path(path)
-        content = file.read_bytes()
-        card = file.with_suffix(".json")
-        if card.exists():
-            expected = _sha256(card)
-            found = hashlib.sha256(content).hexdigest()
-            if found != expected:
-                raise ValueError(
-                    f"`path` must be the file that {card.name} describes, with the SHA-256 "
-                    f"{expected}. Received: path={os.fspath(file)!r} with {found}."
-                )
-        description, values = _weights(file, content)
+        description, values = _read(file)
         if description["sorter"] != cls.__name__:
             raise ValueError(
                 f"`path` must be a file of a {cls.__name__}. "
@@ -218,35 +182,24 @@ class LearnedSorter(Sorter):
     def save_pretrained(self, path: str | os.PathLike, **card: Any) -> None:
         """Writes the weights to a file that `pretrained` reads, and a card beside it.
 
-        The file is NumPy's .npz, the same for Keras 2 and Keras 3. The card has its name, with the
-        ending .json.
-
         Args:
-            path: the file, which ends in .npz.
-            **card: further entries of the card, besides the sorter's configuration and checksum.
-
-        Raises:
-            ValueError: if `path` does not end in .npz.
+            path: the file, which ends in .npz: NumPy's, the same for Keras 2 and Keras 3. The
+                card, a text for readers, ends in .json.
+            **card: further entries of the card, besides the sorter's configuration.
         """
         file = pathlib.Path(path)
         if file.suffix != ".npz":
             raise ValueError(f"`path` must end in .npz. Received: path={os.fspath(path)!r}.")
-        description = {"sorter": type(self).__name__, "config": self._network_config()}
+        config = _registry.constructor_arguments(self)
+        del config["trainable"]
+        description = {"sorter": type(self).__name__, "config": config}
         arrays: dict[str, Any] = {name: x.numpy() for name, x in self._of_name.items()}
-        card_file = file.with_suffix(".json")
-        card_file.unlink(missing_ok=True)  # It describes the file that is replaced.
         with _files.replacing(file) as temporary:
             np.savez(temporary, description=np.array(json.dumps(description)), **arrays)
-        checksum = hashlib.sha256(file.read_bytes()).hexdigest()
-        full_card = {**description, "sha256": checksum, **card}
-        _files.write_text(card_file, json.dumps(full_card, indent=2) + "\n")
-
-    def _network_config(self):
-        keras_own = {"name", "trainable", "dtype", "weights_file"}
-        return {name: x for name, x in self.get_config().items() if name not in keras_own}
+        text = json.dumps({**description, **card}, indent=2) + "\n"
+        _files.write_text(file.with_suffix(".json"), text)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments, and the file that the weights came from."""
         return {**super().get_config(), "weights_file": self._weights_file}
 
     @classmethod
@@ -265,31 +218,19 @@ class LearnedSorter(Sorter):
         return cls.pretrained(None if file == _SHIPPED_NAME else file, **own)
 
     def set_weights(self, weights: Any) -> None:
-        """Keras's own; the sorter counts as trained."""
         super().set_weights(weights)
         self._trained = True
 
     def load_own_variables(self, store: Any) -> None:
-        """Keras's own; the sorter counts as trained."""
         super().load_own_variables(store)
         self._trained = True
 
 
-def _sha256(card):
-    """The checksum on a card."""
+def _read(file):
+    """The description and the weights in a file, whose format has checksums of its own."""
+    content = io.BytesIO(file.read_bytes())  # Of a damaged file, `np.load` leaves the file open.
     try:
-        return json.loads(card.read_text(encoding="utf-8"))["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{os.fspath(card)!r} must be a card that `save_pretrained` wrote, or must not exist. "
-            f"Received: {error!r}."
-        ) from error
-
-
-def _weights(file, content):
-    """The description and the weights in a file."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        with np.load(content, allow_pickle=False) as arrays:
             values = {name: arrays[name] for name in arrays.files}
         description = json.loads(str(values.pop("description")))
         return {name: description[name] for name in ("sorter", "config")}, values
@@ -301,21 +242,15 @@ def _weights(file, content):
         ) from error
 
 
-def dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+def _dense_shapes(name, inputs, outputs):
     """The weights that `LearnedSorter._dense` takes."""
     return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
 
 
-def count(standardized: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+def _count(standardized, mask):
     """How many items count, float32 `[batch, 1]`, at least 1."""
     present = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
     return tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
-
-
-def _within_half_a_rank(ranks, num_items):
-    """Bends ranks beyond 1 and d back; those between change by at most a hundredth of a rank."""
-    ranks = 0.5 + tf.math.softplus(_BEND * (ranks - 0.5)) / _BEND
-    return num_items + 0.5 - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND
 
 
 @register
@@ -338,13 +273,8 @@ class ConvolutionalSorter(LearnedSorter):
         frequencies: how many sines, and how many cosines, are made from a score, >= 1.
         units: channels, >= 1.
         trainable: whether the weights are trained with the model that the sorter serves.
-        **kwargs: arguments of Keras, such as `name`.
 
     Ranks depend a little on the order of the items.
-
-    Raises:
-        ValueError: if `length`, `frequencies` or `units` is not a positive integer, or the scores
-            have another length.
 
     Example:
         >>> sorter = ConvolutionalSorter.pretrained()
@@ -365,20 +295,18 @@ class ConvolutionalSorter(LearnedSorter):
         self._halvings = (self.length - 1).bit_length()
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape of each weight."""
-        shapes = dense_shapes("items", self._num_features, self.units)
+        shapes = _dense_shapes("items", self._num_features, self.units)
         for i in range(self._halvings):
-            shapes |= dense_shapes(f"convolution_{i}", 2 * self.units, self.units)
-        return {**shapes, **self._decoder_shapes(self.units, self._num_features)}
+            shapes |= _dense_shapes(f"convolution_{i}", 2 * self.units, self.units)
+        return {**shapes, **self._decoder_shapes(self.units)}
 
     def _initializer(self, name: str) -> Any:
-        """The way down starts near a mean of the list."""
+        # The way down starts near a mean of the list.
         if name.startswith("convolution_") and name.endswith("_kernel"):
             return keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
         return super()._initializer(name)
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula."""
         if scores.shape[1] not in (None, self.length):
             raise ValueError(
                 f"`scores` must be lists of `length` = {self.length} items; pad shorter ones and "
@@ -394,12 +322,11 @@ class ConvolutionalSorter(LearnedSorter):
         return tf.gather(super().soft_ranks(scores, mask), back, axis=1, batch_dims=1)
 
     def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula."""
         features = self._features(standardized, mask)
         items = tf.nn.relu(self._dense("items", features))
         if mask is not None:
             items *= tf.cast(mask, tf.float32)[:, :, None]
-        num_items = count(standardized, mask)
+        num_items = _count(standardized, mask)
         size = 2**self._halvings
         # Means of the valid items: masked items and the padding to a power of two add 0.
         context = tf.pad(items, [[0, 0], [0, size - self.length], [0, 0]])
@@ -431,12 +358,8 @@ class RecurrentSorter(LearnedSorter):
         frequencies: how many sines, and how many cosines, are made from a score, >= 1.
         units: width of the LSTM in each direction, >= 1.
         trainable: whether the weights are trained with the model that the sorter serves.
-        **kwargs: arguments of Keras, such as `name`.
 
     Ranks depend a little on the order of the items.
-
-    Raises:
-        ValueError: if `frequencies` or `units` is not a positive integer.
 
     Example:
         >>> sorter = RecurrentSorter.pretrained()
@@ -450,13 +373,12 @@ class RecurrentSorter(LearnedSorter):
         super().__init__(frequencies, units, trainable, **kwargs)
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape of each weight."""
         shapes: dict[str, tuple[int, ...]] = {}
         for direction in ("forward", "backward"):
             shapes[f"{direction}_kernel"] = (self._num_features, 4 * self.units)
             shapes[f"{direction}_recurrent_kernel"] = (self.units, 4 * self.units)
             shapes[f"{direction}_bias"] = (4 * self.units,)
-        return {**shapes, **self._decoder_shapes(2 * self.units, self._num_features)}
+        return {**shapes, **self._decoder_shapes(2 * self.units)}
 
     def _initializer(self, name: str) -> Any:
         """Gates that let a state start as a running mean."""
@@ -469,18 +391,14 @@ class RecurrentSorter(LearnedSorter):
         return super()._initializer(name)
 
     def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula."""
         features = self._features(standardized, mask)
+        parts = ("kernel", "recurrent_kernel", "bias")
         forward, backward = (
-            LSTMWeights(
-                self._weight(f"{direction}_kernel"),
-                self._weight(f"{direction}_recurrent_kernel"),
-                self._weight(f"{direction}_bias"),
-            )
+            LSTMWeights(*(self._weight(f"{direction}_{part}") for part in parts))
             for direction in ("forward", "backward")
         )
         states = bidirectional_lstm(features, forward, backward, mask)
-        return 0.5 + count(standardized, mask) * (0.5 + self._decode(features, states))
+        return 0.5 + _count(standardized, mask) * (0.5 + self._decode(features, states))
 
 
 def _weak():
@@ -526,10 +444,6 @@ class SetSorter(LearnedSorter):
         frequencies: how many sines, and how many cosines, are made from a score, >= 1.
         units: width of the network, >= 1.
         trainable: whether the weights are trained with the model that the sorter serves.
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if `frequencies` or `units` is not a positive integer.
 
     Example:
         >>> sorter = SetSorter.pretrained()
@@ -548,15 +462,13 @@ class SetSorter(LearnedSorter):
         return super()._num_features + len(_TEMPERATURES) - 1
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape of each weight."""
         return {
-            **dense_shapes("items", self._num_features, self.units),
-            **dense_shapes("set", self.units, self.units),
-            **self._decoder_shapes(self.units, self._num_features),
+            **_dense_shapes("items", self._num_features, self.units),
+            **_dense_shapes("set", self.units, self.units),
+            **self._decoder_shapes(self.units),
         }
 
     def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula."""
         ranks = [laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
         features = tf.concat(
@@ -565,6 +477,6 @@ class SetSorter(LearnedSorter):
         items = self._dense("set", tf.nn.relu(self._dense("items", features)))
         if mask is not None:
             items *= tf.cast(mask, tf.float32)[:, :, None]
-        num_items = count(standardized, mask)[:, :, None]
+        num_items = _count(standardized, mask)[:, :, None]
         context = tf.reduce_sum(items, axis=1, keepdims=True) / num_items
         return ranks[1] + self._decode(features, context)

@@ -1,4 +1,11 @@
-"""Layers that choose and correct the negatives of a step."""
+"""Layers that choose and correct the negatives of a step.
+
+Three layers work on scores whose positives are columns: they mask other copies of the positive,
+correct for how often negatives are drawn, and keep the hardest. The others keep what a step leaves
+to the next: counts, earlier candidates, random draws. `TwoTower` is made of them, and so may be a
+user's own model. Negatives that a head scores by class id stand in `sampled.py`.
+The dtype of all is float32, also under mixed precision, unless it is given.
+"""
 
 from typing import Any, Self
 
@@ -6,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _keras, _random, ops
+from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_floating
@@ -16,38 +23,44 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 
 
-def scores_and_columns(
-    scores: Any, labels: Any
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Brings both to one form.
+class _ScoreLayer(_registry.Configured, keras.layers.Layer):
+    """Base of the layers whose first inputs are scores, and the columns of the positives."""
 
-    Args:
-        scores: `[batch, n]`; integers become float32.
-        labels: `[batch]` or `[batch, P]`, the columns of the positives, padded with -1.
+    def __init__(self, **kwargs: Any) -> None:
+        # Mixed precision would round the scores, and make small counts 0.
+        super().__init__(**{"dtype": "float32", **kwargs})
 
-    Returns:
-        The scores; the columns `[batch, P]`, int32, with another one of the list, or 0, in place of
-        padding; booleans `[batch, P]`, False for padding; and zeros `[batch, 1]` in the dtype of
-        the scores, NaN where a label is a column that does not exist.
-    """
-    scores = as_floating(scores)
-    labels = tf.convert_to_tensor(labels)
-    if scores.shape.rank != 2:
-        raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
-    if labels.shape.rank not in (1, 2):
-        raise ValueError(
-            "`labels` must hold the columns of the positives of each list, [batch] or [batch, P]. "
-            f"Received: {labels.shape}."
-        )
-    num_columns = scores.shape[1] or tf.shape(scores)[1]
-    columns, zero = _labels.padded_ids(labels, num_columns, tf.zeros_like(scores[:, :1]), "labels")
-    there = columns >= 0
-    some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
-    return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
+    def _prepared(self, scores, labels):
+        """Brings both to one form.
+
+        Args:
+            scores: `[batch, n]`; integers become float32.
+            labels: `[batch]` or `[batch, P]`, the columns of the positives, padded with -1.
+
+        Returns:
+            The scores; the columns `[batch, P]`, int32, with another one of the list, or 0, in
+            place of padding; booleans `[batch, P]`, False for padding; and zeros `[batch, 1]` in
+            the dtype of the scores, NaN where a label is a column that does not exist.
+        """
+        scores = as_floating(scores)
+        labels = tf.convert_to_tensor(labels)
+        if scores.shape.rank != 2:
+            raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
+        if labels.shape.rank not in (1, 2):
+            raise ValueError(
+                "`labels` must hold the columns of the positives of each list, [batch] or "
+                f"[batch, P]. Received: {labels.shape}."
+            )
+        num_columns = scores.shape[1] or tf.shape(scores)[1]
+        zero = tf.zeros_like(scores[:, :1])
+        columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
+        there = columns >= 0
+        some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
+        return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
 
 
-def of_columns(name: str, values: Any, scores: tf.Tensor) -> tf.Tensor:
-    """Values of the columns of scores, `[n]` or `[batch, n]`, after a check of their shape."""
+def _of_items(name, values, scores):
+    """Values of the items of lists, `[n]` or `[batch, n]`, after a check of their shape."""
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
     rule = f"`{name}` must have the shape [n] or [batch, n] of `scores`."
@@ -58,7 +71,7 @@ def of_columns(name: str, values: Any, scores: tf.Tensor) -> tf.Tensor:
 
 
 @_keras.register
-class CandidateFrequencies(keras.layers.Layer):
+class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
     r"""The share of each candidate among the positives, counted in training or given.
 
     $$\hat p_i = \max(c_i, 1) / \max(\textstyle\sum_j c_j, 1)$$
@@ -73,13 +86,9 @@ class CandidateFrequencies(keras.layers.Layer):
     Args:
         num_buckets: how many counts are kept, >= 1.
         running: whether a call in training counts its ids.
-        **kwargs: arguments of Keras, such as `name`.
 
     Input: integers of any shape; -1 is padding, which is not counted. Output: their frequencies,
     float32.
-
-    Raises:
-        ValueError: if `num_buckets` is not a positive integer, or an id is not an integer.
 
     Example:
         >>> frequencies = CandidateFrequencies(num_buckets=10)
@@ -101,33 +110,24 @@ class CandidateFrequencies(keras.layers.Layer):
         Args:
             counts: `[num_buckets]` integers >= 0, how often each id is the positive.
             **kwargs: arguments of Keras, such as `name`.
-
-        Raises:
-            ValueError: if `counts` is empty, or one is negative or not a whole number.
         """
         counts = np.asarray(counts)
+        rule = "`counts` must be integers >= 0, at least one."
         if counts.ndim != 1 or not counts.size or counts.dtype.kind not in "iuf":
-            raise ValueError(
-                "`counts` must be integers >= 0, at least one. "
-                f"Received: shape {counts.shape}, {counts.dtype}."
-            )
+            raise ValueError(f"{rule} Received: shape {counts.shape}, {counts.dtype}.")
         wrong = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
         if wrong.size:
-            raise ValueError(
-                f"`counts` must be integers >= 0. Received: {wrong[0].item()!r} among them."
-            )
+            raise ValueError(f"{rule} Received: {wrong[0].item()!r} among them.")
         layer = cls(len(counts), running=False, **kwargs)
         layer.build(None)
         layer.counts.assign(counts.astype(np.int64))
         return layer
 
     def build(self, input_shape: Any) -> None:
-        """Creates the counts."""
         self.counts = _keras.add_state(self, "counts", (self.num_buckets,), "int64")
         self.built = True
 
     def call(self, ids: Any, training: Any = None) -> tf.Tensor:
-        """Returns the frequencies of the ids, after counting them."""
         ids = _checks.ids("ids", ids, strings=False)
         buckets = tf.cast(ids, tf.int64) % self.num_buckets
         counts = tf.identity(_keras.variable(self.counts))
@@ -141,14 +141,9 @@ class CandidateFrequencies(keras.layers.Layer):
         own = tf.maximum(tf.gather(counts, buckets), 1)
         return tf.cast(tf.cast(own, tf.float64) / tf.cast(total, tf.float64), tf.float32)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments, without given counts, which are a weight."""
-        config = {"num_buckets": self.num_buckets, "running": self.running}
-        return {**super().get_config(), **config}
-
 
 @_keras.register
-class CrossBatchMemory(keras.layers.Layer):
+class CrossBatchMemory(_registry.Configured, keras.layers.Layer):
     """Keeps encodings of candidates of earlier batches, to serve as further negatives.
 
     Each call in training puts its batch into the memory and drops the oldest candidates. The
@@ -159,15 +154,10 @@ class CrossBatchMemory(keras.layers.Layer):
 
     Args:
         size: how many candidates it holds, >= 1.
-        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
-    Inputs: encodings `[batch, d]` and int64 ids `[batch]`.
-
-    Outputs: the previous content of the memory, the oldest first: encodings `[size, d]`, ids
-    `[size]`, and booleans `[size]`, False for a place that is still empty.
-
-    Raises:
-        ValueError: if `size` is not a positive integer, or `ids` has another shape or dtype.
+    Inputs: encodings `[batch, d]` and int64 ids `[batch]`. Outputs: the previous content, the
+    oldest first: encodings `[size, d]`, ids `[size]`, and booleans `[size]`, False for a place that
+    is still empty.
 
     Example:
         >>> memory = CrossBatchMemory(3)
@@ -183,7 +173,6 @@ class CrossBatchMemory(keras.layers.Layer):
         self.size = _checks.positive_int("size", size)
 
     def build(self, encodings_shape: Any, ids_shape: Any = None) -> None:
-        """Creates the memory, for encodings `[batch, d]`."""
         width = int(encodings_shape[-1])
         self.encodings = _keras.add_state(self, "encodings", (self.size, width), "float32")
         self.ids = _keras.add_state(self, "ids", (self.size,), "int64")
@@ -193,7 +182,6 @@ class CrossBatchMemory(keras.layers.Layer):
     def call(
         self, encodings: Any, ids: Any, training: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns what earlier calls left, and keeps this batch in training."""
         encodings, ids = tf.convert_to_tensor(encodings), _checks.ids("ids", ids, strings=False)
         rule = "`ids` must have the shape [batch] of `encodings`."
         if ids.shape.rank not in (None, 1):
@@ -213,18 +201,14 @@ class CrossBatchMemory(keras.layers.Layer):
         return kept, kept_ids, filled
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads the memory, for Keras; a layer that has not seen encodings learns their width."""
+        # A layer that has not seen encodings learns their width from the file.
         if not self.built and store:
             self.build(store["0"].shape)
         super().load_own_variables(store)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), "size": self.size}
-
 
 @_keras.register
-class HardNegativeMining(keras.layers.Layer):
+class HardNegativeMining(_ScoreLayer):
     """Keeps the positives of each list and the negatives with the highest scores.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
@@ -232,18 +216,14 @@ class HardNegativeMining(keras.layers.Layer):
 
     Args:
         num_hard_negatives: how many negatives to keep, >= 1; all if a list has fewer columns.
-        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, P]`, the
-    columns of the positives, -1 for none.
+    columns of the positives, -1 for none. A column that does not exist raises `ValueError`; under
+    XLA, its list gets a NaN instead.
 
     Outputs: scores `[batch, P + m]`, of the positives and then of the negatives from high to low,
     -inf for a missing one; and their new columns, labels `[batch]`, or `[batch, P]` if P > 1: 0 to
     P - 1, or -1 where there is none.
-
-    Raises:
-        ValueError: if `num_hard_negatives` is not a positive integer, a shape is wrong or a column
-            does not exist; under XLA, a list with such a column gets a NaN instead.
 
     Example:
         >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])
@@ -253,12 +233,11 @@ class HardNegativeMining(keras.layers.Layer):
     """
 
     def __init__(self, num_hard_negatives: int, **kwargs: Any) -> None:
-        super().__init__(**{"dtype": "float32", **kwargs})
+        super().__init__(**kwargs)
         self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
 
     def call(self, scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the scores and labels of the shorter lists."""
-        scores, column, there, zero = scores_and_columns(scores, labels)
+        scores, column, there, zero = self._prepared(scores, labels)
         least = min if scores.shape[1] else tf.minimum
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
@@ -278,13 +257,9 @@ class HardNegativeMining(keras.layers.Layer):
             labels = labels[:, 0]
         return tf.concat([own, mined], axis=1), labels
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), "num_hard_negatives": self.num_hard_negatives}
-
 
 @_keras.register
-class RemoveAccidentalHits(keras.layers.Layer):
+class RemoveAccidentalHits(_ScoreLayer):
     """Masks negatives that are in fact the positive: other columns with the same candidate.
 
     If the candidates of a batch are negatives of each other, a frequent candidate occurs more than
@@ -293,17 +268,9 @@ class RemoveAccidentalHits(keras.layers.Layer):
 
     Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
 
-    Args:
-        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
-
     Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
-    for none; and candidate ids, integers or strings, `[n]` shared by all lists or `[batch, n]`.
-
-    Output: scores `[batch, n]`.
-
-    Raises:
-        ValueError: if a shape is wrong, a column does not exist or ids have the wrong type;
-            under XLA, a list with such a column gets a NaN instead.
+    for none, as in `HardNegativeMining`; and candidate ids, integers or strings, `[n]` shared by
+    all lists or `[batch, n]`. Output: scores `[batch, n]`.
 
     Example:
         >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]
@@ -311,14 +278,10 @@ class RemoveAccidentalHits(keras.layers.Layer):
         array([[  3.,   1., -inf]], dtype=float32)
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"dtype": "float32", **kwargs})
-
     def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
-        """Returns the scores with -inf for such negatives."""
-        scores, column, there, zero = scores_and_columns(scores, labels)
+        scores, column, there, zero = self._prepared(scores, labels)
         ids = _checks.ids("candidate_ids", candidate_ids)
-        ids = of_columns("candidate_ids", ids, scores)
+        ids = _of_items("candidate_ids", ids, scores)
         own = tf.gather(ids, column, batch_dims=ids.shape.rank - 1)
         if own.shape[1] == 1:
             hits = (own == ids) & there
@@ -337,7 +300,7 @@ class RemoveAccidentalHits(keras.layers.Layer):
 
 
 @_keras.register
-class SamplingProbabilityCorrection(keras.layers.Layer):
+class SamplingProbabilityCorrection(_ScoreLayer):
     r"""Log-Q correction: makes a softmax over samples estimate a softmax over all candidates.
 
     $$s_j - \log E_j$$
@@ -354,17 +317,10 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
     Source: Bengio and Senécal 2008; Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for
     Large Corpus Item Recommendations".
 
-    Args:
-        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
-
     Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
-    for none; and expected counts, > 0, `[n]` shared by all lists or `[batch, n]`.
-
-    Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0, or is infinite.
-
-    Raises:
-        ValueError: if a shape is wrong or a column does not exist; under XLA, a list with such a
-            column gets a NaN instead.
+    for none, as in `HardNegativeMining`; and expected counts, > 0, `[n]` shared by all lists or
+    `[batch, n]`. Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0,
+    or is infinite.
 
     Example:
         >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]
@@ -372,14 +328,9 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
         array([[3.       , 1.       , 1.3068528]], dtype=float32)
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        # Half precision would make small counts 0.
-        super().__init__(**{"dtype": "float32", **kwargs})
-
     def call(self, scores: Any, labels: Any, expected_counts: Any) -> tf.Tensor:
-        """Returns the corrected scores."""
-        scores, column, there, zero = scores_and_columns(scores, labels)
-        counts = of_columns("expected_counts", expected_counts, scores)
+        scores, column, there, zero = self._prepared(scores, labels)
+        counts = _of_items("expected_counts", expected_counts, scores)
         counts = tf.cast(counts, scores.dtype)
         # The logarithm of other counts is infinite or does not exist.
         right = (counts > 0) & tf.math.is_finite(counts)
@@ -392,7 +343,7 @@ class SamplingProbabilityCorrection(keras.layers.Layer):
 
 
 @_keras.register
-class UniformNegatives(keras.layers.Layer):
+class UniformNegatives(_registry.Configured, keras.layers.Layer):
     """Draws negatives from all candidates, uniformly without replacement.
 
     In-batch negatives are mostly frequent candidates; with only these, most others would never be
@@ -404,13 +355,9 @@ class UniformNegatives(keras.layers.Layer):
     Args:
         num_sampled: how many, >= 1; all candidates, if these are fewer.
         seed: an int; None draws one from NumPy's global generator.
-        **kwargs: arguments of Keras, such as `name`.
 
     Input: a tensor with a row for each candidate; only its static number of rows is read.
     Output: row numbers, int32.
-
-    Raises:
-        ValueError: if `num_sampled` is not a positive integer.
 
     Example:
         >>> rows = UniformNegatives(3, seed=1)(tf.zeros([100]))
@@ -424,17 +371,11 @@ class UniformNegatives(keras.layers.Layer):
         self.seed = _random.start_seed(seed)
 
     def build(self, input_shape: Any) -> None:
-        """Creates the random state."""
         self.random_state = _random.add_state(self, self.seed)
         self.built = True
 
     def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
-        """Returns the rows that were drawn."""
         num_candidates = inputs.shape[0]
         size = min(self.num_sampled, num_candidates)
         seed = _random.step_seed(self.random_state, training)
         return ops.sample_distinct(num_candidates, size, seed)[0]
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), "num_sampled": self.num_sampled, "seed": self.seed}

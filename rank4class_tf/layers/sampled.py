@@ -1,9 +1,13 @@
-"""Scores of sampled classes for training, and search over all of them."""
+"""The head for very many classes: a sample of them in training, search among all of them.
+
+`SampledScores`, at the end, draws negatives, masks those that are the example's own classes, and
+mines the highest. Before it stands what it and the models search with: the best classes, and the
+ranks of given ones, block by block, from a table here or from shards. How a row and an encoding
+become a score stands in `classes.py`, the loops over blocks in `ops/blocks.py`.
+"""
 
 import math
-import os
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,6 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._tf.search import places_in
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers.classes import Classes, ClassScores, ClassTable
 from rank4class_tf.layers.heads import Head
@@ -37,24 +40,19 @@ def _uniform(shape, seed, limit):
 
 
 @_keras.register
-class AboutUnitRows(keras.initializers.Initializer):
+class AboutUnitRows(_registry.Configured, keras.initializers.Initializer):
     """Rows of length 1 or a little less: uniform numbers with a variance of 1 / width."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> tf.Tensor:
-        """Returns the rows."""
-        del kwargs  # Keras 2 has more to say.
+        del kwargs  # Keras 2 passes more.
         values = _uniform(list(shape), [self.seed, 1], math.sqrt(3 / shape[-1]))
         return tf.ensure_shape(tf.cast(values, dtype or tf.float32), shape)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {"seed": self.seed}
 
-
-def draw_own(positives: tf.Tensor, seed: TensorLike) -> tf.Tensor:
+def _one_of(positives, seed):
     """Draws one of the ids `[batch, P]` of each example, uniformly; 0 where all are padding."""
     if positives.shape[1] != 1:
         draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
@@ -63,136 +61,18 @@ def draw_own(positives: tf.Tensor, seed: TensorLike) -> tf.Tensor:
     return tf.maximum(positives[:, 0], 0)
 
 
-def draw_negatives(num_classes: int, size: int, batch: TensorLike, seed: TensorLike) -> tf.Tensor:
-    """Distinct class ids, uniformly.
-
-    Args:
-        num_classes: an int.
-        size: how many; `num_classes` for all, in order.
-        batch: None for a sample `[size]` that all examples and all devices share, or the number of
-            examples, for `[batch, size]`.
-        seed: two int64.
-    """
-    if size == num_classes:
-        return tf.range(num_classes)
-    if batch is None:
-        return ops.sample_distinct(num_classes, size, seed)[0]
-    return ops.sample_distinct(num_classes, size, _random.on_this_device(seed, 0), batch)
-
-
-# Where each example has its own negatives and at most so many positives, it costs less to search as
-# many more negatives and drop the positives among them than to mask the positives first.
-_FEW_POSITIVES = 32
-
-
-def penalties(
-    negatives: tf.Tensor, positives: tf.Tensor, num_classes: int
-) -> tuple[tf.Tensor, Callable]:
-    """The negatives, and a function that sets scores of an example's own classes to -inf.
-
-    Negatives `[batch, B]` come back in another order.
-
-    Args:
-        negatives: distinct class ids, `[B]` shared by all examples or `[batch, B]`.
-        positives: class ids `[batch, P]`, padded with -1.
-        num_classes: an int.
-    """
-    size = negatives.shape[-1]
-    if negatives.shape.rank == 2:
-        negatives = tf.sort(negatives)
-        place = tf.minimum(tf.searchsorted(negatives, positives), size - 1)
-        same = tf.gather(negatives, place, batch_dims=1) == positives
-    else:
-        place = positives
-        if size < num_classes:
-            order = tf.argsort(negatives)
-            place = places_in(tf.gather(negatives, order), positives)
-            place = tf.gather(order, tf.minimum(place, size - 1))
-        place = tf.maximum(place, 0)
-        same = tf.gather(negatives, place) == positives
-
-    def penalized(scores):
-        # An addition can be done in place, without a copy of the scores.
-        return search.add_columns(scores, place, tf.where(same, -float("inf"), 0.0))
-
-    return negatives, penalized
-
-
-def mine(
-    scores_of: ClassScores,
-    encodings: tf.Tensor,
-    negatives: tf.Tensor,
-    positives: tf.Tensor,
-    num_classes: int,
-    num_mined: int,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The `num_mined` highest scores of negatives, without gradients.
-
-    Args:
-        scores_of: a `ClassScores`.
-        encodings: `[batch, d]`, scaled.
-        negatives: as in `penalties`.
-        positives: as in `penalties`.
-        num_classes: an int.
-        num_mined: how many.
-
-    Returns:
-        The scores `[batch, num_mined]`, -inf where a list has fewer negatives; their classes; and
-        `[batch]` booleans, True where a score is NaN, which a search may miss.
-    """
-    encodings = tf.stop_gradient(encodings)
-    num_positives = positives.shape[1]
-    shared = negatives.shape.rank == 1
-    if shared or num_positives is None or num_positives > _FEW_POSITIVES:
-        negatives, penalized = penalties(negatives, positives, num_classes)
-        scores = penalized(scores_of(encodings, negatives, gradient=False))
-        highest, index = search.top_k(scores, num_mined)
-        classes = tf.gather(negatives, index, batch_dims=negatives.shape.rank - 1)
-        return highest, classes, has_nan(scores)
-    scores = scores_of(encodings, negatives, gradient=False)
-    sought = min(num_mined + num_positives, negatives.shape[1])
-    highest, index = search.top_k(scores, sought)
-    classes = tf.gather(negatives, index, batch_dims=1)
-    is_positive = tf.reduce_any(classes[:, :, tf.newaxis] == positives[:, tf.newaxis], axis=2)
-    highest = tf.where(is_positive, -float("inf"), highest)
-    highest, index = tf.math.top_k(highest, num_mined)
-    return highest, tf.gather(classes, index, batch_dims=1), has_nan(scores)
-
-
-_ROWS_WRITTEN_AT_ONCE = 65_536
-
-
-def top_k(
-    scores_of: ClassScores, encodings: tf.Tensor, k: int, exclude: TensorLike | None = None
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Scores and ids `[batch, k]` of the best classes for encodings `[batch, d]`."""
-    num_classes = scores_of.classes.num_classes
-    known = tf.get_static_value(k)
-    is_right = isinstance(known, int | np.integer) and 1 <= known <= num_classes
-    if known is not None and not is_right:
-        raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
-    return _top_k(scores_of, encodings, k, exclude)
-
-
-def ranks(
-    scores_of: ClassScores,
-    encodings: tf.Tensor,
-    class_ids: TensorLike,
-    exclude: TensorLike | None = None,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """How many classes score higher than given ones `[batch, P]`, and how many the same."""
-    return _ranks(scores_of, encodings, class_ids, exclude)
-
-
-def export_rows(scores_of: ClassScores, path: str | os.PathLike) -> None:
-    """Writes rows `[K, d]` to a NumPy file, block by block; their inner products are the scores."""
-    classes = scores_of.classes
-    if classes.biases(tf.constant([0])) is not None:
-        raise ValueError("`classes` must have no biases, which inner products would leave out.")
-    shape = (classes.num_classes, classes.width)
-    starts = range(0, shape[0], _ROWS_WRITTEN_AT_ONCE)
-    ids = (tf.range(i, min(i + _ROWS_WRITTEN_AT_ONCE, shape[0])) for i in starts)
-    _files.write_rows(path, shape, (scores_of.scaled(classes.rows(block)) for block in ids))
+def _without(positives, negatives, num_classes):
+    """A function that sets scores of classes `[m]` to -inf where they are an example's own."""
+    size = negatives.shape[0]
+    places = positives
+    if size < num_classes:
+        order = tf.argsort(negatives)
+        places = search.places_in(tf.gather(negatives, order), positives)
+        places = tf.gather(order, tf.minimum(places, size - 1))
+    places = tf.maximum(places, 0)
+    penalties = tf.where(tf.gather(negatives, places) == positives, -float("inf"), 0.0)
+    # An addition can be done in place, without a copy of the scores.
+    return lambda scores: search.add_columns(scores, places, penalties)
 
 
 def _prepared(scores_of, encodings, exclude):
@@ -292,8 +172,11 @@ def _from(shard, ids):
     return None if ids is None else ids - shard.first
 
 
-# With at most so many shared negatives for each mined one, the gradient of the product of all
-# encodings and all negatives costs less than rows that are gathered for each example.
+# Rows that `export_embeddings` computes and writes at once.
+_ROWS_WRITTEN_AT_ONCE = 65_536
+
+# With at most so many negatives for each mined one, the gradient of the product of all encodings
+# and negatives costs less than rows that are gathered for each example.
 _NEGATIVES_PER_MINED = 64
 
 
@@ -305,11 +188,12 @@ class SampledScores(Head):
 
     Called with only encodings, it scores all classes, as any head does. Called with encodings and
     class ids, it scores one class of each example and negatives. Each call in training draws
-    `num_sampled` classes uniformly without replacement as negatives, and leaves out those of the
-    example. With `num_mined`, a call finds the highest-scoring negatives without gradients and
-    scores only these again with gradients, so the cost of the backward pass and of the table update
-    depends only on `num_mined`. If the shared sample is not much larger than `num_mined`, computing
-    the gradient of all scores is cheaper and is done instead.
+    `num_sampled` classes uniformly without replacement as negatives, the same for the whole batch
+    on all devices, and leaves out those of the example. With `num_mined`, a call finds the
+    highest-scoring negatives without gradients and scores only these again with gradients, so the
+    cost of the backward pass and of the table update depends only on `num_mined`. If the sample is
+    not much larger than `num_mined`, computing the gradient of all scores is cheaper and is done
+    instead.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and section 5.
@@ -320,8 +204,6 @@ class SampledScores(Head):
         num_sampled: number of sampled classes B, >= 1. None means all classes. So does B >= K - 1,
             with a warning.
         normalize: whether encodings and class embeddings are scaled to length 1.
-        shared_negatives: whether one sample serves the whole batch, on all devices. Otherwise each
-            example has its own, and memory is O(batch B d).
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`. The dtype is float32 unless it is given, also
             under mixed precision.
@@ -330,11 +212,8 @@ class SampledScores(Head):
     example has several, each call draws one of them uniformly; none of them is a negative.
 
     Output: `[batch, K]`, or with class ids `[batch, 1 + m]`: the score of the class, then of the
-    negatives, from high to low if they are mined. Places without a class have -inf.
-
-    Raises:
-        ValueError: if a number is out of range, a class id does not exist (under XLA, the scores
-            of the example are NaN instead), or `num_mined` exceeds the number of negatives.
+    negatives, from high to low if they are mined. Places without a class have -inf. A class id that
+    does not exist raises `ValueError`; under XLA, the scores of its example are NaN instead.
 
     Example:
         >>> layer = SampledScores(1_000_000, num_sampled=100)
@@ -351,7 +230,6 @@ class SampledScores(Head):
         classes: Any,
         num_sampled: int | None = None,
         normalize: bool = True,
-        shared_negatives: bool = True,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -372,7 +250,6 @@ class SampledScores(Head):
                 )
         self.num_sampled = num_sampled
         self.normalize = _checks.flag("normalize", normalize)
-        self.shared_negatives = _checks.flag("shared_negatives", shared_negatives)
         self.seed = own_seed
         self._scores_of = ClassScores(self.classes, normalize)
 
@@ -383,9 +260,12 @@ class SampledScores(Head):
             return self.num_classes
         return self.num_sampled
 
-    def _build_head(self, width: int) -> None:
-        """Creates the random state, and checks the width of the classes."""
-        super()._build_head(width)
+    def with_classes(self, classes: Any) -> "SampledScores":
+        options = (self.num_sampled, self.normalize, self.seed)
+        return SampledScores(classes, *options, dtype=self.dtype_policy)
+
+    def build(self, input_shape: Any) -> None:
+        super().build(input_shape)
         self.random_state = _random.add_state(self, self.seed)
 
     def call(
@@ -397,7 +277,7 @@ class SampledScores(Head):
             inputs: encodings `[batch, d]`.
             class_ids: None, or the classes of each example.
             num_mined: None for all negatives, or how many of the highest, <= B.
-            training: whether the next call draws different classes.
+            training: whether the next call draws other classes.
         """
         encodings = self._scores_of.scaled(inputs)
         if class_ids is None:
@@ -408,7 +288,6 @@ class SampledScores(Head):
         self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
     ) -> Any:
         """Returns what Keras 3 expects of a call: `[batch, K]` or `[batch, 1 + m]`."""
-        del training
         width = self.num_classes
         if class_ids is not None:
             width = 1 + (self._checked(num_mined) or self.num_negatives)
@@ -433,30 +312,29 @@ class SampledScores(Head):
         positives = _labels.distinct_ids(positives)
         has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
         seed = _random.step_seed(self.random_state, training)
-        own = draw_own(positives, seed)
-        batch = None if self.shared_negatives else tf.shape(positives)[0]
-        negatives = draw_negatives(num_classes, self.num_negatives, batch, seed)
-
-        shared = negatives.shape.rank == 1
-        per_mined = _NEGATIVES_PER_MINED if shared else 1
-        if num_mined is None or num_mined * per_mined >= self.num_negatives:
-            negatives, penalized = penalties(negatives, positives, num_classes)
-            of_own, scores = scores_of.of_step(encodings, own[:, tf.newaxis], negatives)
+        own = _one_of(positives, seed)[:, tf.newaxis]
+        negatives = tf.range(num_classes)
+        if self.num_negatives < num_classes:
+            negatives = ops.sample_distinct(num_classes, self.num_negatives, seed)[0]
+        penalized = _without(positives, negatives, num_classes)
+        if num_mined is None or num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
+            of_own, scores = scores_of.of_step(encodings, own, negatives)
             scores = penalized(scores)
             if num_mined is not None:
                 # A search may miss a NaN.
                 invalid |= has_nan(scores)
-                highest, index = search.top_k(tf.stop_gradient(scores), num_mined)
+                highest, places = search.top_k(tf.stop_gradient(scores), num_mined)
                 # In a list with fewer negatives the search may return the positive.
-                scores = where(highest > -float("inf"), gather(scores, index), -float("inf"))
+                scores = where(highest > -float("inf"), gather(scores, places), -float("inf"))
             of_own = where(has_positive, of_own, -float("inf"))
             scores = tf.concat([of_own, scores], axis=1)
         else:
-            highest, mined, broken = mine(
-                scores_of, encodings, negatives, positives, num_classes, num_mined
-            )
-            invalid |= broken
-            scores = scores_of(encodings, tf.concat([own[:, tf.newaxis], mined], axis=1))
+            searched = scores_of(tf.stop_gradient(encodings), negatives, gradient=False)
+            searched = penalized(searched)
+            invalid |= has_nan(searched)
+            highest, places = search.top_k(searched, num_mined)
+            mined = tf.gather(negatives, places)
+            scores = scores_of(encodings, tf.concat([own, mined], axis=1))
             there = tf.concat([has_positive, highest > -float("inf")], axis=1)
             scores = where(there, scores, -float("inf"))
         return where(~invalid, scores, float("nan"))
@@ -469,14 +347,17 @@ class SampledScores(Head):
         Args:
             encodings: `[batch, d]`.
             k: in [1, K], an int or a scalar tensor.
-            exclude: None, or classes to leave out, `[batch, E]` padded with -1: their score is
-                -inf.
+            exclude: None, or classes whose score is -inf, `[batch, E]` padded with -1.
 
         Returns:
             Scores and class ids, both `[batch, k]`, the best first. Classes whose scores differ
             only by rounding may come in any order.
         """
-        return top_k(self._built_scores(), encodings, k, exclude)
+        known = tf.get_static_value(k)
+        is_right = isinstance(known, int | np.integer) and 1 <= known <= self.num_classes
+        if known is not None and not is_right:
+            raise ValueError(f"`k` must be in [1, {self.num_classes}]. Received: k={k}.")
+        return _top_k(self._built_scores(), encodings, k, exclude)
 
     def ranks(
         self, encodings: Any, class_ids: Any, exclude: TensorLike | None = None
@@ -496,22 +377,24 @@ class SampledScores(Head):
             $\gamma_n = n u / (1 - n u)$, $u = 2^{-24}$ and $n$ about the width, one and a half
             times as much with `normalize`. So identical rows tie on every processor.
         """
-        return ranks(self._built_scores(), encodings, class_ids, exclude)
+        return _ranks(self._built_scores(), encodings, class_ids, exclude)
 
     def export_embeddings(self, path: Any) -> None:
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
 
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, and have
-                length 1 if `normalize` is True: inner products with them rank as the layer does.
-                The file appears under its name only once it is complete.
-
-        Raises:
-            OSError: if it cannot be written, as on a full disk; an existing file of that name stays
-                unchanged.
-            ValueError: if the classes have biases, or the layer is not built.
+                length 1 if `normalize` is True: inner products with them rank as the layer does,
+                if the classes have no biases. The file appears under its name only once it is
+                complete; after an `OSError`, as on a full disk, an older one is still there.
         """
-        export_rows(self._built_scores(), path)
+        scores_of, classes = self._built_scores(), self.classes
+        if classes.biases(tf.constant([0])) is not None:
+            raise ValueError("`classes` must have no biases, which inner products would leave out.")
+        shape = (classes.num_classes, classes.width)
+        starts = range(0, shape[0], _ROWS_WRITTEN_AT_ONCE)
+        ids = (tf.range(i, min(i + _ROWS_WRITTEN_AT_ONCE, shape[0])) for i in starts)
+        _files.write_rows(path, shape, (scores_of.scaled(classes.rows(block)) for block in ids))
 
     def _built_scores(self):
         if not self.built:
@@ -520,13 +403,3 @@ class SampledScores(Head):
                 "classes are ranked or exported."
             )
         return self._scores_of
-
-    def get_config(self) -> dict:
-        """Returns the constructor arguments."""
-        return {
-            **super().get_config(),
-            "num_sampled": self.num_sampled,
-            "normalize": self.normalize,
-            "shared_negatives": self.shared_negatives,
-            "seed": self.seed,
-        }

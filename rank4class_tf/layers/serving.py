@@ -1,7 +1,12 @@
-"""Layers at the ends of a served model: sparse inputs, probabilities, top classes, sets."""
+"""Layers at the ends of a served model: sparse inputs, probabilities, top classes, sets.
+
+They take inputs or scores of a model that is trained already; none has a loss. `calibrate` and
+`conformalize` make `Probabilities` and `PredictionSets` from data, `export_top_k` writes what
+`TopClasses` computes.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
@@ -13,20 +18,23 @@ from rank4class_tf._tf.search import first_and_last_ranks
 from rank4class_tf._types import TensorLike
 
 
+class _ScoreLayer(_registry.Configured, keras.layers.Layer):
+    """Base of the layers of scores; half precision has too few digits for what they compute."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+
+
 @_keras.register
-class SparseDense(keras.layers.Layer):
+class SparseDense(_registry.Configured, keras.layers.Layer):
     r"""A dense layer for sparse features; a step touches only the rows of these features.
 
     $$h = b + \sum_f x_f W_f$$
 
     Args:
         units: width of the output, >= 1.
-        **kwargs: arguments of Keras, such as `name`.
 
     Input: `tf.SparseTensor` `[batch, features]`. Output: `[batch, units]`.
-
-    Raises:
-        ValueError: if `units` is not a positive integer or the number of features is unknown.
 
     Example:
         >>> features = tf.sparse.from_dense([[0.0, 2.0, 0.0]])
@@ -40,7 +48,6 @@ class SparseDense(keras.layers.Layer):
         self.units = _checks.positive_int("units", units)
 
     def build(self, input_shape: Any) -> None:
-        """Creates a row of weights for each feature, and the bias."""
         if len(input_shape) != 2 or input_shape[-1] is None:
             raise ValueError(
                 "`inputs` must have the shape [batch, features] with features known. "
@@ -52,7 +59,6 @@ class SparseDense(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> tf.Tensor:
-        """Adds up the rows of the features of each example."""
         if not isinstance(inputs, tf.SparseTensor):
             raise ValueError(
                 "`inputs` must be a SparseTensor [batch, features]. "
@@ -69,43 +75,26 @@ class SparseDense(keras.layers.Layer):
         return tf.cast(product, self.compute_dtype) + tf.cast(self.bias, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
-        """Returns `(batch, units)`."""
         return (input_shape[0], self.units)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), **_registry.constructor_arguments(self, SparseDense)}
 
 
 @_keras.register
-class ExcludeItems(keras.layers.Layer):
+class ExcludeItems(_ScoreLayer):
     """Sets the score of some items to -inf, such as those that a user has already seen.
 
     Put it at the end of a model that is evaluated or served. Do not train with it: the loss of an
     excluded positive is undefined. A metric ranks -inf last.
 
-    Args:
-        **kwargs: arguments of `keras.layers.Layer`. `dtype` is float32 unless given.
-
     Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans `[batch, n]`,
-    True for an item to exclude.
-
-    Output: scores `[batch, n]`.
-
-    Raises:
-        ValueError: if an item does not exist. Under XLA, which cannot raise errors, the scores of
-            the list become NaN instead.
+    True for an item to exclude. An item that does not exist raises `ValueError`; under XLA, the
+    scores of its list become NaN instead. Output: scores `[batch, n]`.
 
     Example:
         >>> ExcludeItems()([tf.constant([[3.0, 1.0, 2.0]]), tf.constant([[0, -1]])]).numpy()
         array([[-inf,   1.,   2.]], dtype=float32)
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"dtype": "float32", **kwargs})
-
     def call(self, inputs: Any) -> tf.Tensor:
-        """Scores and items -> scores."""
         scores, exclude = inputs
         scores = as_floating(scores)
         mask, scores = excluded_items(exclude, scores, scores)
@@ -113,7 +102,7 @@ class ExcludeItems(keras.layers.Layer):
 
 
 @_keras.register
-class Probabilities(keras.layers.Layer):
+class Probabilities(_ScoreLayer):
     r"""Maps scores to probabilities: softmax with a temperature, or another projection.
 
     $$p = \arg\max_{x \in \Delta} \langle s / T, x \rangle - \sum_i h(x_i)$$
@@ -130,12 +119,8 @@ class Probabilities(keras.layers.Layer):
     Args:
         temperature: T > 0.
         regularizer: `"entropy"`, `"euclidean"` or an `ops.Regularizer` of your own.
-        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Input: scores `[batch, n]`; -inf masks a class. Output: `[batch, n]`, which sum to 1.
-
-    Raises:
-        ValueError: if an argument is out of range.
 
     Example:
         >>> Probabilities(temperature=2.0)(tf.math.log([[16.0, 1.0]])).numpy().round(4)
@@ -147,14 +132,12 @@ class Probabilities(keras.layers.Layer):
     def __init__(
         self, temperature: float = 1.0, regularizer: Any = "entropy", **kwargs: Any
     ) -> None:
-        # Half precision has too few digits for probabilities.
-        super().__init__(**{"dtype": "float32", **kwargs})
+        super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
         ops.get_regularizer(regularizer)
         self.regularizer = regularizer
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Scores -> probabilities."""
         if self.regularizer != "entropy":
             return ops.simplex_projection(inputs, self.regularizer, alpha=1 / self.temperature)
         # The projection in a third of the time (64 x 100,000), as phones have it. Unlike
@@ -166,20 +149,11 @@ class Probabilities(keras.layers.Layer):
         return tf.where(present, shares, tf.zeros_like(shares))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Returns the shape of the scores."""
         return input_shape
 
     def __repr__(self) -> str:
-        return f"Probabilities(temperature={self.temperature!r}, regularizer={self.regularizer!r})"
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), **_registry.constructor_arguments(self, Probabilities)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the layer that `get_config` describes."""
-        return cls(**_registry.deserialized(config))
+        arguments = _registry.constructor_arguments(self)
+        return f"{type(self).__name__}({', '.join(f'{x}={getattr(self, x)!r}' for x in arguments)})"
 
 
 def _mass_not_above(probabilities):
@@ -205,7 +179,7 @@ _CONFORMITY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 @_keras.register
-class PredictionSets(keras.layers.Layer):
+class PredictionSets(_ScoreLayer):
     r"""Predicts a set of classes that probably contains the right one (split conformal prediction).
 
     $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
@@ -225,13 +199,9 @@ class PredictionSets(keras.layers.Layer):
         method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends
             less on how hard an example is.
         probabilities: a layer that maps scores to probabilities; None for softmax.
-        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set. If the
     probabilities of a list are NaN, all its classes are True.
-
-    Raises:
-        ValueError: if an argument is out of range.
 
     Example:
         >>> sets = PredictionSets(threshold=0.2)
@@ -243,7 +213,7 @@ class PredictionSets(keras.layers.Layer):
     def __init__(
         self, threshold: float, method: str = "lac", probabilities: Any = None, **kwargs: Any
     ) -> None:
-        super().__init__(**{"dtype": "float32", **kwargs})
+        super().__init__(**kwargs)
         self.threshold = _checks.fraction("threshold", threshold)
         self.method = _checks.one_of("method", method, tuple(_CONFORMITY))
         self.probabilities = Probabilities() if probabilities is None else probabilities
@@ -257,34 +227,19 @@ class PredictionSets(keras.layers.Layer):
         return _CONFORMITY[self.method](self.probabilities(scores))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Scores -> the sets."""
         conformity = self.conformity(inputs)
         best = tf.reduce_max(conformity, axis=-1, keepdims=True)
         in_set = conformity >= tf.minimum(tf.cast(self.threshold, best.dtype), best)
         return in_set | tf.math.is_nan(conformity)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Returns the shape of the scores."""
         return input_shape
 
-    def __repr__(self) -> str:
-        return (
-            f"PredictionSets(threshold={self.threshold!r}, method={self.method!r}, "
-            f"probabilities={self.probabilities!r})"
-        )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), **_registry.constructor_arguments(self, PredictionSets)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the layer that `get_config` describes."""
-        return cls(**_registry.deserialized(config))
+    __repr__ = Probabilities.__repr__
 
 
 @_keras.register
-class TopClasses(keras.layers.Layer):
+class TopClasses(_ScoreLayer):
     r"""The last layer of a served model: the k best classes, with names and probabilities.
 
         best = TopClasses(3, class_names, rank4class_tf.calibrate(model, validation))
@@ -299,7 +254,6 @@ class TopClasses(keras.layers.Layer):
         probabilities: None, or a layer that maps scores to probabilities: the result of
             `calibrate`, or `loss.probabilities`.
         prediction_sets: None, or the result of `rank4class_tf.conformalize`.
-        **kwargs: arguments of Keras, such as `name`. `dtype` is float32 unless given.
 
     Input: scores `[batch, n]`, n >= k. Output: a dict, the best class first, of
 
@@ -309,9 +263,6 @@ class TopClasses(keras.layers.Layer):
     - `probabilities`: `[batch, k]`, with `probabilities`,
     - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many of the best classes are in the
       set. If it exceeds k, the output does not show all of the set.
-
-    Raises:
-        ValueError: if `k` is not in [1, n], or there are more or fewer names than classes.
 
     Example:
         >>> from rank4class_tf.layers import Probabilities
@@ -329,7 +280,7 @@ class TopClasses(keras.layers.Layer):
         prediction_sets: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{"dtype": "float32", **kwargs})
+        super().__init__(**kwargs)
         self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
         self.k = _checks.positive_int("k", k)
         self.class_names = None if class_names is None else as_names(class_names)
@@ -337,13 +288,11 @@ class TopClasses(keras.layers.Layer):
         self.prediction_sets = _checks.layer_or_none("prediction_sets", prediction_sets)
 
     def build(self, input_shape: Any) -> None:
-        """Checks the number of classes."""
         if input_shape[-1] is not None:
             check_classes(self.k, self.class_names, input_shape[-1])
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Scores -> the best classes."""
         result = self.best(inputs, self.k)
         if self.class_names is not None:
             result["class_names"] = tf.gather(tf.constant(self.class_names), result["class_ids"])
@@ -360,15 +309,6 @@ class TopClasses(keras.layers.Layer):
             in_set = tf.cast(self.prediction_sets(scores), tf.int32)
             result["set_sizes"] = tf.reduce_sum(in_set, axis=-1)
         return result
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), **_registry.constructor_arguments(self, TopClasses)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the layer that `get_config` describes."""
-        return cls(**_registry.deserialized(config))
 
 
 def as_names(class_names: Any) -> list[str]:

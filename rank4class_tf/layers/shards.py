@@ -1,4 +1,10 @@
-"""A table of classes whose rows are divided among the replicas of a strategy."""
+"""A table of classes whose rows are divided among the replicas of a strategy.
+
+`OneShard` has the rows of one device, `Shards` all of those of this process and what replicas
+exchange about them, `ShardedClassTable` is the layer. Rows never become weights of Keras, which
+would put all of them on each replica. Searches (`sampled.py`) and losses over all classes
+(`_lists/blocked.py`) run on each shard, and join what they find by `_tf/exchange.py`.
+"""
 
 import collections
 import concurrent.futures
@@ -20,8 +26,8 @@ from rank4class_tf._tf.exchange import Exchange, best_of
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers.classes import Classes, ClassTable
 
-# So many rows are drawn from one seed, so that any number of shards starts the same. As many are
-# read at once where a file is written.
+# Rows that are drawn from one seed, so that any number of shards starts the same, and that are read
+# at once where a file is written.
 _ROWS = 16_384
 
 
@@ -30,13 +36,14 @@ class OneShard:
 
     Attributes:
         first: the id of the first class.
+        last: the id behind the last class.
         table: the rows as a layer.
         variable: the rows, `[n, width]`.
         kept: the variables that files hold, by name.
     """
 
     def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any) -> None:
-        self.first = first
+        self.first, self.last = first, last
         self.table = ClassTable(last - first, width, initializer="zeros", dtype="float32")
         self.table.build((None, width))
         self.variable = _keras.variable(self.table.embeddings)
@@ -53,11 +60,6 @@ class OneShard:
             self.kept |= {f"slot_{i}": _keras.variable(x) for i, x in enumerate(slots)}
             self.kept["iterations"] = _keras.variable(self._optimizer.iterations)
 
-    @property
-    def last(self) -> int:
-        """The id behind the last class."""
-        return self.first + self.variable.shape[0]
-
     def found(self, ids: tf.Tensor, name: str = "rows") -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Rows of ids `[m]`, 0 for other shards' classes; their places; whether they are here."""
         here = (ids >= self.first) & (ids < self.last)
@@ -66,10 +68,10 @@ class OneShard:
         return tf.where(here[:, tf.newaxis], rows, 0.0), places, here
 
     def set(self, name: str, start: int, stop: int, values: Any) -> None:
-        """Sets rows of classes, those of some of the ids from `start` to `stop` that are here."""
+        """Sets the rows of the ids from `start` to `stop`, as far as they are here."""
         first, last = max(start, self.first), min(stop, self.last)
-        of_here = slice(first - self.first, last - self.first)
-        self.kept[name][of_here].assign(values[first - start : last - start])
+        places = slice(first - self.first, last - self.first)
+        self.kept[name][places].assign(values[first - start : last - start])
 
     def update(self, gradient: Any) -> None:
         """Takes a step of the optimizer."""
@@ -80,8 +82,6 @@ class OneShard:
 
 class Shards(Trackable):
     """All shards of a table, of which this process may have some.
-
-    Keras sees none of their variables: a strategy would want one on each replica.
 
     Attributes:
         num_classes: K.
@@ -132,10 +132,10 @@ class Shards(Trackable):
         return self.local[Exchange().rank]
 
     def together(self, function: Callable, *batch: Any) -> Any:
-        """What a function that exchanges returns for a batch, a tensor or several.
+        """What a function that exchanges returns for a batch.
 
-        In a step it gets the rows of the batches of all replicas, and returns as many, of which
-        those of this replica are kept.
+        In a step the function gets the batches of all replicas, joined; the examples of this one
+        are kept.
         """
         if self.are_exchanged:
             exchange, number = Exchange(), tf.shape(batch[0])[0]
@@ -245,11 +245,10 @@ class Shards(Trackable):
         self.assign(values)
 
     def _serialize_to_tensors(self):
-        """What `tf.train.Checkpoint` writes."""
+        # What `tf.train.Checkpoint` writes.
         return self.values()
 
     def _restore_from_tensors(self, restored_tensors):
-        """Reads what any number of shards has written."""
         self.assign(restored_tensors)
 
 
@@ -296,15 +295,11 @@ class ShardedClassTable(Classes):
     Args:
         num_classes: number of classes K, at least the number of replicas.
         width: numbers in a row, >= 1; None for the width of the encodings that are scored.
-        optimizer: one of `rank4class_tf.optimizers`, for the rows; None if they are not trained.
+        optimizer: one of `rank4class_tf.optimizers`, for the rows, without options that need the
+            gradients of all shards: clipping, weight decay or an average of the weights. None if
+            the rows are not trained.
         seed: an int, for the initial rows, which do not depend on the number of shards. None draws
             one from NumPy's global generator.
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if a number is out of range, if the optimizer is not one of
-            `rank4class_tf.optimizers`, or if it uses an option that needs the gradients of all
-            shards: norm clipping, weight decay or an average of the weights.
 
     Example:
         >>> from rank4class_tf import models, optimizers
@@ -325,32 +320,16 @@ class ShardedClassTable(Classes):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._num_classes = _checks.positive_int("num_classes", num_classes)
-        self._width = width if width is None else _checks.positive_int("width", width)
+        self.num_classes = _checks.positive_int("num_classes", num_classes)
+        self.width = width if width is None else _checks.positive_int("width", width)
         if isinstance(optimizer, dict):
             optimizer = _keras.deserialized(optimizer)
         self._optimizer_config = None if optimizer is None else _config_of(optimizer)
         self.seed = start_seed(seed)
 
-    @property
-    def num_classes(self) -> int:
-        """The number of classes."""
-        return self._num_classes
-
-    @property
-    def width(self) -> int:
-        """The width of an encoding, once built."""
-        return self._width  # type: ignore[return-value]
-
     @classmethod
     def from_rows(cls, rows: Any, optimizer: Any = None, **kwargs: Any) -> "ShardedClassTable":
-        """Returns a table with these rows.
-
-        Args:
-            rows: `[n, width]`.
-            optimizer: as in the constructor.
-            **kwargs: arguments of the constructor.
-        """
+        """Returns a table with rows `[n, width]`; other arguments as in the constructor."""
         rows = np.asarray(rows)
         num_classes, width = rows.shape
         table = cls(num_classes, width, optimizer, **kwargs)
@@ -359,8 +338,7 @@ class ShardedClassTable(Classes):
         return table
 
     def build(self, input_shape: Any) -> None:
-        """Creates the shards of this process, for encodings `[batch, d]`."""
-        self._width = self._width or int(input_shape[-1])
+        self.width = self.width or int(input_shape[-1])
         self.shards = Shards(self.num_classes, self.width, self.seed, self._optimizer_config)
         if self._optimizer_config is not None:
             # Rows are no weights of Keras's, which all replicas would hold. This number, which
@@ -373,7 +351,7 @@ class ShardedClassTable(Classes):
         self.shards.assign({"rows": rows})
 
     def rows(self, ids: Any = None) -> tf.Tensor:
-        """Returns the rows of some classes or of all; NaN for an id that is out of range."""
+        """As in `Classes`; NaN for an id that is out of range."""
         if ids is None:
             return self._rows_of([], [tf.range(self.num_classes)])[0]
         ids = tf.convert_to_tensor(ids)
@@ -382,7 +360,7 @@ class ShardedClassTable(Classes):
         return tf.where(there[..., tf.newaxis], rows, float("nan"))
 
     def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
-        """Returns rows of several ids that a step scores, in one exchange; see `Classes`."""
+        # All in one exchange.
         own = [x for x in ids if x.shape.rank > 1]
         shared = [x for x in ids if x.shape.rank == 1]
         rows = iter(self._rows_of(own, shared))
@@ -442,14 +420,9 @@ class ShardedClassTable(Classes):
             shard.update(gradient)
 
     def tables(self) -> tuple[Any, ...]:
-        """Returns the rows of this replica's shard or, outside of a step, of all classes."""
         return (self.shards.own.variable if self.shards.are_exchanged else self.rows(),)
 
     def shard(self) -> Shard | None:
-        """Returns what a loss over all classes needs from this replica's shard, or None.
-
-        It is None outside of a step.
-        """
         if not self.shards.are_exchanged:
             return None
         own = self.shards.own
@@ -468,8 +441,7 @@ class ShardedClassTable(Classes):
         the classes 0 to 999.
 
         Args:
-            folder: an empty folder shared by all processes. Each file appears under its name only
-                once it is complete.
+            folder: an empty folder shared by all processes.
         """
         self.shards.save(folder)
 
@@ -478,23 +450,17 @@ class ShardedClassTable(Classes):
 
         Args:
             folder: the folder with all files.
-
-        Raises:
-            ValueError: if files are missing, or come from a different number of classes.
         """
         self.shards.load(folder)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes all rows and the optimizer's state, as a table on one device would."""
         for name, values in self.shards.values().items():
             store[name] = values
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what a table with any number of shards has written."""
         self.shards.assign(store)
 
     def get_config(self) -> dict:
-        """Returns the constructor arguments."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

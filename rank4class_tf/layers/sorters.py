@@ -1,6 +1,11 @@
-"""Sorters give differentiable ranks: their base, three closed forms, and `get_sorter`."""
+"""Sorters give differentiable ranks: their base, three closed forms, and `get_sorter`.
 
-from typing import Any, Self
+The base owns shapes, masks, dtypes, infinite and NaN scores; a sorter is one formula, of which the
+closed ones stand in `ops/soft_ranks.py`. `learned_sorters.py` has those with weights. Losses on
+ranks (`losses/sorted.py`) call them. `Companion` makes a sorter with weights part of a model.
+"""
+
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
@@ -13,7 +18,7 @@ from rank4class_tf.ops.soft_ranks import all_sigmoid_ranks, laplace_ranks, proje
 _LIMIT = 1e30
 
 
-class Sorter(keras.layers.Layer):
+class Sorter(_registry.Configured, keras.layers.Layer):
     """Base of the sorters: maps scores `[batch, d]` to differentiable ranks `[batch, d]`.
 
     Ranks are descending and 1-based: 1 for the best score, d for the worst. A masked item has the
@@ -29,41 +34,22 @@ class Sorter(keras.layers.Layer):
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        """Sets the arguments that all sorters share.
-
-        Args:
-            **kwargs: arguments of Keras, such as `name`.
-        """
         # Half precision cannot hold ranks above some hundreds.
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula: ranks of lists without special cases.
+        """The formula: ranks of lists without special cases, anything finite where masked.
 
         Args:
             scores: `[batch, d]`, float32 or float64, finite, within +-1e30; 0 where masked.
             mask: booleans `[batch, d]`, False for an item that must change nothing for others;
                 None if all items count.
-
-        Returns:
-            `[batch, d]`, of the dtype of the scores; anything finite where masked.
         """
         raise NotImplementedError
 
     def call(self, scores: Any, mask: Any = None) -> tf.Tensor:
-        """Ranks the items.
-
-        Args:
-            scores: `[batch, d]`, of any floating dtype.
-            mask: booleans `[batch, d]`, True for an item that counts; None means all.
-
-        Returns:
-            `[batch, d]`, float64 for float64 scores, else float32.
-
-        Raises:
-            ValueError: if `scores` or `mask` has another shape, or `mask` another dtype.
-        """
+        """Ranks the items; `mask` is True for an item that counts."""
         scores = tf.convert_to_tensor(scores)
         if scores.dtype != tf.float64:
             scores = tf.cast(scores, tf.float32)
@@ -83,14 +69,8 @@ class Sorter(keras.layers.Layer):
         ranks *= tf.where(broken, tf.constant(float("nan"), scores.dtype), tf.ones_like(ranks))
         return ranks if mask is None else tf.where(mask, ranks, tf.zeros_like(ranks))
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), **_registry.constructor_arguments(self, Sorter)}
-
 
 class _TemperatureSorter(Sorter):
-    """Base of the sorters with a temperature."""
-
     def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
@@ -110,10 +90,6 @@ class SigmoidSorter(_TemperatureSorter):
     Args:
         temperature: T > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
             of items that are far apart.
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if `temperature` is not a finite number > 0.
 
     Example:
         >>> SigmoidSorter(temperature=0.01)(tf.constant([[3.0, 1.0, 1.0, 2.0]])).numpy()
@@ -121,7 +97,6 @@ class SigmoidSorter(_TemperatureSorter):
     """
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula."""
         return all_sigmoid_ranks(scores, self.temperature, mask)
 
 
@@ -138,10 +113,6 @@ class LaplaceSorter(_TemperatureSorter):
 
     Args:
         temperature: as in `SigmoidSorter`.
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if `temperature` is not a finite number > 0.
 
     Example:
         >>> LaplaceSorter(temperature=0.01)(tf.constant([[3.0, 1.0, 1.0, 2.0]])).numpy()
@@ -149,7 +120,6 @@ class LaplaceSorter(_TemperatureSorter):
     """
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula."""
         return laplace_ranks(scores, self.temperature, mask)
 
 
@@ -172,10 +142,6 @@ class SoftRankSorter(Sorter):
     Args:
         regularization: $\varepsilon$ > 0. The smaller, the closer to the exact ranks, and the fewer
             items have a gradient.
-        **kwargs: arguments of Keras, such as `name`.
-
-    Raises:
-        ValueError: if `regularization` is not a finite number > 0.
 
     Example:
         >>> SoftRankSorter(regularization=0.5)(tf.constant([[3.0, 1.0, 1.25, 2.0]])).numpy()
@@ -187,7 +153,6 @@ class SoftRankSorter(Sorter):
         self.regularization = _checks.positive_float("regularization", regularization)
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """The formula."""
         return projected_ranks(scores, self.regularization, mask)
 
 
@@ -198,9 +163,6 @@ def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
         identifier: a name, a serialized config, or a sorter, which is returned as it is.
         **kwargs: constructor arguments, with a name only.
 
-    Raises:
-        ValueError: if the name is unknown; the error lists the known ones.
-
     Example:
         >>> get_sorter("laplace", temperature=0.5).temperature
         0.5
@@ -209,7 +171,7 @@ def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
 
 
 @_keras.register
-class Companion(keras.layers.Layer):
+class Companion(_registry.Configured, keras.layers.Layer):
     """Passes its input through, and makes another layer, such as a sorter, part of the model.
 
     Keras does not count a loss as part of the model. If its sorter is in a `Companion` at the end
@@ -219,12 +181,8 @@ class Companion(keras.layers.Layer):
 
     Args:
         layer: the layer to keep.
-        **kwargs: arguments of Keras, such as `name`.
 
     Input: anything. Output: the same.
-
-    Raises:
-        ValueError: if `layer` is not a Keras layer.
 
     Example:
         >>> from rank4class_tf.layers import LaplaceSorter
@@ -240,20 +198,9 @@ class Companion(keras.layers.Layer):
         self.layer = _keras.checked_layer("layer", layer)
 
     def build(self, input_shape: Any) -> None:
-        """Creates the weights of the layer, if it has none yet."""
         if not self.layer.built:
             self.layer.build((None, None))
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the input."""
         return tf.nest.map_structure(tf.identity, inputs)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
-        return {**super().get_config(), **_registry.constructor_arguments(self, Companion)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the layer that `get_config` describes."""
-        return cls(**_registry.deserialized(config))

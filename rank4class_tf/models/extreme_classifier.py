@@ -66,7 +66,6 @@ class ExtremeClassifier(RetrievalModel):
         num_sampled: number of sampled classes B. None means all classes. So does B >= K - 1, with
             a warning.
         normalize: whether encodings and class embeddings are scaled to length 1.
-        shared_negatives: whether one sample serves the whole batch.
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
 
@@ -90,16 +89,13 @@ class ExtremeClassifier(RetrievalModel):
         embedding_dim: int,
         num_sampled: int | None = 1024,
         normalize: bool = True,
-        shared_negatives: bool = True,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.encoder = _keras.checked_layer("encoder", encoder)
         self.embedding_dim = _checks.positive_int("embedding_dim", embedding_dim)
-        self.scores = SampledScores(
-            classes, num_sampled, normalize, shared_negatives, seed, name="scores"
-        )
+        self.scores = SampledScores(classes, num_sampled, normalize, seed, name="scores")
         self.scores.build((None, embedding_dim))
         self._build_by(encoder)
 
@@ -239,7 +235,7 @@ class ExtremeClassifier(RetrievalModel):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
         config = self.scores.get_config()
-        names = ("classes", "num_sampled", "normalize", "shared_negatives", "seed")
+        names = ("classes", "num_sampled", "normalize", "seed")
         return {
             **super().get_config(),
             "embedding_dim": self.embedding_dim,

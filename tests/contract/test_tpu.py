@@ -173,7 +173,7 @@ MINED = r4c.losses.OrderedWeightedLoss("binary", "hinge", r4c.losses.TopKWeights
         ("sgd", 1, MINED, {"num_sampled": 20}),
         ("sgd", 3, MINED, {"num_sampled": 20}),
         ("momentum", 1, r4c.losses.SoftmaxLoss(), {"num_sampled": 20}),
-        ("adagrad", 3, MINED, {"num_sampled": 20, "shared_negatives": False}),
+        ("adagrad", 3, MINED, {"num_sampled": 20}),
         ("adam", 1, r4c.losses.SoftmaxLoss(), {"num_sampled": None}),
         ("adam", 3, r4c.losses.SoftmaxLoss(), {"num_sampled": 600}),
     ],

@@ -129,13 +129,13 @@ def test_classes_learn_from_others(rng):
 
 def test_attention_is_a_block_of_a_transformer(rng):
     rows = rng.normal(size=(5, 4)).astype(np.float32)
-    classes = layers.ClassAttention(layers.ClassTable.from_rows(rows), num_heads=2, key_dim=3)
+    classes = layers.ClassAttention(layers.ClassTable.from_rows(rows), num_heads=2)
     classes.build((None, 4))
     centred = rows - rows.mean(axis=1, keepdims=True)
     normalised = centred / np.sqrt(rows.var(axis=1, keepdims=True) + classes.norm.epsilon)
     query, key, value, output = (w.numpy().astype(np.float64) for w in classes.attention.weights)
     q, k, v = (np.einsum("cd,dhe->hce", normalised, kernel) for kernel in (query, key, value))
-    shares = scipy.special.softmax(q @ k.transpose(0, 2, 1) / np.sqrt(3), axis=-1)
+    shares = scipy.special.softmax(q @ k.transpose(0, 2, 1) / np.sqrt(2), axis=-1)
     expected = rows + np.einsum("hce,hed->cd", shares @ v, output)
     np.testing.assert_allclose(classes.rows(), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(classes.rows([3, 1]), expected[[3, 1]], rtol=1e-5, atol=1e-5)
@@ -196,10 +196,9 @@ def test_only_sampled_classes_are_encoded(rng):
     np.testing.assert_allclose(values[0], -np.sort(-cosines)[:3], rtol=1e-5)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_encoded_classes_learn_from_samples(shared, rng):
+def test_encoded_classes_learn_from_samples(rng):
     classes = layers.EncodedClasses(ARRAY, keras.layers.Dense(4))
-    head = layers.SampledScores(classes, 2, shared_negatives=shared, seed=1)
+    head = layers.SampledScores(classes, 2, seed=1)
     x = tf.constant(rng.normal(size=(3, 4)), tf.float32)
     head.build((None, 4))
     with tf.GradientTape() as tape:
@@ -212,6 +211,13 @@ def test_encoded_classes_learn_from_samples(shared, rng):
     expected = tape.gradient(total, head.trainable_variables)
     for ours, theirs in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_sampled_scores_stay_so_with_other_classes(rng):
+    head = layers.SampledScores(50, num_sampled=8, normalize=False, seed=1)
+    other = head.with_classes(layers.ClassTable.from_rows(rng.normal(size=(60, 4))))
+    assert type(other) is layers.SampledScores and other.num_classes == 60
+    assert (other.num_sampled, other.normalize, other.seed) == (8, False, 1)
 
 
 def test_biases_count_in_sampled_scores(rng):

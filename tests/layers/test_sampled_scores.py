@@ -36,19 +36,15 @@ def ids(layer, class_ids, **kwargs):
     return np.where(np.isneginf(scores), np.nan, scores)
 
 
-shared = pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
-
-
 @pytest.fixture(params=[0, 64], ids=["rows", "product"])
 def way_of_mining(request, monkeypatch):
     """Mined negatives scored once more, or picked from the scores of all."""
     monkeypatch.setattr(_sampled, "_NEGATIVES_PER_MINED", request.param)
 
 
-@shared
 @pytest.mark.parametrize("num_sampled", [1, 10, 20])
-def test_negatives_are_distinct_and_no_positives(shared, num_sampled):
-    layer = revealing(num_sampled=num_sampled, shared_negatives=shared)
+def test_negatives_are_distinct_and_no_positives(num_sampled):
+    layer = revealing(num_sampled=num_sampled)
     class_ids = [[3, -1, -1], [4, 20, 21], [29, 0, -1], [5, 5, 6]]
     for _ in range(20):
         scored = ids(layer, class_ids)
@@ -60,11 +56,10 @@ def test_negatives_are_distinct_and_no_positives(shared, num_sampled):
             assert not set(negatives) & set(own)
 
 
-@shared
 @pytest.mark.parametrize("num_mined", [None, 4])
 @pytest.mark.parametrize("shape", [(0,), (0, 3)])
-def test_no_examples(shape, num_mined, shared):
-    layer = revealing(num_sampled=20, shared_negatives=shared)
+def test_no_examples(shape, num_mined):
+    layer = revealing(num_sampled=20)
     no_ids, no_encodings = np.zeros(shape, np.int32), np.zeros([0, 1], np.float32)
 
     def step(encodings, class_ids):
@@ -77,17 +72,14 @@ def test_no_examples(shape, num_mined, shared):
     assert eager.shape[0] == 0
 
 
-def test_the_batch_shares_a_sample_or_not():
+def test_the_batch_shares_a_sample():
     class_ids = [[0]] * 5
     one = ids(revealing(num_sampled=8), class_ids)
     assert (one == one[0]).all() or np.isnan(one).any()
-    own = ids(revealing(num_sampled=8, shared_negatives=False), class_ids)
-    assert len({tuple(np.nan_to_num(row, nan=-1)) for row in own}) == 5
 
 
-@shared
-def test_sample_is_uniform_and_fresh(shared):
-    layer = revealing(num_sampled=6, shared_negatives=shared)
+def test_sample_is_uniform_and_fresh():
+    layer = revealing(num_sampled=6)
     step = tf.function(lambda: layer(ENCODING, class_ids=[[0]], training=True))
     draws = 1500
     scored = np.concatenate([step().numpy() for _ in range(draws)])[:, 1:]
@@ -117,16 +109,13 @@ def test_the_same_seed_and_step_give_the_same_sample():
     np.testing.assert_array_equal(*evaluated)
 
 
-@shared
 @pytest.mark.parametrize("width", [3, 257])
 @pytest.mark.parametrize("num_positives", [2, 40, None])
-def test_mining_of_many(shared, width, num_positives, rng):
+def test_mining_of_many(width, num_positives, rng):
     """Enough negatives for a search by blocks, embeddings of two widths, few and many positives."""
     class_ids = np.stack([rng.permutation(300)[: num_positives or 5] for _ in range(6)])
     encodings = tf.constant(rng.normal(size=(6, width)), tf.float32)
-    layers = [
-        SampledScores(300, num_sampled=250, shared_negatives=shared, seed=1) for _ in range(2)
-    ]
+    layers = [SampledScores(300, num_sampled=250, seed=1) for _ in range(2)]
     every, mined = (
         tf.function(
             lambda ids, layer=layer, k=k: layer(encodings, class_ids=ids, num_mined=k),
@@ -145,11 +134,10 @@ def test_mining_of_many(shared, width, num_positives, rng):
 
 
 @pytest.mark.usefixtures("way_of_mining")
-@shared
 @pytest.mark.parametrize("num_mined", [1, 3, 8])
-def test_mined_are_the_highest_sampled_negatives(shared, num_mined):
+def test_mined_are_the_highest_sampled_negatives(num_mined):
     class_ids = [[3, -1], [29, 28], [0, 17]]
-    options = {"num_sampled": 8, "shared_negatives": shared}
+    options = {"num_sampled": 8}
     every = ids(revealing(**options), class_ids)
     mined = ids(revealing(**options), class_ids, num_mined=num_mined)
     highest = -np.sort(-every[:, 1:], axis=1)  # NaN stays last
@@ -158,10 +146,9 @@ def test_mined_are_the_highest_sampled_negatives(shared, num_mined):
 
 
 @pytest.mark.usefixtures("way_of_mining")
-@shared
-def test_fewer_negatives_than_are_mined(shared):
+def test_fewer_negatives_than_are_mined():
     """Of 67 sampled, enough for a search by blocks, one is no class of the example."""
-    layer = SampledScores(200, 67, normalize=False, shared_negatives=shared, seed=1)
+    layer = SampledScores(200, 67, normalize=False, seed=1)
     layer.build((None, 1))
     layer.classes.embeddings.assign(np.arange(200, dtype=np.float32)[:, None])
     sampled = layer(ENCODING, class_ids=[[0]], training=False)[0, 1:].numpy()
@@ -396,11 +383,10 @@ def test_long_rows_do_not_tie_with_all():
 
 @pytest.mark.usefixtures("way_of_mining")
 @pytest.mark.parametrize("normalize", [True, False])
-@shared
 @pytest.mark.parametrize("num_mined", [None, 2])
-def test_gradients_are_those_of_the_dense_scores(normalize, shared, num_mined, rng):
+def test_gradients_are_those_of_the_dense_scores(normalize, num_mined, rng):
     """The gradients of a sum of random multiples of the scores, against a dense reference."""
-    options = {"num_sampled": 5, "shared_negatives": shared}
+    options = {"num_sampled": 5}
     class_ids = np.array([[3, -1], [7, 2], [3, 3]])
     table = rng.normal(size=(NUM_CLASSES, 4))
     encodings = rng.normal(size=(3, 4))
@@ -439,10 +425,9 @@ def test_gradients_are_those_of_the_dense_scores(normalize, shared, num_mined, r
 
 
 @pytest.mark.usefixtures("way_of_mining")
-@shared
 @pytest.mark.parametrize("num_mined", [None, 2])
-def test_xla_equals_eager(shared, num_mined, rng):
-    layer = SampledScores(NUM_CLASSES, num_sampled=6, shared_negatives=shared, seed=1)
+def test_xla_equals_eager(num_mined, rng):
+    layer = SampledScores(NUM_CLASSES, num_sampled=6, seed=1)
     x = tf.constant(rng.normal(size=(3, 4)), tf.float32)
 
     def call():
@@ -502,9 +487,8 @@ def test_embeddings_start_at_about_unit_length():
 
 def test_negatives_of_all_sizes_average_to_all_classes():
     """Each negative stands in a sample with the same probability: the mean score is unbiased."""
-    pairs = itertools.product([3, 12], [True, False])
-    for num_sampled, shared in pairs:
-        layer = revealing(num_sampled=num_sampled, shared_negatives=shared)
+    for num_sampled in (3, 12):
+        layer = revealing(num_sampled=num_sampled)
         step = tf.function(
             lambda layer=layer: layer(ENCODING, class_ids=tf.constant([29]), training=True)
         )
@@ -554,15 +538,13 @@ def test_a_layer_without_weights_says_so(use):
 
 
 @pytest.mark.usefixtures("way_of_mining")
-@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("num_mined", [None, 2, 8])
-def test_classes_that_are_nan_show(shared, num_mined, rng):
+def test_classes_that_are_nan_show(num_mined, rng):
     rows = rng.normal(size=(NUM_CLASSES, 3)).astype(np.float32)
     rows[::2] = np.nan
     layer = SampledScores(
         ClassTable.from_rows(rows),
         num_sampled=NUM_CLASSES // 2 + 2,  # More than the others.
-        shared_negatives=shared,
     )
     encodings = rng.normal(size=(4, 3)).astype(np.float32)
     scores = layer(encodings, np.array([1, 3, 5, 7]), training=True, num_mined=num_mined)

@@ -108,14 +108,6 @@ def test_without_a_strategy_there_is_one_shard():
     assert_same(trained(one, 2), trained(table, 2))
 
 
-def test_samples_of_each_example(two_devices):
-    """As with one shard on two devices: such draws differ between devices."""
-    options = {"num_sampled": 20, "shared_negatives": False}
-    with two_devices.scope():
-        model, table = model_of(**options), model_of(**options, sharded=False)
-    assert_same(trained(model), trained(table))
-
-
 def test_rows_do_not_depend_on_the_number_of_shards(two_devices):
     """Also beyond the 16,384 rows that are drawn at once."""
     one = layers.ShardedClassTable(40_001, 2, seed=5)
