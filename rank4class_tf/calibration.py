@@ -17,7 +17,13 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf._batches import batches, check_gives_scores, scores_of
 from rank4class_tf._lists.dense import fill_masked, of_columns
-from rank4class_tf._lists.labels import Labels, checked_weights, list_weights, parse
+from rank4class_tf._lists.labels import (
+    Labels,
+    example_weights,
+    mean_weights,
+    parse,
+    weights_of_items,
+)
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
@@ -259,8 +265,10 @@ def _labelled_scores(
             labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
         weights = tf.ones(tf.shape(labels.scores)[:1])
         if sample_weight:
-            given = checked_weights(sample_weight[0])
-            weights *= tf.cast(list_weights(given, y_true, labels.scores, label_format), tf.float32)
+            given = example_weights(sample_weight[0], labels.scores, per_item=True, signed=False)
+            if given.shape.rank == 2:  # A list weighs the mean of its positives.
+                given = mean_weights(labels, weights_of_items(given, labels.scores))
+            weights *= tf.cast(given, tf.float32)
         yield labels, weights
     if width is None:
         raise ValueError("`dataset` must have at least one batch. Received: none.")

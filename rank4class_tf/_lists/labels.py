@@ -463,7 +463,7 @@ def without(labels: Labels, exclude: TensorLike) -> Labels:
 
 
 def example_weights(
-    sample_weight: TensorLike, y_pred: TensorLike, per_item: bool = False
+    sample_weight: TensorLike, y_pred: TensorLike, per_item: bool = False, signed: bool = True
 ) -> tf.Tensor:
     """Brings weights of examples to a scalar or `[batch]`, floating, float64 for integers.
 
@@ -471,6 +471,7 @@ def example_weights(
         sample_weight: a scalar, `[batch]` or `[batch, 1]`.
         y_pred: `[batch, ...]`.
         per_item: whether weights may be `[batch, n]` as well, ragged too, and stay so.
+        signed: whether weights may be negative, as in losses, where Keras's may be, too.
     """
     if isinstance(sample_weight, tf.RaggedTensor):
         sample_weight = _items(sample_weight, 0)
@@ -495,6 +496,10 @@ def example_weights(
         weights = tf.cast(weights, tf.float64)  # Which holds the integers.
     if rank:
         weights = same_sizes(weights, tf.convert_to_tensor(y_pred), rule)
+    if not signed:
+        column = tf.reshape(weights, [-1, 1])
+        column = checked(column, column < 0, column, "`sample_weight` must be >= 0")
+        weights = tf.reshape(column, tf.shape(weights))
     return tf.squeeze(weights, axis=1) if rank == 2 and not has_columns else weights
 
 
@@ -509,41 +514,6 @@ def weights_of_items(weights: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     if weights.shape[1] is None:  # It may turn out to be one for each list.
         weights *= tf.ones_like(scores)
     return weights
-
-
-def checked_weights(sample_weight: TensorLike) -> tf.Tensor:
-    """The weights of an evaluation; raises if one is negative, and is NaN where XLA cannot raise.
-
-    Losses take negative weights, as Keras's do.
-    """
-    if isinstance(sample_weight, tf.RaggedTensor):
-        sample_weight = _items(sample_weight, 0)
-    weights = tf.convert_to_tensor(sample_weight)
-    if weights.dtype in _NO_NUMBERS:
-        return weights  # `example_weights` raises.
-    if not weights.dtype.is_floating:
-        weights = tf.cast(weights, tf.float64)
-    column = tf.reshape(weights, [-1, 1])
-    column = checked(column, column < 0, column, "`sample_weight` must be >= 0")
-    return tf.reshape(column, tf.shape(weights))
-
-
-def list_weights(
-    sample_weight: TensorLike,
-    y_true: TensorLike,
-    y_pred: TensorLike,
-    label_format: str | None = None,
-) -> tf.Tensor:
-    """Brings sample weights of any accepted form to a scalar or `[batch]`.
-
-    Weights of items `[batch, n]` become weights of lists, `sum_i w_i y_i / sum_i y_i`, as in the
-    listwise losses of TF-Ranking; a list without positives weighs 0.
-    """
-    weights = example_weights(sample_weight, y_pred, per_item=True)
-    if weights.shape.rank < 2:
-        return weights
-    labels = parse(y_true, y_pred, label_format)
-    return mean_weights(labels, weights_of_items(weights, labels.scores))
 
 
 def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:

@@ -15,7 +15,6 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import (
     check_label_format,
-    checked_weights,
     example_weights,
     mean_weights,
     parse,
@@ -277,8 +276,7 @@ class RankingMetric(Metric):
         list_weight = None
         if sample_weight is not None:
             lists = labels.above if is_ranked else labels.scores
-            sample_weight = checked_weights(sample_weight)
-            list_weight = example_weights(sample_weight, lists, per_item=not is_ranked)
+            list_weight = example_weights(sample_weight, lists, not is_ranked, signed=False)
             if list_weight.shape.rank == 2:
                 labels, list_weight = self._with_item_weights(labels, list_weight)
         labels = self._weighed(labels, dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry
-from rank4class_tf._lists.labels import as_numbers, checked_weights, example_weights
+from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
@@ -80,7 +80,7 @@ class DatasetMetric(Metric):
         batch = tf.shape(scores)[0]
         weights = tf.ones([batch])
         if sample_weight is not None:
-            weights *= tf.cast(example_weights(checked_weights(sample_weight), scores), tf.float32)
+            weights *= tf.cast(example_weights(sample_weight, scores, signed=False), tf.float32)
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
     def _columns(self, name, values):
