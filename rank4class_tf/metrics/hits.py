@@ -447,9 +447,8 @@ class PropensityScoredPrecisionAtK(PropensityScored):
     $$\frac{\sum_i \sum_{l \in Y_i \cap \mathrm{Top}_k} 1 / p_l}
     {\sum_i \max_{S \subseteq Y_i, |S| \le k} \sum_{l \in S} 1 / p_l}$$
 
-    over all lists i with the positives $Y_i$: the gain over the best possible one, as in the tables
-    of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
-    is the best possible gain. Graded relevance counts as 1, and ties count in expectation.
+    over all lists i with the positives $Y_i$, values and weights of lists as in
+    `PropensityScoredNDCG`.
 
     Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
 

@@ -103,8 +103,9 @@ def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
         >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
         array([[3.5, 1. ]], dtype=float32)
     """
-    above, tied = count_above_and_tied(scores, class_ids)
-    return above + (tied + 1) / 2
+    scores = tf.convert_to_tensor(scores)
+    ranks = ranks_of_positives(scores, class_ids, dtype=_wide_enough(scores.dtype))
+    return ranks.above + (ranks.tied + 1) / 2
 
 
 def ranks_of_positives(
@@ -133,26 +134,27 @@ def ranks_of_positives(
     """
     if depth is not None:
         _checks.positive_int("depth", depth)
-    scores, ids, zero = _scores_and_ids(scores, class_ids)
-    if relevance is not None:
-        rule = "`relevance` must have the shape of `class_ids`."
-        relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, axes=2)
-    mask = _checks.mask(mask, scores)
-    ranks = ranks_of_checked(scores, ids, relevance, mask, depth, dtype)
-    return ranks._replace(above=ranks.above + tf.cast(zero, dtype))
-
-
-def ranks_of_checked(
-    scores: tf.Tensor,
-    class_ids: tf.Tensor,
-    relevance: TensorLike | None,
-    mask: TensorLike | None,
-    depth: int | None,
-    dtype: tf.DType,
-) -> Ranks:
-    """`ranks_of_positives` for arguments that were checked."""
+    scores, class_ids = tf.convert_to_tensor(scores), tf.convert_to_tensor(class_ids)
+    if not scores.dtype.is_floating:
+        raise ValueError(f"`scores` must be floating. Received: {scores.dtype.name}.")
+    if class_ids.shape.rank not in (None, 2):
+        raise ValueError(
+            f"`class_ids` must have the shape [batch, P]. Received: {class_ids.shape}."
+        )
+    zero = tf.zeros([tf.shape(scores)[0], 1], dtype)
+    ids, zero = padded_ids(class_ids, _width(scores), zero, "class_ids")
+    if not class_ids.shape[1]:  # `padded_ids` adds a column if there is none.
+        ids = ids[:, : tf.shape(class_ids)[1]]
     if relevance is None:
-        relevance = tf.ones_like(class_ids)
+        relevance = tf.ones_like(ids)
+    rule = "`relevance` must have the shape of `class_ids`."
+    relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, axes=2)
+    ranks = _ranks(scores, ids, relevance, _checks.mask(mask, scores), depth, dtype)
+    return ranks._replace(above=ranks.above + zero)
+
+
+def _ranks(scores, class_ids, relevance, mask, depth, dtype):
+    """`ranks_of_positives` for arguments that were checked."""
     relevance = tf.where(class_ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
     above, tied = _count_above_and_tied(_without_masked(scores, mask), class_ids, depth)
     above, tied = tf.cast(above, dtype), tf.cast(tied, dtype)
@@ -265,37 +267,26 @@ def highest(values: tf.Tensor, k: int | tf.Tensor) -> tf.Tensor:
 # Counts of the items above and tied.
 
 
-def count_above_and_tied(
-    scores: TensorLike, class_ids: TensorLike, depth: int | None = None
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Counts the items above and the items tied with each positive, `[batch, P]` both.
-
-    The arguments and dtypes are those of `expected_ranks`; for `depth` see `ranks_of_positives`. A
-    positive is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has padding.
-    """
-    scores, class_ids, zero = _scores_and_ids(scores, class_ids)
-    above, tied = _in_dtype_of(scores, _count_above_and_tied(scores, class_ids, depth))
-    return above + tf.cast(zero, above.dtype), tied
-
-
 def count_of_all(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`count_above_and_tied` of every item, int32 `[batch, n]` each; it needs no ids."""
+    """Counts the items above, and tied with, every item, int32 `[batch, n]` each."""
     columns = tf.broadcast_to(tf.range(tf.shape(values)[1]), tf.shape(values))
     return _count_above_and_tied(values, columns, None)
 
 
 def expected_ranks_of_all(values: tf.Tensor) -> tf.Tensor:
     """`expected_ranks` of every item, `[batch, n]`; it needs no ids."""
-    above, tied = _in_dtype_of(values, count_of_all(values))
+    above, tied = (tf.cast(count, _wide_enough(values.dtype)) for count in count_of_all(values))
     return above + (tied + 1) / 2
 
 
 def _count_above_and_tied(scores, class_ids, depth):
-    """`count_above_and_tied` for arguments that were checked, as int32.
+    """Counts of the items above, and tied with, each positive, int32 `[batch, P]` both.
 
-    Short lists compare all positives with all items at once. Longer ones make a pass over the items
-    for each positive if positives are few; for many they sort the items, or only the highest of
-    them if the others do not matter.
+    A positive is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has
+    padding. With a depth, so may have a positive beyond these ranks. Short lists compare all
+    positives with all items at once. Longer ones make a pass over the items for each positive if
+    positives are few; for many they sort the items, or only the highest of them if the others do
+    not matter.
     """
     there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
@@ -311,25 +302,9 @@ def _count_above_and_tied(scores, class_ids, depth):
     return _zeros_unless(~tf.math.is_nan(positives), counts)
 
 
-def _in_dtype_of(values, counts):
-    """Counts in the dtype of the values, or float32 for half precision, which holds too few."""
-    return [tf.cast(c, values.dtype if values.dtype.size > 2 else tf.float32) for c in counts]
-
-
-def _scores_and_ids(scores, class_ids):
-    """Both as tensors, and zeros `[batch, 1]`, NaN where ids break the rules and nothing raises."""
-    scores, class_ids = tf.convert_to_tensor(scores), tf.convert_to_tensor(class_ids)
-    if not scores.dtype.is_floating:
-        raise ValueError(f"`scores` must be floating. Received: {scores.dtype.name}.")
-    if class_ids.shape.rank not in (None, 2):
-        raise ValueError(
-            f"`class_ids` must have the shape [batch, P]. Received: {class_ids.shape}."
-        )
-    zero = tf.zeros([tf.shape(scores)[0], 1])
-    ids, zero = padded_ids(class_ids, _width(scores), zero, "class_ids")
-    if not class_ids.shape[1]:  # `padded_ids` adds a column if there is none.
-        ids = ids[:, : tf.shape(class_ids)[1]]
-    return scores, ids, zero
+def _wide_enough(dtype):
+    """The dtype, or float32 for half precision, which holds too few integers."""
+    return dtype if dtype.size > 2 else tf.float32
 
 
 def _without_masked(scores, mask):
@@ -475,7 +450,7 @@ def over_ranks(
         return function(_best_of_labels(labels, dtype))
 
     def on_positives(class_ids, relevance):
-        ranks = ranks_of_checked(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
+        ranks = _ranks(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
         if labels.item_weights is not None:
             weights = tf.gather(labels.item_weights, tf.maximum(class_ids, 0), batch_dims=1)
             ranks = ranks._replace(weights=tf.where(class_ids >= 0, tf.cast(weights, dtype), 0))

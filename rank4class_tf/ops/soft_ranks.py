@@ -137,11 +137,7 @@ def _best_first(scores, mask):
 def _over_powers_of_two(step, limit, state):
     """Applies `state = step(power, *state)` for 1, 2, 4, ... below a limit.
 
-    Args:
-        step: takes the power, of the limit's type, and the state, and returns a state of the same
-            shapes.
-        limit: a scalar tensor, or an int, which unrolls the loop.
-        state: tensors.
+    The limit is a scalar tensor, or an int, which unrolls the loop. No step changes a shape.
     """
     if isinstance(limit, int):
         power = 1

@@ -7,6 +7,11 @@ import tensorflow as tf
 from rank4class_tf.ops import ranks
 
 
+def count_above_and_tied(scores, ids, depth=None):
+    found = ranks.ranks_of_positives(scores, ids, depth=depth)
+    return found.above, found.tied
+
+
 def counts(values, thresholds):
     compared = values[:, np.newaxis], thresholds[:, :, np.newaxis]
     return np.greater(*compared).sum(axis=-1), np.equal(*compared).sum(axis=-1)
@@ -22,7 +27,7 @@ def test_counts(rng, size, width, static):
     ids = np.tile(np.append(np.arange(min(width, size)), -1).astype(np.int32), (3, 1))
     positives = np.where(ids >= 0, values[:, ids[0]], np.nan)
     signature = [tf.TensorSpec([3, None]), tf.TensorSpec([3, None], tf.int32)]
-    count = tf.function(ranks.count_above_and_tied, None if static else signature)
+    count = tf.function(count_above_and_tied, None if static else signature)
     for actual, expected in zip(count(values, ids), counts(values, positives), strict=True):
         np.testing.assert_array_equal(actual, expected)
 
@@ -36,7 +41,7 @@ def test_depth_leaves_out_only_what_is_below(rng, depth, jit_compile):
     values[0] = np.nan
     values[1, 2:] = np.nan
     values[2] = 1.0
-    count = tf.function(ranks.count_above_and_tied, jit_compile=jit_compile)
+    count = tf.function(count_above_and_tied, jit_compile=jit_compile)
     ids = np.tile(np.arange(150), (50, 1))
     greater, equal = (c.numpy() for c in count(values, ids, depth))
     expected_greater, expected_equal = counts(values, values)
@@ -59,7 +64,7 @@ def test_counts_of_items(rng, width, jit_compile):
     ids = np.stack([rng.permutation(60)[:width] for _ in range(5)]).astype(np.int32)
     ids[:, 1] = -1
     positives = np.where(ids >= 0, np.take_along_axis(scores, np.maximum(ids, 0), 1), np.nan)
-    count = tf.function(ranks.count_above_and_tied, jit_compile=jit_compile)
+    count = tf.function(count_above_and_tied, jit_compile=jit_compile)
     for actual, expected in zip(count(scores, ids), counts(scores, positives), strict=True):
         np.testing.assert_array_equal(actual, expected)
 
@@ -68,6 +73,6 @@ def test_counts_of_all_items_under_xla(rng):
     """So many that no tensor of all pairs fits into memory."""
     scores = rng.permuted(np.tile(np.arange(10_000, dtype=np.float32), (256, 1)), axis=1)
     ids = np.tile(np.arange(10_000, dtype=np.int32), (256, 1))
-    above, tied = tf.function(ranks.count_above_and_tied, jit_compile=True)(scores, ids)
+    above, tied = tf.function(count_above_and_tied, jit_compile=True)(scores, ids)
     np.testing.assert_array_equal(above, 9_999 - scores)
     np.testing.assert_array_equal(tied, np.ones_like(scores))
