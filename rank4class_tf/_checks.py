@@ -17,6 +17,19 @@ from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
 
 
+def require(is_right: bool, rule: str, received: object) -> None:
+    """Raises `ValueError` unless an argument is right.
+
+    Args:
+        is_right: whether it is.
+        rule: a sentence that names the argument.
+        received: its value, or text that describes it.
+    """
+    if not is_right:
+        text = received if isinstance(received, str) else repr(received)
+        raise ValueError(f"{rule} Received: {text}.")
+
+
 def _number(name: str, value: Any, kind: type, rule: str, keeps_rule: Callable) -> Any:
     """Returns a finite number of a kind, not a bool, that keeps a rule."""
     of_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
