@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._batches import batches, check_gives_scores, scores_of
-from rank4class_tf._lists.dense import fill_masked, of_columns
+from rank4class_tf._lists.dense import dense_lists, fill_masked
 from rank4class_tf._lists.labels import (
     Labels,
     example_weights,
@@ -24,7 +24,6 @@ from rank4class_tf._lists.labels import (
     parse,
     weights_of_items,
 )
-from rank4class_tf._lists.lists import Lists
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
@@ -72,7 +71,7 @@ def calibrate(
     """
     parts = []
     for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):
-        lists = of_columns(labels.scores, labels.class_ids, labels.relevance)
+        lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
         parts.append((labels.scores, lists.item_relevance(), weights))
     scores, relevance, weights = (
         tf.cast(tf.concat(of_batch, axis=0), tf.float64) for of_batch in zip(*parts, strict=True)
@@ -195,7 +194,7 @@ def _best_temperature(scores, relevance, weights):
     $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
     equally. The slope grows with 1 / T, so we find its zero by halving an interval.
     """
-    lists: Lists = of_columns(fill_masked(scores), None, relevance)
+    lists = dense_lists(fill_masked(scores), None, relevance)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
     lists = lists.from_top()
     number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)

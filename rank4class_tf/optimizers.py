@@ -12,6 +12,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import gather
+from rank4class_tf._tf.loops import fold_blocks
 from rank4class_tf._types import TensorLike
 
 __all__ = ["Rowwise", "RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD"]
@@ -94,19 +95,14 @@ class Rowwise:
 
     def _update_all_rows(self, gradient, variable, learning_rate):
         """Updates all rows of a table, some at a time: memory does not grow with the table."""
-        gradient, number = tf.cast(gradient, variable.dtype), variable.shape[0]
-        size = min(_ROWS, number)  # XLA needs static shapes.
+        gradient = tf.cast(gradient, variable.dtype)
 
         def update(ids):
             self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
 
-        def step(block):
-            update(block * size + tf.range(size))
-            return [block + 1]
+            return []
 
-        tf.while_loop(lambda block: block < number // size, step, [tf.constant(0)])
-        if number % size:
-            update(tf.range(number - number % size, number))
+        fold_blocks(update, variable.shape[0], _ROWS)
 
     def update_slices(
         self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike

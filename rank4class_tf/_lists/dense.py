@@ -1,4 +1,8 @@
-"""Lists that hold the scores of all their items, and how labels become columns of them."""
+"""Lists that hold the scores of all their items, and how labels become columns of them.
+
+Losses reach this by `losses_of`, operations by `as_lists`, metrics by `over_positives`. A masked
+item has the score `LOWEST` from `fill_masked` on; labels are read in labels.py, before.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,22 @@ from rank4class_tf import _checks
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.labels import Labels, padded_ids
 from rank4class_tf._lists.lists import LOWEST, Lists
-from rank4class_tf._lists.positives import FEW, are_few
+from rank4class_tf._lists.positives import FEW, are_few, masked
 from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.exact import divided, violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add, where
 from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._tf.search import first_and_last_ranks
 from rank4class_tf._types import TensorLike
 
 
 class DenseLists(Lists):
-    """Lists whose scores are a tensor `[batch, n]`; see `Lists`."""
+    """Lists whose scores are a tensor `[batch, n]`; see `Lists`, to which these add what follows.
+
+    Attributes:
+        filled: `[batch, n]`, scores in which a masked item has `LOWEST`: so low that it counts for
+            nothing, yet finite, so that no difference of scores is NaN.
+    """
 
     def __init__(
         self,
@@ -38,30 +46,29 @@ class DenseLists(Lists):
         """Not for users; `as_lists` and the losses make lists.
 
         Args:
-            filled: `[batch, n]`, scores in which a masked item has `LOWEST`: so low that it counts
-                for nothing, yet finite, so that no difference of scores is NaN.
+            filled: see the class.
             class_ids: `[batch, P]` int32, the item of each column, that of a positive where padded;
                 None where item i is in column i.
             relevance: `[batch, P]`, 0 where padded.
             positive_scores: `[batch, P]`.
-            unshifted: scores like `filled`, to which a shift has not been applied yet: they still
-                show which items are masked. None if `filled` shows it.
+            unshifted: scores before any shift; only they still hold `LOWEST`, so `mask` reads them.
+                None if `filled` does.
             positive_weights: `[batch, P]`, 0 in a column without a positive, or None.
             item_weights: `[batch, n]` or None.
         """
-        self._filled = filled
+        self.filled = filled
         self._class_ids = class_ids
         self._unshifted = filled if unshifted is None else unshifted
         self._positive_scores = positive_scores
         self.relevance = relevance
-        self.positive_weights = positive_weights
+        self._positive_weights = positive_weights
         self.item_weights = item_weights
 
     # What there is.
 
     @property
     def dtype(self) -> tf.DType:
-        return self._filled.dtype
+        return self.filled.dtype
 
     @property
     def positive_scores(self) -> tf.Tensor:
@@ -69,32 +76,38 @@ class DenseLists(Lists):
 
     @property
     def mask(self) -> tf.Tensor:
+        """`[batch, n]` booleans, False for a masked item."""
         # In a graph, a negated comparison would make a NaN a masked item.
         return self._unshifted != LOWEST[self.dtype]
 
     @property
     def scores(self) -> tf.Tensor:
-        return where(self.mask, self._filled, 0.0)
+        """`[batch, n]`, 0 for a masked item."""
+        return where(self.mask, self.filled, 0.0)
 
     @property
     def num_items(self) -> tf.Tensor:
         return tf.reduce_sum(tf.cast(self.mask, self.dtype), axis=-1)
 
     @property
-    def num_columns_of_items(self) -> int | tf.Tensor:
-        return self._filled.shape[1] or tf.shape(self._filled)[1]
+    def max_items(self) -> int | tf.Tensor:
+        return self.filled.shape[1] or tf.shape(self.filled)[1]
 
-    @property
-    def has_few_columns(self) -> bool:
-        return _positives.are_few(self.num_columns, self._filled.shape[1])
+    def item_relevance(self) -> tf.Tensor:
+        return self.by_item(self.relevance)
+
+    def dense(self) -> DenseLists:
+        return self
 
     def by_item(self, values: tf.Tensor) -> tf.Tensor:
+        """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`."""
         if self._class_ids is None:
             return values
         # Padding adds nothing to the item on which it stands.
-        return scatter_add(self._class_ids, values, tf.shape(self._filled))
+        return scatter_add(self._class_ids, values, tf.shape(self.filled))
 
     def at_positives(self, values: tf.Tensor) -> tf.Tensor:
+        """What stands at the positives, `[batch, P]`, of values by item, `[batch, n]`."""
         return values if self._class_ids is None else gather(values, self._class_ids)
 
     # Reductions over the items.
@@ -108,12 +121,9 @@ class DenseLists(Lists):
         vanishes: bool = False,
     ) -> tf.Tensor:
         if tends_to_zero or vanishes:
-            return tf.reduce_sum(function(self._filled, *items, *parameters), axis=-1)
+            return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = function(self.scores, *items, *parameters)
         return tf.reduce_sum(where(self.mask, values, 0.0), axis=-1)
-
-    def map(self, function: Callable, *parameters: tf.Tensor) -> tf.Tensor:
-        return where(self.mask, function(self.scores, *parameters), 0.0)
 
     def sum_over_items(
         self,
@@ -123,110 +133,82 @@ class DenseLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> tf.Tensor:
-        items, positives = list(items), [self.positive_scores, *positives]
-        if tends_to_zero or vanishes:
-            first = [self._filled, *items]
-            return _positives.sum_over_items(function, first, positives, lambda: self.num_visited)
-
-        def masked(mask, *arguments):
-            values = function(*arguments)
-            return tf.where(mask > 0, values, tf.zeros_like(values))
-
-        first = [tf.cast(self.mask, self.dtype), self.scores, *items]
-        return _positives.sum_over_items(masked, first, positives, lambda: self.num_visited)
+        given = [self.filled, *items]
+        if not (tends_to_zero or vanishes):
+            given = [tf.cast(self.mask, self.dtype), self.scores, *items]
+            function = masked(function)
+        positives = [self.positive_scores, *positives]
+        return _positives.sum_over_items(function, given, positives, self.relevance)
 
     def sum_over_differences(self, function: Callable, vanishes: bool = False) -> tf.Tensor:
-        if self.num_columns != 1 or self._class_ids is None:
+        if self.max_positives != 1 or self._class_ids is None:
             return super().sum_over_differences(function, vanishes)
-        differences = _differences(self._filled, self._class_ids)
+        differences = _differences(self.filled, self._class_ids)
         return tf.reduce_sum(function(differences), axis=-1, keepdims=True)
 
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
         if levels is None:
-            if self.num_columns == 1:
+            if self.max_positives == 1:
                 return self.sum_over_differences(functools.partial(violation, margin=margin))
             levels = self.positive_scores
-        if self.has_few_columns:
+        if are_few(self.max_positives, self.filled.shape[1]):
             return _positives.sum_over_items(
                 lambda s, level: violation(s - level, margin),
-                [self._filled],
+                [self.filled],
                 [levels],
-                lambda: self.num_visited,
+                self.relevance,
             )
-        return keep_nan(_positives.excess(self._filled, levels, margin), self._filled)
+        return keep_nan(_positives.excess(self.filled, levels, margin), self.filled)
 
-    def violations(self, margin: float, levels: tf.Tensor) -> tf.Tensor:
-        return violation(self._filled[:, tf.newaxis] - levels[..., tf.newaxis], margin)
-
-    def max(self) -> tf.Tensor:
-        return tf.reduce_max(self._filled, axis=-1)
-
-    def log_sum_exp(self, temperature: TensorLike = 1.0) -> tf.Tensor:
-        scores = self._filled
+    def log_sum_exp(
+        self, temperature: TensorLike = 1.0, smoothing: float = 0.0
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
+        scores = self.filled - highest
         if not isinstance(temperature, (int, float)):
             # A masked item has the slope 0 in the temperature, times that of its score, which must
             # be finite.
             scores = tf.maximum(scores, -(self.dtype.max**0.25))
         powers = tf.exp(divided(scores, temperature))
-        return tf.math.log(tf.reduce_sum(powers, axis=-1))
+        total = tf.math.log(tf.reduce_sum(powers, axis=-1, keepdims=True))
+        if smoothing:
+            mean = where(self.mask, self.filled - highest, 0.0)
+            mean = tf.reduce_sum(mean, axis=-1, keepdims=True)
+            mean /= tf.maximum(self.num_items, 1)[:, tf.newaxis]
+            total -= smoothing * divided(mean, temperature)
+        return total, highest
 
-    def top_k(self, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        n = self._filled.shape[1]
-        if n is not None and k > n:
+    def top_k(self, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        n = self.filled.shape[1]
+        if isinstance(k, int) and n is not None and k > n:
             raise ValueError(f"`k` must be at most the number of items, {n}. Received: k={k}.")
-        _, columns = search.top_k(tf.stop_gradient(self._filled), k)
+        _, columns = search.top_k(tf.stop_gradient(self.filled), k)
         # The gradient of a gather costs less than that of top_k.
-        values = gather(self._filled, columns)
+        values = gather(self.filled, columns)
         found = tf.cast(values != LOWEST[self.dtype], tf.int32)
         return values, columns, tf.maximum(tf.reduce_sum(found, axis=-1), 1)
 
-    def root(self, value: tf.Tensor, function: Callable) -> tf.Tensor:
-        value = tf.stop_gradient(value)
-
-        @tf.custom_gradient
-        def of_scores(scores):
-            def gradient(upstream):
-                @tf.function(autograph=False)  # Forward-mode differentiation stops all tapes.
-                def slopes_of(scores):
-                    shares = tf.where(self.mask, function(scores, value), 0)
-                    return tf.gradients(shares, scores)[0]
-
-                # The derivative takes no time where nothing asks for it.
-                slopes = slopes_of(scores)
-                total = tf.reduce_sum(slopes, axis=-1, keepdims=True)
-                return upstream * tf.math.divide_no_nan(slopes, total)
-
-            return value, gradient
-
-        return of_scores(self.scores)
-
-    def tied_ranks(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return first_and_last_ranks(-self._filled)
-
     # Other lists from these.
 
-    def constant(self) -> Lists:
-        stopped = tf.stop_gradient(self._filled), tf.stop_gradient(self._positive_scores)
+    def constant(self) -> DenseLists:
+        stopped = tf.stop_gradient(self.filled), tf.stop_gradient(self._positive_scores)
         return self._with_scores(*stopped, tf.stop_gradient(self._unshifted))
 
-    def from_top(self) -> Lists:
-        highest = tf.stop_gradient(tf.reduce_max(self._filled, axis=-1, keepdims=True))
-        # The minimum changes nothing. Without it TensorFlow rewrites `a - (b - highest)` in a graph
-        # as `(a + highest) - b`.
-        positives = tf.minimum(self.positive_scores - highest, 0)
-        return self._with_scores(self._filled - highest, positives, self._unshifted)
+    def from_top(self) -> DenseLists:
+        """The same lists with the highest score subtracted, as a constant, from all scores."""
+        highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
+        positives = below(self.positive_scores, highest)
+        return self._with_scores(self.filled - highest, positives, self._unshifted)
 
-    def relative_to(self, level: tf.Tensor) -> Lists:
-        return self._with_scores(
-            self._filled - level, self.positive_scores - level, self._unshifted
-        )
-
-    def scaled(self, factor: TensorLike) -> Lists:
-        filled = tf.where(self.mask, self._filled * factor, LOWEST[self.dtype])
+    def scaled(self, factor: TensorLike) -> DenseLists:
+        filled = tf.where(self.mask, self.filled * factor, LOWEST[self.dtype])
         return self._with_scores(filled, self.positive_scores * factor)
 
-    def shifted(self, shift: tf.Tensor) -> Lists:
-        filled = tf.where(self.mask, self._filled + shift, LOWEST[self.dtype])
+    def shifted(self, shift: tf.Tensor) -> DenseLists:
+        if shift.shape[1] == 1:
+            positives = self.positive_scores + shift
+            return self._with_scores(self.filled + shift, positives, self._unshifted)
+        filled = tf.where(self.mask, self.filled + shift, LOWEST[self.dtype])
         shift = tf.broadcast_to(shift, tf.shape(filled))
         return self._with_scores(filled, self.positive_scores + self.at_positives(shift))
 
@@ -237,62 +219,60 @@ class DenseLists(Lists):
             self.relevance,
             positive_scores,
             unshifted,
-            self.positive_weights,
+            self._positive_weights,
             self.item_weights,
         )
 
-    def negatives(self) -> Lists:
+    def negatives(self) -> DenseLists:
         if self._class_ids is None:
-            return self._against(tf.where(self.is_positive, LOWEST[self.dtype], self._filled))
-        return self._against(_lowest_at(self._filled, self._class_ids))
+            return self._against(tf.where(self.is_positive, LOWEST[self.dtype], self.filled))
+        return self.without(self._class_ids)
 
-    def positives_only(self) -> Lists:
-        return self._against(where(self.is_positive, self.positive_scores, self.dtype.min / 8))
+    def without(self, places: tf.Tensor) -> DenseLists:
+        return self._against(_lowest_at(self.filled, places))
 
-    def without(self, columns: tf.Tensor) -> Lists:
-        return self._against(_lowest_at(self._filled, columns))
-
-    def only(self, columns: tf.Tensor) -> Lists:
-        filled = gather(self._filled, tf.maximum(columns, 0))
-        return self._against(tf.where(columns >= 0, filled, LOWEST[self.dtype]))
-
-    def highest(self, k: TensorLike) -> Lists:
-        columns = tf.math.top_k(tf.stop_gradient(self._filled), k).indices
-        return self.only(columns)
+    def only(self, places: tf.Tensor) -> DenseLists:
+        filled = gather(self.filled, tf.maximum(places, 0))
+        return self._against(tf.where(places >= 0, filled, LOWEST[self.dtype]))
 
     def _against(self, filled):
-        return others(filled, self.relevance, self.positive_scores, self.positive_weights)
+        return others(filled, self.relevance, self.positive_scores, self._positive_weights)
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """What has a gradient: the filled scores, and those of the positives."""
+        return self.filled, self.positive_scores
 
     def with_ready_gradients(self, function: Callable) -> tf.Tensor:
-        return with_ready_gradients(
-            lambda *tensors: function(self.on(*tensors), *tensors),
-            self._filled,
-            self.positive_scores,
-        )
+        """Values `[batch]` of a function of lists that returns what `value_and_gradients` does."""
+        return with_ready_gradients(lambda *x: function(self._with_scores(*x)), *self.tensors)
 
-    def on(self, filled: tf.Tensor, positive_scores: tf.Tensor) -> Lists:
-        return self._with_scores(filled, positive_scores)
+    def value_and_gradients(self, compute: Callable) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """What `compute` makes of these lists, `[batch]`, and the gradients of `tensors`."""
+        return value_and_gradients(lambda *x: compute(self._with_scores(*x)), *self.tensors)
 
     def keep_nan(self, losses: tf.Tensor) -> tf.Tensor:
-        return keep_nan(losses, self._filled, self.positive_scores)
+        return keep_nan(losses, self.filled, self.positive_scores)
 
 
 class _ListsOfOthers(DenseLists):
     """Lists of items among which the positives are not: no item has a column of its own."""
 
     def by_item(self, values: tf.Tensor) -> tf.Tensor:
-        """Raises; see `Lists`."""
-        raise self._error()
-
-    def at_positives(self, values: tf.Tensor) -> tf.Tensor:
-        """Raises; see `Lists`."""
-        raise self._error()
-
-    def _error(self):
-        return ValueError(
+        raise ValueError(
             "The positives of these lists must be among the items. "
-            "Received: lists made by `negatives`, `only`, `without` or `positives_only`."
+            "Received: lists made by `negatives`, `only` or `without`."
         )
+
+    at_positives = by_item
+
+
+@tf.custom_gradient
+def below(scores: tf.Tensor, highest: tf.Tensor) -> Any:
+    """Scores less the highest one of each list, `[batch, 1]`, a constant."""
+    # The minimum keeps TensorFlow from rewriting `a - (b - highest)` in a graph as
+    # `(a + highest) - b`. It cuts at most a rounding error, which must not cost the gradient.
+    return tf.minimum(scores - highest, 0), lambda upstream: (upstream, None)
 
 
 def others(
@@ -319,13 +299,9 @@ def as_lists(
         scores: `[batch, n]`, or `Lists`, which need no other argument. All but float64 become
             float32.
         class_ids: integers `[batch]` or `[batch, P]` in [0, n), those of a list different, padded
-            with -1; None for no positives.
+            with -1; None for no positives. Under XLA a list with another id becomes NaN.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item. A score of -inf is masked too.
-
-    Raises:
-        ValueError: if a shape is wrong, if an id is out of range (under XLA, such a list becomes
-            NaN), or if `Lists` come with another argument.
     """
     if isinstance(scores, Lists):
         for name, value in (("class_ids", class_ids), ("relevance", relevance), ("mask", mask)):
@@ -371,10 +347,10 @@ def as_lists(
         scores += zero
         class_ids = tf.where(broken, 0, class_ids)
         relevance = tf.where(broken, tf.ones([], relevance.dtype), relevance)
-    return of_columns(fill_masked(scores, mask), class_ids, relevance)
+    return dense_lists(fill_masked(scores, mask), class_ids, relevance)
 
 
-def of_columns(
+def dense_lists(
     filled: tf.Tensor,
     class_ids: tf.Tensor | None,
     relevance: tf.Tensor,
@@ -401,7 +377,7 @@ def of_columns(
 
 
 def without_padding(class_ids: tf.Tensor, relevance: tf.Tensor) -> tf.Tensor:
-    """Class ids `[batch, P]` with that of a positive where one is padded, or 0."""
+    """Replaces -1 by the id of another positive of the list, or 0; class ids `[batch, P]`."""
     if class_ids.shape[1] != 1:
         best = tf.argmax(relevance, axis=-1, output_type=tf.int32)
         best = tf.gather(class_ids, best[:, tf.newaxis], batch_dims=1)
@@ -457,21 +433,13 @@ def _lowest_at(filled, columns):
 
 
 def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
-    """Applies a formula to lists with as few columns as hold all positives of a batch.
+    """Applies a formula, `Lists` -> `[batch]`, to few columns that hold all positives of a batch.
 
     Labels of all n items, most of them 0, then take only a few more passes than class ids.
-
-    Args:
-        compute: `Lists` -> `[batch]`.
-        labels: `Labels`.
-        filled: their scores, from `fill_masked`.
-
-    Returns:
-        `[batch]`.
     """
 
     def losses(filled, ids, relevance):
-        return compute(of_columns(filled, ids, relevance, labels.item_weights))
+        return compute(dense_lists(filled, ids, relevance, labels.item_weights))
 
     columns = _few_columns(labels)
     if columns is not None:
@@ -492,13 +460,8 @@ def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor
 def over_positives(function: Callable, labels: Labels) -> Any:
     """Applies a function without gradients to few columns that hold all positives, or to all.
 
-    Args:
-        function: of class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape
-            of its result does not depend on P.
-        labels: `Labels`.
-
-    Returns:
-        The result of the function.
+    It takes class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape of its
+    result must not depend on P.
     """
     columns = _few_columns(labels)
     if columns is not None:

@@ -1,16 +1,23 @@
-"""The type that every formula reads: a batch of lists of scored items, some of them positive."""
+"""The type that every formula reads: a batch of lists of scored items, some of them positive.
+
+`DenseLists` (dense.py) hold a matrix of scores, `BlockedLists` (blocked.py) make the scores of all
+classes block by block. A formula that only knows `Lists` works on both. Nothing here computes for
+one of the two kinds.
+"""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from rank4class_tf._lists import positives as _positives
 from rank4class_tf._tf.gather import where
 from rank4class_tf._types import TensorLike
+
+if TYPE_CHECKING:
+    from rank4class_tf._lists.dense import DenseLists
 
 # The score of a masked item, in its dtype, which NumPy 1 would widen.
 LOWEST = {dtype: dtype.as_numpy_dtype(dtype.min / 8) for dtype in (tf.float32, tf.float64)}
@@ -31,22 +38,20 @@ class Lists(abc.ABC):
     the score there is that of a positive, or 0, so that no formula meets an infinite value.
 
     Some lists never hold the scores of all their items at once: those over all classes of a large
-    output layer. A formula that reads only reductions, `positive_scores` and the highest items
-    takes such lists as well. `scores`, `mask`, `map`, `at_positives`, `violations`, `tied_ranks`
-    and `with_ready_gradients` need every item by itself; there they raise, and a loss over all
-    classes falls back to a few lists at a time.
+    output layer. A formula takes such lists as well if it reads only reductions and asks for one
+    sum with a gradient: `sum`, `sum_over_...`, `sum_of_violations` or `log_sum_exp`. Any other
+    formula still works there, for a few examples at a time. One that needs every score asks for
+    `dense()`.
 
     Attributes:
         relevance: `[batch, P]`, the label of each positive, 0 in other columns.
-        num_columns: P, None where only running tells.
-        positive_weights: `[batch, P]`, the weight of each positive, where items have weights; None
-            means 1. `sum_of_positives` weighs by it.
         item_weights: `[batch, n]`, the weights of all items, 0 for a masked one; None means 1.
+            `sum_of_positives` weighs by those of the positives.
     """
 
     relevance: tf.Tensor
-    positive_weights: tf.Tensor | None = None
     item_weights: tf.Tensor | None = None
+    _positive_weights: tf.Tensor | None = None
 
     # What there is.
 
@@ -67,25 +72,12 @@ class Lists(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def num_columns_of_items(self) -> int | tf.Tensor:
+    def max_items(self) -> int | tf.Tensor:
         """n, the masked items with the others; an int where it is known."""
 
     @property
-    @abc.abstractmethod
-    def has_few_columns(self) -> bool:
-        """Whether it is known that a pass over the items for each column takes little."""
-
-    @property
-    def num_worth_finding(self) -> int:
-        """How many of the highest items Sparsemax tries first, which may save it passes over all.
-
-        If few are in the support, as in a trained model, 15 is faster than 31 and 63.
-        """
-        return 15
-
-    @property
-    def num_columns(self) -> int | None:
-        """P, None where only running tells."""
+    def max_positives(self) -> int | None:
+        """P, None if known only at run time."""
         return self.relevance.shape[1]
 
     @property
@@ -93,61 +85,17 @@ class Lists(abc.ABC):
         """`[batch, P]` booleans, which columns hold a positive."""
         return self.relevance > 0
 
-    @property
-    def num_visited(self) -> tf.Tensor:
-        """How many leading columns hold all positives of the batch, a scalar."""
-        return _positives.visited(self.relevance)
-
+    @abc.abstractmethod
     def item_relevance(self) -> Any:
-        """Relevance by item, `[batch, n]`."""
-        return self.by_item(self.relevance)
+        """Relevance by item, `[batch, n]`, for sums; only that of `dense()` is a tensor."""
 
     @abc.abstractmethod
-    def by_item(self, values: tf.Tensor) -> Any:
-        """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`.
+    def dense(self) -> DenseLists:
+        """The same lists, which hold every score.
 
-        Lists that do not hold every item return what their sums take in place of a tensor.
+        Raises:
+            EveryItemNeeded: from lists over all classes; a loss then takes few examples at a time.
         """
-
-    # What needs every item by itself.
-
-    @property
-    def mask(self) -> tf.Tensor:
-        """`[batch, n]` booleans, False for a masked item."""
-        self._need_every_item("mask")
-
-    @property
-    def scores(self) -> tf.Tensor:
-        """`[batch, n]`, 0 for a masked item."""
-        self._need_every_item("scores")
-
-    def map(self, function: Callable, *parameters: tf.Tensor) -> tf.Tensor:
-        """`function(score_j, *parameters)`, `[batch, n]`, 0 for a masked item; see `sum`."""
-        self._need_every_item("map")
-
-    def at_positives(self, values: tf.Tensor) -> tf.Tensor:
-        """What stands at the positives, `[batch, P]`, of values by item, `[batch, n]`."""
-        self._need_every_item("at_positives")
-
-    def violations(self, margin: float, levels: tf.Tensor) -> tf.Tensor:
-        r"""$(z_j - l_p + \eta)_+$ for each item and level, `[batch, P, n]`; 0 for a masked item."""
-        self._need_every_item("violations")
-
-    def tied_ranks(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The first and the last rank of each item among those of its score, `[batch, n]` int32."""
-        self._need_every_item("tied_ranks")
-
-    def with_ready_gradients(self, function: Callable) -> tf.Tensor:
-        """Computes values with a function that also computes their gradients; see `_tf.gradients`.
-
-        Args:
-            function: takes lists like these, and the two tensors that they read. It returns values
-                `[batch]` and their gradients with respect to the tensors.
-        """
-        self._need_every_item("with_ready_gradients")
-
-    def _need_every_item(self, name: str) -> NoReturn:
-        raise EveryItemNeeded(f"`{name}` needs the scores of all items at once.")
 
     # Reductions over the items.
 
@@ -167,7 +115,7 @@ class Lists(abc.ABC):
         Args:
             function: works entry by entry.
             *parameters: `[batch, 1]` each.
-            items: values by item, from `by_item`.
+            items: values by item, such as `item_relevance()`.
             tends_to_zero: whether the function tends to 0, with its slope, as the score falls; then
                 a masked item needs no mask, which saves time.
             vanishes: whether the function is 0 up to some score, and never negative. Of very many
@@ -190,7 +138,7 @@ class Lists(abc.ABC):
 
         Args:
             function: works entry by entry.
-            items: `[batch, n]` each, from `by_item`.
+            items: as in `sum`.
             positives: `[batch, P]` each.
             tends_to_zero: as in `sum`.
             vanishes: as in `sum`.
@@ -223,15 +171,23 @@ class Lists(abc.ABC):
         """
 
     @abc.abstractmethod
-    def max(self) -> tf.Tensor:
-        """The highest score, `[batch]`."""
+    def log_sum_exp(
+        self, temperature: TensorLike = 1.0, smoothing: float = 0.0
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        r"""$\log \sum_j e^{(s_j - t) / T}$ with the highest score t, and t, a constant.
+
+        Only differences count, and have the more digits the nearer to 0 the scores are.
+
+        Args:
+            temperature: T, a number or a scalar tensor.
+            smoothing: $\epsilon$; $\epsilon$ times the mean of the $(s_j - t) / T$ is subtracted.
+
+        Returns:
+            Two tensors `[batch, 1]`.
+        """
 
     @abc.abstractmethod
-    def log_sum_exp(self, temperature: TensorLike = 1.0) -> tf.Tensor:
-        """`log sum_j exp(score_j / temperature)`, `[batch]`; exact where the highest score is 0."""
-
-    @abc.abstractmethod
-    def top_k(self, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def top_k(self, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The k highest scores.
 
         Args:
@@ -239,20 +195,11 @@ class Lists(abc.ABC):
 
         Returns:
             The scores `[batch, k]` in falling order, far below all others where a list has fewer
-            items; their columns `[batch, k]`; and `[batch]` int32, how many of them there are, at
-            least 1.
+            items; where they stand, `[batch, k]`, for `only` and `without`; and `[batch]` int32,
+            how many of them there are, at least 1.
 
         Raises:
             ValueError: if `k` exceeds n.
-        """
-
-    @abc.abstractmethod
-    def root(self, value: tf.Tensor, function: Callable) -> tf.Tensor:
-        """A root `[batch, 1]` with its gradient: where a sum over the items has a fixed value.
-
-        Args:
-            value: t, where `sum_j function(score_j, t)` has the value.
-            function: works entry by entry.
         """
 
     # Other lists from these.
@@ -262,25 +209,14 @@ class Lists(abc.ABC):
         """The same lists, of which nothing has a gradient."""
 
     @abc.abstractmethod
-    def from_top(self) -> Lists:
-        """The same lists with the highest score subtracted, as a constant, from all scores.
-
-        Only differences count, and have the more digits the nearer to 0 the scores are.
-        """
-
-    @abc.abstractmethod
-    def relative_to(self, level: tf.Tensor) -> Lists:
-        """The same lists with a level `[batch, 1]` subtracted from all scores."""
-
-    @abc.abstractmethod
     def scaled(self, factor: TensorLike) -> Lists:
         """The same lists with all scores times a factor > 0, a scalar or `[batch, 1]`."""
 
     @abc.abstractmethod
     def shifted(self, shift: tf.Tensor) -> Lists:
-        """The same lists with a shift added to each score: `[batch, n]`, `[1, n]` or `[batch, 1]`.
+        """The same lists with a shift added to each score: `[batch, 1]`, `[1, n]`, `[batch, n]`.
 
-        Lists that do not hold every item take `[1, n]` without a gradient; for others they raise.
+        Lists over all classes take `[1, n]` without a gradient, and no `[batch, n]`.
         """
 
     @abc.abstractmethod
@@ -288,28 +224,20 @@ class Lists(abc.ABC):
         """The same positives, against the items that are not positive."""
 
     @abc.abstractmethod
-    def positives_only(self) -> Lists:
-        """The same positives, against themselves."""
+    def without(self, places: tf.Tensor) -> Lists:
+        """The same positives, against the items but for those at the places, `[batch, k]`."""
 
     @abc.abstractmethod
-    def without(self, columns: tf.Tensor) -> Lists:
-        """The same positives, against the items but for those in the columns, `[batch, k]`."""
-
-    @abc.abstractmethod
-    def only(self, columns: tf.Tensor) -> Lists:
-        """The same positives, against the items in the columns, `[batch, k]`; -1 means none."""
-
-    @abc.abstractmethod
-    def highest(self, k: TensorLike) -> Lists:
-        """The same positives, against the k highest items, in falling order."""
+    def only(self, places: tf.Tensor) -> Lists:
+        """The same positives, against the items at the places, `[batch, k]`; -1 means none."""
 
     # Of values of the positives.
 
     def sum_of_positives(self, values: tf.Tensor) -> tf.Tensor:
         """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`."""
-        if self.positive_weights is not None:
-            values *= self.positive_weights
-        if self.num_columns == 1:
+        if self._positive_weights is not None:
+            values *= self._positive_weights
+        if self.max_positives == 1:
             return tf.squeeze(where(self.is_positive, values, 0.0), axis=1)
         return tf.reduce_sum(where(self.is_positive, values, 0.0), axis=-1)
 

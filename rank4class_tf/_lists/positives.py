@@ -1,4 +1,8 @@
-"""How much work few and many positives take."""
+"""Sums over the items for each positive: all pairs at once, in blocks of positives, or by sorting.
+
+Which of these is the fastest depends on how many positives and items there are; this file decides.
+`DenseLists` and `BlockedLists` call it with tensors; it knows no labels and no lists.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.gather import gather_rows, scatter_add
+from rank4class_tf._tf.loops import fold
 from rank4class_tf._types import TensorLike
 
 # Up to this many positives, a pass over the items for each costs less than sorting.
@@ -18,9 +23,8 @@ FEW = 16
 # always as many columns as there may be positives.
 SHORT = 128
 
-# In lists of at most so many items all positives are compared with all items at once: a loop over
-# blocks takes two to nine times as long for few positives, a fifth to a half longer for many, and
-# longer to trace. An item then takes about 3 kB, as in a layer of 768 units. Not under XLA either.
+# Up to so many items build [batch, P, n] at once: a loop over blocks is 2 to 9 times slower for few
+# positives, a fifth to a half slower for many. About 3 kB an item. Not under XLA either.
 _AT_ONCE = 256
 
 # Compared with a block of 1,024 classes, so many positives take 128 MB.
@@ -45,7 +49,32 @@ def _are_at_most(num_items, limit):
     return num_items is not None and num_items <= limit and not raising.in_xla()
 
 
-def sum_over_items(function: Callable, items: Any, positives: Any, count: Callable) -> Any:
+def visited(relevance: tf.Tensor) -> tf.Tensor:
+    """How many leading columns hold all of a batch's positives, a scalar."""
+    columns = tf.range(1, tf.shape(relevance)[1] + 1)
+    return tf.reduce_max(
+        tf.concat([[0], tf.reshape(tf.where(relevance > 0, columns, 0), [-1])], axis=0)
+    )
+
+
+def masked(function: Callable) -> Callable:
+    """The function with one more argument before the others: it is 0 where that is 0."""
+
+    def of_entries(mask, *arguments):
+        values = function(*arguments)
+        return tf.where(mask > 0, values, tf.zeros_like(values))
+
+    return of_entries
+
+
+def terms(function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
+    """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
+    return function(
+        *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
+    )
+
+
+def sum_over_items(function: Callable, items: Any, positives: Any, relevance: tf.Tensor) -> Any:
     r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p.
 
     Time is O(P n); memory of lists of more than 256 items is O(n), since many positives are taken
@@ -56,8 +85,7 @@ def sum_over_items(function: Callable, items: Any, positives: Any, count: Callab
         function: works entry by entry, on one tensor for each of `items` and `positives`.
         items: list of floating tensors `[batch, n]`.
         positives: list of floating tensors `[batch, P]`.
-        count: a function that returns how many positives there are, a scalar integer: only the
-            first ones need be right.
+        relevance: `[batch, P]`; columns after the last positive of a batch may be left out.
 
     Returns:
         `[batch, P]`.
@@ -68,34 +96,73 @@ def sum_over_items(function: Callable, items: Any, positives: Any, count: Callab
     # TensorFlow refuses to scatter into no lists.
     if fits or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
-
-    num_items, num_visited = len(items), count()
+    num_items, num_blocks = len(items), -(-visited(relevance) // block)
 
     @tf.custom_gradient
     def blocked(*tensors):
         items, positives = tensors[:num_items], tensors[num_items:]
+        width = tf.shape(positives[0])[1]
+        stacks = [_split(x, block) for x in positives]
+
+        def add(index, result):
+            value = _sum_block(function, items, [stack[index] for stack in stacks])
+            return [_put(result, index, value)]
 
         def gradient(upstream):
-            return _gradient_by_blocks(function, items, positives, upstream, num_visited, block)
+            upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
 
-        return _sum_by_blocks(function, items, positives, num_visited, block), gradient
+            def add_gradients(index, of_items, of_positives):
+                given = [*items], [stack[index] for stack in stacks]
+                with tf.GradientTape() as tape:
+                    tape.watch(given)
+                    value = _sum_block(function, *given)
+                new = tape.gradient(value, given, upstream[index], unconnected_gradients="zero")
+                return [
+                    [total + x for total, x in zip(of_items, new[0], strict=True)],
+                    [_put(g, index, x) for g, x in zip(of_positives, new[1], strict=True)],
+                ]
+
+            zeros = [tf.zeros_like(x) for x in items], [tf.zeros_like(x) for x in stacks]
+            start = add_gradients(tf.constant(0), *zeros)
+            of_items, of_positives = fold(add_gradients, num_blocks, start, first=1)
+            return [*of_items, *(_join(g, width) for g in of_positives)]
+
+        # The first block comes before the loop. It is the only one as a rule, and adding it to
+        # zeros would take a fifth of the time of a loss.
+        start = add(tf.constant(0), tf.zeros_like(stacks[0]))
+        (result,) = fold(add, num_blocks, start, first=1)
+        return _join(result, width), gradient
 
     return blocked(*items, *positives)
 
 
-def visited(relevance: tf.Tensor) -> tf.Tensor:
-    """How many leading columns hold all of a batch's positives, a scalar."""
-    columns = tf.range(1, tf.shape(relevance)[1] + 1)
-    return tf.reduce_max(
-        tf.concat([[0], tf.reshape(tf.where(relevance > 0, columns, 0), [-1])], axis=0)
-    )
+def _sum_block(function, items, positives):
+    if positives[0].shape[1] == 1:  # With fewer operations than below.
+        return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
+    return tf.reduce_sum(terms(function, items, positives), axis=-1)
 
 
-def terms(function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
-    """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
-    return function(
-        *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
-    )
+def _split(x, block):
+    """`[batch, P]` -> `[blocks, batch, block]`, the first column again for what is missing.
+
+    Zeros would do for the value. But a function need not be finite where nothing real stands, and
+    the gradient 0 of what is left out times an infinite slope is NaN.
+    """
+    batch, width = tf.unstack(tf.shape(x))
+    blocks = -(-width // block)
+    x = tf.concat([x, tf.tile(x[:, :1], [1, blocks * block - width])], axis=1)
+    return tf.transpose(tf.reshape(x, [batch, blocks, block]), [1, 0, 2])
+
+
+def _join(x, width):
+    """`[blocks, batch, block]` -> `[batch, width]`."""
+    blocks, batch, block = tf.unstack(tf.shape(x))
+    return tf.reshape(tf.transpose(x, [1, 0, 2]), [batch, blocks * block])[:, :width]
+
+
+def _put(stack, index, value):
+    rows = tf.minimum(tf.size(value), 1)  # TensorFlow refuses to put even nothing into nothing.
+    return tf.tensor_scatter_nd_update(stack, tf.fill([rows, 1], index), value[tf.newaxis][:rows])
 
 
 class Flat(NamedTuple):
@@ -144,80 +211,6 @@ class Flat(NamedTuple):
         return function(*items, *(x[:, tf.newaxis] for x in positives))
 
 
-def _sum_block(function, items, positives):
-    if positives[0].shape[1] == 1:  # With fewer operations than below.
-        return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
-    return tf.reduce_sum(terms(function, items, positives), axis=-1)
-
-
-def _split(x, block):
-    """`[batch, P]` -> `[blocks, batch, block]`, the first column again for what is missing.
-
-    Zeros would do for the value. But a function need not be finite where nothing real stands, and
-    the gradient 0 of what is left out times an infinite slope is NaN.
-    """
-    batch, width = tf.unstack(tf.shape(x))
-    blocks = -(-width // block)
-    x = tf.concat([x, tf.tile(x[:, :1], [1, blocks * block - width])], axis=1)
-    return tf.transpose(tf.reshape(x, [batch, blocks, block]), [1, 0, 2])
-
-
-def _join(x, width):
-    """`[blocks, batch, block]` -> `[batch, width]`."""
-    blocks, batch, block = tf.unstack(tf.shape(x))
-    return tf.reshape(tf.transpose(x, [1, 0, 2]), [batch, blocks * block])[:, :width]
-
-
-def _put(stack, index, value):
-    rows = tf.minimum(tf.size(value), 1)  # TensorFlow refuses to put even nothing into nothing.
-    return tf.tensor_scatter_nd_update(stack, tf.fill([rows, 1], index), value[tf.newaxis][:rows])
-
-
-def _sum_by_blocks(function, items, positives, count, block):
-    stacks = [_split(x, block) for x in positives]
-
-    def step(index, result):
-        value = _sum_block(function, items, [stack[index] for stack in stacks])
-        return index + 1, _put(result, index, value)
-
-    # The first block comes before the loop. It is the only one as a rule, and adding it to zeros
-    # would take a fifth of the time of a loss.
-    start = step(tf.constant(0), tf.zeros_like(stacks[0]))
-    _, result = tf.while_loop(lambda index, _: index * block < count, step, start)
-    return _join(result, tf.shape(positives[0])[1])
-
-
-def _gradient_by_blocks(function, items, positives, upstream, count, block):
-    width = tf.shape(positives[0])[1]
-    stacks = [_split(x, block) for x in positives]
-    upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
-
-    def step(index, item_gradients, positive_gradients):
-        block_positives = [stack[index] for stack in stacks]
-        with tf.GradientTape() as tape:
-            tape.watch([*items, *block_positives])
-            value = _sum_block(function, items, block_positives)
-        of_items, of_positives = tape.gradient(
-            value,
-            (list(items), block_positives),
-            output_gradients=upstream[index],
-            unconnected_gradients="zero",
-        )
-        return (
-            index + 1,
-            [total + new for total, new in zip(item_gradients, of_items, strict=True)],
-            [_put(g, index, new) for g, new in zip(positive_gradients, of_positives, strict=True)],
-        )
-
-    start = step(
-        tf.constant(0),
-        [tf.zeros_like(x) for x in items],
-        [tf.zeros_like(stack) for stack in stacks],
-    )
-    _, of_items, of_positives = tf.while_loop(lambda index, *_: index * block < count, step, start)
-    return [*of_items, *(_join(g, width) for g in of_positives)]
-
-
 # The more cells, the fewer thresholds share one, and the more memory they take.
 _CELLS_PER_THRESHOLD = 4
 _MAX_CELLS = 1 << 16
@@ -254,8 +247,8 @@ def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tenso
 def _many(scores, levels, margin):
     batch, n = tf.unstack(tf.shape(scores))
     width = tf.shape(levels)[1]
-    # Relative to the highest level no digits are lost that matter, since what the sums enter is at
-    # least as large as the distance from there to the threshold.
+    # Subtract the highest level: every sum is then at least its distance to the threshold, so no
+    # digit that matters is lost.
     highest = tf.reduce_max(levels, axis=-1, keepdims=True)
     # The minimum changes nothing, and keeps the graph from being rewritten, see `violation`.
     scores, thresholds = scores - highest, tf.minimum(levels - highest, 0) - margin

@@ -1,4 +1,8 @@
-"""Differences that TensorFlow would compute inexactly in a graph, and sums beyond float32."""
+"""Differences that TensorFlow would compute inexactly in a graph, and sums beyond float32.
+
+Kinks of formulas go through `violation`; metrics add up with the sums. Dtypes of Python numbers are
+here as well, since a number that passes through float32 loses digits.
+"""
 
 import tensorflow as tf
 
@@ -9,11 +13,7 @@ def violation(difference: tf.Tensor, margin: TensorLike) -> tf.Tensor:
     """`max(0, difference + margin)`, exact however far from 0 the difference is taken.
 
     TensorFlow rewrites `(score - level) + margin` in a graph as `score + (margin - level)`, which
-    loses the margin where the level is large. It leaves a maximum where it is.
-
-    Args:
-        difference: floating tensor.
-        margin: > 0.
+    loses the margin where the level is large. It leaves a maximum where it is. The margin is > 0.
     """
 
     @tf.custom_gradient
@@ -43,11 +43,8 @@ def split(values: tf.Tensor, highest: tf.Tensor, count: tf.Tensor) -> tuple[tf.T
 
 
 def power_of_two(values: tf.Tensor) -> tf.Tensor:
-    """The highest power of two up to each number >= 0, float32, at least 2**-86.
-
-    So a graph may take the factors of `split` and `to_integers` in any order, which TensorFlow does
-    change.
-    """
+    """The highest power of two up to each number >= 0, float32, at least 2**-86."""
+    # So a graph may take the factors of `split` and `to_integers` in any order.
     bits = tf.bitcast(tf.cast(values, tf.float32), tf.int32)
     exponents = tf.bitwise.bitwise_and(bits, 0x7F800000)
     return tf.maximum(tf.bitcast(exponents, tf.float32), 2.0**-86)

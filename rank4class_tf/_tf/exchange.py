@@ -1,4 +1,9 @@
-"""What the replicas of a strategy exchange, in code that all of them run alike."""
+"""What the replicas of a strategy exchange, in code that all of them run alike.
+
+An `Exchange` is never None: that of one replica, `NoExchange`, returns what it gets. What lies in
+shards (`_lists`, `layers/shards.py`) uses it; `gathered`, with gradients, is for in-batch
+negatives.
+"""
 
 import tensorflow as tf
 
@@ -32,7 +37,7 @@ class Exchange:
         return tf.ensure_shape(total, x.shape)
 
     def joined(self, x: tf.Tensor) -> tf.Tensor:
-        """The rows of a tensor of each replica, `[n, ...]`, one after the other; n may differ."""
+        """The rows of a tensor of each replica, `[m, ...]`, one after the other; m may differ."""
         if self.size == 1:
             return x
         self._check_place()
@@ -49,21 +54,19 @@ class Exchange:
 
     def joined_lists(self, x: tf.Tensor, padding: float) -> tf.Tensor:
         """As `joined`, for rows that may be longer on one replica than on another."""
+        if self.size == 1:
+            return x
         width = tf.shape(x)[1]
         fill = self.highest(width) - width
         return self.joined(tf.pad(x, [[0, 0], [0, fill]], constant_values=padding))
 
-    def stacked(self, x: tf.Tensor) -> tf.Tensor:
-        """A tensor of each replica, `[size, ...]`; their shapes must be equal."""
-        return tf.ensure_shape(self.joined(x[tf.newaxis]), [self.size, *x.shape])
-
     def highest(self, x: tf.Tensor) -> tf.Tensor:
         """The highest of each number over the replicas."""
-        return tf.reduce_max(self.stacked(x), axis=0)
+        return x if self.size == 1 else tf.reduce_max(self._stacked(x), axis=0)
 
     def first_row(self, number: tf.Tensor) -> tf.Tensor:
-        """Where, among the rows of all replicas, those of this one begin that has so many."""
-        return tf.reduce_sum(self.stacked(number)[: self.rank])
+        """Where, among the joined rows of all replicas, those of this one begin; it has so many."""
+        return tf.reduce_sum(self._stacked(number)[: self.rank])
 
     def best(self, values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
         """The k highest values over the replicas, and their ids, `[batch, k]`.
@@ -73,11 +76,25 @@ class Exchange:
             ids: theirs; of equal values those of the lower replica come first.
             k: an int or a scalar tensor.
         """
-        values, ids = (self.stacked(x) for x in _padded(values, ids, k))
+        values, ids = (self._stacked(x) for x in _padded(values, ids, k))
         values, ids = (
             tf.reshape(tf.transpose(x, [1, 0, 2]), [-1, self.size * k]) for x in (values, ids)
         )
         return _best(values, ids, k)
+
+    def _stacked(self, x):
+        """A tensor of each replica, `[size, ...]`; their shapes must be equal."""
+        return tf.ensure_shape(self.joined(x[tf.newaxis]), [self.size, *x.shape])
+
+
+class NoExchange(Exchange):
+    """The exchange of a replica whose tables are whole."""
+
+    def __init__(self) -> None:
+        self.size, self.rank = 1, 0
+
+    def best(self, values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+        return values, ids
 
 
 def best_of(parts: list[tuple[tf.Tensor, tf.Tensor]], k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,4 +1,8 @@
-"""Items of each list by their places; what is there, and what repeats."""
+"""Items of each list by their places: gather, scatter, what repeats, and a `where` that is cheap.
+
+Places are columns `[batch, ...]` of lists `[batch, n, ...]`. Everything above uses this; it knows
+tensors only.
+"""
 
 from typing import Any
 
@@ -11,7 +15,7 @@ def where(condition: tf.Tensor, x: tf.Tensor, other: TensorLike) -> tf.Tensor:
     """`tf.where`, but without broadcasting, which takes as long again, and with a short gradient.
 
     The gradient is one operation. TensorFlow's takes six where the batch size is not known, a large
-    part of the time of a short list.
+    part of the time of a list of 20 items.
 
     Args:
         condition: booleans of the shape of x, or `[batch]`, for whole rows.
@@ -33,7 +37,7 @@ def where(condition: tf.Tensor, x: tf.Tensor, other: TensorLike) -> tf.Tensor:
     return chosen(x)
 
 
-# Widths at which scattering costs less than summing segments.
+# Widths at which scattering costs less than summing segments (64 x 1,000).
 _FEW = range(17)
 
 
@@ -43,10 +47,6 @@ def gather(values: tf.Tensor, places: tf.Tensor) -> Any:
 
     It takes half as many operations as TensorFlow's gradient, and is right for an empty batch, for
     which TensorFlow 2.15 returns another shape.
-
-    Args:
-        values: `[batch, n, ...]`.
-        places: integer `[batch, ...]`.
     """
 
     def gradient(upstream):
@@ -56,12 +56,9 @@ def gather(values: tf.Tensor, places: tf.Tensor) -> Any:
 
 
 def gather_rows(values: tf.Tensor, places: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """`tf.gather(values, places)`, whose gradient is dense.
+    """`tf.gather(values, places)` of `number` values, whose gradient is dense.
 
-    Args:
-        values: `[n, ...]`.
-        places: integers of any shape.
-        number: n. If the gradient asked the values for it, they would be computed again.
+    If the gradient asked the values for their number, they would be computed again.
     """
 
     @tf.custom_gradient
@@ -75,13 +72,7 @@ def gather_rows(values: tf.Tensor, places: tf.Tensor, number: tf.Tensor) -> tf.T
 
 
 def scatter_add(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """Zeros of a shape, with each value added at its place.
-
-    Args:
-        places: integer `[batch, ...]`, in [0, n).
-        values: `[batch, ..., ...]`.
-        shape: `[batch, n, ...]`, a tensor.
-    """
+    """Zeros of a shape `[batch, n, ...]`, a tensor, with each value added at its place."""
     places = tf.convert_to_tensor(places)
     if places.shape.rank != 2 or places.shape[1] in _FEW:
         return tf.scatter_nd(indices(places), values, shape)
@@ -91,10 +82,8 @@ def scatter_add(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Te
 
 
 def flat_places(places: tf.Tensor, shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Places `[batch, P]` among those of all lists of a shape `[batch, n, ...]`, and their number.
-
-    In 64 bits, since the numbers are of all lists.
-    """
+    """Places `[batch, P]` among those of all lists `[batch, n, ...]`, and their number."""
+    # In 64 bits, since the numbers are of all lists.
     batch, n = tf.unstack(tf.cast(shape[:2], tf.int64))
     return tf.cast(places, tf.int64) + n * tf.range(batch)[:, tf.newaxis], batch * n
 

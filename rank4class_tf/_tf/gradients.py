@@ -1,4 +1,8 @@
-"""Functions that make their gradients together with their values."""
+"""Gradients made together with values, conditions within loops, and NaN that must not get lost.
+
+XLA compiles none of TensorFlow's gradients of a choice made while running where the batch size is
+not known; `with_ready_gradients` and `cond` take their place. The formulas reach them by `Lists`.
+"""
 
 import functools
 from collections.abc import Callable
@@ -19,25 +23,17 @@ def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
         *inputs: floating tensors of rank 2.
 
     Returns:
-        `[batch]`. It has no second derivative; asking for one raises a `LookupError`.
+        `[batch]`, without second derivatives.
     """
 
     @tf.custom_gradient
     def values(*inputs):
-        # Stopped, since XLA cannot compile a loop whose gradient two tapes might ask for.
+        # stop_gradient, or an outer tape differentiates this loop too, which XLA cannot compile.
         value, gradients = function(*map(tf.stop_gradient, inputs))
-
-        @tf.custom_gradient
-        def first_order(*inputs):
-            del inputs
-
-            def no_gradient(*upstream):
-                raise LookupError("This loss has no second derivative.")
-
-            return tuple(gradients), no_gradient
+        gradients = [tf.stop_gradient(g) for g in gradients]
 
         def gradient(upstream, variables=None):
-            of_inputs = tuple(upstream[:, tf.newaxis] * g for g in first_order(*inputs))
+            of_inputs = tuple(upstream[:, tf.newaxis] * g for g in gradients)
             if not variables:
                 return of_inputs
             # Their gradients are sums over the batch, which need the upstream: computed again.

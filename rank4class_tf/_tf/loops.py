@@ -1,9 +1,48 @@
-"""Loops over pieces of a batch."""
+"""Loops: over blocks of indices, and over pieces of a batch that the gradient computes again.
+
+Every loop of the package over parts of something large is one of these two. Both take one part
+after the other: parts at the same time would take their memory at the same time.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+
+def fold(step: Callable, count: Any, state: Sequence, first: int = 0) -> list:
+    """Folds `state = step(index, *state)` over the indices in [first, count); no gradient."""
+    _, *result = tf.while_loop(
+        lambda index, *_: index < count,
+        lambda index, *state: (index + 1, *step(index, *state)),
+        (tf.constant(first), *state),
+        parallel_iterations=1,
+    )
+    return result
+
+
+def fold_blocks(step: Callable, number: Any, size: int, state: Sequence = ()) -> list:
+    """Folds `state = step(ids, *state)` over blocks of the ids in [0, number).
+
+    Args:
+        step: takes `size` ids, or those that are left at the end.
+        number: an int, or a scalar tensor; the lengths of blocks are static only for an int.
+        size: the number of ids in a block, an int.
+        state: tensors, in any structures.
+    """
+    if not isinstance(number, int):
+
+        def part(block, *state):
+            return step(tf.range(block * size, tf.minimum((block + 1) * size, number)), *state)
+
+        return fold(part, -(-number // size), state)
+    size = min(size, number)
+    full, rest = divmod(number, size)
+    if full == 1:
+        state = step(tf.range(size), *state)
+    else:
+        state = fold(lambda block, *s: step(block * size + tf.range(size), *s), full, state)
+    return list(step(tf.range(full * size, number), *state) if rest else state)
 
 
 def in_pieces(
@@ -15,7 +54,7 @@ def in_pieces(
     shared: Sequence[tf.Tensor] = (),
     states: tuple[list, list] = ((), ()),  # type: ignore[assignment]
 ) -> tf.Tensor:
-    """Values of a function of each example, piece by piece.
+    """Values of a function of each example, piece by piece; the gradient computes pieces again.
 
     Args:
         function: maps pieces of `rows` and of each of `of_rows`, and all of each of `shared`, to
@@ -31,7 +70,7 @@ def in_pieces(
         `[batch, ...]`.
     """
     draws, others = states
-    first = tf.nest.flatten(rows)[0]
+    first = tf.nest.flatten([rows, of_rows])[0]
     batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
     batch = tf.cast(batch, tf.int32)
     num_pieces = -(-batch // size)
@@ -44,15 +83,18 @@ def in_pieces(
     def values(*tensors):
         given, common = tensors[: len(of_rows)], tensors[len(of_rows) :]
 
-        def of_forward(piece):
-            before = [tf.identity(state) for state in draws]
-            own = [piece_of(x, piece) for x in given]
+        def of_piece(piece):
             fixed = tf.nest.map_structure(lambda x: piece_of(x, piece), rows)
+            return fixed, [piece_of(x, piece) for x in given]
+
+        def forward(piece):
+            before = [tf.identity(state) for state in draws]
+            fixed, own = of_piece(piece)
             return function(fixed, *own, *common), before
 
         signature = spec, [tf.TensorSpec(state.shape, state.dtype) for state in draws]
         pieces, before = tf.map_fn(
-            of_forward, tf.range(num_pieces), fn_output_signature=signature, parallel_iterations=1
+            forward, tf.range(num_pieces), fn_output_signature=signature, parallel_iterations=1
         )
 
         def gradient(upstream, variables=None):
@@ -62,18 +104,17 @@ def in_pieces(
             after = [tf.identity(state) for state in (*draws, *others)]
 
             @tf.function(autograph=False)
-            def of_piece(piece):
+            def backward(piece):
                 for state, values in zip(draws, before, strict=True):
                     state.assign(values[piece])
-                own = [piece_of(x, piece) for x in given]
-                fixed = tf.nest.map_structure(lambda x: piece_of(x, piece), rows)
+                fixed, own = of_piece(piece)
                 with tf.GradientTape() as tape:
                     tape.watch([own, common])
                     found = function(fixed, *own, *common)
                 sources = [*own, *common, *variables]
                 return tape.gradient(found, sources, upstream[piece], unconnected_gradients="zero")
 
-            sums = _over_pieces(of_piece, num_pieces, len(given), [*common, *variables])
+            sums = _over_pieces(backward, num_pieces, len(given), [*common, *variables])
             for state, values in zip((*draws, *others), after, strict=True):
                 state.assign(values)
             of_inputs = [x[:batch] for x in sums[: len(given)]]
@@ -93,42 +134,32 @@ def _over_pieces(gradients_of, count, num_of_rows, summed):
         sparse = isinstance(gradient, tf.IndexedSlices | tf.IndexedSlicesSpec)
         kinds.append("sparse" if sparse else "dense")
 
-    def start(kind, of):
+    def parts_of(kind, gradient):
+        return [gradient.values, gradient.indices] if kind == "sparse" else [gradient]
+
+    def start(kind, gradient, of):
         if kind == "dense":
             return tf.zeros(of.shape if of.shape.is_fully_defined() else tf.shape(of), of.dtype)
-        parts = [of] if kind == "rows" else [of.values, of.indices]
+        parts = parts_of(kind, gradient)
         return [tf.TensorArray(x.dtype, count, element_shape=x.shape) for x in parts]
 
-    def add(piece, sums):
-        return piece + 1, [
-            _added(*of, piece) for of in zip(kinds, sums, gradients_of(piece), strict=True)
-        ]
-
-    start_of = [
-        start(kind, summed[i - num_of_rows] if kind == "dense" else known[i])
-        for i, kind in enumerate(kinds)
-    ]
-    _, sums = tf.while_loop(
-        lambda piece, _: piece < count, add, (tf.constant(0), start_of), parallel_iterations=1
-    )
-    result = []
-    for i, (total, kind) in enumerate(zip(sums, kinds, strict=True)):
+    def added(kind, total, new, piece):
         if kind == "dense":
-            result.append(total)
-            continue
-        parts = [_joined(array.stack()) for array in total]
-        if kind == "sparse":
-            shape = tf.constant([*summed[i - num_of_rows].shape])
-            parts = [tf.IndexedSlices(*parts, dense_shape=shape)]
-        result += parts
-    return result
+            return total + new
+        parts = zip(total, parts_of(kind, new), strict=True)
+        return [array.write(piece, x) for array, x in parts]
 
+    def step(piece, *sums):
+        return [added(*of, piece) for of in zip(kinds, sums, gradients_of(piece), strict=True)]
 
-def _added(kind, total, new, piece):
-    if kind == "dense":
-        return total + new
-    parts = [new] if kind == "rows" else [new.values, new.indices]
-    return [array.write(piece, x) for array, x in zip(total, parts, strict=True)]
+    of_sums = [*[None] * num_of_rows, *summed]
+    sums = fold(step, count, [start(*of) for of in zip(kinds, known, of_sums, strict=True)])
+    for i, kind in enumerate(kinds):
+        if kind != "dense":
+            parts = [_joined(array.stack()) for array in sums[i]]
+            shape = tf.constant([*of_sums[i].shape]) if kind == "sparse" else None
+            sums[i] = tf.IndexedSlices(*parts, shape) if kind == "sparse" else parts[0]
+    return sums
 
 
 def _joined(pieces):

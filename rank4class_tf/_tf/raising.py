@@ -1,4 +1,8 @@
-"""Errors of values and of sizes, in eager mode and from graphs."""
+"""Errors of values and of sizes, in eager mode and from graphs.
+
+A graph that XLA compiles cannot raise for values: `check` then tells which rows are bad, and the
+caller makes them NaN. It raises for sizes, which `same_sizes` compares.
+"""
 
 import re
 from collections.abc import Callable
@@ -24,7 +28,7 @@ def check(
         `[batch]` booleans, True for a bad row.
 
     Raises:
-        ValueError: in eager mode. In a graph it is TensorFlow's `InvalidArgumentError`.
+        ValueError: in eager mode; in a graph TensorFlow's `InvalidArgumentError`.
     """
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)
@@ -86,8 +90,8 @@ def same_sizes(x: tf.Tensor, other: tf.Tensor, rule: str, axes: int = 1) -> tf.T
         `x`.
 
     Raises:
-        ValueError: if sizes are known and differ. In a graph whose sizes are not known it is
-            TensorFlow's `InvalidArgumentError`; under XLA its text has the rule as a name.
+        ValueError: if sizes are known and differ; else TensorFlow's `InvalidArgumentError`, whose
+            text has the rule as a name under XLA.
     """
     known, of_other = x.shape[:axes], other.shape[:axes]
     if not known.is_compatible_with(of_other):

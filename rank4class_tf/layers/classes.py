@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
-from rank4class_tf._lists.blocked import ClassProducts
+from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf.ops.blocks import norms, unit_rows
 

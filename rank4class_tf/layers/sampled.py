@@ -105,7 +105,7 @@ def _top_k(scores_of, encodings, k, exclude):
     if isinstance(classes, ShardedClassTable):
         return classes.shards.together(_top_k_of_shards(scores_of, k), encodings, exclude)
     of_block = _of_block(scores_of, encodings, exclude)
-    return blocks.top_k_by_blocks(of_block, classes.num_classes, k)
+    return search.top_k_by_blocks(of_block, classes.num_classes, k)
 
 
 def _top_k_of_shards(scores_of, k):
@@ -114,7 +114,7 @@ def _top_k_of_shards(scores_of, k):
             size = shard.last - shard.first
             of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
             largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
-            values, places = blocks.top_k_by_blocks(of_block, size, largest)
+            values, places = search.top_k_by_blocks(of_block, size, largest)
             return values, shard.first + places
 
         return scores_of.classes.shards.best(of_shard, k)

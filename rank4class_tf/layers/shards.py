@@ -20,7 +20,7 @@ from tensorflow import keras
 from tensorflow.python.trackable.base import Trackable
 
 from rank4class_tf import _checks, _files, _keras, ops
-from rank4class_tf._lists.blocked import Shard
+from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
 from rank4class_tf._types import TensorLike

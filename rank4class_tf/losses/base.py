@@ -15,8 +15,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry
-from rank4class_tf._lists.blocked import ClassProducts, losses_of_classes
-from rank4class_tf._lists.dense import fill_masked, losses_of, of_columns
+from rank4class_tf._lists.blocked import losses_of_classes
+from rank4class_tf._lists.classes import ClassProducts
+from rank4class_tf._lists.dense import dense_lists, fill_masked, losses_of
 from rank4class_tf._lists.labels import (
     check_label_format,
     example_weights,
@@ -180,7 +181,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             losses = losses_of(compute, labels, filled)
         else:
             losses = compute(
-                of_columns(filled, labels.class_ids, labels.relevance, labels.item_weights)
+                dense_lists(filled, labels.class_ids, labels.relevance, labels.item_weights)
             )
         return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
-from rank4class_tf._tf.gradients import value_and_gradients
+from rank4class_tf._tf.loops import fold
 from rank4class_tf.losses.base import (
     Changing,
     RandomRankingLoss,
@@ -76,6 +76,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         if self.ranker is None:
             temperature = present(self.temperature, lists.dtype)
             return ops.sigmoid_ranks(lists, temperature=temperature)
+        lists = lists.dense()
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 
     def ranks_among_positives(self, lists: ops.Lists) -> tf.Tensor:
@@ -198,30 +199,21 @@ class GumbelNoise(RandomRankingLoss):
         scale = 1 / self.gumbel_temperature
 
         def sample_loss(lists, sample):
-            shape = [tf.shape(lists.relevance)[0], lists.num_columns_of_items]
+            shape = [tf.shape(lists.relevance)[0], lists.max_items]
             noise = ops.gumbel_noise(shape, ops.fold_in(seed, sample), lists.dtype)
             noisy = lists.shifted(noise)
             return compute(noisy if scale == 1 else noisy.scaled(scale))
 
-        def mean(lists, *tensors):
+        def mean(lists):
             def add_sample(sample, total, gradients):
-                value, new = value_and_gradients(
-                    lambda *tensors: sample_loss(lists.on(*tensors), sample), *tensors
-                )
-                added = [old + more for old, more in zip(gradients, new, strict=True)]
-                return sample + 1, total + value, added
+                value, new = lists.value_and_gradients(lambda x: sample_loss(x, sample))
+                return [total + value, [a + b for a, b in zip(gradients, new, strict=True)]]
 
-            start = tf.zeros_like(tensors[0][:, 0]), [tf.zeros_like(x) for x in tensors]
-            count = self.num_samples
-            _, total, gradients = tf.while_loop(
-                lambda sample, *_: sample < count,
-                add_sample,
-                (tf.constant(0), *start),
-                maximum_iterations=count,
-            )
-            return total / count, [gradient / count for gradient in gradients]
+            start = tf.zeros_like(lists.filled[:, 0]), [*map(tf.zeros_like, lists.tensors)]
+            total, gradients = fold(add_sample, self.num_samples, start)
+            return total / self.num_samples, [g / self.num_samples for g in gradients]
 
-        return lists.with_ready_gradients(mean)
+        return lists.dense().with_ready_gradients(mean)
 
 
 @_registry.register("loss")

@@ -9,6 +9,7 @@ from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import RankingLoss
+from rank4class_tf.losses.softmax import cross_entropies
 
 
 @_registry.register("loss")
@@ -50,8 +51,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         return None if self.q == 1 else Probabilities(1 / (1 - self.q))
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        lists = lists.from_top()
-        cross_entropy = lists.log_sum_exp()[:, tf.newaxis] - lists.positive_scores
+        cross_entropy = cross_entropies(lists)
         # exp(-q x) - 1 keeps its digits where q x is small.
         losses = -tf.math.expm1(-self.q * cross_entropy) / self.q
         return lists.sum_of_positives(lists.relevance * losses)
@@ -97,19 +97,19 @@ class ForwardCorrectionLoss(RankingLoss):
         return Probabilities()
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        n, size = len(self.transition), lists.num_columns_of_items
+        n, size = len(self.transition), lists.max_items
         if isinstance(size, int) and size != n:
             raise ValueError(
                 "`transition` must have a row for each class that `y_pred` scores. "
                 f"Received: {n} rows for {size} classes."
             )
-        lists = lists.from_top()
+        lists = lists.dense().from_top()
         logarithms = tf.constant(_logarithms(self.transition), lists.dtype)
         labels = lists.at_positives(tf.broadcast_to(tf.range(n), tf.shape(lists.mask)))
         # [batch, P, n]; a masked class has the probability 0.
-        terms = lists.map(tf.identity)[:, tf.newaxis] + tf.gather(logarithms, labels)
+        terms = lists.scores[:, tf.newaxis] + tf.gather(logarithms, labels)
         terms = tf.where(lists.mask[:, tf.newaxis], terms, _LEAST)
-        losses = lists.log_sum_exp()[:, tf.newaxis] - tf.reduce_logsumexp(terms, axis=-1)
+        losses = lists.log_sum_exp()[0] - tf.reduce_logsumexp(terms, axis=-1)
         return lists.sum_of_positives(lists.relevance * losses)
 
 

@@ -89,9 +89,9 @@ def _weighted_sum(sum_over, phi, rank_weights, lists):
     tail = tf.constant(rank_weights.tail, lists.dtype)
     if rank_weights.num_leading == 0:
         return tail * sum_over(lists, phi)
-    n = at_most(lists.num_columns_of_items, rank_weights.num_leading)
+    n = at_most(lists.max_items, rank_weights.num_leading)
     theta = rank_weights.leading(n, lists.dtype) - tail
-    total = sum_over(lists.highest(n), lambda margins: theta * phi(margins))
+    total = sum_over(lists.only(lists.top_k(n)[1]), lambda margins: theta * phi(margins))
     return total + tail * sum_over(lists, phi) if rank_weights.tail else total
 
 
@@ -217,7 +217,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             )
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        n = lists.num_columns_of_items
+        n = lists.max_items
         negatives = lists.negatives()
         if isinstance(n, int) and self.num_sampled >= n - 1:
             warnings.warn(
@@ -226,9 +226,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
                 stacklevel=2,
             )
             return lists.keep_nan(self.ordered_weighted_sum(negatives))
-        sample = negatives.only(
-            ops.sample_items(self.next_seed(), negatives.mask, self.num_sampled)
-        )
+        mask = negatives.dense().mask
+        sample = negatives.only(ops.sample_items(self.next_seed(), mask, self.num_sampled))
         scale = tf.maximum(negatives.num_items / self.num_sampled, 1) if self.rescale else 1.0
         return lists.keep_nan(self.ordered_weighted_sum(sample, scale))
 
@@ -291,7 +290,7 @@ class WARPLoss(RandomRankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         negatives = lists.negatives()
-        of_ranks = self.rank_weights.first(lists.num_columns_of_items, lists.dtype)
+        of_ranks = self.rank_weights.first(lists.max_items, lists.dtype)
         of_ranks = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(of_ranks)], axis=0)
         if self.num_trials is None:
             losses = _exact(negatives, of_ranks, self.margin)
@@ -310,6 +309,7 @@ def _exact(negatives, of_ranks, margin):
 
 
 def _sampled(negatives, of_ranks, margin, num_trials, seed):
+    negatives = negatives.dense()
     up_to = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
     batch, n = tf.unstack(tf.shape(up_to))
     count = tf.cast(up_to[:, -1:], negatives.dtype)

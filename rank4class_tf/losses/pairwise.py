@@ -65,6 +65,7 @@ class PairwiseLoss(RankingLoss):
             return (1 - smoothing) * loss + smoothing * other
 
         if self.lambda_weights is not None:
+            lists = lists.dense()
             weights = self.lambda_weights(lists)
             losses = lists.sum_over_items(
                 lambda s, y, g, r, p, y_p, g_p, r_p: math.where(
@@ -74,7 +75,7 @@ class PairwiseLoss(RankingLoss):
                 [lists.relevance, weights.positive_gains, weights.positive_ranks],
                 **falls,
             )
-        elif lists.num_columns == 1 and not smoothing:
+        elif lists.max_positives == 1 and not smoothing:
             # With a single positive every item but itself is less relevant.
             losses = lists.sum_over_differences(pair_loss, vanishes) - loss_of_tie
         else:

@@ -33,21 +33,19 @@ def fenchel_young(
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
     # The sum k of both sides cancels what is subtracted.
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
-    # Its derivative counts only in second derivatives.
+    # The dual form does not depend on the threshold, to first order; its gradient does.
     threshold = regularizer.threshold(lists.constant(), top, selected)
-    threshold = lists.root(threshold, regularizer.project)
+    threshold = tf.stop_gradient(threshold)
     total = tf.cast(selected, lists.dtype)
-    fixed = tf.stop_gradient(threshold)
 
     @tf.custom_gradient
     def conjugate(scores):
-        # The dual form does not depend on the threshold, to first order; its gradient does.
         def gradient(upstream):
             return upstream * regularizer.project(scores, threshold)
 
-        return regularizer.conjugate(scores, fixed), gradient
+        return regularizer.conjugate(scores, threshold), gradient
 
-    conjugates = total * fixed[:, 0] + lists.sum(
+    conjugates = total * threshold[:, 0] + lists.sum(
         conjugate, tends_to_zero=regularizer.tends_to_zero, vanishes=regularizer.vanishes
     )
     share = total / tf.maximum(count, 1)
@@ -226,9 +224,21 @@ class FenchelYoungLoss(RankingLoss):
 
 
 def _of_adaptive_alpha(lists):
+    constant = lists.constant()
     # The label itself adds 1 to both sums.
-    total = lists.sum_over_differences(lambda d: violation(d, 1.0)) - 1
-    squares = lists.sum_over_differences(lambda d: violation(d, 1.0) ** 2) - 1
+    total = constant.sum_over_differences(lambda d: violation(d, 1.0)) - 1
+    squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2) - 1
     # total**2 / (1 + total), written so that it does not overflow.
-    losses = (squares / (1 + total) + total * (total / (1 + total))) / 2
+    share = total / (1 + total)
+    losses = (squares / (1 + total) + total * share) / 2
+    # The gradient of both in one sum, since all classes by blocks take one.
+    by_square = 1 / (2 * (1 + total))
+    by_total = share / 2 + by_square * (share - squares / (1 + total))
+
+    def slopes(s, p, by_square, by_total):
+        hinge = violation(s - p, 1.0)
+        return hinge * (by_square * hinge + by_total)
+
+    gradient = lists.sum_over_items(slopes, positives=[by_square, by_total], vanishes=True)
+    losses += gradient - tf.stop_gradient(gradient)
     return lists.sum_of_positives(lists.relevance * losses)

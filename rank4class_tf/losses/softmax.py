@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._counts import count_labels
+from rank4class_tf._lists.dense import below
 from rank4class_tf._lists.positives import are_few
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import divided
@@ -90,24 +91,30 @@ def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
     Returns:
         `[batch, P]`; finite where padded.
     """
-    negatives = lists.negatives()
-    highest = negatives.constant().max()[:, tf.newaxis]
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
-    total = negatives.sum(
-        lambda s, top: tf.exp((s - top) / temperature), highest, tends_to_zero=True
-    )
+    total, highest = lists.negatives().log_sum_exp(temperature)
     own = tf.where(lists.is_positive, lists.positive_scores, highest)
     # The maximum keeps the sum finite, and the graph from being rewritten.
     relative = tf.maximum((highest - own) / temperature, own.dtype.min / 8)
-    irrelevant = tf.math.log(total)[:, tf.newaxis] + relative
+    irrelevant = total + relative
 
-    if lists.has_few_columns:
+    most = lists.max_items if isinstance(lists.max_items, int) else None
+    if are_few(lists.max_positives, most):
         relevant = _by_pairs(own, lists.relevance, temperature, with_ties)
     else:
-        most = lists.num_columns_of_items
-        most = most if isinstance(most, int) else None
         relevant = _by_sorting(own, lists.relevance, temperature, with_ties, most)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
+
+
+def cross_entropies(
+    lists: Lists, temperature: TensorLike = 1.0, label_smoothing: float = 0.0
+) -> tf.Tensor:
+    r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
+    log_total, highest = lists.log_sum_exp(temperature, label_smoothing)
+    scores = below(lists.positive_scores, highest)
+    if label_smoothing:
+        scores = (1 - label_smoothing) * scores
+    return log_total - divided(scores, temperature)
 
 
 def _by_pairs(own, relevance, temperature, with_ties):
@@ -210,17 +217,10 @@ class SoftmaxLoss(RankingLoss):
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         temperature = present(self.temperature, lists.dtype, with_gradient=True)
         if self.class_prior is not None:
-            log_prior = _log_prior(self.class_prior, lists.num_columns_of_items, lists.dtype)
+            log_prior = _log_prior(self.class_prior, lists.max_items, lists.dtype)
             lists = lists.scaled(1 / temperature).shifted(log_prior)
             temperature = 1.0
-        lists = lists.from_top()
-        log_total = tf.expand_dims(lists.log_sum_exp(temperature), 1)
-        scores = lists.positive_scores
-        if self.label_smoothing:
-            mean = lists.sum(tf.identity) / tf.maximum(lists.num_items, 1)
-            scores = (1 - self.label_smoothing) * scores
-            scores += self.label_smoothing * mean[:, tf.newaxis]
-        losses = log_total - divided(scores, temperature)
+        losses = cross_entropies(lists, temperature, self.label_smoothing)
         total = lists.sum_of_positives(lists.relevance * losses)
         if self.positive_reduction == "sum":
             return total

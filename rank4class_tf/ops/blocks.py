@@ -5,95 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf._tf import raising
+from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._tf.search import BLOCK, fold_scores
 from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranks import count_one_by_one
-
-# For a batch of 256, the scores of such a block take 16 MB.
-_BLOCK = 16_384
-
-# Later blocks have few scores above the k-th best so far. The maxima of groups of so many scores
-# find them, which takes a third of the time at a million classes, k = 100 and a batch of 256.
-_GROUP = 64
-
-
-def top_k_by_blocks(
-    score: Callable, num_classes: int, k: int | tf.Tensor, block_size: int = _BLOCK
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the k classes with the highest scores, block by block.
-
-    Args:
-        score: a function of class ids `[m]` that returns their scores `[batch, m]`.
-        num_classes: K, an int.
-        k: in [1, K], an int or a scalar tensor.
-        block_size: classes per block, a positive int; a block has at least k, and a multiple of 64.
-            Memory is O(batch block_size).
-
-    Returns:
-        Scores and class ids, both `[batch, k]`, best first; of equal scores the lower id first.
-        Equal classes come in any order if their scores are products, which are rounded.
-
-    Example:
-        >>> scores = tf.constant([[0.1, 0.3, 0.2]])
-        >>> values, ids = top_k_by_blocks(lambda i: tf.gather(scores, i, axis=1), 3, k=2)
-        >>> ids.numpy()
-        array([[1, 2]], dtype=int32)
-    """
-    # Python numbers where possible, since XLA needs static shapes.
-    largest = max if isinstance(k, int) else tf.maximum
-    size = -(-largest(block_size, k) // _GROUP) * _GROUP
-
-    def join(best, ids, new, places):
-        values = tf.concat([best[0], new], axis=1)
-        ids_of_values = tf.concat([best[1], tf.gather(ids, places)], axis=1)
-        # Sorting all takes half the time of finding the k highest of slightly more than k.
-        values, index = tf.math.top_k(values, tf.shape(values)[1])
-        values, index = (tf.ensure_shape(x[:, :k], best[0].shape) for x in (values, index))
-        return values, tf.gather(ids_of_values, index, batch_dims=1)
-
-    def merge(best, ids, scores):
-        def from_all():
-            return join(best, ids, *tf.math.top_k(scores, k))
-
-        if raising.in_xla():  # XLA needs static shapes.
-            return from_all()
-        groups = tf.reshape(scores, [-1, size // _GROUP, _GROUP])
-        least = best[0][:, -1:]
-        has_new = tf.reduce_max(groups, axis=2) > least
-        return tf.cond(
-            tf.math.count_nonzero(has_new) <= tf.size(has_new, tf.int64) // 2,
-            lambda: join(best, ids, *_above(groups, least, has_new)),
-            from_all,
-        )
-
-    def start(ids, scores):
-        values, index = tf.math.top_k(scores, k)
-        return values, tf.gather(ids, index)
-
-    return _over_blocks(score, num_classes, size, start, merge)
-
-
-def _above(groups, least, has_new):
-    """The scores above the least and their columns, `[batch, most of a row]`.
-
-    Args:
-        groups: `[batch, groups, size of a group]`.
-        least: `[batch, 1]`.
-        has_new: `[batch, groups]`, False for a group without such a score.
-    """
-    of_group = tf.where(has_new)
-    scores = tf.gather_nd(groups, of_group)
-    of_score = tf.where(scores > tf.gather(least, of_group[:, 0]))
-    row, group = tf.unstack(tf.gather(of_group, of_score[:, 0]), axis=1)
-
-    def by_row(values, padding):
-        nrows = tf.shape(groups, tf.int64)[0]
-        ragged = tf.RaggedTensor.from_value_rowids(values, row, nrows, validate=False)
-        return ragged.to_tensor(padding)
-
-    columns = tf.cast(group * groups.shape[2] + of_score[:, 1], tf.int32)
-    padding = tf.constant(-float("inf"), scores.dtype)
-    return by_row(tf.gather_nd(scores, of_score), padding), by_row(columns, 0)
 
 
 def count_above_and_tied_by_blocks(
@@ -101,7 +16,7 @@ def count_above_and_tied_by_blocks(
     num_classes: int,
     class_ids: TensorLike,
     scores_of_ids: TensorLike,
-    block_size: int = _BLOCK,
+    block_size: int = BLOCK,
     tolerance: TensorLike = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Counts the classes above and the classes tied with given ones, block by block.
@@ -140,7 +55,7 @@ def count_others_by_blocks(
     num_classes: int,
     class_ids: tf.Tensor,
     own: tf.Tensor,
-    block_size: int = _BLOCK,
+    block_size: int = BLOCK,
     tolerance: TensorLike = 0.0,
 ) -> list[tf.Tensor]:
     """As `count_above_and_tied_by_blocks`, but a class itself is not counted, whatever its id.
@@ -176,11 +91,11 @@ def count_others_by_blocks(
     def merge(counts, ids, scores):
         return [a + b for a, b in zip(counts, count(ids, scores), strict=True)]
 
-    return _over_blocks(score, num_classes, block_size, count, merge)
+    return fold_scores(score, num_classes, block_size, count, merge)
 
 
 def scores_as_in_blocks(
-    score: Callable, num_classes: int, class_ids: tf.Tensor, block_size: int = _BLOCK
+    score: Callable, num_classes: int, class_ids: tf.Tensor, block_size: int = BLOCK
 ) -> tf.Tensor:
     """Scores of given classes, rounded as the blocks round them.
 
@@ -210,37 +125,6 @@ def scores_as_in_blocks(
     blocks = [tf.reshape(x, [num_blocks, block_size]) for x in (ids, rows)]
     scores = tf.map_fn(own, blocks, fn_output_signature=tf.float32, parallel_iterations=1)
     return tf.reshape(tf.reshape(scores, [-1])[:count], tf.shape(class_ids))
-
-
-def _over_blocks(score, num_classes, block_size, start, merge):
-    """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`."""
-    smallest = min if isinstance(block_size, int) else tf.minimum
-    size = smallest(block_size, num_classes)
-    state = [tf.convert_to_tensor(x) for x in start(tf.range(size), score(tf.range(size)))]
-    if isinstance(size, int) and size == num_classes:
-        return state
-
-    def step(block, *state):
-        # The last block is as wide as the others and overlaps the one before; we mask that part.
-        first = tf.minimum(block * size, num_classes - size)
-        ids = first + tf.range(size)
-        scores = score(ids)
-        scores = tf.cond(
-            first < block * size,
-            lambda: tf.where(
-                (ids < block * size)[tf.newaxis], tf.constant(-float("inf"), scores.dtype), scores
-            ),
-            lambda: scores,
-        )
-        return block + 1, *merge(state, ids, scores)
-
-    _, *state = tf.while_loop(
-        lambda block, *_: block * size < num_classes,
-        step,
-        (tf.constant(1), *state),
-        parallel_iterations=1,  # More blocks at once would take their memory at once.
-    )
-    return state
 
 
 # The pairs of a block of so many classes fit in memory beside a model. Larger blocks are no faster.
@@ -274,55 +158,16 @@ def score_by_recomputed_blocks(
     n = candidates.shape[0]
     if n is None or n <= 2 * block_size:
         return score(candidates, 0, shared)
-    num_blocks = -(-n // block_size)
-    size = -(-n // num_blocks)
+    size = -(-n // -(-n // block_size))
 
-    @tf.custom_gradient
-    def scores_of(candidates, *shared_list):
-        padded = tf.pad(candidates, [[0, num_blocks * size - n], [0, 0]])
-        blocks = tf.reshape(padded, [num_blocks, size, -1])
+    def of_block(numbers, rows, *tensors):
+        scores = score(rows, numbers[0], tf.nest.pack_sequence_as(shared, tensors))
+        return tf.transpose(scores)
 
-        def of_block(rows, block, tensors):
-            return score(rows, block, tf.nest.pack_sequence_as(shared, tensors))
-
-        def gradient(upstream):
-            columns = tf.pad(upstream, [[0, 0], [0, num_blocks * size - n]])
-            columns = tf.transpose(tf.reshape(columns, [-1, num_blocks, size]), [1, 0, 2])
-
-            def add(block, of_blocks, *sums):
-                rows = blocks[block]
-                with tf.GradientTape() as tape:
-                    tape.watch([rows, *shared_list])
-                    scores = of_block(rows, block, shared_list)
-                of_rows, *of_shared = tape.gradient(
-                    scores,
-                    [rows, *shared_list],
-                    output_gradients=columns[block],
-                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                )
-                sums = [a + b for a, b in zip(sums, of_shared, strict=True)]  # type: ignore[assignment]
-                return block + 1, of_blocks.write(block, of_rows), *sums
-
-            of_blocks = tf.TensorArray(candidates.dtype, num_blocks, element_shape=blocks.shape[1:])
-            _, of_blocks, *sums = tf.while_loop(
-                lambda block, *_: block < num_blocks,
-                add,
-                (tf.constant(0), of_blocks, *map(tf.zeros_like, shared_list)),
-                parallel_iterations=1,
-            )
-            of_candidates = tf.reshape(of_blocks.stack(), tf.shape(padded))[:n]
-            return [of_candidates, *sums]
-
-        scores = tf.map_fn(
-            lambda block: of_block(blocks[block], block, shared_list),
-            tf.range(num_blocks),
-            fn_output_signature=tf.TensorSpec([None, size], candidates.dtype),
-            parallel_iterations=1,
-        )
-        scores = tf.reshape(tf.transpose(scores, [1, 0, 2]), [-1, num_blocks * size])
-        return scores[:, :n], gradient
-
-    return scores_of(candidates, *tf.nest.flatten(shared))
+    spec = tf.TensorSpec([size, None], candidates.dtype)
+    numbers = tf.range(n) // size
+    scores = in_pieces(of_block, numbers, size, spec, [candidates], tf.nest.flatten(shared))
+    return tf.ensure_shape(tf.transpose(scores), [None, n])
 
 
 # If all classes together have at least so many numbers, a product for each example takes less time
@@ -362,46 +207,19 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
     # XLA cannot compile a loop over an empty batch.
     loops = narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if loops and n * (kernel.shape[0] or 0) >= _MANY_NUMBERS:
-        return _by_example(encodings, candidates, kernel)
+        # One example after the other, since each uses all cores, and memory then holds only one.
+        return in_pieces(
+            lambda _, encoding, factors, kernel: tf.matmul(
+                factors, tf.transpose(encoding) * kernel
+            )[tf.newaxis],
+            (),
+            1,
+            tf.TensorSpec([1, n, units], encodings.dtype),
+            [encodings],
+            [1 + candidates, kernel],
+        )
     pairs = encodings[:, tf.newaxis] * (1 + candidates)
     return tf.tensordot(pairs, kernel, axes=1)
-
-
-@tf.custom_gradient
-def _by_example(encodings, candidates, kernel):
-    factors = 1 + candidates
-
-    def of_example(encoding):
-        return tf.matmul(factors, encoding[:, tf.newaxis] * kernel)
-
-    def gradient(upstream):
-        def add(example, of_encodings, of_candidates, of_kernel):
-            encoding, of_product = encodings[example][:, tf.newaxis], upstream[example]
-            of_own_kernel = tf.matmul(factors, of_product, transpose_a=True)
-            of_encoding = tf.reduce_sum(kernel * of_own_kernel, axis=1)
-            return (
-                example + 1,
-                of_encodings.write(example, of_encoding),
-                of_candidates + tf.matmul(of_product, encoding * kernel, transpose_b=True),
-                of_kernel + encoding * of_own_kernel,
-            )
-
-        batch = tf.shape(encodings)[0]
-        rows = tf.TensorArray(encodings.dtype, batch, element_shape=encodings.shape[1:])
-        start = (tf.constant(0), rows, tf.zeros_like(candidates), tf.zeros_like(kernel))
-        _, rows, of_candidates, of_kernel = tf.while_loop(
-            lambda example, *_: example < batch, add, start, parallel_iterations=1
-        )
-        return tf.reshape(rows.stack(), tf.shape(encodings)), of_candidates, of_kernel
-
-    # One example after the other, since each uses all cores, and memory then holds only one.
-    products = tf.map_fn(
-        of_example,
-        encodings,
-        fn_output_signature=tf.TensorSpec([candidates.shape[0], kernel.shape[1]], encodings.dtype),
-        parallel_iterations=1,
-    )
-    return products, gradient
 
 
 @tf.custom_gradient

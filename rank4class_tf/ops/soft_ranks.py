@@ -10,10 +10,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._lists.dense import as_lists
+from rank4class_tf._lists.dense import as_lists, others
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf import raising
-from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._tf.gather import scatter_add, where
+from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.search import maxima
 from rank4class_tf._types import TensorLike
@@ -108,7 +109,9 @@ def sigmoid_ranks_among_positives(
         array([[2., 1.]], dtype=float32)
     """
     lists = as_lists(scores, class_ids, mask=mask)
-    return sigmoid_ranks(lists.positives_only(), temperature=temperature)
+    positives = where(lists.is_positive, lists.positive_scores, lists.dtype.min / 8)
+    lists = others(positives, lists.relevance, lists.positive_scores)
+    return sigmoid_ranks(lists, temperature=temperature)
 
 
 class _BestFirst(NamedTuple):
@@ -227,16 +230,9 @@ def _sum_over_items(function, others, own):
     def step(index, total):
         added = tf.reduce_sum(function([x[index] for x in blocks], own), axis=0)
         # A batch of one list loses its static size.
-        return index + 1, total + tf.ensure_shape(added, total.shape)
+        return [total + tf.ensure_shape(added, total.shape)]
 
-    _, total = tf.while_loop(
-        lambda index, _: index < count,
-        step,
-        (tf.constant(0), tf.zeros_like(own[0])),
-        maximum_iterations=count,
-        parallel_iterations=1,  # More blocks at once would take their memory at once.
-    )
-    return total
+    return fold(step, count, [tf.zeros_like(own[0])])[0]
 
 
 def laplace_ranks(

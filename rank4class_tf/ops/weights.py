@@ -16,6 +16,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _registry
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.exact import violation
+from rank4class_tf._tf.search import first_and_last_ranks
 from rank4class_tf._types import TensorLike
 
 
@@ -464,7 +465,8 @@ class NDCGLambdaWeights(_registry.Configured):
     def __call__(self, lists: Lists) -> PairWeights:
         top_k, smooth = self.top_k, self.smooth_fraction
         discount = logarithmic_discount
-        first, last = lists.tied_ranks()
+        lists = lists.dense()
+        first, last = first_and_last_ranks(-lists.filled)
         # Gains and ideal DCG have a common factor, which cancels.
         positive_gains = relative_gain(lists.relevance)
         ideal = ideal_dcg(positive_gains, top_k)[:, tf.newaxis]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf._lists import blocked
-from rank4class_tf._lists.blocked import ClassProducts
+from rank4class_tf._lists import blocked, classes
+from rank4class_tf._lists.classes import ClassProducts
 
 from .tables import LOSSES
 
@@ -14,7 +14,7 @@ BATCH, WIDTH, CLASSES = 6, 4, 23  # No multiple of a block.
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(blocked, "_BLOCK", 5)
+    monkeypatch.setattr(classes, "BLOCK", 5)
     monkeypatch.setattr(blocked, "_CHUNK", 4 * CLASSES)
 
 
@@ -77,7 +77,7 @@ SPARSE = [case for case in LOSSES if case.name in ("rankmax", "rankmax_2", "spar
 def test_the_classes_that_are_needed_give_the_gradient_of_all(
     case, per_used, num_positives, monkeypatch
 ):
-    monkeypatch.setattr(blocked, "_PER_USED", per_used)
+    monkeypatch.setattr(classes, "_PER_USED", per_used)
     loss = case.make(reduction="none", label_format="ids")
     ids, encodings, tables = inputs(num_positives)
     expected = value_and_gradients(loss, ids, encodings, tables, dense=True)

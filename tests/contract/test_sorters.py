@@ -7,7 +7,6 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
-from ..derivatives import assert_second_derivatives
 from ..rounding import assert_same_sums
 from .tables import SORTERS
 
@@ -149,14 +148,6 @@ def test_double_precision_stays(case, scores):
     ranks = case.make()(scores.astype(np.float64))
     assert ranks.dtype == tf.float64
     np.testing.assert_allclose(ranks, case.make()(scores), rtol=1e-4)
-
-
-def test_second_derivatives(case, weights, rng, size):
-    if not case.exact:
-        pytest.skip("Networks compute in float32.")
-    sorter = case.make()
-    scores = rng.normal(size=(BATCH, size))
-    assert_second_derivatives(lambda x: weights * sorter(x), scores, rng)
 
 
 @pytest.mark.keras2

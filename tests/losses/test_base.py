@@ -187,7 +187,7 @@ def test_lists_whose_positives_are_no_items_say_so():
     for use in (
         lambda: negatives.item_relevance(),
         lambda: negatives.at_positives(tf.ones([1, 3])),
-        lambda: negatives.highest(2).shifted(tf.ones([1, 2])),
+        lambda: negatives.only(negatives.top_k(2)[1]).shifted(tf.ones([1, 2])),
     ):
         with pytest.raises(ValueError, match="must be among the items"):
             use()

@@ -152,14 +152,3 @@ def test_arguments_are_checked():
         GumbelApproxNDCGLoss(seed=-1)
     with pytest.raises(ValueError, match="`gumbel_temperature` must be"):
         GumbelApproxNDCGLoss(gumbel_temperature=0)
-
-
-def test_no_second_derivative():
-    scores = tf.constant([[0.3, -0.4, 0.0]])
-    with tf.GradientTape() as outer, tf.GradientTape() as inner:
-        outer.watch(scores)
-        inner.watch(scores)
-        value = GumbelApproxNDCGLoss(seed=1)([0], scores)
-        gradient = inner.gradient(value, scores)
-    with pytest.raises(LookupError, match="no second derivative"):
-        outer.gradient(gradient, scores)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf.ops.blocks import count_above_and_tied_by_blocks, top_k_by_blocks
+from rank4class_tf._tf.search import top_k_by_blocks
+from rank4class_tf.ops.blocks import count_above_and_tied_by_blocks
 
 
 @pytest.fixture(params=["distinct", "ties"])

@@ -1,0 +1,406 @@
+"""Scores of all classes block by block: passes over them, and their one backward pass.
+
+`ClassProducts` are what a head gives a loss in place of a matrix of scores. A `Record` makes passes
+over blocks of classes for `BlockedLists` (blocked.py), and knows what has a gradient: scores of
+single classes, and one sum over all of them. A second sum would need a second backward pass, or
+one in which a sum is a parameter of another; whoever asks for it gets `EveryItemNeeded`.
+
+Where each replica of a strategy has a shard of the classes, all replicas run the formula on the
+examples of all of them, and each makes the scores of its own classes. They exchange encodings,
+labels, sums and gradients of encodings, none of which grows with the number of classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rank4class_tf._lists.lists import EveryItemNeeded
+from rank4class_tf._tf import raising
+from rank4class_tf._tf.exchange import Exchange, NoExchange
+from rank4class_tf._tf.loops import fold_blocks
+
+# Scores of 256 examples take 1 MB a block. Blocks of 512 take a tenth longer, larger ones are no
+# faster (100,000 classes of 64 numbers).
+BLOCK = 1024
+
+# Where no example needs more than one class of so many, the backward pass leaves the others out.
+_PER_USED = 4
+
+
+class Shard(NamedTuple):
+    """The part of the classes that a replica of a strategy has.
+
+    Attributes:
+        first: the id of the first class here; those after it follow.
+        num_classes: K, of all replicas.
+        exchange: between the replicas.
+        anchor: a number without effect, by which tapes see that the tables are trained.
+        update: takes the gradients of the tables and updates them.
+    """
+
+    first: int
+    num_classes: int
+    exchange: Exchange
+    anchor: tf.Tensor
+    update: Callable
+
+
+class ClassProducts(NamedTuple):
+    """Scores `[batch, K]` of encodings with all classes, before anything is computed.
+
+    Attributes:
+        encodings: `[batch, d]`, float32.
+        tables: rows `[K, width]` and, if there are any, biases `[K]`: variables or tensors.
+        score: a function of encodings and some rows of each table that returns scores. Rows of the
+            shape `[m, ...]` are those of classes shared by all examples, and give `[batch, m]`, as
+            do rows of the shape `[batch, m, ...]`, of classes of each example. It reads no
+            variables.
+        shard: where the tables are those of a shard, what it is; else None.
+        handles: what stands for the tables in a gradient.
+    """
+
+    encodings: tf.Tensor
+    tables: tuple[Any, ...]
+    score: Callable
+    shard: Shard | None = None
+    handles: tuple[tf.Tensor, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.num_here if self.shard is None else self.shard.num_classes
+
+    @property
+    def num_here(self) -> int:
+        """How many of the classes the tables hold."""
+        return self.tables[0].shape[0]
+
+    @property
+    def exchange(self) -> Exchange:
+        """Between the replicas that have the other classes."""
+        return NoExchange() if self.shard is None else self.shard.exchange
+
+    def rows(self, places: tf.Tensor) -> list[tf.Tensor]:
+        """Rows of each table by their places in it; a table is never read as a whole."""
+        handles = self.handles or self.tables
+        return [_rows(x, table, places) for x, table in zip(handles, self.tables, strict=True)]
+
+    def ids(self, places: tf.Tensor) -> tf.Tensor:
+        """The ids of the classes at some places of the tables."""
+        return places if self.shard is None else self.shard.first + places
+
+    def block(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scores and ids of the classes at some places of the tables."""
+        return self.score(self.encodings, *self.rows(places)), self.ids(places)
+
+    def rows_of(self, ids: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor | None]:
+        """Rows of classes by their ids.
+
+        Returns:
+            The rows, ones for a class of another shard; the places of the classes; and booleans,
+            whether a class is here, or None if all are.
+        """
+        if self.shard is None:
+            return self.rows(ids), ids, None
+        places = ids - self.shard.first
+        here = (places >= 0) & (places < self.num_here)
+        places = tf.where(here, places, 0)
+        rows = [tf.where(here[..., tf.newaxis], x, 1.0) for x in self.rows(places)]
+        return rows, places, here
+
+    def all_scores(self) -> tf.Tensor:
+        """`[batch, K]`."""
+        return self.score(self.encodings, *map(tf.convert_to_tensor, self.tables))
+
+
+def handle_of(table: Any) -> tf.Tensor:
+    """What stands for a table: TensorFlow would copy all of a variable that a function captures."""
+    if not isinstance(table, tf.Variable):
+        return table
+    # Keras 3 builds models outside of replicas, where variables have no handle.
+    outside = tf.distribute.in_cross_replica_context()
+    return tf.convert_to_tensor(table) if outside else table.handle
+
+
+def _rows(handle, table, places):
+    if handle.dtype != tf.resource:
+        return tf.gather(handle, places)
+    rows = tf.raw_ops.ResourceGather(resource=handle, indices=places, dtype=table.dtype)
+    return tf.ensure_shape(rows, [*places.shape, *table.shape[1:]])
+
+
+class _Sum(NamedTuple):
+    """The sum over all classes that a formula has asked for.
+
+    Attributes:
+        of_block: raw scores of a block, its ids and the parameters -> its sum, `[batch, ...]`.
+        parameters: tensors that get a gradient.
+        result: the sum.
+        used: `[K]` booleans, which classes have a term that is not 0; None where this was not
+            asked: other terms have slopes even where they are 0.
+    """
+
+    of_block: Callable
+    parameters: list[tf.Tensor]
+    result: tf.Tensor
+    used: tf.Tensor | None
+
+
+class Record:
+    """What a formula has seen of the scores; the formula runs under the `tape`."""
+
+    def __init__(self, products: ClassProducts) -> None:
+        self.products = products
+        self.tape = tf.GradientTape(persistent=True)
+        self._single: list[tuple[tf.Tensor, tf.Tensor]] = []
+        self._sum: _Sum | None = None
+
+    def single_scores(self, ids: tf.Tensor) -> tf.Tensor:
+        """Scores of classes of each example, `[batch, m]`."""
+        products = self.products
+        with self.tape.stop_recording():
+            rows, _, here = products.rows_of(ids)
+            scores = tf.stop_gradient(products.score(products.encodings, *rows))
+            if here is not None:
+                scores = products.exchange.total(tf.where(here, scores, 0.0))
+        self.tape.watch(scores)
+        self._single.append((ids, scores))
+        return scores
+
+    def fold(self, step: Callable, *state: Any) -> list:
+        """Folds `step(raw scores, ids, *state)` over the blocks of this shard, no gradients."""
+        products = self.products
+        with self.tape.stop_recording():
+            return fold_blocks(
+                lambda places, *state: step(*products.block(places), *state),
+                products.num_here,
+                BLOCK,
+                state,
+            )
+
+    def check_constant(self, tensors: Sequence[tf.Tensor]) -> None:
+        """Raises if tensors that a pass reads as constants have a gradient."""
+        sources = [scores for _, scores in self._single] + [*self.tape.watched_variables()]
+        if self._sum is not None:
+            sources.append(self._sum.result)
+        with self.tape.stop_recording():
+            if tensors and any(x is not None for x in self.tape.gradient([*tensors], sources)):
+                raise EveryItemNeeded("A sum over all classes reads what has a gradient.")
+
+    def sum(
+        self,
+        of_block: Callable,
+        parameters: Sequence[tf.Tensor],
+        start: tf.Tensor,
+        has_gradient: bool,
+        vanishes: bool = False,
+        value: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """The sum of `of_block(raw scores, ids, *parameters)` over the blocks.
+
+        Args:
+            of_block: see `_Sum`.
+            parameters: tensors that get a gradient.
+            start: zeros of the shape of the sum.
+            has_gradient: whether the sum has one, of which there can be only one.
+            vanishes: whether terms are >= 0, and have no slope where they are 0. They are then
+                terms of single classes, `[batch, ..., size of the block]`.
+            value: the sum, if it is known already, which saves the pass.
+        """
+        if has_gradient and self._sum is not None:
+            raise EveryItemNeeded("A formula asks for several sums over all classes.")
+        # Copies: the gradient of a tensor passed twice would count twice.
+        parameters = [tf.identity(x) for x in parameters]
+
+        def whole(*block):
+            terms = of_block(*block)
+            return tf.reduce_sum(terms, axis=-1) if vanishes else terms
+
+        used = None
+        if value is None and vanishes and has_gradient and not raising.in_xla():
+            value, used = self._sum_and_used(of_block, parameters, start)
+        elif value is None:
+            (value,) = self.fold(
+                lambda raw, ids, total: [total + whole(raw, ids, *parameters)], start
+            )
+            with self.tape.stop_recording():
+                value = self.products.exchange.total(value)
+        value = tf.stop_gradient(value)
+        if has_gradient:
+            self.tape.watch(value)
+            self._sum = _Sum(whole, parameters, value, used)
+        return value
+
+    def _sum_and_used(self, of_block, parameters, start):
+        """The sum, and which classes have a term above 0."""
+        products = self.products
+        number, first = products.num_here, products.ids(tf.constant(0))
+
+        def add(raw, ids, total, used):
+            terms = of_block(raw, ids, *parameters)
+            # A product with ones takes a fifth of the time of a maximum over examples.
+            by_class = tf.reshape(terms, [-1, tf.size(ids)])
+            ones = tf.ones([1, tf.shape(by_class)[0]], terms.dtype)
+            is_used = ~(tf.matmul(ones, by_class)[0] <= 0)  # A NaN is one.
+            total += tf.reduce_sum(terms, axis=-1)
+            return [total, used.write((ids[0] - first) // BLOCK, is_used)]
+
+        blocks = tf.TensorArray(
+            tf.bool, -(-number // BLOCK), infer_shape=False, element_shape=[None]
+        )
+        value, blocks = self.fold(add, start, blocks)
+        with self.tape.stop_recording():
+            value = products.exchange.total(value)
+        return value, tf.ensure_shape(blocks.concat(), [number])
+
+    def gradients(
+        self, values: tf.Tensor, upstream: tf.Tensor, variables: Sequence[tf.Variable]
+    ) -> tuple[tf.Tensor, list[Any], list[Any]]:
+        """Gradients of the encodings, of the tables, and of variables, such as a temperature."""
+        products, tape = self.products, self.tape
+        leaves = [scores for _, scores in self._single]
+        sums = [] if self._sum is None else [self._sum.result]
+        of_all = tape.gradient(values, [*leaves, *variables, *sums], upstream)
+        of_sources = of_all[: len(leaves) + len(variables)]
+        of_encodings, slices = tf.zeros_like(products.encodings), _Slices([])
+        if self._sum is not None and of_all[-1] is not None:
+            of_encodings, slices, of_parameters = self._backward_pass(self._sum, of_all[-1])
+            of_parameters = [products.exchange.total(x) for x in of_parameters]
+            more = tape.gradient(self._sum.parameters, [*leaves, *variables], of_parameters)
+            of_sources = [_add(a, b) for a, b in zip(of_sources, more, strict=True)]
+        of_leaves, of_variables = of_sources[: len(leaves)], of_sources[len(leaves) :]
+
+        single = [
+            (ids, g) for (ids, _), g in zip(self._single, of_leaves, strict=True) if g is not None
+        ]
+        if single:
+            rows, places, here = products.rows_of(tf.concat([ids for ids, _ in single], axis=1))
+            with tf.GradientTape() as tape:
+                tape.watch([products.encodings, *rows])
+                scores = products.score(products.encodings, *rows)
+            of_single = tf.concat([g for _, g in single], axis=1)
+            if here is not None:
+                of_single = tf.where(here, of_single, 0.0)
+            more, *of_rows = tape.gradient(scores, [products.encodings, *rows], of_single)
+            of_encodings += more
+            if here is None:
+                places, *of_rows = (tf.reshape(x, [-1, *x.shape[2:]]) for x in (places, *of_rows))
+            else:  # An optimizer must not touch rows of other shards.
+                places, *of_rows = (tf.boolean_mask(x, here) for x in (places, *of_rows))
+            slices = slices.plus(places, of_rows)
+        return products.exchange.total(of_encodings), slices.of(products.tables), of_variables
+
+    def _backward_pass(self, total, upstream):
+        """Gradients of encodings, tables and parameters by the sum."""
+        tables, number = self.products.tables, self.products.num_here
+        places = is_few = None
+        if total.used is not None:
+            of_used = tf.cast(tf.where(total.used)[:, 0], tf.int32)
+            is_few = tf.size(of_used) * _PER_USED <= number
+            places = tf.cond(is_few, lambda: of_used, lambda: tf.range(number))
+            number = tf.size(places)
+
+        def step(numbers, of_encodings, of_rows, *of_parameters):
+            block = numbers if places is None else tf.gather(places, numbers)
+            new, *more = self._gradients_of_block(block, total, upstream)
+            rows, more = more[: len(tables)], more[len(tables) :]
+            of_rows = [_set_rows(x, numbers, g) for x, g in zip(of_rows, rows, strict=True)]
+            sums = [a + b for a, b in zip(of_parameters, more, strict=True)]
+            return [of_encodings + new, of_rows, *sums]
+
+        start = [tf.zeros_like(self.products.encodings), [_empty(x, number) for x in tables]]
+        start += map(tf.zeros_like, total.parameters)
+        of_encodings, of_rows, *of_parameters = fold_blocks(step, number, BLOCK, start)
+        return of_encodings, _Slices(of_rows, places, is_few), of_parameters
+
+    def _gradients_of_block(self, places, total, upstream):
+        """Gradients of encodings, of the rows of some classes, and of parameters."""
+        products, rows = self.products, self.products.rows(places)
+        inputs = [products.encodings, *rows, *total.parameters]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            raw = products.score(products.encodings, *rows)
+            part = total.of_block(raw, products.ids(places), *total.parameters)
+        return tape.gradient(part, inputs, upstream, unconnected_gradients="zero")
+
+
+class _Slices(NamedTuple):
+    """Gradients of rows of the tables.
+
+    Attributes:
+        rows: of each table; none where there is no gradient.
+        places: places of the rows; None for all of them in order.
+        is_few: a scalar boolean, whether the places may be any; else they are all in order.
+    """
+
+    rows: list[tf.Tensor]
+    places: tf.Tensor | None = None
+    is_few: tf.Tensor | None = None
+
+    def plus(self, places: tf.Tensor, rows: list[tf.Tensor]) -> _Slices:
+        """These and other rows, among which a place may come twice."""
+        if not self.rows:
+            return _Slices(rows, places)
+
+        def in_place():
+            return [_add_rows(total, places, g) for total, g in zip(self.rows, rows, strict=True)]
+
+        if self.places is None:
+            return _Slices(in_place())
+        is_few = self.is_few
+        return _Slices(
+            tf.cond(
+                is_few,
+                lambda: [tf.concat(x, axis=0) for x in zip(self.rows, rows, strict=True)],
+                in_place,
+            ),
+            tf.cond(is_few, lambda: tf.concat([self.places, places], axis=0), lambda: self.places),
+            is_few,
+        )
+
+    def of(self, tables: Sequence[Any]) -> list[Any]:
+        """The gradient of each table."""
+        if not self.rows:
+            return [None] * len(tables)
+        both = zip(self.rows, tables, strict=True)
+        if self.places is None:
+            return [tf.ensure_shape(g, table.shape) for g, table in both]
+        return [
+            tf.IndexedSlices(g, self.places, tf.constant(table.shape.as_list()))
+            for g, table in both
+        ]
+
+
+def _empty(table, number):
+    """A tensor of so many rows as those of a table, each of which `_set_rows` will set."""
+    shape = tf.concat([[number], table.shape[1:]], axis=0)
+    if raising.in_xla():
+        return tf.zeros(shape, table.dtype)
+    # Not zeros, which a graph may share with others.
+    empty = tf.raw_ops.Empty(shape=shape, dtype=table.dtype, init=False)
+    known = number if isinstance(number, int) else None
+    return tf.ensure_shape(empty, [known, *table.shape[1:]])
+
+
+def _set_rows(x, places, rows):
+    """Sets rows in place: a loop with any other operation takes the memory of the table twice."""
+    rows = tf.cast(rows, x.dtype)
+    if raising.in_xla():
+        return tf.tensor_scatter_nd_update(x, places[:, tf.newaxis], rows)
+    return tf.raw_ops.InplaceUpdate(x=x, i=places, v=rows)
+
+
+def _add_rows(x, places, rows):
+    """Adds rows in place, among which a place may come twice; nothing else may read `x`."""
+    if raising.in_xla():
+        return tf.tensor_scatter_nd_add(x, places[:, tf.newaxis], rows)
+    places, slot = tf.unique(places)
+    sums = tf.math.unsorted_segment_sum(rows, slot, tf.size(places))
+    return _set_rows(x, places, tf.gather(x, places) + sums)
+
+
+def _add(a, b):
+    return b if a is None else a if b is None else a + b
