@@ -60,9 +60,51 @@ def reduced(loss: Any, losses: tf.Tensor, sample_weight: TensorLike | None) -> t
     """
     if losses.shape == (0,) and loss.reduction != "none":
         return tf.reduce_sum(losses)  # Keras 3 would return the empty tensor.
-    reducer = _PerExampleLosses(name=loss.name, reduction=loss.reduction)
+    options = {"dtype": loss.dtype} if KERAS_3 else {}
+    reducer = _PerExampleLosses(name=loss.name, reduction=loss.reduction, **options)
     pass_on_permission(loss, reducer)
     return reducer(losses, losses, sample_weight)
+
+
+def init_loss(loss: Any, name: str, reduction: str | None, dtype: Any) -> None:
+    """Calls the constructor of Keras's loss; Keras 2 takes no dtype."""
+    if KERAS_3:
+        keras.losses.Loss.__init__(loss, name, standardize_reduction(reduction), dtype)
+    else:
+        keras.losses.Loss.__init__(loss, standardize_reduction(reduction), name)
+        loss.dtype = dtype
+
+
+def as_losses(x: tf.Tensor) -> tf.Tensor:
+    """Marks the losses of examples, which a loss only reduces where Keras hands them to it."""
+    x = tf.identity(x)
+    x._rank4class_tf_losses = True
+    return x
+
+
+def are_losses(x: Any) -> bool:
+    """Whether `as_losses` made a tensor."""
+    return getattr(x, "_rank4class_tf_losses", False)
+
+
+def mask_of(y_pred: TensorLike) -> tf.Tensor | None:
+    """The mask `[batch, n]` that Keras's layers hand on beside scores, False for an absent item."""
+    mask = getattr(y_pred, "_keras_mask", None)
+    if mask is None:
+        return None
+    if not mask.shape.is_compatible_with(y_pred.shape):
+        raise ValueError(
+            "The mask that comes with `y_pred` must have its shape, [batch, n]. "
+            f"Received: a mask of {mask.shape} and scores of {y_pred.shape}."
+        )
+    return tf.cast(mask, tf.bool)
+
+
+def weights_of_lists(sample_weight: TensorLike, mask: tf.Tensor | None) -> TensorLike:
+    """Weights `[batch]` where Keras 2 has multiplied them by the mask of the items."""
+    if KERAS_3 or mask is None:
+        return sample_weight
+    return tf.reduce_max(tf.convert_to_tensor(sample_weight), axis=-1)
 
 
 def given_labels(y_true: TensorLike) -> TensorLike:
@@ -183,7 +225,8 @@ def _classes_within(config):
 
 def standardize_reduction(reduction: str | None) -> str | None:
     """Maps `reduction` to a name that this Keras knows; only Keras 2 has `"auto"`."""
-    known = ("sum_over_batch_size", "sum", "none", "auto")
+    known: tuple[str, ...] = ("sum_over_batch_size", "sum", "none", "auto")
+    known = (*known, "mean", "mean_with_sample_weight") if KERAS_3 else known
     name = "none" if reduction is None else reduction
     if name not in known:
         raise ValueError(f"`reduction` must be one of {known} or None. Received: {reduction!r}.")

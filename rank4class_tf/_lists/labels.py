@@ -118,7 +118,9 @@ def parse(
             "`y_pred` must hold numbers of the shape [batch, n]. "
             f"Received: {dtype.name} of shape {scores.shape}."
         )
-    scores = tf.cast(scores, tf.float64 if dtype == tf.float64 else tf.float32)
+    # Float32 holds no integers beyond 2**24, such as times in seconds.
+    is_wide = dtype == tf.float64 or dtype.is_integer and dtype.size > 2
+    scores = tf.cast(scores, tf.float64 if is_wide else tf.float32)
     if not scores.shape[1]:
         scores = _with_items(scores)
 
@@ -219,6 +221,8 @@ def _infer_format(labels, scores_shape):
         if width is not None and width == n and n > 1:
             return "relevance"
         # Floating labels and booleans are meant as labels of all items: a wrong width is a mistake.
+        if width == n == 1 and dtype.is_floating:
+            return "relevance"
         if width == 1 and not dtype.is_bool:
             return "ids"
         if None not in (width, n) and not dtype.is_integer:
@@ -529,5 +533,5 @@ def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
     relevance = labels.relevance
     total = tf.reduce_sum(relevance, axis=-1)
     # An item that counts for nothing may weigh anything.
-    weighted = tf.math.multiply_no_nan(weights, relevance)
-    return tf.math.divide_no_nan(tf.reduce_sum(weighted, axis=-1), total)
+    shares = tf.math.divide_no_nan(relevance, total[:, tf.newaxis])
+    return tf.reduce_sum(tf.math.multiply_no_nan(weights, shares), axis=-1)

@@ -73,6 +73,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
+        dtype: Any = None,
     ) -> None:
         """Args shared by all losses.
 
@@ -87,16 +88,16 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
                 others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the
                 mean of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for
                 one-hot labels and weighs by position. None means 1.
-            reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
+            reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first. Keras 3
+                also has `"mean"` and `"mean_with_sample_weight"`.
             name: name of the loss.
+            dtype: of the reduced loss, in Keras 3.
         """
         check_label_format(label_format)
         if max_positives is not None:
             max_positives = _checks.positive_int("max_positives", max_positives)
-        super().__init__(
-            reduction=_keras.standardize_reduction(reduction),
-            name=name or _registry.snake_case(type(self).__name__),
-        )
+        name = name or _registry.snake_case(type(self).__name__)
+        _keras.init_loss(self, name, reduction, dtype)
         self.label_format = label_format
         self.max_positives = max_positives
         self.class_weight = None if class_weight is None else _checked_class_weight(class_weight)
@@ -133,8 +134,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
-        # A model that has computed `per_example` gives Keras these losses as labels and as scores.
-        if y_true is not y_pred:
+        if not _keras.are_losses(y_pred):  # A model may have computed `per_example`.
             y_pred, sample_weight = self.per_example(y_true, y_pred, sample_weight)
         return _keras.reduced(self, y_pred, sample_weight)
 
@@ -157,13 +157,16 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             if sample_weight is not None:
                 sample_weight = example_weights(sample_weight, y_pred.encodings)
             return self._of_classes(y_true, y_pred), sample_weight
-        item_weights = None
+        item_weights, mask = None, _keras.mask_of(y_pred)
         if sample_weight is not None:
             per_item = self._item_weights is not None
+            if not per_item:
+                sample_weight = _keras.weights_of_lists(sample_weight, mask)
             sample_weight = example_weights(sample_weight, y_pred, per_item)
             if sample_weight.shape.rank == 2:
                 item_weights, sample_weight = sample_weight, None
-        labels = parse(y_true, y_pred, self.label_format, self.max_positives)
+        exclude = None if mask is None else ~mask
+        labels = parse(y_true, y_pred, self.label_format, self.max_positives, exclude)
         if self._looks_at_scores and not isinstance(y_pred, tf.RaggedTensor):
             self._look_at(y_pred)
         counted = labels.has_positive

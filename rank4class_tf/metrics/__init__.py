@@ -77,4 +77,9 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
                     f"{identifier!r} and k={kwargs['k']!r}."
                 )
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
+        if identifier == "hits" and "k" not in kwargs:
+            raise ValueError(
+                "`identifier` must have a cutoff, such as 'hits_at_5': TF-Ranking's 'hits' counts "
+                "all ranks. Received: 'hits'."
+            )
     return _registry.get("metric", Metric, identifier, **kwargs)

@@ -18,9 +18,10 @@ from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 
 
 class DatasetMetric(Metric):
-    """Base of the metrics of whole columns, which keep all labels and scores as float32.
+    """Base of the metrics of whole columns, which keep all labels and scores.
 
-    They take `4 * (2 * num_columns + 1)` bytes for each of `max_examples`. One more example raises
+    They take `2 * num_columns + 1` numbers, float64 if that is `dtype` and else float32, for each
+    of `max_examples`. One more example raises
     an error or, under XLA, makes the result NaN.
     """
 
@@ -37,9 +38,12 @@ class DatasetMetric(Metric):
                 "replicas cannot share the examples that it keeps. Update it with the predictions."
             )
         self.max_examples = _checks.positive_int("max_examples", max_examples)
+        # Float64 only if it is asked for: not all devices have it.
+        wide = tf.as_dtype(self.dtype) == tf.float64
+        self._kept = tf.float64 if wide else tf.float32
         shape = (self.max_examples, self.num_columns)
         self.labels, self.scores, self.weights_seen = (
-            self.add_weight(name=name, shape=shape, initializer="zeros", dtype="float32")
+            self.add_weight(name=name, shape=shape, initializer="zeros", dtype=self._kept.name)
             for name, shape in (("labels", shape), ("scores", shape), ("weights_seen", shape[:1]))
         )
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
@@ -78,9 +82,9 @@ class DatasetMetric(Metric):
         )
         labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", axes=2)
         batch = tf.shape(scores)[0]
-        weights = tf.ones([batch])
+        weights = tf.ones([batch], self._kept)
         if sample_weight is not None:
-            weights *= tf.cast(example_weights(sample_weight, scores, signed=False), tf.float32)
+            weights *= tf.cast(example_weights(sample_weight, scores, signed=False), self._kept)
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
     def _columns(self, name, values):
@@ -93,11 +97,12 @@ class DatasetMetric(Metric):
                 f"Received: {tuple(values.shape)}."
             )
         if values.dtype.is_integer and values.dtype.size > 2:
-            rule = f"`{name}` must hold whole numbers of at most 2**24, or floating ones"
-            raised = check(tf.abs(tf.cast(values, tf.int64)) > 2**24, values, rule)
+            digits = 53 if self._kept == tf.float64 else 24
+            rule = f"`{name}` must hold whole numbers of at most 2**{digits}, or floating ones"
+            raised = check(tf.abs(tf.cast(values, tf.int64)) > 2**digits, values, rule)
             with tf.control_dependencies([raised]):
                 values = tf.identity(values)
-        return tf.cast(values, tf.float32)
+        return tf.cast(values, self._kept)
 
     def _append(self, labels, scores, weights, added):
         count = tf.convert_to_tensor(self.count)
@@ -114,9 +119,7 @@ class DatasetMetric(Metric):
 
     def result(self) -> tf.Tensor:
         """Returns the mean over the columns that have a value, 0 if none has."""
-        # Float64 only if it is asked for: not all devices have it.
-        wide = tf.as_dtype(self.dtype) == tf.float64
-        values, counts = self.per_column(tf.float64 if wide else tf.float32)
+        values, counts = self.per_column(self._kept)
         total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
         mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, values.dtype)))
         return tf.cast(mean, self.dtype)

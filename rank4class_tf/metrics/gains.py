@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf._tf import math
+from rank4class_tf._tf.exact import power_of_two
 from rank4class_tf.metrics.base import CutoffMetric
 from rank4class_tf.ops.ranks import highest, mean_over_ties, num_counted, num_ranks, table_by_rank
 from rank4class_tf.ops.weights import DISCOUNTS, discounted_sum, gain_cancels, gains_up_to_a_factor
@@ -130,7 +131,9 @@ class NDCG(DCG):
         else:
             gains = gains_up_to_a_factor(self.gain, ranks.relevance)
             if ranks.weights is not None:
-                gains *= ranks.weights
+                # A factor common to the list changes nothing, and without it products overflow.
+                most = math.max(ranks.weights, axis=-1, keepdims=True)
+                gains *= ranks.weights / math.cast(power_of_two(most), most.dtype)
             best = highest(gains, num_ranks(table))
         ideal = discounted_sum(best, table)
         return math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

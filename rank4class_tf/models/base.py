@@ -73,6 +73,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             x, y_pred, _keras.given_labels(y), _of_examples(sample_weight), training
         )
         # The loss only reduces what Keras gives it as labels and as scores.
+        losses = _keras.as_losses(losses)
         return super().compute_loss(x, losses, losses, sample_weight)
 
     # `compute_loss` and `compute_metrics` read from `_evaluating` which of the two steps Keras is
