@@ -1,4 +1,8 @@
-"""Sorted lists: places, ties, the highest, running sums."""
+"""Sorted lists: places, ties, the highest of a list or of all classes by blocks, running sums.
+
+What XLA or TensorFlow sorts in full, or compares all with all, is done here with less. Nothing here
+has a gradient but `decaying_sums` and `add_columns`.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,8 @@
-"""What is computed for all classes block by block."""
+"""What heads and searches compute for all classes block by block: counts, scores, interactions.
+
+Each block is one product of matrices; memory is that of a block, in the gradient too. The layers
+call this with functions that score classes; the loops themselves are in `_tf`.
+"""
 
 from collections.abc import Callable
 from typing import Any
