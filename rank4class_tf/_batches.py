@@ -9,17 +9,13 @@ from rank4class_tf.models import ExtremeClassifier, TwoTower
 
 
 def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
-    """The batches of a dataset, or of a tuple of all examples.
+    """Batches `(features, labels)` or `(features, labels, sample_weight)`.
 
-    Args:
-        dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
-            `tf.data.Dataset`; or one such tuple of all examples.
-        batch_size: examples per batch of a tuple.
+    `dataset` holds such batches, or is one such tuple of all examples, cut by `batch_size`.
     """
     if isinstance(dataset, tuple):
-        dataset = _lists_as_tuples(dataset)
         try:
-            dataset = tf.data.Dataset.from_tensor_slices(dataset).batch(batch_size)
+            dataset = tf.data.Dataset.from_tensor_slices(_of_tuple(dataset)).batch(batch_size)
         except ValueError as error:
             raise ValueError(
                 "`dataset` must have as many labels as features, and weights if it has any. "
@@ -34,32 +30,17 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
         yield batch
 
 
-def _lists_as_tuples(dataset):
-    """The parts, with lists of arrays turned into tuples, since TensorFlow would stack lists.
+def _of_tuple(dataset):
+    """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists.
 
-    Keras's models of several inputs take such lists. A list of the rows of one array stays a list.
-    We tell it by its length, which is that of another part, while its rows have another length.
+    Such a list holds arrays with a row for each label; a list of the rows of one array stays.
     """
-    parts = list(dataset)
-    for i, part in enumerate(dataset):
-        if isinstance(part, list) and part and _num_rows(part[0]):
-            others = set().union(*map(_num_rows, [*dataset[:i], *dataset[i + 1 :]]))
-            if len(part) not in others or _num_rows(part[0]) & others:
-                parts[i] = tuple(part)
-    return tuple(parts)
-
-
-def _num_rows(part):
-    """How many rows a part may have: a list of arrays has its own length, or that of an array."""
-    if hasattr(part, "shape"):
-        return {part.shape[0]} if len(part.shape) else set()
-    if isinstance(part, dict):
-        return set().union(*map(_num_rows, part.values()))
-    if isinstance(part, tuple):
-        return set().union(*map(_num_rows, part))
-    if isinstance(part, list):
-        return {len(part)}.union(*map(_num_rows, part[:1]))
-    return set()
+    features, *others = dataset
+    if others and isinstance(features, list) and features and hasattr(features[0], "shape"):
+        size = others[0].shape[0] if hasattr(others[0], "shape") else len(others[0])
+        if len(features) != size or tuple(features[0].shape[:1]) == (size,):
+            features = tuple(features)
+    return features, *others
 
 
 def check_gives_scores(model: Any) -> None:

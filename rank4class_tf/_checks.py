@@ -20,22 +20,24 @@ from rank4class_tf._tf.raising import same_sizes
 def require(is_right: bool, rule: str, received: object) -> None:
     """Raises `ValueError` unless an argument is right.
 
-    Args:
-        is_right: whether it is.
-        rule: a sentence that names the argument.
-        received: its value, or text that describes it.
+    `rule` is a sentence that names it, `received` its value or a text that describes this.
     """
     if not is_right:
         text = received if isinstance(received, str) else repr(received)
         raise ValueError(f"{rule} Received: {text}.")
 
 
+def _keeps(is_right: bool, rule: str, name: str, value: Any) -> None:
+    """Raises `ValueError` for an argument that is named like its value."""
+    if not is_right:
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+
+
 def _number(name: str, value: Any, kind: type, rule: str, keeps_rule: Callable) -> Any:
     """Returns a finite number of a kind, not a bool, that keeps a rule."""
     of_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
     number = of_kind and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not keeps_rule(value):
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+    _keeps(number and keeps_rule(value), rule, name, value)
     return kind(value)
 
 
@@ -82,22 +84,19 @@ def positive_or_tensor(name: str, value: Any) -> Any:
 
 def flag(name: str, value: Any) -> bool:
     """True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}.")
+    _keeps(isinstance(value, bool | np.bool_), "True or False", name, value)
     return bool(value)
 
 
 def layer_or_none(name: str, value: Any) -> Any:
     """None, or what can be called, as a layer."""
-    if value is not None and not callable(value):
-        raise ValueError(f"`{name}` must be a layer or None. Received: {name}={value!r}.")
+    _keeps(value is None or callable(value), "a layer or None", name, value)
     return value
 
 
 def string_or_none(name: str, value: Any) -> str | None:
     """None or a string."""
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"`{name}` must be a string or None. Received: {name}={value!r}.")
+    _keeps(value is None or isinstance(value, str), "a string or None", name, value)
     return value
 
 
@@ -106,11 +105,11 @@ def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
     if value is None:
         return None
     value = tf.convert_to_tensor(value)
-    if not value.dtype.is_bool or not value.shape.is_compatible_with(scores.shape):
-        raise ValueError(
-            f"`mask` must be booleans of the shape of the scores, {scores.shape}. "
-            f"Received: {value.dtype.name} {value.shape}."
-        )
+    require(
+        value.dtype.is_bool and value.shape.is_compatible_with(scores.shape),
+        f"`mask` must be booleans of the shape of the scores, {scores.shape}.",
+        f"{value.dtype.name} {value.shape}",
+    )
     return same_sizes(value, scores, "`mask` must have the shape of the scores.", axes=2)
 
 
@@ -137,8 +136,7 @@ def rows_of_ids(name: str, value: Any, strings: bool = True) -> Any:
 
 def one_of(name: str, value: Any, known: Collection) -> Any:
     """A value in `known`."""
-    if value not in known:
-        raise ValueError(f"`{name}` must be one of {known}. Received: {name}={value!r}.")
+    _keeps(value in known, f"one of {known}", name, value)
     return value
 
 

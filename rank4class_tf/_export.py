@@ -28,8 +28,7 @@ def write_top_k(
         path: a folder. The SavedModel replaces an older one there when it is whole.
         model: the model whose weights are saved.
         best: takes features and k, and returns a dict of outputs, `class_ids` among them.
-        features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features, or a structure;
-            `specs_of_arguments` gives them the names of the arguments, three to a sparse one.
+        features_spec: a spec of the features, or a structure; see `specs_of_arguments`.
         num_classes: K.
         k: in [1, K]; None means 10, or K if that is less.
         class_names: None, or the name of each class, for an output `class_names`.

@@ -27,16 +27,9 @@ _SAVED_MODEL = "saved_model.pb"
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[str]:
-    """Gives a temporary file the name `path` if the body ends without an error.
+    """Gives a temporary file, whose path ends in the same name, the name `path` after the body.
 
-    Args:
-        path: the file, on any file system of TensorFlow; it replaces an older file.
-
-    Yields:
-        The temporary path, which ends in the same name as `path`.
-
-    Raises:
-        OSError: if the body raises one; it names `path`, not the temporary file.
+    `path` may be on any file system of TensorFlow. An `OSError` names it, not the temporary file.
     """
     target = _resolved(path)
     try:
@@ -88,11 +81,7 @@ def write_text(path: PathLike, text: str) -> None:
 def appending_rows(
     path: PathLike, shape: tuple[int, ...], dtype: np.dtype
 ) -> Iterator[Callable[[np.ndarray], None]]:
-    """Writes rows of a shape and a dtype, as many as come, to a NumPy file, for `np.load`.
-
-    Yields:
-        A function that appends rows `[n, *shape]`.
-    """
+    """Writes rows to a NumPy file, as many as come; yields a function for rows `[n, *shape]`."""
     count = 0
     with replacing(path) as temporary, open(temporary, "wb") as file:
 

@@ -91,13 +91,8 @@ def mean_difference(
     """The mean of differences `[seeds, lists]`; lists and seeds are samples of their kinds.
 
     The variance is the sum of those over lists and over seeds, with Satterthwaite's degrees of
-    freedom. One seed counts as no sample. `compare` tells of the two more lists.
-
-    Args:
-        differences: `[seeds, lists]`.
-        weights: `[lists]`.
-        confidence: that the interval covers the mean.
-        most: the largest difference that a list can have; infinity for the largest one here.
+    freedom. One seed counts as no sample. `compare` tells of the two more lists. `most` is the
+    largest difference that a list can have; infinity stands for the largest one here.
     """
     if not weights.any():
         return Comparison(0.0, 0.0, 0.0, 1.0)

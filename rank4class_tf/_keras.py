@@ -113,9 +113,7 @@ def given_labels(y_true: TensorLike) -> TensorLike:
     There, in a graph that never runs, it passes on the mean of the devices' labels, which is
     float64 even for integers. They become integers again, so that ids look like ids.
     """
-    if not builds_symbolically():
-        return y_true
-    averaged = getattr(y_true, "dtype", None) == tf.float64
+    averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
     return tf.cast(y_true, tf.int64) if averaged else y_true
 
 
@@ -242,14 +240,8 @@ def add_table(
 ) -> Any:
     """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
     cast = {"autocast": False} if KERAS_3 else {"experimental_autocast": False}
-    weight = layer.add_weight(
-        name=name,
-        shape=shape,
-        initializer=initializer,
-        regularizer=regularizer,
-        dtype=layer.variable_dtype,
-        **cast,
-    )
+    how = {"initializer": initializer, "regularizer": regularizer, **cast}
+    weight = layer.add_weight(name=name, shape=shape, dtype=layer.variable_dtype, **how)
     variable(weight)._rank4class_tf_table = True
     return weight
 
@@ -260,12 +252,17 @@ def is_table(variable: tf.Variable) -> bool:
     return any(getattr(x, "_rank4class_tf_table", False) for x in (variable, container))
 
 
+def unlock(layer: keras.layers.Layer) -> None:
+    """Lets a subclass of a model that is built add layers and weights of its own."""
+    if KERAS_3:
+        layer._tracker.unlock()
+
+
 @contextlib.contextmanager
 def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
     """Lets a layer that is built delete weights and add others."""
-    if KERAS_3:
-        layer._tracker.unlock()
-    else:
+    unlock(layer)
+    if not KERAS_3:
         layer._callable_losses.clear()  # They regularize the weights that are deleted.
     yield
     if KERAS_3:
@@ -319,12 +316,6 @@ def add_loss(model: keras.Model, loss: tf.Tensor) -> None:
         model.add_loss(loss)
     else:
         model._eager_losses.append(loss)
-
-
-def unlock(model: keras.Model) -> None:
-    """Lets a subclass of a model that is built add layers and weights of its own."""
-    if KERAS_3:
-        model._tracker.unlock()
 
 
 def build_optimizer(model: keras.Model) -> None:

@@ -36,12 +36,7 @@ class Configured:
 
 
 def constructor_arguments(instance: object, base: type = Configured) -> dict[str, Any]:
-    """The constructor's named arguments, each from the attribute of its name, serialized.
-
-    Args:
-        instance: the object.
-        base: the first class whose constructor counts.
-    """
+    """The constructor's named arguments, of subclasses of `base`, from the attributes so named."""
     config = {}
     for cls in reversed(type(instance).__mro__):
         if issubclass(cls, base) and "__init__" in vars(cls):
@@ -76,11 +71,7 @@ _NAMED: dict[str, dict[str, Any]] = {kind: {} for kind in _SUFFIXES}
 
 
 def register(kind: str) -> Callable[[_Class], _Class]:
-    """A decorator that registers a class with Keras, and its name for `get`.
-
-    Args:
-        kind: "loss", "metric", "head", "sorter" or "interaction".
-    """
+    """A decorator that registers a class with Keras, and its name for `get` of a kind."""
 
     def registered(cls: _Class) -> _Class:
         named(kind, snake_case(cls.__name__.removesuffix(_SUFFIXES[kind])), cls)
@@ -114,12 +105,8 @@ def by_name(
 ) -> Any:
     """Returns what a name stands for; or an object, as it is.
 
-    Args:
-        argument: what a message calls the value.
-        known: name -> object.
-        value: a name or an object.
-        is_object: whether the value is such an object; None means that it is if it is callable.
-        rule: what a message says that an object must be.
+    A message calls the value `argument`, and says that it must be a name or keep the `rule`.
+    `is_object` tells whether the value does; None means that it does if it is callable.
     """
     if isinstance(value, str) and value in known:
         return known[value]
@@ -128,21 +115,11 @@ def by_name(
     raise ValueError(f"`{argument}` must be one of {sorted(known)} or {rule}. Received: {value!r}.")
 
 
-def get(
-    kind: str,
-    base: type | tuple[type, ...],
-    identifier: Any,
-    /,
-    **kwargs: Any,
-) -> Any:
-    """Returns the object that `identifier` names.
+def get(kind: str, base: type | tuple[type, ...], identifier: Any, /, **kwargs: Any) -> Any:
+    """Returns the object of a kind that `identifier` names, made with the constructor's `kwargs`.
 
-    Args:
-        kind: what is looked up: a kind of `register`.
-        base: the class of all such objects, including those of users.
-        identifier: a name, a config from `keras.utils.serialize_keras_object`, or an object, which
-            is returned as it is.
-        **kwargs: constructor arguments, with a name only.
+    `identifier` may also be a config from `keras.utils.serialize_keras_object`, or an object of
+    the class `base`, which is returned as it is.
     """
     classes = _NAMED[kind]
     if isinstance(identifier, str):
@@ -158,10 +135,8 @@ def get(
             )
         return classes[identifier](**kwargs)
     if kwargs:
-        raise ValueError(
-            f"Constructor arguments go with the name of a {kind} only. "
-            f"Received: {identifier!r} and {sorted(kwargs)}."
-        )
+        rule = f"Constructor arguments go with the name of a {kind} only."
+        raise ValueError(f"{rule} Received: {identifier!r} and {sorted(kwargs)}.")
     if isinstance(identifier, dict):
         return _keras.deserialized(identifier)
     if isinstance(identifier, base):

@@ -56,27 +56,22 @@ class RankingTensorBoard(keras.callbacks.Callback):
                 "RankingTensorBoard needs tensorboard and matplotlib: "
                 f"pip install -e '.[plots]' in a clone of the project. Received: {error}."
             ) from None
-        if isinstance(dataset, Iterator):
-            raise ValueError(
-                "`dataset` must be readable again in each epoch. "
-                f"Received: {type(dataset).__name__}."
-            )
+        rule = "`dataset` must be readable again in each epoch."
+        _checks.require(not isinstance(dataset, Iterator), rule, type(dataset).__name__)
         mean_metrics(metrics)  # Raises now, not in the first epoch.
         self._dataset, self._metrics, self._class_names = dataset, metrics, class_names
         self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
-        if k > NUM_TOP_CLASSES:
-            raise ValueError(f"`k` must be at most {NUM_TOP_CLASSES}. Received: k={k}.")
+        _checks.require(k <= NUM_TOP_CLASSES, f"`k` must be at most {NUM_TOP_CLASSES}.", f"k={k}")
         self._log_dir = os.fspath(log_dir)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         check_gives_scores(self.model)
         shape = getattr(self.model, "output_shape", None)
-        classes = shape[-1] if isinstance(shape, tuple) else None
-        if self._class_names is not None and len(self._class_names) < (classes or 0):
-            raise ValueError(
-                f"`class_names` must have a name for each of the {classes} classes. "
-                f"Received: {len(self._class_names)} names."
-            )
+        classes = (isinstance(shape, tuple) and shape[-1]) or 0
+        if self._class_names is not None:
+            rule = f"`class_names` must have a name for each of the {classes} classes."
+            number = len(self._class_names)
+            _checks.require(number >= classes, rule, f"{number} names")
         self._evaluator = Evaluator(self.model, self._metrics)
         self._writer = tf.summary.create_file_writer(self._log_dir)
 

@@ -60,17 +60,12 @@ class PretrainedEncoder:
 
     def _build(self: Any, backbone, preset, frozen):
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
-        if not blocks:
-            raise ValueError(
-                "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub. Received: "
-                f"preset={preset!r}, a {type(backbone).__name__}."
-            )
+        received = f"preset={preset!r}, a {type(backbone).__name__}"
+        rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
+        _checks.require(bool(blocks), rule, received)
         self.frozen = len(blocks) if frozen == "all" else frozen
-        if self.frozen > len(blocks):
-            raise ValueError(
-                f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks of the "
-                f"backbone. Received: frozen={frozen}."
-            )
+        rule = f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks."
+        _checks.require(self.frozen <= len(blocks), rule, f"frozen={frozen}")
         inputs, output = self._inputs(), self._output(backbone)
         whole = keras.Model(backbone.input, output)
         if not self.frozen:
@@ -93,9 +88,8 @@ class PretrainedEncoder:
 
 def _load_backbone(preset, **kwargs):
     """Loads a backbone in the precision of Keras's policy."""
-    hub = _import_hub()
     policy = keras.mixed_precision.dtype_policy()
-    return hub.models.Backbone.from_preset(preset, dtype=policy, **kwargs)
+    return _import_hub().models.Backbone.from_preset(preset, dtype=policy, **kwargs)
 
 
 class ImageEncoder(PretrainedEncoder):
@@ -187,34 +181,29 @@ class TextEncoder(PretrainedEncoder):
         frozen: int | str = 0,
         pooling: str = "first",
     ) -> None:
-        if _checks.positive_int("sequence_length", sequence_length) < 3:
-            raise ValueError(
-                "`sequence_length` must be at least 3: a text needs two special tokens. Received: "
-                f"sequence_length={sequence_length}."
-            )
-        self._sequence_length = sequence_length
+        self._sequence_length = _checks.positive_int("sequence_length", sequence_length)
+        rule = "`sequence_length` must be at least 3: a text needs two special tokens."
+        _checks.require(sequence_length >= 3, rule, f"sequence_length={sequence_length}")
         self._pooling = _checks.one_of("pooling", pooling, ("first", "mean"))
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         backbone = _load_backbone(preset)
-        if not isinstance(backbone.input, dict) or "padding_mask" not in backbone.input:
-            raise ValueError(
-                "`preset` must be a transformer encoder of keras-hub. Received: "
-                f"preset={preset!r}, a {type(backbone).__name__}."
-            )
+        _checks.require(
+            isinstance(backbone.input, dict) and "padding_mask" in backbone.input,
+            "`preset` must be a transformer encoder of keras-hub.",
+            f"preset={preset!r}, a {type(backbone).__name__}",
+        )
         self._tokenizer = _tokenizer(preset, type(backbone))
         self._build(backbone, preset, frozen)
 
     def tokenize(self, texts: Iterable[str | bytes]) -> tf.RaggedTensor:
-        """Cuts texts into tokens.
+        """Cuts texts into tokens, int32 `[n, (length)]`, with the special tokens at both ends.
+
+        `to_tensor()` pads them with 0, which `lower` and `upper` mask.
 
         Args:
             texts: n >= 1 strings, in UTF-8 if they are bytes. `"[SEP]"` in them is the token of
                 that name.
-
-        Returns:
-            int32 `[n, (length)]`, with the special tokens at both ends. `to_tensor()` pads them
-            with 0, which `lower` and `upper` mask.
         """
         if isinstance(texts, str | bytes):
             raise ValueError(f"`texts` must be several texts, in a list. Received: {texts!r}.")
@@ -273,25 +262,22 @@ def _tokenizer(preset, backbone_class):
     models = _import_hub().models
     options = {"special_tokens_in_strings": True}
     folder = pathlib.Path(preset)
+    file = folder / "tokenizer.json"
     described: dict[str, Any] = {}
     # keras-hub has a tokenizer.json of its own form. From Hugging Face's folders it reads only
     # vocab.txt, which newer folders lack.
-    if (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
-        described = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    if file.exists() and not (folder / "vocab.txt").exists():
+        described = json.loads(file.read_text(encoding="utf-8"))
     model = described.get("model", {})
     if model.get("type") != "WordPiece":
         return models.Tokenizer.from_preset(preset, **options)
     normalizer, vocabulary = described.get("normalizer"), model["vocab"]
-    if normalizer is not None and normalizer.get("type") != "BertNormalizer":
-        raise ValueError(
-            f"`preset` must have no normalizer or a BertNormalizer in {folder / 'tokenizer.json'}. "
-            f"Received: {normalizer}."
-        )
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise ValueError(
-            f"`preset` must number its {len(vocabulary)} tokens from 0 on without gaps in "
-            f"{folder / 'tokenizer.json'}. Received: up to {max(vocabulary.values())}."
-        )
+    rule = f"`preset` must have no normalizer or a BertNormalizer in {file}."
+    known = normalizer is None or normalizer.get("type") == "BertNormalizer"
+    _checks.require(known, rule, normalizer)
+    rule = f"`preset` must number its {len(vocabulary)} tokens from 0 on without gaps in {file}."
+    whole = sorted(vocabulary.values()) == list(range(len(vocabulary)))
+    _checks.require(whole, rule, f"up to {max(vocabulary.values(), default=0)}")
     return getattr(models, backbone_class.__name__.replace("Backbone", "Tokenizer"))(
         vocabulary=sorted(vocabulary, key=vocabulary.get),
         lowercase=bool((normalizer or {}).get("lowercase", False)),

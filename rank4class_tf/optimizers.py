@@ -48,11 +48,8 @@ class Rowwise:
         self.row_multiplier = _checks.positive_float("row_multiplier", row_multiplier)
         for name in ("gradient_accumulation_steps", "loss_scale_factor"):
             value = getattr(self, name, None)  # Keras 2 has neither.
-            if value is not None:
-                raise ValueError(
-                    f"`{name}` must be None: in Keras it works only with dense gradients. "
-                    f"Received: {name}={value!r}."
-                )
+            rule = f"`{name}` must be None: in Keras it works only with dense gradients."
+            _checks.require(value is None, rule, f"{name}={value!r}")
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -175,10 +172,6 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         initial_accumulator_value: $a_r$ at the start, >= 0.
         row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.Adagrad`: `epsilon`, ...
-
-    Example:
-        >>> float(RowwiseAdagrad(learning_rate=0.5).learning_rate)
-        0.5
     """
 
     def __init__(
@@ -187,10 +180,8 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         initial_accumulator_value: float = 1e-8,
         **kwargs: Any,
     ) -> None:
-        _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
-        super().__init__(
-            learning_rate, initial_accumulator_value=initial_accumulator_value, **kwargs
-        )
+        start = _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
+        super().__init__(learning_rate, initial_accumulator_value=start, **kwargs)
 
     def update_rows(self, ids, gradients, variable, learning_rate):
         accumulators = self.slot(self._accumulators, variable)
@@ -219,16 +210,11 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         *args: as in `keras.optimizers.Adam`.
         row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
         **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, ..., not `amsgrad`.
-
-    Example:
-        >>> float(RowwiseAdam(learning_rate=0.5).learning_rate)
-        0.5
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.amsgrad:
-            raise ValueError("`amsgrad` must be False. Received: amsgrad=True.")
+        _checks.require(not self.amsgrad, "`amsgrad` must be False.", "amsgrad=True")
 
     def update_rows(self, ids, gradients, variable, learning_rate):
         step = tf.cast(self.iterations + 1, variable.dtype)

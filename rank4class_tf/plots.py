@@ -34,9 +34,6 @@ def accuracy_by_k(
         evaluations: one, or several by name, whose curves share a picture.
         max_k: the last k; None means the worst rank, at most 50.
 
-    Returns:
-        A figure; `figure.savefig(path)` writes it.
-
     Example:
         >>> import rank4class_tf as r4c
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 2, 1]
@@ -55,7 +52,8 @@ def accuracy_by_k(
         axes.plot(ks, shares, label=name, marker="." if max_k <= 20 else None)
     axes.set(xlabel="k", ylabel="share of lists with a positive among the k first")
     axes.grid(alpha=0.3)
-    _legend(axes, evaluations)
+    if named is evaluations:
+        axes.legend()
     return figure
 
 
@@ -79,7 +77,8 @@ def rank_histogram(
         counts = np.bincount(ranks, minlength=max_rank + 1)
         axes.bar(places + (index - (len(named) - 1) / 2) * width, counts[1:], width, label=name)
     axes.set(xlabel=f"rank of the label; {max_rank}: or below", ylabel="lists")
-    _legend(axes, evaluations)
+    if named is evaluations:
+        axes.legend()
     return figure
 
 
@@ -149,23 +148,12 @@ def confusion_at_k(
 def _named(evaluations) -> Mapping[str, Evaluation]:
     if isinstance(evaluations, Evaluation):
         return {"": evaluations}
-    if not isinstance(evaluations, Mapping) or not evaluations:
-        raise ValueError(
-            "`evaluations` must be an `Evaluation`, or a dict from names to at least one. "
-            f"Received: {evaluations!r}."
-        )
-    for name, evaluation in evaluations.items():
-        if not isinstance(evaluation, Evaluation):
-            raise ValueError(
-                "`evaluations` must hold what `evaluate` returns. "
-                f"Received: {evaluation!r} for {name!r}."
-            )
+    rule = "`evaluations` must be an `Evaluation`, or a dict from names to at least one."
+    _checks.require(isinstance(evaluations, Mapping) and bool(evaluations), rule, evaluations)
+    for evaluation in evaluations.values():
+        rule = "`evaluations` must hold what `evaluate` returns."
+        _checks.require(isinstance(evaluation, Evaluation), rule, evaluation)
     return evaluations
-
-
-def _legend(axes, evaluations):
-    if not isinstance(evaluations, Evaluation):
-        axes.legend()
 
 
 def _ranks(evaluation):
@@ -182,11 +170,9 @@ def _kept(evaluation, name) -> np.ndarray:
 def _name(class_id, class_names):
     if class_names is None:
         return str(class_id)
-    if class_id >= len(class_names):
-        raise ValueError(
-            f"`class_names` must have a name for each class. Received: {len(class_names)} names, "
-            f"none for class {class_id}."
-        )
+    received = f"{len(class_names)} names, none for class {class_id}"
+    rule = "`class_names` must have a name for each class."
+    _checks.require(class_id < len(class_names), rule, received)
     return as_names([class_names[class_id]])[0]
 
 

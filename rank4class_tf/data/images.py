@@ -64,11 +64,8 @@ def digits(
         number = _checks.positive_int("examples_per_class", examples_per_class)
         by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
         most = min(map(len, by_class))
-        if number > most:
-            raise ValueError(
-                f"`examples_per_class` must be at most {most}. "
-                f"Received: examples_per_class={examples_per_class!r}."
-            )
+        rule = f"`examples_per_class` must be at most {most}."
+        _checks.require(number <= most, rule, f"examples_per_class={number}")
         train = np.concatenate([images[:number] for images in by_class])
     return splits.from_arrays(
         *((pixels[part], class_ids[part]) for part in (train, validation, test)),
@@ -110,15 +107,8 @@ def cifar10(
         with_info=True,
         as_supervised=True,
     )
-    return _splits_of_images(
-        parts,
-        info,
-        batch_size,
-        seed,
-        shuffled=50_000,
-        train=_crop_and_mirror if augment else _unchanged,
-        evaluate=_unchanged,
-    )
+    train = _crop_and_mirror if augment else _unchanged
+    return _splits_of_images(parts, info, batch_size, seed, 50_000, train, _unchanged)
 
 
 def imagenet2012(
@@ -149,8 +139,7 @@ def imagenet2012(
         seed: seed of the training order and of the augmentation, in [0, 2**32).
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    size = _checks.positive_int("image_size", image_size)
-    seed = _checks.seed(seed)
+    size, seed = _checks.positive_int("image_size", image_size), _checks.seed(seed)
     tfds = splits.import_extra("tensorflow_datasets")
     parts, info = splits.load(
         "imagenet2012",
@@ -170,36 +159,24 @@ def imagenet2012(
     def train(image, seed):
         return _random_part(image, seed, size)
 
-    return _splits_of_images(
-        parts,
-        info,
-        batch_size,
-        seed,
-        shuffled=16_384,
-        train=train if augment else evaluate,
-        evaluate=evaluate,
-    )
+    changed = train if augment else evaluate
+    return _splits_of_images(parts, info, batch_size, seed, 16_384, changed, evaluate)
 
 
 def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):
     """Builds `Splits` from three datasets of `(image, class_id)`.
 
-    `train` and `evaluate` take an image and two random numbers; `shuffled` is the size of the
-    buffer that shuffles training images.
+    `train` and `evaluate` take an image and two random numbers; `shuffled` images are in a buffer.
     """
 
     def batches(dataset, function):
         # Each reading of the dataset gets other numbers.
         numbers = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
-        pairs = tf.data.Dataset.zip((dataset, numbers))
-        return (
-            pairs.map(
-                lambda example, pair: (function(example[0], pair), example[1]),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-            .batch(batch_size)
-            .prefetch(tf.data.AUTOTUNE)
+        examples = tf.data.Dataset.zip((dataset, numbers)).map(
+            lambda example, pair: (function(example[0], pair), example[1]),
+            num_parallel_calls=tf.data.AUTOTUNE,
         )
+        return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
     first, second, third = parts
     return splits.Splits(
@@ -234,8 +211,7 @@ def _random_part(encoded, seed, size):
     )
     window = tf.concat([begin[:2], extent[:2]], axis=0)
     part = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
-    part = tf.image.stateless_random_flip_left_right(part, seed[::-1])
-    return _resize(part, [size, size])
+    return _resize(tf.image.stateless_random_flip_left_right(part, seed[::-1]), size)
 
 
 def _centre(encoded, size):
@@ -243,8 +219,8 @@ def _centre(encoded, size):
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
     side = tf.maximum(tf.minimum(height, width) * _CENTRE[0] // _CENTRE[1], 1)
     window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
-    return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), [size, size])
+    return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), size)
 
 
-def _resize(image, shape):
-    return tf.ensure_shape(tf.image.resize(image, shape), [*shape, 3])
+def _resize(image, size):
+    return tf.ensure_shape(tf.image.resize(image, [size, size]), [size, size, 3])

@@ -52,12 +52,8 @@ class UserItems:
 
         Args:
             batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of equal length,
-                with ids in [-2**31, 2**31).
+                with ids in [-2**31, 2**31). Those that occur are numbered in their order.
             seed: seed of the split, in [0, 2**32).
-
-        Returns:
-            `UserItems`. Users and items are numbered in the order of their ids; only those that
-            occur in a pair get a number.
 
         Example:
             >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
@@ -83,10 +79,8 @@ class UserItems:
         del pairs, first
 
         # Validation and test get a tenth of a random order each, training the rest.
-        count = len(users)
-        order = rng.permutation(count)
-        part = np.zeros(count, np.int8)
-        tenth = count // 10
+        order, tenth = rng.permutation(len(users)), len(users) // 10
+        part = np.zeros(len(users), np.int8)
         part[order[:tenth]] = 1
         part[order[tenth : 2 * tenth]] = 2
         del order
@@ -149,11 +143,11 @@ class UserItems:
 def _check_pair(pair):
     """Raises unless a pair has two arrays of ids, equally long, that fit int32."""
     of_ids = [ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size) for ids in pair]
-    if len(pair) != 2 or not all(of_ids) or len(pair[0]) != len(pair[1]):
-        raise ValueError(
-            "`batches` must hold pairs of integer arrays of one length. Received: "
-            f"{' and '.join(f'{ids.dtype} of shape {ids.shape}' for ids in pair)}."
-        )
+    _checks.require(
+        len(pair) == 2 and all(of_ids) and len(pair[0]) == len(pair[1]),
+        "`batches` must hold pairs of integer arrays of one length.",
+        " and ".join(f"{ids.dtype} of shape {ids.shape}" for ids in pair),
+    )
     for ids in pair:
         for wrong in ids[(ids < -(2**31)) | (ids >= 2**31)][:1]:
             raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
@@ -217,7 +211,7 @@ _SOURCE = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarg
 
 
 def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
-    """Returns the news articles of MIND as text, with their categories as classes.
+    """Returns the news articles of MIND as text; their categories, in order, are the classes.
 
     Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or
     only the title if the article has no abstract; class ids are int64 `[batch]`. MIND splits its
@@ -231,16 +225,8 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits
         path: a `news.tsv`, or a folder, in which all files of this name are read, at any depth.
         batch_size: articles per batch, >= 1.
         seed: seed of the split and of the training order, in [0, 2**32).
-
-    Returns:
-        `Splits`; `class_names` are the categories in alphabetical order.
-
-    Raises:
-        FileNotFoundError: if `path` has no `news.tsv`.
-        ValueError: if a line of a file is not one of MIND's.
     """
-    batch_size = _checks.positive_int("batch_size", batch_size)
-    seed = _checks.seed(seed)
+    batch_size, seed = _checks.positive_int("batch_size", batch_size), _checks.seed(seed)
     articles: dict[str, tuple[str, str]] = {}
     for file in _files(pathlib.Path(path)):
         for news_id, article in _read(file).items():
@@ -250,10 +236,8 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits
                     f"{news_id!r} of {articles[news_id][0]!r} and of {article[0]!r}, in "
                     f"{os.fspath(file)!r}."
                 )
-    if not articles:
-        raise ValueError(
-            f"`path` must hold articles. Received: {os.fspath(path)!r}, which has none."
-        )
+    received = f"{os.fspath(path)!r}, which has none"
+    _checks.require(bool(articles), "`path` must hold articles.", received)
     # We sort by id, so that the split depends on nothing else.
     rows = [articles[news_id] for news_id in sorted(articles)]
     texts = np.array([text.encode() for _, text in rows], dtype=object)

@@ -72,11 +72,7 @@ def goemotions(
         parts = [(_features(vectorize, texts), class_ids) for texts, class_ids in parts]
         vocabulary = (str(token) for token in vectorize.get_vocabulary())
     return splits.from_arrays(
-        *parts,
-        batch_size=batch_size,
-        seed=seed,
-        class_names=class_names,
-        vocabulary=vocabulary,
+        *parts, batch_size=batch_size, seed=seed, class_names=class_names, vocabulary=vocabulary
     )
 
 
