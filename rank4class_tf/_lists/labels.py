@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rank4class_tf._checks import require
 from rank4class_tf._tf.gather import flat_places, indices, where
 from rank4class_tf._tf.raising import check, checked, in_xla, same_sizes
 from rank4class_tf._types import TensorLike
@@ -82,8 +83,8 @@ class Labels(NamedTuple):
 
 def check_label_format(label_format: str | None) -> None:
     """Raises unless `label_format` is one of the three known values."""
-    if label_format not in _FORMATS:
-        raise ValueError(f"`label_format` must be one of {_FORMATS}. Received: {label_format!r}.")
+    rule = f"`label_format` must be one of {_FORMATS}."
+    require(label_format in _FORMATS, rule, repr(label_format))
 
 
 def parse(
@@ -105,19 +106,19 @@ def parse(
         exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
             `[batch, n]`, True for such an item.
     """
-    if isinstance(y_pred, tf.SparseTensor):
-        raise ValueError("`y_pred` must be dense or ragged. Received: a SparseTensor.")
+    is_sparse = isinstance(y_pred, tf.SparseTensor)
+    require(not is_sparse, "`y_pred` must be dense or ragged.", "a SparseTensor")
     if isinstance(y_pred, tf.RaggedTensor):
         y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
         label_format = "relevance"
     scores = tf.convert_to_tensor(y_pred)
     dtype = scores.dtype
     is_number = dtype.is_floating or dtype.is_integer or dtype.is_bool
-    if scores.shape.rank not in (None, 2) or not is_number:
-        raise ValueError(
-            "`y_pred` must hold numbers of the shape [batch, n]. "
-            f"Received: {dtype.name} of shape {scores.shape}."
-        )
+    require(
+        scores.shape.rank in (None, 2) and is_number,
+        "`y_pred` must hold numbers of the shape [batch, n].",
+        f"{dtype.name} of shape {scores.shape}",
+    )
     # Float32 holds no integers beyond 2**24, such as times in seconds.
     is_wide = dtype == tf.float64 or dtype.is_integer and dtype.size > 2
     scores = tf.cast(scores, tf.float64 if is_wide else tf.float32)
@@ -138,22 +139,18 @@ def parse(
 def parse_ids(
     y_true: TensorLike, encodings: tf.Tensor, num_classes: int, label_format: str | None = None
 ) -> Labels:
-    """As `parse`, for scores of all classes that do not exist; labels must be class ids.
+    """As `parse`, for scores of K classes that do not exist; labels must be class ids.
 
-    Args:
-        y_true: class ids, as for `parse`.
-        encodings: `[batch, d]`, the scores of the result.
-        num_classes: K.
-        label_format: as for `parse`.
+    Encodings `[batch, d]` become the scores of the result.
     """
     shape = encodings.shape[:1].concatenate([num_classes])
     y_true, is_ids, inferred = _with_format(y_true, shape, label_format)
-    if not is_ids:
-        raise ValueError(
-            "`y_true` must hold class ids, not a label for each class. "
-            f"Received: {y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
-            f"label_format={label_format!r}."
-        )
+    require(
+        is_ids,
+        "`y_true` must hold class ids, not a label for each class.",
+        f"{y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
+        f"label_format={label_format!r}",
+    )
     ids, value_if_empty = _checked_ids(y_true, encodings, num_classes, inferred)
     return _of_ids(encodings, distinct_ids(ids), value_if_empty)
 
@@ -161,11 +158,10 @@ def parse_ids(
 def _without_ragged(relevance, scores, label_format):
     """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
-    if not isinstance(relevance, tf.RaggedTensor) or label_format == "ids":
-        received = f"a {type(relevance).__name__}, label_format={label_format!r}"
-        raise ValueError(f"{rule} Received: {received}.")
-    if scores.shape.rank != 2 or relevance.shape.rank != 2:
-        raise ValueError(f"{rule} Received: shapes {relevance.shape} and {scores.shape}.")
+    fits = isinstance(relevance, tf.RaggedTensor) and label_format != "ids"
+    require(fits, rule, f"a {type(relevance).__name__}, label_format={label_format!r}")
+    fits = scores.shape.rank == relevance.shape.rank == 2
+    require(fits, rule, f"shapes {relevance.shape} and {scores.shape}")
     # `parse_example` counts in int32.
     num_scores = tf.cast(scores.row_lengths(), tf.int64)
     lengths = tf.cast(relevance.row_lengths(), tf.int64)[:, tf.newaxis]
@@ -185,8 +181,7 @@ def _items(values, filler):
 def _with_items(scores):
     """Scores whose width is 0 or not known; raises, if need be at run time, if it is 0."""
     rule = "`y_pred` must score at least one item"
-    if scores.shape[1] == 0:
-        raise ValueError(f"{rule}. Received: shape {scores.shape}.")
+    require(scores.shape[1] != 0, f"{rule}.", f"shape {scores.shape}")
     some = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
     with tf.control_dependencies([some]):  # So that this error comes before those it causes.
         return tf.identity(scores)
@@ -197,13 +192,12 @@ def _with_items(scores):
 
 def _with_format(y_true, shape, label_format):
     """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
-    if isinstance(y_true, tf.SparseTensor):
-        raise ValueError("`y_true` must be dense. Received: a SparseTensor.")
+    require(not isinstance(y_true, tf.SparseTensor), "`y_true` must be dense.", "a SparseTensor")
     if isinstance(y_true, tf.RaggedTensor):
         if label_format == "relevance":
             raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
-        if y_true.dtype.is_bool:
-            raise ValueError("`y_true` must hold integers where it is ragged. Received: bool.")
+        rule = "`y_true` must hold integers where it is ragged."
+        require(not y_true.dtype.is_bool, rule, "bool")
         return _dense(y_true), True, False
     y_true = as_numbers("y_true", y_true)
     inferred = label_format is None
@@ -225,12 +219,12 @@ def _infer_format(labels, scores_shape):
             return "relevance"
         if width == 1 and not dtype.is_bool:
             return "ids"
-        if None not in (width, n) and not dtype.is_integer:
-            raise ValueError(
-                "`y_true` must have as many columns as `y_pred` if it holds a label for each item. "
-                "For class ids [batch, P], use integers or label_format='ids'. "
-                f"Received: {dtype.name} labels of {width} items and scores of {n}."
-            )
+        require(
+            None in (width, n) or dtype.is_integer,
+            "`y_true` must have as many columns as `y_pred` if it holds a label for each item. "
+            "For class ids [batch, P], use integers or label_format='ids'.",
+            f"{dtype.name} labels of {width} items and scores of {n}",
+        )
     # `_checked_ids` checks integers whose static shape tells nothing at run time.
     if dtype.is_integer and shape.rank in (None, 2):
         return "ids"
@@ -250,10 +244,9 @@ def _of_ids(scores, ids, value_if_empty):
 
 
 def _checked_ids(ids, scores, known, inferred):
-    """What `padded_ids` makes of ids and of zeros `[batch]`.
+    """What `padded_ids` makes of ids and of zeros `[batch]`; `known` is the static width or None.
 
-    If only their shape tells that they are ids, `inferred`, they are first checked to be none of
-    all items. `known` is the number of items, None if known only at run time.
+    If only their shape tells that they are ids, `inferred`, they must not be as labels of items.
     """
     num_items = known or tf.shape(scores)[1]
     zero = tf.zeros(tf.shape(scores)[:1], scores.dtype)
@@ -289,23 +282,14 @@ def padded_ids(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Checks class ids of any form, and brings them to `[batch, P]` int32, padded with -1.
 
-    Args:
-        class_ids: a tensor of any kind.
-        num_classes: K.
-        lists: floating, `[batch, ...]`, with as many rows.
-        argument: what a message calls the ids.
-
-    Returns:
-        The ids; and the lists, NaN where XLA compiles ids that break the rules.
+    Beside the ids it returns the lists, floating `[batch, ...]`, with NaN where XLA compiles ids
+    that break the rules. `argument` is what a message calls the ids.
     """
-    if getattr(class_ids, "dtype", None) in (tf.bool, bool):
-        raise ValueError(f"`{argument}` must hold class ids as integers. Received: bool.")
+    is_bool = getattr(class_ids, "dtype", None) in (tf.bool, bool)
+    require(not is_bool, f"`{argument}` must hold class ids as integers.", "bool")
     ids = in_rows(_dense(class_ids))
-    if ids.shape.rank != 2:
-        raise ValueError(
-            f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]. "
-            f"Received: {ids.shape}."
-        )
+    rule = f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]."
+    require(ids.shape.rank == 2, rule, f"{ids.shape}")
     ids = same_sizes(ids, lists, f"`{argument}` must have a row for each list.")
     if not ids.shape[1]:  # At least one column, where there may be none.
         missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
@@ -364,8 +348,7 @@ def _dense(ids, keep=None):
     """Ids, padded with -1 if ragged, as int32 or int64; floating ones and the dtype `keep` stay."""
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
-    if ids.dtype in _NO_NUMBERS:
-        raise ValueError(f"Labels and ids must be numbers. Received: {ids.dtype.name}.")
+    require(ids.dtype not in _NO_NUMBERS, "Labels and ids must be numbers.", ids.dtype.name)
     if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
         ids = tf.cast(ids, tf.int64)
     return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
@@ -376,8 +359,7 @@ def _dense(ids, keep=None):
 
 def _of_relevance(scores, labels, max_positives):
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
-    if labels.shape.rank != 2:
-        raise ValueError(f"{rule} Received: shapes {labels.shape} and {scores.shape}.")
+    require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")
     labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)
     # XLA takes a third of the time for such a sum that it takes for one of comparisons.
     total = tf.reduce_sum(labels, axis=-1)
@@ -403,8 +385,7 @@ def _is_huge_or_nan(relevance):
 def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
     """A tensor; raises if it holds strings or complex numbers."""
     values = tf.convert_to_tensor(values)
-    if values.dtype in _NO_NUMBERS:
-        raise ValueError(f"`{name}` must be numbers. Received: {values.dtype.name}.")
+    require(values.dtype not in _NO_NUMBERS, f"`{name}` must be numbers.", values.dtype.name)
     return values
 
 
@@ -414,26 +395,19 @@ def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
 def excluded_items(
     exclude: TensorLike, scores: tf.Tensor, lists: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Brings the items to leave out to a mask.
+    """The items to leave out, in any form `parse` takes, as booleans `[batch, n]`.
 
-    Args:
-        exclude: ids `[batch, E]` padded with -1 or ragged, or booleans `[batch, n]`, True for an
-            item to leave out.
-        scores: `[batch, n]`; only their shape counts.
-        lists: floating, `[batch, ...]`.
-
-    Returns:
-        Booleans `[batch, n]`; and the lists, NaN where XLA compiles ids that break the rules.
+    Of the scores only the shape counts. The lists are as in `padded_ids`.
     """
     exclude = _dense(exclude, keep=tf.bool)
     rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
     shape = scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])
     fits = exclude.shape.rank == 2 and exclude.shape.is_compatible_with(shape)
-    if not fits or not (exclude.dtype.is_integer or exclude.dtype.is_bool):
-        raise ValueError(
-            f"{rule}. Received: {exclude.dtype.name} of shape {exclude.shape} for scores of shape "
-            f"{scores.shape}."
-        )
+    require(
+        fits and (exclude.dtype.is_integer or exclude.dtype.is_bool),
+        f"{rule}.",
+        f"{exclude.dtype.name} of shape {exclude.shape} for scores of shape {scores.shape}",
+    )
     if exclude.dtype.is_bool:
         rule = "`exclude` must have the shape of the scores where it holds booleans."
         return same_sizes(exclude, scores, rule, axes=2), lists
@@ -488,14 +462,15 @@ def example_weights(
         weights = tf.reshape(same_sizes(in_rows(weights), column, rule, axes=2), [-1])
     rank = weights.shape.rank
     has_columns = rank == 2 and weights.shape[1] != 1
-    if rank is None or rank > 2 or has_columns and not per_item or weights.dtype in _NO_NUMBERS:
-        shapes = "[batch], [batch, 1] or [batch, n]"
-        if not per_item:
-            shapes = "[batch] or [batch, 1], since this has no form with weights of items"
-        raise ValueError(
-            f"`sample_weight` must be a number or numbers of the shape {shapes}. "
-            f"Received: {weights.dtype.name} of shape {weights.shape}."
-        )
+    shapes = "[batch], [batch, 1] or [batch, n]"
+    if not per_item:
+        shapes = "[batch] or [batch, 1], since this has no form with weights of items"
+    fits = rank is not None and rank <= 2 and (per_item or not has_columns)
+    require(
+        fits and weights.dtype not in _NO_NUMBERS,
+        f"`sample_weight` must be a number or numbers of the shape {shapes}.",
+        f"{weights.dtype.name} of shape {weights.shape}",
+    )
     if not weights.dtype.is_floating:
         weights = tf.cast(weights, tf.float64)  # Which holds the integers.
     if rank:
@@ -509,11 +484,9 @@ def example_weights(
 
 def weights_of_items(weights: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     """The weights of items, in the shape and the dtype of the scores, `[batch, n]`."""
-    if not weights.shape.is_compatible_with(scores.shape):
-        raise ValueError(
-            "`sample_weight` of items must have the shape of `y_pred`. "
-            f"Received: {weights.shape} and {scores.shape}."
-        )
+    rule = "`sample_weight` of items must have the shape of `y_pred`."
+    fits = weights.shape.is_compatible_with(scores.shape)
+    require(fits, rule, f"{weights.shape} and {scores.shape}")
     weights = tf.cast(weights, scores.dtype)
     if weights.shape[1] is None:  # It may turn out to be one for each list.
         weights *= tf.ones_like(scores)
@@ -521,12 +494,7 @@ def weights_of_items(weights: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
 
 
 def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
-    """The mean of the weights of each list's positives, by their relevance, `[batch]`.
-
-    Args:
-        labels: `Labels`.
-        weights: those of the items, `[batch, n]`, or `[n]` for all lists.
-    """
+    """The mean weight of each list's positives, by relevance; weights `[batch, n]` or `[n]`."""
     if labels.class_ids is not None:
         ids = tf.maximum(labels.class_ids, 0)
         weights = tf.gather(weights, ids, batch_dims=weights.shape.rank - 1)

@@ -8,6 +8,7 @@ become a score stands in `classes.py`, the loops over blocks in `ops/blocks.py`.
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -101,14 +102,8 @@ def _of_block(scores_of, encodings, exclude):
 
 def _top_k(scores_of, encodings, k, exclude):
     encodings, exclude = _prepared(scores_of, encodings, exclude)
-    classes = scores_of.classes
-    if isinstance(classes, ShardedClassTable):
-        return classes.shards.together(_top_k_of_shards(scores_of, k), encodings, exclude)
-    of_block = _of_block(scores_of, encodings, exclude)
-    return search.top_k_by_blocks(of_block, classes.num_classes, k)
+    shards = _shards(scores_of.classes)
 
-
-def _top_k_of_shards(scores_of, k):
     def of_examples(encodings, exclude):
         def of_shard(shard):
             size = shard.last - shard.first
@@ -117,31 +112,16 @@ def _top_k_of_shards(scores_of, k):
             values, places = search.top_k_by_blocks(of_block, size, largest)
             return values, shard.first + places
 
-        return scores_of.classes.shards.best(of_shard, k)
+        return shards.best(of_shard, k)
 
-    return of_examples
+    return shards.together(of_examples, encodings, exclude)
 
 
 def _ranks(scores_of, encodings, class_ids, exclude):
     classes, encodings = scores_of.classes, tf.convert_to_tensor(encodings)
-    num_classes = classes.num_classes
-    class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
+    class_ids, _ = _labels.padded_ids(class_ids, classes.num_classes, encodings, "class_ids")
     encodings, exclude = _prepared(scores_of, encodings, exclude)
-    if isinstance(classes, ShardedClassTable):
-        count = _ranks_of_shards(scores_of)
-        return classes.shards.together(count, encodings, class_ids, exclude)
-    scores = blocks.scores_as_in_blocks(
-        _of_block(scores_of, encodings, None), num_classes, class_ids
-    )
-    of_block = _of_block(scores_of, encodings, exclude)
-    tolerance = scores_of.rounding(encodings, tf.maximum(class_ids, 0))
-    return blocks.count_above_and_tied_by_blocks(
-        of_block, num_classes, class_ids, scores, tolerance=tolerance
-    )
-
-
-def _ranks_of_shards(scores_of):
-    shards = scores_of.classes.shards
+    shards = _shards(classes)
 
     def of_examples(encodings, class_ids, exclude):
         def scores_here(shard):
@@ -164,7 +144,27 @@ def _ranks_of_shards(scores_of):
         ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
         return above * ranked, (others + 1) * ranked
 
-    return of_examples
+    return shards.together(of_examples, encodings, class_ids, exclude)
+
+
+class _Whole:
+    """Classes that are not divided, as one shard; see `Shards`."""
+
+    def __init__(self, classes: Classes) -> None:
+        self.first, self.last, self.table = 0, classes.num_classes, classes
+
+    def together(self, function: Callable, *batch: Any) -> Any:
+        return function(*batch)
+
+    def best(self, function: Callable, k: TensorLike) -> Any:
+        return function(self)
+
+    def total(self, function: Callable) -> Any:
+        return function(self)
+
+
+def _shards(classes):
+    return classes.shards if isinstance(classes, ShardedClassTable) else _Whole(classes)
 
 
 def _from(shard, ids):
@@ -189,11 +189,9 @@ class SampledScores(Head):
     Called with only encodings, it scores all classes, as any head does. Called with encodings and
     class ids, it scores one class of each example and negatives. Each call in training draws
     `num_sampled` classes uniformly without replacement as negatives, the same for the whole batch
-    on all devices, and leaves out those of the example. With `num_mined`, a call finds the
-    highest-scoring negatives without gradients and scores only these again with gradients, so the
-    cost of the backward pass and of the table update depends only on `num_mined`. If the sample is
-    not much larger than `num_mined`, computing the gradient of all scores is cheaper and is done
-    instead.
+    on all devices, and leaves out those of the example. With `num_mined`, at most B, only the
+    highest-scoring negatives get gradients, so the cost of the backward pass and of the table
+    update depends only on `num_mined`, unless the sample is not much larger.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and section 5.
@@ -271,14 +269,7 @@ class SampledScores(Head):
     def call(
         self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
     ) -> tf.Tensor:
-        """Scores all classes, or those of the examples and negatives.
-
-        Args:
-            inputs: encodings `[batch, d]`.
-            class_ids: None, or the classes of each example.
-            num_mined: None for all negatives, or how many of the highest, <= B.
-            training: whether the next call draws other classes.
-        """
+        """Scores all classes, or the example's and negatives: all, or the `num_mined` highest."""
         encodings = self._scores_of.scaled(inputs)
         if class_ids is None:
             return self._scores_of(encodings, tf.range(self.num_classes))
@@ -287,20 +278,18 @@ class SampledScores(Head):
     def compute_output_spec(
         self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
     ) -> Any:
-        """Returns what Keras 3 expects of a call: `[batch, K]` or `[batch, 1 + m]`."""
         width = self.num_classes
         if class_ids is not None:
             width = 1 + (self._checked(num_mined) or self.num_negatives)
         return keras.KerasTensor((inputs.shape[0], width), "float32")
 
     def _checked(self, num_mined):
-        if num_mined is not None and _checks.positive_int("num_mined", num_mined) > (
-            self.num_negatives
-        ):
-            raise ValueError(
-                "`num_mined` must not exceed the number of negatives. Received: "
+        if num_mined is not None:
+            _checks.require(
+                _checks.positive_int("num_mined", num_mined) <= self.num_negatives,
+                "`num_mined` must not exceed the number of negatives.",
                 f"num_mined={num_mined}, num_sampled={self.num_sampled}, "
-                f"num_classes={self.num_classes}."
+                f"num_classes={self.num_classes}",
             )
         return num_mined
 
@@ -355,8 +344,8 @@ class SampledScores(Head):
         """
         known = tf.get_static_value(k)
         is_right = isinstance(known, int | np.integer) and 1 <= known <= self.num_classes
-        if known is not None and not is_right:
-            raise ValueError(f"`k` must be in [1, {self.num_classes}]. Received: k={k}.")
+        rule = f"`k` must be in [1, {self.num_classes}]."
+        _checks.require(known is None or bool(is_right), rule, f"k={k}")
         return _top_k(self._built_scores(), encodings, k, exclude)
 
     def ranks(

@@ -45,41 +45,13 @@ from rank4class_tf.ops.weights import (
     get_rank_weights,
 )
 
-__all__ = [
-    "ListedWeights",
-    "Lists",
-    "NDCGLambdaWeights",
-    "PowerLawWeights",
-    "Ramp",
-    "RankWeights",
-    "Ranks",
-    "Regularizer",
-    "Scaled",
-    "StaircaseWeights",
-    "TopKWeights",
-    "UniformWeights",
-    "as_lists",
-    "entropy_projection",
-    "euclidean_projection",
-    "expected_ranks",
-    "fold_in",
-    "get_discount",
-    "get_gain",
-    "get_phi",
-    "get_rank_weights",
-    "get_regularizer",
-    "gumbel_noise",
-    "mean_over_ties",
-    "rankmax",
-    "ranks_of_positives",
-    "sample_distinct",
-    "sample_items",
-    "sigmoid_ranks",
-    "sigmoid_ranks_among_positives",
-    "simplex_projection",
-    "soft_average_precision",
-    "soft_ndcg",
-    "soft_recall",
-    "soft_reciprocal_rank",
-    "uniform",
-]
+__all__ = ["Lists", "as_lists"]
+__all__ += ["Ranks", "expected_ranks", "mean_over_ties", "ranks_of_positives"]
+__all__ += ["sigmoid_ranks", "sigmoid_ranks_among_positives"]
+__all__ += ["soft_average_precision", "soft_ndcg", "soft_recall", "soft_reciprocal_rank"]
+__all__ += ["Regularizer", "entropy_projection", "euclidean_projection", "get_regularizer"]
+__all__ += ["rankmax", "simplex_projection"]
+__all__ += ["RankWeights", "ListedWeights", "NDCGLambdaWeights", "PowerLawWeights", "Ramp"]
+__all__ += ["Scaled", "StaircaseWeights", "TopKWeights", "UniformWeights"]
+__all__ += ["get_discount", "get_gain", "get_phi", "get_rank_weights"]
+__all__ += ["fold_in", "gumbel_noise", "sample_distinct", "sample_items", "uniform"]

@@ -15,45 +15,6 @@ from rank4class_tf._types import TensorLike
 from rank4class_tf.ops.ranks import count_one_by_one
 
 
-def count_above_and_tied_by_blocks(
-    score: Callable,
-    num_classes: int,
-    class_ids: TensorLike,
-    scores_of_ids: TensorLike,
-    block_size: int = BLOCK,
-    tolerance: TensorLike = 0.0,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Counts the classes above and the classes tied with given ones, block by block.
-
-    Args:
-        score: a function of class ids `[m]` that returns their scores `[batch, m]`.
-        num_classes: K, an int.
-        class_ids: integers `[batch, P]`, padded with -1.
-        scores_of_ids: `[batch, P]`, their scores.
-        block_size: classes per block, a positive int. Memory is O(batch block_size).
-        tolerance: how far apart two scores may be and count as the same, `[batch, P]`.
-
-    Returns:
-        Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same, the
-        class itself included. Both are 0 for padding and for a NaN score.
-
-    Example:
-        >>> scores = tf.constant([[0.1, 0.3, 0.1]])
-        >>> above, tied = count_above_and_tied_by_blocks(
-        ...     lambda i: tf.gather(scores, i, axis=1), 3, [[0]], [[0.1]]
-        ... )
-        >>> above.numpy(), tied.numpy()
-        (array([[1]], dtype=int32), array([[2]], dtype=int32))
-    """
-    class_ids = tf.cast(class_ids, tf.int32)
-    own = tf.convert_to_tensor(scores_of_ids)
-    ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
-    above, others = count_others_by_blocks(
-        score, num_classes, class_ids, own, block_size=block_size, tolerance=tolerance
-    )
-    return above * ranked, (others + 1) * ranked
-
-
 def count_others_by_blocks(
     score: Callable,
     num_classes: int,
@@ -62,19 +23,21 @@ def count_others_by_blocks(
     block_size: int = BLOCK,
     tolerance: TensorLike = 0.0,
 ) -> list[tf.Tensor]:
-    """As `count_above_and_tied_by_blocks`, but a class itself is not counted, whatever its id.
+    """Counts the classes above given ones, and those tied with them, themselves left out.
 
-    An id outside of [0, K) is that of a class that is not among these.
+    Args:
+        score: a function of class ids `[m]` that returns their scores `[batch, m]`.
+        num_classes: K, an int.
+        class_ids: int32 `[batch, P]`; outside of [0, K), a class that is not among these.
+        own: `[batch, P]`, their scores.
+        block_size: classes per block, a positive int. Memory is O(batch block_size).
+        tolerance: how far apart two scores may be and count as the same, `[batch, P]`.
     """
     # No score within the tolerance is lost where these sums are rounded, since rounding keeps the
     # order of numbers. An infinite score ties only with its equals, and no finite score ties with
     # one: that of a class that is left out is -inf.
     highest, lowest = (
-        tf.where(
-            tf.math.is_finite(own),
-            tf.clip_by_value(limit, own.dtype.min, own.dtype.max),
-            own,
-        )
+        tf.where(tf.math.is_finite(own), tf.clip_by_value(limit, own.dtype.min, own.dtype.max), own)
         for limit in (own + tolerance, own - tolerance)
     )
 
@@ -92,10 +55,10 @@ def count_others_by_blocks(
         is_tied = here & (again >= lowest) & ~is_above
         return above - tf.cast(is_above, tf.int32), tied - tf.cast(is_tied, tf.int32)
 
-    def merge(counts, ids, scores):
+    def add(counts, ids, scores):
         return [a + b for a, b in zip(counts, count(ids, scores), strict=True)]
 
-    return fold_scores(score, num_classes, block_size, count, merge)
+    return fold_scores(score, num_classes, block_size, count, add)
 
 
 def scores_as_in_blocks(
@@ -103,16 +66,9 @@ def scores_as_in_blocks(
 ) -> tf.Tensor:
     """Scores of given classes, rounded as the blocks round them.
 
-    Products of other shapes may be rounded by more, as where a GPU multiplies in TF32.
-
-    Args:
-        score: a function of class ids `[m]`, in any order, that returns their scores `[batch, m]`.
-        num_classes: K, an int.
-        class_ids: integers `[batch, P]`, padded with -1.
-        block_size: classes per block, a positive int. Memory is O(batch block_size).
-
-    Returns:
-        `[batch, P]`, any number where padded.
+    Products of other shapes may be rounded by more, as where a GPU multiplies in TF32. The
+    arguments are those of `count_others_by_blocks`; the result is `[batch, P]`, any number for a
+    negative id.
     """
     class_ids = tf.maximum(class_ids, 0)
     if num_classes <= block_size:
@@ -151,9 +107,6 @@ def score_by_recomputed_blocks(
         shared: floating tensors in any structure that `score` depends on: encodings and weights.
         block_size: the most candidates per block, a positive int.
 
-    Returns:
-        `[batch, n]`.
-
     Example:
         >>> score = lambda candidates, block, h: tf.matmul(h, candidates, transpose_b=True)
         >>> score_by_recomputed_blocks(score, tf.eye(3), tf.ones([1, 3]), block_size=1).numpy()
@@ -165,8 +118,7 @@ def score_by_recomputed_blocks(
     size = -(-n // -(-n // block_size))
 
     def of_block(numbers, rows, *tensors):
-        scores = score(rows, numbers[0], tf.nest.pack_sequence_as(shared, tensors))
-        return tf.transpose(scores)
+        return tf.transpose(score(rows, numbers[0], tf.nest.pack_sequence_as(shared, tensors)))
 
     spec = tf.TensorSpec([size, None], candidates.dtype)
     numbers = tf.range(n) // size
@@ -194,13 +146,8 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
 
     Source: Beutel et al. 2018, "Latent Cross"; Rank4Class, section 4.2.
 
-    Args:
-        encodings: h, `[batch, d]`.
-        candidates: the c_i, `[n, d]` shared by all examples, or `[batch, n, d]`.
-        kernel: W, `[d, u]`.
-
-    Returns:
-        `[batch, n, u]`.
+    Encodings are `[batch, d]`, candidates `[n, d]` or `[batch, n, d]`, the kernel `[d, u]`; the
+    result is `[batch, n, u]`.
 
     Example:
         >>> latent_cross(tf.constant([[2.0, 1.0]]), tf.constant([[0.5, 1.0]]), tf.eye(2)).numpy()
@@ -228,12 +175,9 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
 
 @tf.custom_gradient
 def unit_rows(rows: tf.Tensor) -> tf.Tensor:
-    """As `tf.math.l2_normalize` of each row; rows near zero have no gradient.
+    """As `tf.math.l2_normalize` of each row of `[..., d]`; rows near zero have no gradient.
 
     The gradient takes a third of the operations.
-
-    Args:
-        rows: `[..., d]`.
 
     Example:
         >>> unit_rows(tf.constant([[3.0, 4.0], [0.0, 0.0]])).numpy()

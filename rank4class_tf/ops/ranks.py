@@ -70,8 +70,7 @@ class BestPositive(NamedTuple):
         above: `[batch]`, float32 or float64, the number of items above the group.
         tied: `[batch]`, the number of its items.
         positives: `[batch]`, the number of its positives.
-        num_items: as in `Ranks`.
-        max_items: as in `Ranks`.
+        num_items, max_items: as in `Ranks`.
         most: a bound on `positives`, an int or a scalar int32; 1 if no list has several positives.
     """
 
@@ -96,8 +95,7 @@ def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
             compiles, the ranks of such a list are NaN.
 
     Returns:
-        `[batch, P]` of the dtype of the scores, float32 for half precision; meaningless where
-        padded.
+        `[batch, P]` of the dtype of the scores, at least float32; meaningless where padded.
 
     Example:
         >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
@@ -135,12 +133,9 @@ def ranks_of_positives(
     if depth is not None:
         _checks.positive_int("depth", depth)
     scores, class_ids = tf.convert_to_tensor(scores), tf.convert_to_tensor(class_ids)
-    if not scores.dtype.is_floating:
-        raise ValueError(f"`scores` must be floating. Received: {scores.dtype.name}.")
-    if class_ids.shape.rank not in (None, 2):
-        raise ValueError(
-            f"`class_ids` must have the shape [batch, P]. Received: {class_ids.shape}."
-        )
+    _checks.require(scores.dtype.is_floating, "`scores` must be floating.", scores.dtype.name)
+    rule = "`class_ids` must have the shape [batch, P]."
+    _checks.require(class_ids.shape.rank in (None, 2), rule, f"{class_ids.shape}")
     zero = tf.zeros([tf.shape(scores)[0], 1], dtype)
     ids, zero = padded_ids(class_ids, _width(scores), zero, "class_ids")
     if not class_ids.shape[1]:  # `padded_ids` adds a column if there is none.
@@ -193,11 +188,8 @@ def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor
 
     Args:
         table: `[R]` float64, `f(1), ..., f(R)`; f is 0 beyond.
-        above: number of items above, float32 or float64.
+        above: number of items above, float32 or float64, as is the result.
         tied: number of items tied, of the shape and dtype of `above`.
-
-    Returns:
-        Of the shape and dtype of `above`.
 
     Example:
         >>> above, tied = tf.constant([0.0, 1.0]), tf.constant([2.0, 2.0])
@@ -303,8 +295,7 @@ def _count_above_and_tied(scores, class_ids, depth):
 
 
 def _wide_enough(dtype):
-    """The dtype, or float32 for half precision, which holds too few integers."""
-    return dtype if dtype.size > 2 else tf.float32
+    return dtype if dtype.size > 2 else tf.float32  # Half precision holds too few integers.
 
 
 def _without_masked(scores, mask):
@@ -328,10 +319,7 @@ def _width(columns):
 
 
 def _count_at_once(values, thresholds):
-    """As `count_one_by_one`, with all comparisons `[batch, P, n]` in memory.
-
-    It takes an eighth of the time for 1,024 lists of 28 items that are all positive.
-    """
+    """As `count_one_by_one`, in an eighth of the time for 1,024 lists of 28 positive items."""
     values, thresholds = values[:, tf.newaxis], thresholds[..., tf.newaxis]
     greater = tf.math.count_nonzero(values > thresholds, axis=-1, dtype=tf.int32)
     return greater, tf.math.count_nonzero(values == thresholds, axis=-1, dtype=tf.int32)
@@ -403,8 +391,8 @@ def _count_by_sorting(values):
 def _highest_items(values, depth):
     """The highest values, at most `depth`, and their columns; a NaN is below all others."""
     known = tf.where(tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values)
-    n = values.shape[1]
-    return search.top_k(known, min(depth, n) if n else tf.minimum(depth, tf.shape(values)[1]))
+    least = min if values.shape[1] else tf.minimum
+    return search.top_k(known, least(depth, _width(values)))
 
 
 def _count_among(top, values, thresholds):
@@ -419,7 +407,6 @@ def _count_among(top, values, thresholds):
 
 
 def _zeros_unless(compared, counts):
-    """The counts, 0 where the threshold was not compared."""
     return tuple(tf.where(compared, c, 0) for c in counts)
 
 
@@ -433,13 +420,13 @@ def over_ranks(
     depth: int | None = None,
     reads: str = "all",
 ) -> Any:
-    """Applies a function without gradients to the ranks of the positives.
+    """Applies a function without gradients to the ranks of the positives, of float32 or float64.
 
     Args:
         function: of `Ranks`, or of `BestPositive` if it reads the best; the shape of its result
             must not depend on their number of columns.
         labels: `Labels`.
-        dtype: float32 or float64, that of the ranks.
+        dtype: that of the ranks.
         depth: None, or the number of ranks that matter.
         reads: what the function reads: `"all"` positives; `"best"`, only the positives with the
             highest score; or `"leading"`, only the positives among the first `depth` ranks, the
@@ -486,11 +473,10 @@ def _best_of_labels(labels, dtype):
 
 
 def _leading_ranks(labels, dtype, depth):
-    """Ranks of the positives among the highest items, and of the most relevant positives.
+    """`Ranks` of the positives among the highest items, and of the most relevant positives.
 
-    Returns:
-        `Ranks`, in which only positives among the highest items may be hits; and a scalar boolean,
-        False if a positive outside the highest items ties with the last of them.
+    Only the former may be hits. A scalar boolean is False if another positive ties with the last
+    of the highest items.
     """
     scores, relevance = _without_masked(labels.scores, labels.mask), labels.relevance
     top, places = _highest_items(scores, depth)
@@ -510,12 +496,7 @@ def _leading_ranks(labels, dtype, depth):
     missing = [[0, 0], [0, places.shape[1]]]
     above, tied = (tf.cast(tf.pad(count, missing), dtype) for count in counts)
     columns = tf.concat([relevance_there, tf.where(repeated, tf.zeros_like(most), most)], axis=1)
-    ranks = Ranks(
-        above,
-        tied,
-        tf.cast(columns, dtype),
-        _num_items(labels.scores, labels.mask, dtype),
-        _width(scores),
-        counted=tf.cast(labels.num_positives, dtype),
-    )
+    num_items = _num_items(scores, labels.mask, dtype)
+    counted = tf.cast(labels.num_positives, dtype)
+    ranks = Ranks(above, tied, tf.cast(columns, dtype), num_items, _width(scores), counted)
     return ranks, is_whole

@@ -16,15 +16,7 @@ _SALT = [[(0x9E3779B9 * (6 * half + i + 1)) % 2**32 for i in range(6)] for half 
 
 
 def fold_in(seed: TensorLike, data: TensorLike) -> tf.Tensor:
-    """A new seed from a seed and an integer.
-
-    Args:
-        seed: two integers, int64.
-        data: scalar integer.
-
-    Returns:
-        Two int64, in [0, 2**32).
-    """
+    """A new seed, two int64 in [0, 2**32), from a seed `[2]` of integers and a scalar integer."""
     words = tf.concat([tf.cast(seed, tf.int64), tf.reshape(tf.cast(data, tf.int64), [1])], axis=0)
     halves = tf.concat([words, tf.bitwise.right_shift(words, tf.constant(32, tf.int64))], axis=0)
     # Changing one half word changes its hash, and so the sum.
@@ -37,7 +29,7 @@ def uniform(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -
 
     Args:
         shape: of the result.
-        seed: two integers, int64.
+        seed: two integers.
         dtype: floating type of at least 32 bits.
     """
     fractions = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
@@ -48,15 +40,7 @@ def uniform(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -
 
 
 def uniform_integers(shape: TensorLike, seed: TensorLike, limit: int) -> tf.Tensor:
-    """Uniform draws from the integers in [0, limit).
-
-    Args:
-        shape: of the result.
-        seed: two integers, int64.
-        limit: an int in [1, 2**31).
-
-    Returns:
-        An int64 tensor of that shape.
+    """Uniform draws from the integers in [0, limit), int64; the limit is an int in [1, 2**31).
 
     Example:
         >>> int(tf.reduce_max(uniform_integers([1000], seed=[1, 2], limit=3)))
@@ -96,13 +80,12 @@ def _xor_shift(x, shift):
 def gumbel_noise(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -> tf.Tensor:
     r"""Independent draws of the standard Gumbel distribution, $-\log(-\log U)$.
 
+    All are finite; their mean is Euler's constant, 0.577, their variance π² / 6.
+
     Args:
         shape: of the result.
         seed: two integers.
         dtype: floating type.
-
-    Returns:
-        A tensor of finite values; their mean is Euler's constant, 0.577, their variance π² / 6.
 
     Example:
         >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
@@ -128,10 +111,7 @@ def sample_distinct(
         num_classes: K, an int in [1, 2**31).
         size: how many of them, an int in [1, K].
         seed: integer tensor `[2]`; the same seed gives the same subsets.
-        batch: how many subsets, an int or a scalar tensor.
-
-    Returns:
-        `[batch, size]` int32.
+        batch: how many subsets, an int or a scalar tensor; the result is `[batch, size]` int32.
 
     Example:
         >>> ids = sample_distinct(3_000_000, 4, seed=[1, 2])
@@ -139,8 +119,8 @@ def sample_distinct(
         (TensorShape([1, 4]), 4)
     """
     _checks.positive_int("num_classes", num_classes)
-    if _checks.positive_int("size", size) > num_classes:
-        raise ValueError(f"`size` must be in [1, {num_classes}]. Received: size={size}.")
+    is_right = _checks.positive_int("size", size) <= num_classes
+    _checks.require(is_right, f"`size` must be in [1, {num_classes}].", f"size={size}")
     if 2 * size >= num_classes:
         # We flip the sign bit, since more devices sort signed integers; the order stays the same.
         sign = tf.constant(2**31, tf.uint32)
@@ -158,9 +138,7 @@ def sample_distinct(
 
 
 def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf.Tensor:
-    """Samples items of each list uniformly without replacement, independently for each list.
-
-    Time is O(n log B).
+    """Samples items of each list uniformly without replacement, in O(n log B).
 
     Args:
         seed: `[2]` integers; the same seed gives the same sample.

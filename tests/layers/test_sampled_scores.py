@@ -291,7 +291,7 @@ BLOCK_SIZES = (7, 33, 64, 1000)
 @pytest.fixture(params=BLOCK_SIZES)
 def small_blocks(request, monkeypatch):
     """Ranks by blocks of so many classes."""
-    for name in ("count_above_and_tied_by_blocks", "count_others_by_blocks", "scores_as_in_blocks"):
+    for name in ("count_others_by_blocks", "scores_as_in_blocks"):
         function = functools.partial(getattr(blocks, name), block_size=request.param)
         monkeypatch.setattr(blocks, name, function)
 

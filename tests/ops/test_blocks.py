@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf._tf.search import top_k_by_blocks
-from rank4class_tf.ops.blocks import count_above_and_tied_by_blocks
+from rank4class_tf.ops.blocks import count_others_by_blocks
 
 
 @pytest.fixture(params=["distinct", "ties"])
@@ -17,6 +17,15 @@ def scores(request, rng):
 
 def scorer(scores):
     return lambda ids: tf.gather(scores, ids, axis=1)
+
+
+def above_and_tied(score, num_classes, class_ids, own, *args):
+    """Counts of the classes above and of those tied, 0 for padding and for a NaN score."""
+    class_ids = tf.cast(class_ids, tf.int32)
+    own = tf.convert_to_tensor(own)
+    above, others = count_others_by_blocks(score, num_classes, class_ids, own, *args)
+    ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
+    return above * ranked, (others + 1) * ranked
 
 
 blocks = pytest.mark.parametrize("block_size", [10, 103, 1000])
@@ -70,7 +79,7 @@ def test_ranks(scores, block_size):
     class_ids = np.array([[0, 102], [9, 10], [50, -1], [-1, -1]])
     own = np.take_along_axis(scores, np.maximum(class_ids, 0), axis=1)
     own[1, 1] = np.nan
-    above, tied = count_above_and_tied_by_blocks(scorer(scores), 103, class_ids, own, block_size)
+    above, tied = above_and_tied(scorer(scores), 103, class_ids, own, block_size)
     there = (class_ids >= 0) & ~np.isnan(own)
     expected = (scores[:, None] > own[:, :, None]).sum(-1) * there
     np.testing.assert_array_equal(above, expected)
@@ -82,9 +91,7 @@ def test_own_score_counts_once_whatever_its_rounding(scores):
     for noise in (-1e-6, 1e-6):
         noisy = scores.copy()
         noisy[:, 20] += noise
-        above, tied = count_above_and_tied_by_blocks(
-            scorer(noisy), 103, np.full([4, 1], 20), own, 8
-        )
+        above, tied = above_and_tied(scorer(noisy), 103, np.full([4, 1], 20), own, 8)
         np.testing.assert_array_equal(above[:, 0], (scores > own).sum(-1))
         np.testing.assert_array_equal(tied[:, 0], (scores == own).sum(-1))
 
@@ -94,7 +101,7 @@ def test_scores_within_the_tolerance_tie():
     ids, own = [[0, 2, 4, 5, -1]], [[1.0, 1.5, 2.0, np.nan, 1.0]]
     for tolerance, tied in ((0.0, [1, 1, 1, 0, 0]), (0.25, [2, 3, 2, 0, 0]), (1, [5, 5, 5, 0, 0])):
         for block_size in (1, 3, 8):
-            above, found = count_above_and_tied_by_blocks(
+            above, found = above_and_tied(
                 scorer(scores), 8, ids, tf.constant(own), block_size, tolerance
             )
             np.testing.assert_array_equal(found, [tied])
@@ -109,13 +116,13 @@ def test_infinite_scores_tie_with_their_equals_alone(tolerance):
     inf, highest = np.inf, np.finfo(np.float32).max
     scores = np.array([[inf, inf, highest, 0.0, -highest, -inf, -inf, np.nan]], np.float32)
     for own, above, tied in ((0, 0, 2), (5, 5, 2)):
-        found = count_above_and_tied_by_blocks(
+        found = above_and_tied(
             scorer(scores), 8, [[own]], tf.constant(scores[:, own : own + 1]), 3, tolerance
         )
         assert [int(x[0, 0]) for x in found] == [above, tied]
     if tolerance < inf:
         for own, above in ((2, 2), (4, 4)):
-            found = count_above_and_tied_by_blocks(
+            found = above_and_tied(
                 scorer(scores), 8, [[own]], tf.constant(scores[:, own : own + 1]), 3, tolerance
             )
             assert [int(x[0, 0]) for x in found] == [above, 1]
@@ -127,7 +134,7 @@ def test_xla_equals_eager(scores):
         ids = np.tile([0, 1], [4, 1])
         return (
             *top_k_by_blocks(scorer(scores), 103, 5, 10),
-            *count_above_and_tied_by_blocks(scorer(scores), 103, ids, own, 10),
+            *above_and_tied(scorer(scores), 103, ids, own, 10),
         )
 
     for expected, compiled in zip(both(), tf.function(both, jit_compile=True)(), strict=True):
