@@ -77,8 +77,7 @@ class Classes(keras.layers.Layer):
     def to_table(self, block_size: int = 1024) -> "Classes":
         """Encodes all classes, `block_size` at a time, and returns a `ClassTable` of these rows.
 
-        `Head.with_classes` puts it into a head, whose inference then encodes no classes.
-        Later training does not change the table.
+        `Head.with_classes` puts it into a head. Later training does not change the table.
         """
         ids = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
         blocks = [tf.range(i, min(i + block_size, self.num_classes)) for i in ids]
@@ -122,16 +121,10 @@ class ClassTable(_registry.Configured, Classes):
 
     @classmethod
     def from_rows(cls, rows: Any, biases: Any = None, **kwargs: Any) -> "ClassTable":
-        """Returns a table with rows `[n, width]` and perhaps biases `[n]`.
-
-        Args:
-            rows: numbers.
-            biases: numbers or None.
-            **kwargs: arguments of the constructor.
-        """
+        """Returns a table with rows `[n, width]`, perhaps biases `[n]`, and further arguments."""
         rows = tf.convert_to_tensor(rows)
-        if rows.shape.rank != 2:
-            raise ValueError(f"`rows` must have the shape [n, width]. Received: {rows.shape}.")
+        rule = "`rows` must have the shape [n, width]."
+        _checks.require(rows.shape.rank == 2, rule, f"{rows.shape}")
         num_classes, width = rows.shape
         table = cls(num_classes, width, use_bias=biases is not None, **kwargs)
         table.build((None, width))
@@ -142,17 +135,10 @@ class ClassTable(_registry.Configured, Classes):
 
     @classmethod
     def from_dense(cls, layer: Any, **kwargs: Any) -> "ClassTable":
-        """Returns a table with the weights of a `keras.layers.Dense`.
-
-        Args:
-            layer: a built `Dense` without activation.
-            **kwargs: arguments of the constructor.
-        """
+        """Returns a table with the weights of a built `keras.layers.Dense` without activation."""
         is_dense = isinstance(layer, keras.layers.Dense) and layer.built
-        if not is_dense or layer.activation is not keras.activations.linear:
-            raise ValueError(
-                f"`layer` must be a built Dense without activation. Received: {layer!r}."
-            )
+        is_right = is_dense and layer.activation is keras.activations.linear
+        _checks.require(is_right, "`layer` must be a built Dense without activation.", repr(layer))
         kernel = tf.convert_to_tensor(layer.kernel)
         bias = tf.convert_to_tensor(layer.bias) if layer.use_bias else None
         return cls.from_rows(tf.transpose(kernel), bias, **kwargs)
@@ -201,16 +187,14 @@ class ClassTable(_registry.Configured, Classes):
         """
         dtype = self.embeddings.dtype
         rows = _numbers("rows", rows, dtype)
-        if rows.ndim != 2 or rows.shape[1] != self.width:
-            raise ValueError(
-                f"`rows` must have the shape [m, {self.width}]. Received: shape {rows.shape}."
-            )
+        rule = f"`rows` must have the shape [m, {self.width}]."
+        _checks.require(rows.shape[1:] == (self.width,), rule, f"shape {rows.shape}")
         added = _numbers("biases", np.zeros(len(rows)) if biases is None else biases, dtype)
-        if added.shape != (len(rows),) or biases is not None and not self.use_bias:
-            raise ValueError(
-                f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`. "
-                f"Received: shape {added.shape}, use_bias={self.use_bias}."
-            )
+        _checks.require(
+            added.shape == (len(rows),) and (biases is None or self.use_bias),
+            f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`.",
+            f"shape {added.shape}, use_bias={self.use_bias}",
+        )
         all_rows = np.concatenate([np.array(self.embeddings), rows])
         all_biases = np.concatenate([np.array(self.bias), added]) if self.use_bias else None
         with _keras.changing_weights(self):
@@ -241,10 +225,9 @@ def _numbers(name, values, dtype):
 
 @_keras.register
 class EncodedClasses(_registry.Configured, Classes):
-    """Classes whose features, such as descriptions, are encoded by an encoder.
+    """Classes whose features, such as descriptions or places in a taxonomy, an encoder encodes.
 
-    With descriptions, attributes or places in a taxonomy, classes with few examples learn from
-    similar classes, and classes that training has never seen can be scored.
+    Classes with few examples learn from similar ones, and unseen classes can be scored.
 
     Source: Rank4Class, section 6, which suggests classes with metadata as future work.
 
@@ -284,11 +267,9 @@ class EncodedClasses(_registry.Configured, Classes):
     def build(self, input_shape: Any) -> None:
         with tf.init_scope():
             shape = self.encoder(self._features.rows([0])).shape
-        if shape.rank != 2 or shape[0] != 1 or shape[1] is None:
-            raise ValueError(
-                "`encoder` must map features of m classes to [m, width]. "
-                f"Received: shape {shape} for one class."
-            )
+        rule = "`encoder` must map features of m classes to [m, width]."
+        is_right = shape.rank == 2 and shape[0] == 1 and shape[1] is not None
+        _checks.require(is_right, rule, f"shape {shape} for one class")
         self.width = shape[1]
         self.built = True
 
@@ -302,22 +283,13 @@ class EncodedClasses(_registry.Configured, Classes):
         return tf.ensure_shape(rows, [*ids.shape, self.width])
 
     def add(self, features: Any) -> None:
-        """Adds classes after the others; they are scored from now on, without any training.
+        """Adds classes after the others, by their features; see `ClassTable.add`."""
 
-        If the model was compiled or called through `predict`, compile it again, as after a change
-        of `trainable`.
+        def joined(x, more):
+            return tf.concat([x, more if x.dtype == more.dtype else tf.cast(more, x.dtype)], 0)
 
-        Args:
-            features: those of the new classes, as in the constructor.
-        """
         more = _Features(features).tensors
-        self._features = _Features(
-            tf.nest.map_structure(
-                lambda x, y: tf.concat([x, y if x.dtype == y.dtype else tf.cast(y, x.dtype)], 0),
-                self.features,
-                more,
-            )
-        )
+        self._features = _Features(tf.nest.map_structure(joined, self.features, more))
         self.num_classes = self._features.num_rows
 
     def get_config(self) -> dict[str, Any]:
@@ -505,11 +477,9 @@ class ClassScores:
         order, a sum with $n$ roundings is within $\gamma_n \|h\| \|c\|$ of the exact one, with
         $\gamma_n = n u / (1 - n u)$ and $u = 2^{-24}$; two such sums are within twice as much.
 
-        Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
+        Encodings `[batch, d]` are scaled, ids are `[batch, P]`.
 
-        Args:
-            encodings: `[batch, d]`, scaled.
-            ids: integers `[batch, P]`.
+        Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
         """
         biases = self.classes.biases(ids)
         # As many products as numbers, the bias, and one more for the rounding of this bound.

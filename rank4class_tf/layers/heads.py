@@ -81,18 +81,15 @@ class Head(keras.layers.Layer):
     def with_classes(self, classes: Any) -> "Head":
         """Returns a head over other classes that shares this head's interaction and its weights.
 
-        Args:
-            classes: a layer of classes, as wide as those here. `head.classes.to_table()` keeps the
-                encodings for inference; classes that training has not seen are scored zero-shot.
+        The layer of classes is as wide as this one. `head.classes.to_table()` keeps the encodings
+        for inference; classes that training has not seen are scored zero-shot.
         """
         return Head(classes, self.interaction, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 2 or input_shape[-1] is None:
-            raise ValueError(
-                "`inputs` must have the shape [batch, d] with d known. "
-                f"Received: {tuple(input_shape)}."
-            )
+        is_right = len(input_shape) == 2 and input_shape[-1] is not None
+        rule = "`inputs` must have the shape [batch, d] with d known."
+        _checks.require(is_right, rule, tuple(input_shape))
         if not self.classes.built:
             self.classes.build(input_shape)
         if not self.interaction.built:
@@ -113,10 +110,7 @@ class Head(keras.layers.Layer):
         A loss of `rank4class_tf.losses` takes the result in place of scores, with class ids as
         labels. It computes the scores block by block, and again for the gradient, so
         `[batch, num_classes]` is never in memory. The scores are float32 in mixed precision too.
-        The interaction must be the dot product or the cosine.
-
-        Args:
-            encodings: `[batch, d]`.
+        Encodings are `[batch, d]`; the interaction must be the dot product or the cosine.
 
         Example:
             >>> from rank4class_tf.losses import SoftmaxLoss
@@ -127,11 +121,12 @@ class Head(keras.layers.Layer):
         """
         encodings, interaction = tf.convert_to_tensor(encodings), self.interaction
         is_cosine = isinstance(interaction, CosineInteraction)
-        if not is_cosine and not isinstance(interaction, DotProductInteraction):
-            raise ValueError(
-                "`interaction` must be the dot product or the cosine for a loss over classes in "
-                f"blocks. Received: {type(interaction).__name__}."
-            )
+        _checks.require(
+            is_cosine or isinstance(interaction, DotProductInteraction),
+            "`interaction` must be the dot product or the cosine for a loss over classes in "
+            "blocks.",
+            type(interaction).__name__,
+        )
         if not self.built:
             self.build(encodings.shape)
         scores = ClassScores(self.classes, normalize=is_cosine)
@@ -251,11 +246,8 @@ class CosineHead(Head):
         return search.add_columns(scores, tf.maximum(positives, 0), lowered)
 
     def over_classes(self, encodings: Any) -> Any:
-        if self.margin:
-            raise ValueError(
-                "`margin` must be 0 for a loss over classes in blocks. "
-                f"Received: margin={self.margin}."
-            )
+        rule = "`margin` must be 0 for a loss over classes in blocks."
+        _checks.require(not self.margin, rule, f"margin={self.margin}")
         return super().over_classes(encodings)
 
 
@@ -331,11 +323,9 @@ class ConcatHead(_MLPHead):
 
 
 def get_head(identifier: Any, **kwargs: Any) -> Head:
-    """Returns a head by name, such as `"latent_cross"`.
+    """Returns a head by name, such as `"latent_cross"`, or from a serialized config.
 
-    Args:
-        identifier: a name, a serialized config, or a head, which is returned as it is.
-        **kwargs: constructor arguments, with a name only.
+    A head is returned as it is. Constructor arguments go with a name only.
 
     Example:
         >>> get_head("latent_cross", classes=28).num_classes

@@ -198,8 +198,8 @@ class MLPInteraction(Interaction):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not isinstance(units, (list, tuple)) or not units:
-            raise ValueError(f"`units` must hold at least one width. Received: units={units!r}.")
+        has_units = isinstance(units, (list, tuple)) and len(units) > 0
+        _checks.require(has_units, "`units` must hold at least one width.", f"units={units!r}")
         self.units = tuple(_checks.positive_int("units", width) for width in units)
         self.activation = keras.activations.get(activation)
         self.dropout = _checks.fraction_below("dropout", dropout, 1)
@@ -340,11 +340,9 @@ class ConcatInteraction(MLPInteraction):
 
 
 def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
-    """Returns an interaction by name, such as `"latent_cross"`.
+    """Returns an interaction by name, such as `"latent_cross"`, or from a serialized config.
 
-    Args:
-        identifier: a name, a serialized config, or an interaction, which is returned as it is.
-        **kwargs: constructor arguments, with a name only.
+    An interaction is returned as it is. Constructor arguments go with a name only.
 
     Example:
         >>> get_interaction("cosine", scale=8.0).scale
@@ -354,11 +352,11 @@ def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
 
 
 def _check_same_width(width: int, class_width: int) -> None:
-    if width != class_width:
-        raise ValueError(
-            "`classes` must be as wide as the encodings for this interaction. "
-            f"Received: classes of width {class_width}, encodings of width {width}."
-        )
+    _checks.require(
+        width == class_width,
+        "`classes` must be as wide as the encodings for this interaction.",
+        f"classes of width {class_width}, encodings of width {width}",
+    )
 
 
 def _dot_products(encodings: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:

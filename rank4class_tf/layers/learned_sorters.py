@@ -49,8 +49,7 @@ class LearnedSorter(Sorter):
     them.
 
     A sorter has random weights until they are loaded or trained, and warns if it is used with
-    them. It is frozen unless it is `trainable`. It has neither dropout nor batch normalization, so
-    that training and inference mode are the same.
+    them. It is frozen unless it is `trainable`. Training and inference mode are the same.
 
     A subclass names its weights in `_weight_shapes` and defines its formula, `_network`.
     """
@@ -137,10 +136,10 @@ class LearnedSorter(Sorter):
         }
 
     def _decode(self, features: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-        """A number `[batch, d]` for each item, from its features and a context of the list.
+        """A number `[batch, d]` for each item, from features and a context `[batch, 1, width]`.
 
-        A series of the list's distribution, evaluated at an item, is made of products of the two.
-        The context is `[batch, d or 1, width]`.
+        The context may also be one for each item. A series of the list's distribution, evaluated at
+        an item, is made of products of the two.
         """
         both = tf.concat([self._dense("gate", features) * context, features], axis=2)
         hidden = tf.nn.relu(self._dense("hidden", both))
@@ -150,29 +149,22 @@ class LearnedSorter(Sorter):
     def pretrained(
         cls, path: str | os.PathLike | None = None, trainable: bool = False, **kwargs: Any
     ) -> Self:
-        """Returns a sorter with trained weights.
+        """Returns a sorter with trained weights, which are trained further if it is `trainable`.
 
-        Args:
-            path: a file that `save_pretrained` wrote; None means the file of the package.
-            trainable: whether the weights are trained further; frozen if not.
-            **kwargs: arguments of Keras, such as `name`.
+        They come from a file that `save_pretrained` wrote; without a path, from the package.
         """
         shipped = _SHIPPED / f"{_registry.snake_case(cls.__name__)}.npz"
         file = shipped if path is None else pathlib.Path(path)
         description, values = _read(file)
-        if description["sorter"] != cls.__name__:
-            raise ValueError(
-                f"`path` must be a file of a {cls.__name__}. "
-                f"Received: one of a {description['sorter']}."
-            )
+        name, rule = description["sorter"], f"`path` must be a file of a {cls.__name__}."
+        _checks.require(name == cls.__name__, rule, f"one of a {name}")
         sorter = cls(**description["config"], trainable=trainable, **kwargs)
         sorter.build((None, None))
         expected_shapes = {name: tuple(weight.shape) for name, weight in sorter._of_name.items()}
-        if (shapes := {name: value.shape for name, value in values.items()}) != expected_shapes:
-            raise ValueError(
-                f"`path` must have weights of the shapes {expected_shapes}. Received: "
-                f"path={os.fspath(file)!r} with {shapes}."
-            )
+        shapes = {name: value.shape for name, value in values.items()}
+        rule = f"`path` must have weights of the shapes {expected_shapes}."
+        received = f"path={os.fspath(file)!r} with {shapes}"
+        _checks.require(shapes == expected_shapes, rule, received)
         for name, weight in sorter._of_name.items():
             weight.assign(values[name])
         sorter._trained = True
@@ -188,8 +180,8 @@ class LearnedSorter(Sorter):
             **card: further entries of the card, besides the sorter's configuration.
         """
         file = pathlib.Path(path)
-        if file.suffix != ".npz":
-            raise ValueError(f"`path` must end in .npz. Received: path={os.fspath(path)!r}.")
+        is_right = file.suffix == ".npz"
+        _checks.require(is_right, "`path` must end in .npz.", f"path={os.fspath(path)!r}")
         config = _registry.constructor_arguments(self)
         del config["trainable"]
         description = {"sorter": type(self).__name__, "config": config}
@@ -307,11 +299,12 @@ class ConvolutionalSorter(LearnedSorter):
         return super()._initializer(name)
 
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        if scores.shape[1] not in (None, self.length):
-            raise ValueError(
-                f"`scores` must be lists of `length` = {self.length} items; pad shorter ones and "
-                f"mask the padding. Received: {tuple(scores.shape)}."
-            )
+        _checks.require(
+            scores.shape[1] in (None, self.length),
+            f"`scores` must be lists of `length` = {self.length} items; pad shorter ones and mask "
+            "the padding.",
+            f"{scores.shape}",
+        )
         scores = tf.ensure_shape(scores, [None, self.length])
         if mask is None:
             return super().soft_ranks(scores, None)
@@ -346,18 +339,16 @@ class RecurrentSorter(LearnedSorter):
     $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{N}\left([(A x_i) \odot h_i; x_i]\right), \qquad
     h = \mathrm{BiLSTM}(x_1, \dots, x_d)$$
 
-    with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
-    shortcut. Before training, the states are nearly means of random features over the items read so
-    far. From this start, the sorter learns several times faster than from random gates. Time is
-    O(d), but the items are read one after the other.
+    with $x_i$ and N as in `ConvolutionalSorter`. Before training, the states are nearly means of
+    random features over the items read so far. From this start, the sorter learns several times
+    faster than from random gates. Time is O(d), but the items are read one after the other.
 
     Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its LSTM is larger, reads the scores as
     they are, and has a linear projection on top.
 
     Args:
-        frequencies: how many sines, and how many cosines, are made from a score, >= 1.
+        frequencies, trainable: as in `ConvolutionalSorter`.
         units: width of the LSTM in each direction, >= 1.
-        trainable: whether the weights are trained with the model that the sorter serves.
 
     Ranks depend a little on the order of the items.
 
@@ -381,7 +372,7 @@ class RecurrentSorter(LearnedSorter):
         return {**shapes, **self._decoder_shapes(2 * self.units)}
 
     def _initializer(self, name: str) -> Any:
-        """Gates that let a state start as a running mean."""
+        # Gates that let a state start as a running mean.
         if name.endswith("ward_kernel"):
             return _kernel_of_running_means
         if name.endswith("ward_recurrent_kernel"):
@@ -441,9 +432,8 @@ class SetSorter(LearnedSorter):
     Source: DeepSets (Zaheer et al. 2017) in place of SoDeep's networks (Engilberge et al. 2019).
 
     Args:
-        frequencies: how many sines, and how many cosines, are made from a score, >= 1.
+        frequencies, trainable: as in `ConvolutionalSorter`.
         units: width of the network, >= 1.
-        trainable: whether the weights are trained with the model that the sorter serves.
 
     Example:
         >>> sorter = SetSorter.pretrained()
@@ -458,7 +448,6 @@ class SetSorter(LearnedSorter):
 
     @property
     def _num_features(self) -> int:
-        """The features of the base and the differences of soft ranks."""
         return super()._num_features + len(_TEMPERATURES) - 1
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -471,9 +460,8 @@ class SetSorter(LearnedSorter):
     def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         ranks = [laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
-        features = tf.concat(
-            [self._features(standardized, mask), tf.stack(differences, axis=2)], axis=2
-        )
+        parts = [self._features(standardized, mask), tf.stack(differences, axis=2)]
+        features = tf.concat(parts, axis=2)
         items = self._dense("set", tf.nn.relu(self._dense("items", features)))
         if mask is not None:
             items *= tf.cast(mask, tf.float32)[:, :, None]

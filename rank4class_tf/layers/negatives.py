@@ -21,42 +21,29 @@ from rank4class_tf._tf.gather import gather, indices, where
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
+from rank4class_tf.layers.serving import ScoreLayer
 
 
-class _ScoreLayer(_registry.Configured, keras.layers.Layer):
-    """Base of the layers whose first inputs are scores, and the columns of the positives."""
+def _prepared(scores, labels):
+    """Scores `[batch, n]`, and labels `[batch]` or `[batch, P]`, the columns of the positives.
 
-    def __init__(self, **kwargs: Any) -> None:
-        # Mixed precision would round the scores, and make small counts 0.
-        super().__init__(**{"dtype": "float32", **kwargs})
-
-    def _prepared(self, scores, labels):
-        """Brings both to one form.
-
-        Args:
-            scores: `[batch, n]`; integers become float32.
-            labels: `[batch]` or `[batch, P]`, the columns of the positives, padded with -1.
-
-        Returns:
-            The scores; the columns `[batch, P]`, int32, with another one of the list, or 0, in
-            place of padding; booleans `[batch, P]`, False for padding; and zeros `[batch, 1]` in
-            the dtype of the scores, NaN where a label is a column that does not exist.
-        """
-        scores = as_floating(scores)
-        labels = tf.convert_to_tensor(labels)
-        if scores.shape.rank != 2:
-            raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
-        if labels.shape.rank not in (1, 2):
-            raise ValueError(
-                "`labels` must hold the columns of the positives of each list, [batch] or "
-                f"[batch, P]. Received: {labels.shape}."
-            )
-        num_columns = scores.shape[1] or tf.shape(scores)[1]
-        zero = tf.zeros_like(scores[:, :1])
-        columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
-        there = columns >= 0
-        some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
-        return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
+    Returns:
+        The scores, floating; the columns `[batch, P]`, int32, with another one of the list, or 0,
+        in place of padding; booleans `[batch, P]`, False for padding; and zeros `[batch, 1]` in
+        the dtype of the scores, NaN where a label is a column that does not exist.
+    """
+    scores = as_floating(scores)
+    labels = tf.convert_to_tensor(labels)
+    rule = "`scores` must have the shape [batch, n]."
+    _checks.require(scores.shape.rank == 2, rule, f"{scores.shape}")
+    rule = "`labels` must hold the columns of the positives of each list, [batch] or [batch, P]."
+    _checks.require(labels.shape.rank in (1, 2), rule, f"{labels.shape}")
+    num_columns = scores.shape[1] or tf.shape(scores)[1]
+    zero = tf.zeros_like(scores[:, :1])
+    columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
+    there = columns >= 0
+    some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
+    return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
 
 
 def _of_items(name, values, scores):
@@ -64,8 +51,7 @@ def _of_items(name, values, scores):
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
     rule = f"`{name}` must have the shape [n] or [batch, n] of `scores`."
-    if rank not in (1, 2):
-        raise ValueError(f"{rule} Received: {values.shape} for scores {scores.shape}.")
+    _checks.require(rank in (1, 2), rule, f"{values.shape} for scores {scores.shape}")
     lists = scores if rank == 2 else tf.zeros(tf.shape(scores)[1:])
     return same_sizes(values, lists, rule, axes=rank)
 
@@ -107,14 +93,12 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
     def from_counts(cls, counts: TensorLike, **kwargs: Any) -> Self:
         """Returns a layer with fixed frequencies for the ids from 0 on.
 
-        Args:
-            counts: `[num_buckets]` integers >= 0, how often each id is the positive.
-            **kwargs: arguments of Keras, such as `name`.
+        Counts `[num_buckets]` are integers >= 0: how often each id is the positive.
         """
         counts = np.asarray(counts)
         rule = "`counts` must be integers >= 0, at least one."
-        if counts.ndim != 1 or not counts.size or counts.dtype.kind not in "iuf":
-            raise ValueError(f"{rule} Received: shape {counts.shape}, {counts.dtype}.")
+        is_right = counts.ndim == 1 and counts.size > 0 and counts.dtype.kind in "iuf"
+        _checks.require(is_right, rule, f"shape {counts.shape}, {counts.dtype}")
         wrong = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
         if wrong.size:
             raise ValueError(f"{rule} Received: {wrong[0].item()!r} among them.")
@@ -143,7 +127,7 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
 
 @_keras.register
-class CrossBatchMemory(_registry.Configured, keras.layers.Layer):
+class CrossBatchMemory(ScoreLayer):
     """Keeps encodings of candidates of earlier batches, to serve as further negatives.
 
     Each call in training puts its batch into the memory and drops the oldest candidates. The
@@ -169,7 +153,7 @@ class CrossBatchMemory(_registry.Configured, keras.layers.Layer):
     """
 
     def __init__(self, size: int, **kwargs: Any) -> None:
-        super().__init__(**{"dtype": "float32", **kwargs})
+        super().__init__(**kwargs)
         self.size = _checks.positive_int("size", size)
 
     def build(self, encodings_shape: Any, ids_shape: Any = None) -> None:
@@ -184,8 +168,8 @@ class CrossBatchMemory(_registry.Configured, keras.layers.Layer):
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         encodings, ids = tf.convert_to_tensor(encodings), _checks.ids("ids", ids, strings=False)
         rule = "`ids` must have the shape [batch] of `encodings`."
-        if ids.shape.rank not in (None, 1):
-            raise ValueError(f"{rule} Received: {ids.shape} for encodings {encodings.shape}.")
+        received = f"{ids.shape} for encodings {encodings.shape}"
+        _checks.require(ids.shape.rank in (None, 1), rule, received)
         ids = same_sizes(ids, encodings, rule)
         kept = tf.identity(_keras.variable(self.encodings))
         kept_ids = tf.identity(_keras.variable(self.ids))
@@ -208,7 +192,7 @@ class CrossBatchMemory(_registry.Configured, keras.layers.Layer):
 
 
 @_keras.register
-class HardNegativeMining(_ScoreLayer):
+class HardNegativeMining(ScoreLayer):
     """Keeps the positives of each list and the negatives with the highest scores.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
@@ -237,7 +221,7 @@ class HardNegativeMining(_ScoreLayer):
         self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
 
     def call(self, scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        scores, column, there, zero = self._prepared(scores, labels)
+        scores, column, there, zero = _prepared(scores, labels)
         least = min if scores.shape[1] else tf.minimum
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
@@ -259,7 +243,7 @@ class HardNegativeMining(_ScoreLayer):
 
 
 @_keras.register
-class RemoveAccidentalHits(_ScoreLayer):
+class RemoveAccidentalHits(ScoreLayer):
     """Masks negatives that are in fact the positive: other columns with the same candidate.
 
     If the candidates of a batch are negatives of each other, a frequent candidate occurs more than
@@ -268,9 +252,8 @@ class RemoveAccidentalHits(_ScoreLayer):
 
     Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
 
-    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
-    for none, as in `HardNegativeMining`; and candidate ids, integers or strings, `[n]` shared by
-    all lists or `[batch, n]`. Output: scores `[batch, n]`.
+    Inputs: scores `[batch, n]` and labels as in `HardNegativeMining`; and candidate ids, integers
+    or strings, `[n]` shared by all lists or `[batch, n]`. Output: scores `[batch, n]`.
 
     Example:
         >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]
@@ -279,7 +262,7 @@ class RemoveAccidentalHits(_ScoreLayer):
     """
 
     def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
-        scores, column, there, zero = self._prepared(scores, labels)
+        scores, column, there, zero = _prepared(scores, labels)
         ids = _checks.ids("candidate_ids", candidate_ids)
         ids = _of_items("candidate_ids", ids, scores)
         own = tf.gather(ids, column, batch_dims=ids.shape.rank - 1)
@@ -300,7 +283,7 @@ class RemoveAccidentalHits(_ScoreLayer):
 
 
 @_keras.register
-class SamplingProbabilityCorrection(_ScoreLayer):
+class SamplingProbabilityCorrection(ScoreLayer):
     r"""Log-Q correction: makes a softmax over samples estimate a softmax over all candidates.
 
     $$s_j - \log E_j$$
@@ -317,10 +300,9 @@ class SamplingProbabilityCorrection(_ScoreLayer):
     Source: Bengio and Senécal 2008; Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for
     Large Corpus Item Recommendations".
 
-    Inputs: scores `[batch, n]`; labels `[batch]` or `[batch, P]`, the columns of the positives, -1
-    for none, as in `HardNegativeMining`; and expected counts, > 0, `[n]` shared by all lists or
-    `[batch, n]`. Output: scores `[batch, n]`; NaN for a negative whose expected count is not > 0,
-    or is infinite.
+    Inputs: scores `[batch, n]` and labels as in `HardNegativeMining`; and expected counts, > 0,
+    `[n]` shared by all lists or `[batch, n]`. Output: scores `[batch, n]`; NaN for a negative whose
+    expected count is not > 0, or is infinite.
 
     Example:
         >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]
@@ -329,7 +311,7 @@ class SamplingProbabilityCorrection(_ScoreLayer):
     """
 
     def call(self, scores: Any, labels: Any, expected_counts: Any) -> tf.Tensor:
-        scores, column, there, zero = self._prepared(scores, labels)
+        scores, column, there, zero = _prepared(scores, labels)
         counts = _of_items("expected_counts", expected_counts, scores)
         counts = tf.cast(counts, scores.dtype)
         # The logarithm of other counts is infinite or does not exist.

@@ -18,8 +18,8 @@ from rank4class_tf._tf.search import first_and_last_ranks
 from rank4class_tf._types import TensorLike
 
 
-class _ScoreLayer(_registry.Configured, keras.layers.Layer):
-    """Base of the layers of scores; half precision has too few digits for what they compute."""
+class ScoreLayer(_registry.Configured, keras.layers.Layer):
+    """Base of layers that stay float32: half precision would round scores and small counts."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
@@ -48,22 +48,17 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
         self.units = _checks.positive_int("units", units)
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 2 or input_shape[-1] is None:
-            raise ValueError(
-                "`inputs` must have the shape [batch, features] with features known. "
-                f"Received: {tuple(input_shape)}."
-            )
+        is_right = len(input_shape) == 2 and input_shape[-1] is not None
+        rule = "`inputs` must have the shape [batch, features] with features known."
+        _checks.require(is_right, rule, tuple(input_shape))
         shape = (int(input_shape[-1]), self.units)
         self.kernel = _keras.add_table(self, "kernel", shape, "glorot_uniform")
         self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
         self.built = True
 
     def call(self, inputs: Any) -> tf.Tensor:
-        if not isinstance(inputs, tf.SparseTensor):
-            raise ValueError(
-                "`inputs` must be a SparseTensor [batch, features]. "
-                f"Received: {type(inputs).__name__}."
-            )
+        rule = "`inputs` must be a SparseTensor [batch, features]."
+        _checks.require(isinstance(inputs, tf.SparseTensor), rule, type(inputs).__name__)
         features, position = tf.unique(inputs.indices[:, 1])
         rows = tf.gather(_keras.variable(self.kernel), features)
         indices = tf.stack([inputs.indices[:, 0], tf.cast(position, tf.int64)], axis=1)
@@ -79,7 +74,7 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
 
 
 @_keras.register
-class ExcludeItems(_ScoreLayer):
+class ExcludeItems(ScoreLayer):
     """Sets the score of some items to -inf, such as those that a user has already seen.
 
     Put it at the end of a model that is evaluated or served. Do not train with it: the loss of an
@@ -102,7 +97,7 @@ class ExcludeItems(_ScoreLayer):
 
 
 @_keras.register
-class Probabilities(_ScoreLayer):
+class Probabilities(ScoreLayer):
     r"""Maps scores to probabilities: softmax with a temperature, or another projection.
 
     $$p = \arg\max_{x \in \Delta} \langle s / T, x \rangle - \sum_i h(x_i)$$
@@ -179,7 +174,7 @@ _CONFORMITY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 @_keras.register
-class PredictionSets(_ScoreLayer):
+class PredictionSets(ScoreLayer):
     r"""Predicts a set of classes that probably contains the right one (split conformal prediction).
 
     $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
@@ -217,10 +212,8 @@ class PredictionSets(_ScoreLayer):
         self.threshold = _checks.fraction("threshold", threshold)
         self.method = _checks.one_of("method", method, tuple(_CONFORMITY))
         self.probabilities = Probabilities() if probabilities is None else probabilities
-        if not callable(self.probabilities):
-            raise ValueError(
-                f"`probabilities` must be None or a layer. Received: {probabilities!r}."
-            )
+        rule = "`probabilities` must be None or a layer."
+        _checks.require(callable(self.probabilities), rule, repr(probabilities))
 
     def conformity(self, scores: tf.Tensor) -> tf.Tensor:
         """Numbers `[batch, n]`; a class with at least `threshold` is in the set."""
@@ -239,7 +232,7 @@ class PredictionSets(_ScoreLayer):
 
 
 @_keras.register
-class TopClasses(_ScoreLayer):
+class TopClasses(ScoreLayer):
     r"""The last layer of a served model: the k best classes, with names and probabilities.
 
         best = TopClasses(3, class_names, rank4class_tf.calibrate(model, validation))
@@ -321,10 +314,8 @@ def as_names(class_names: Any) -> list[str]:
 
 def check_classes(k: int, class_names: Sequence[str] | None, num_classes: int) -> None:
     """Raises unless there are at least k classes, and a name for each if there are names."""
-    if k > num_classes:
-        raise ValueError(f"`k` must be in [1, {num_classes}]. Received: k={k}.")
-    if class_names is not None and len(class_names) != num_classes:
-        raise ValueError(
-            f"`class_names` must have a name for each of the {num_classes} classes. "
-            f"Received: {len(class_names)} names."
-        )
+    _checks.require(k <= num_classes, f"`k` must be in [1, {num_classes}].", f"k={k}")
+    if class_names is not None:
+        rule = f"`class_names` must have a name for each of the {num_classes} classes."
+        number = len(class_names)
+        _checks.require(number == num_classes, rule, f"{number} names")

@@ -32,14 +32,9 @@ _ROWS = 16_384
 
 
 class OneShard:
-    """Rows of consecutive classes, and what an optimizer keeps for them, on one device.
+    """Rows of the classes from `first` to before `last`, and their optimizer, on one device.
 
-    Attributes:
-        first: the id of the first class.
-        last: the id behind the last class.
-        table: the rows as a layer.
-        variable: the rows, `[n, width]`.
-        kept: the variables that files hold, by name.
+    `table` is a layer of them, `variable` the rows `[n, width]`; files hold the variables `kept`.
     """
 
     def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any) -> None:
@@ -81,23 +76,15 @@ class OneShard:
 
 
 class Shards(Trackable):
-    """All shards of a table, of which this process may have some.
-
-    Attributes:
-        num_classes: K.
-        size: how many shards there are, those of other processes too.
-        local: the shards of this process, by rank.
-    """
+    """All shards of a table, `size` of them, of which this process has `local`, by rank."""
 
     def __init__(self, num_classes: int, width: int, seed: int, optimizer: Any) -> None:
         self.num_classes = num_classes
         self._strategy = tf.distribute.get_strategy()
         self.size = self._strategy.num_replicas_in_sync
-        if num_classes < self.size:
-            raise ValueError(
-                "`num_classes` must be at least the number of replicas. Received: "
-                f"num_classes={num_classes}, {self.size} replicas."
-            )
+        rule = "`num_classes` must be at least the number of replicas."
+        received = f"num_classes={num_classes}, {self.size} replicas"
+        _checks.require(num_classes >= self.size, rule, received)
         devices, before = [None], 0
         if tf.distribute.has_strategy():
             devices = self._strategy.extended.worker_devices  # Of this process.
@@ -119,11 +106,11 @@ class Shards(Trackable):
         if tf.distribute.get_replica_context() is None:
             return False
         is_same = tf.distribute.get_strategy() is self._strategy
-        if not is_same and tf.distribute.has_strategy():
-            raise ValueError(
-                "A `ShardedClassTable` must be built in the scope of the strategy that uses it. "
-                f"Received: a table of {self.size} shards, built in another."
-            )
+        _checks.require(
+            is_same or not tf.distribute.has_strategy(),
+            "A `ShardedClassTable` must be built in the scope of the strategy that uses it.",
+            f"a table of {self.size} shards, built in another",
+        )
         return is_same
 
     @property
@@ -132,11 +119,7 @@ class Shards(Trackable):
         return self.local[Exchange().rank]
 
     def together(self, function: Callable, *batch: Any) -> Any:
-        """What a function that exchanges returns for a batch.
-
-        In a step the function gets the batches of all replicas, joined; the examples of this one
-        are kept.
-        """
+        """What a function returns for a batch; in a step, for those of all replicas, joined."""
         if self.are_exchanged:
             exchange, number = Exchange(), tf.shape(batch[0])[0]
             first = exchange.first_row(number)
@@ -149,11 +132,9 @@ class Shards(Trackable):
 
     def _run(self, function, *args):
         """Calls a function from outside of a step on all replicas; all workers must do so."""
-        if not tf.executing_eagerly():
-            raise ValueError(
-                "Outside a training step, a graph needs all shards in one process. "
-                f"Received: {len(self.local)} of {self.size} shards."
-            )
+        rule = "Outside a training step, a graph needs all shards in one process."
+        received = f"{len(self.local)} of {self.size} shards"
+        _checks.require(tf.executing_eagerly(), rule, received)
         results = self._strategy.run(tf.function(function), args=args)
         local = self._strategy.experimental_local_results
         return tf.nest.map_structure(lambda x: local(x)[0], results)
@@ -208,10 +189,9 @@ class Shards(Trackable):
                     variable.assign(values[name])
                     continue
                 shape = tf.TensorShape([self.num_classes, *variable.shape[1:]])
-                if not shape.is_compatible_with(values[name].shape):
-                    raise ValueError(
-                        f"`{name}` must have the shape {shape}. Received: {values[name].shape}."
-                    )
+                is_right = shape.is_compatible_with(values[name].shape)
+                rule = f"`{name}` must have the shape {shape}."
+                _checks.require(is_right, rule, f"{values[name].shape}")
                 for first in range(shard.first, shard.last, _ROWS):
                     last = min(first + _ROWS, shard.last)
                     shard.set(name, first, last, values[name][first:last])
@@ -240,8 +220,7 @@ class Shards(Trackable):
             name: _Joined(folder, found) if found[0][1].ndim else found[0][1]
             for name, found in parts.items()
         }
-        if "rows" not in values:
-            raise ValueError(f"`folder` must have files of rows. Received: {folder}.")
+        _checks.require("rows" in values, "`folder` must have files of rows.", f"{folder}")
         self.assign(values)
 
     def _serialize_to_tensors(self):
@@ -259,8 +238,8 @@ class _Joined:
         self._parts = sorted(parts, key=lambda part: part[0])
         end = 0
         for first, rows in self._parts:
-            if first != end:
-                raise ValueError(f"`folder` must have the rows from {end} on. Received: {folder}.")
+            rule = f"`folder` must have the rows from {end} on."
+            _checks.require(first == end, rule, f"{folder}")
             end = first + len(rows)
         self.shape = (end, *self._parts[0][1].shape[1:])
 
@@ -437,20 +416,13 @@ class ShardedClassTable(Classes):
     def save_shards(self, folder: Any) -> None:
         """Writes one `.npy` file per shard of this process for the rows and each optimizer state.
 
-        Use it for tables larger than the memory of a machine. `rows-0-1000.npy` has the rows of
-        the classes 0 to 999.
-
-        Args:
-            folder: an empty folder shared by all processes.
+        Use it for tables larger than the memory of a machine, with an empty folder that all
+        processes share. `rows-0-1000.npy` has the rows of the classes 0 to 999.
         """
         self.shards.save(folder)
 
     def load_shards(self, folder: Any) -> None:
-        """Reads what `save_shards` of all processes wrote, with any number of shards.
-
-        Args:
-            folder: the folder with all files.
-        """
+        """Reads what `save_shards` of all processes wrote, with any number of shards."""
         self.shards.load(folder)
 
     def save_own_variables(self, store: Any) -> None:
@@ -472,15 +444,13 @@ class ShardedClassTable(Classes):
 
 def _config_of(optimizer):
     """The configuration of an optimizer that updates the rows of a shard by itself."""
-    if not callable(getattr(optimizer, "update_rows", None)):
-        raise ValueError(
-            "`optimizer` must be one of rank4class_tf.optimizers, such as `RowwiseAdagrad(0.03)`. "
-            f"Received: {optimizer!r}."
-        )
+    _checks.require(
+        callable(getattr(optimizer, "update_rows", None)),
+        "`optimizer` must be one of rank4class_tf.optimizers, such as `RowwiseAdagrad(0.03)`.",
+        repr(optimizer),
+    )
     for name in _NOT_LOCAL:
-        if getattr(optimizer, name, None):
-            raise ValueError(
-                f"`optimizer` must have no `{name}`, which needs more than the rows of a shard. "
-                f"Received: {name}={getattr(optimizer, name)}."
-            )
+        value = getattr(optimizer, name, None)
+        rule = f"`optimizer` must have no `{name}`, which needs more than the rows of a shard."
+        _checks.require(not value, rule, f"{name}={value}")
     return keras.utils.serialize_keras_object(optimizer)

@@ -41,10 +41,8 @@ class Sorter(_registry.Configured, keras.layers.Layer):
     def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """The formula: ranks of lists without special cases, anything finite where masked.
 
-        Args:
-            scores: `[batch, d]`, float32 or float64, finite, within +-1e30; 0 where masked.
-            mask: booleans `[batch, d]`, False for an item that must change nothing for others;
-                None if all items count.
+        Scores `[batch, d]` are float32 or float64, within +-1e30, and 0 where masked. The mask is
+        False for an item that must change nothing for others; None if all items count.
         """
         raise NotImplementedError
 
@@ -53,10 +51,8 @@ class Sorter(_registry.Configured, keras.layers.Layer):
         scores = tf.convert_to_tensor(scores)
         if scores.dtype != tf.float64:
             scores = tf.cast(scores, tf.float32)
-        if scores.shape.rank not in (None, 2):
-            raise ValueError(
-                f"`scores` must have the shape [batch, d]. Received: {tuple(scores.shape)}."
-            )
+        is_right = scores.shape.rank in (None, 2)
+        _checks.require(is_right, "`scores` must have the shape [batch, d].", f"{scores.shape}")
         nan = tf.math.is_nan(scores)
         if mask is not None:
             mask = _checks.mask(mask, scores)
@@ -157,11 +153,9 @@ class SoftRankSorter(Sorter):
 
 
 def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
-    """Returns a sorter by name, such as `"laplace"`.
+    """Returns a sorter by name, such as `"laplace"`, or from a serialized config.
 
-    Args:
-        identifier: a name, a serialized config, or a sorter, which is returned as it is.
-        **kwargs: constructor arguments, with a name only.
+    A sorter is returned as it is. Constructor arguments go with a name only.
 
     Example:
         >>> get_sorter("laplace", temperature=0.5).temperature
@@ -178,11 +172,6 @@ class Companion(_registry.Configured, keras.layers.Layer):
     of the model, the sorter's weights are trained (if it is trainable), saved, loaded and
     checkpointed with the model's. A model that is loaded from a file has its sorter in
     `model.layers[-1].layer`. To train it further, compile the model with a loss of that sorter.
-
-    Args:
-        layer: the layer to keep.
-
-    Input: anything. Output: the same.
 
     Example:
         >>> from rank4class_tf.layers import LaplaceSorter

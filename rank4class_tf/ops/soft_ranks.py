@@ -30,12 +30,7 @@ def standardize(scores: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
 
     A list of equal scores becomes zeros; its gradient is that of $s_i - \bar s$.
 
-    Args:
-        scores: `[batch, d]`, float32 or float64, finite, within +-1e30.
-        mask: booleans `[batch, d]`, False for a masked item; None if no item is masked.
-
-    Returns:
-        `[batch, d]`, of the dtype of the scores; 0 where masked.
+    Scores `[batch, d]` are float32 or float64, within +-1e30. The result is 0 where masked.
     """
     present = tf.ones_like(scores) if mask is None else tf.cast(mask, scores.dtype)
     count = tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
@@ -168,17 +163,10 @@ _ENTRIES = 2**16
 def all_sigmoid_ranks(
     scores: TensorLike, temperature: float, mask: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """The ranks of `layers.SigmoidSorter`, which has the formula.
+    """The ranks of `layers.SigmoidSorter`, which has the formula; meaningless where masked.
 
-    Time is O(d²). Memory is O(d), also for the gradient, since both go block by block.
-
-    Args:
-        scores: `[batch, d]`, finite, within +-1e30.
-        temperature: > 0.
-        mask: booleans `[batch, d]`, False for a masked item; None if no item is masked.
-
-    Returns:
-        `[batch, d]`, each in [1, d]; meaningless where masked.
+    Scores `[batch, d]` lie within +-1e30. Time is O(d²). Memory is O(d), also for the gradient,
+    since both go block by block.
     """
     scores = tf.convert_to_tensor(scores)
 
@@ -209,10 +197,7 @@ def all_sigmoid_ranks(
 def _sum_over_items(function, others, own):
     """`sum_j function(others_j, own_i)` for each item i, `[batch, d]`, block by block of items j.
 
-    Args:
-        function: of entries; 0 where the first of `others` is -inf.
-        others: of each item, `[batch, d]` each.
-        own: `[batch, d]` each.
+    The function is 0 where the first of `others`, each `[batch, d]` as are `own`, is -inf.
     """
     batch, size = (a or b for a, b in zip(own[0].shape, tf.unstack(tf.shape(own[0])), strict=True))
     if isinstance(size, int) and size**2 <= _SHORT:
@@ -242,8 +227,6 @@ def laplace_ranks(
 
     Along the sorted scores the terms from above and from below are decaying sums, so that a list
     takes O(d log d). The ranks are as exact as their dtype. The gradient takes two more such sums.
-
-    The arguments and the result are those of `all_sigmoid_ranks`.
     """
     scores = tf.convert_to_tensor(scores)
 
@@ -303,8 +286,6 @@ def projected_ranks(
 
     An isotonic regression in float64 finds the blocks of the projection. Where XLA compiles lists
     of unknown length, time and memory are those of `[batch, d, d]`.
-
-    The arguments and the result are those of `all_sigmoid_ranks`.
     """
     scores = tf.convert_to_tensor(scores)
 
@@ -343,11 +324,8 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
     Fits of neighbouring parts are joined, and parts double in length each time. Joining pools the
     end of the left part with the start of the right one; a binary search finds where to begin.
 
-    Args:
-        values: `[batch, d]`, float64. A step between neighbours should not be much above d.
-
-    Returns:
-        `[batch, d]`, float64, the same number in all places of a block.
+    Values `[batch, d]` are float64; a step between neighbours should not be much above d. All
+    places of a block get the same number.
     """
     size = values.shape[1]
     if size is not None:
@@ -385,12 +363,9 @@ def _isotonic_of_all_blocks(values):
 
 
 def _join(half, fit, sums):
-    """Joins the fits of neighbouring parts of the width `half`.
+    """Joins the fits `[batch, d]` of neighbouring parts of the width `half`, a power of two.
 
-    Args:
-        half: a power of two.
-        fit: `[batch, d]`, rising in each part.
-        sums: `[batch, d]`, the sums from the start of its part up to each item, itself included.
+    The sums `[batch, d]` are those from the start of its part up to each item, itself included.
     """
     shape = tf.stack([tf.shape(fit)[0], tf.shape(fit)[1] // (2 * half), 2, half])
     left, right = tf.unstack(tf.reshape(fit, shape), axis=2)
@@ -460,14 +435,8 @@ def bidirectional_lstm(
     Source: Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias
     starts at 1 (Jozefowicz et al. 2015).
 
-    Args:
-        inputs: `[batch, d, features]`, finite also at masked items.
-        forward: the weights of the LSTM that reads from the front.
-        backward: the weights of the LSTM that reads from the end.
-        mask: booleans `[batch, d]`; None means that all items count.
-
-    Returns:
-        `[batch, d, 2 units]`.
+    Inputs `[batch, d, features]` are finite also at masked items; the result is
+    `[batch, d, 2 units]`.
     """
     length = inputs.shape[1] or tf.shape(inputs)[1]
     units = forward.recurrent_kernel.shape[0]
