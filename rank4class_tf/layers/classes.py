@@ -231,10 +231,9 @@ class EncodedClasses(_registry.Configured, Classes):
 
     Source: Rank4Class, section 6, which suggests classes with metadata as future work.
 
-    A head encodes each class once in a step, for all examples; a head that scores only sampled
-    classes encodes only these. The features are part of the config, and so of a saved model. For
-    inference, `to_table` encodes all classes once. XLA does not support strings: use token ids or
-    similar as features there.
+    A head encodes each class that it scores once in a step, for all examples. The features are part
+    of the config, and so of a saved model. For inference, `to_table` encodes all classes once. XLA
+    does not support strings: use token ids or similar as features there.
 
     Args:
         features: features of all classes: an array, a list of strings, or a dict or tuple of such,
@@ -364,8 +363,7 @@ class ClassAttention(_registry.Configured, Classes):
     Source: Rank4Class, section 6, which suggests relations between classes as future work; Vaswani
     et al. 2017, "Attention Is All You Need", with the normalisation first.
 
-    Time and memory are O(n²) for n classes, and the rows of a few classes cost as much as the rows
-    of all, so it suits up to thousands of classes.
+    Time and memory are O(n²) for n classes, also for the rows of a few: for up to thousands.
 
     Args:
         classes: a number of classes, for a `ClassTable`, or a layer of classes.

@@ -285,7 +285,7 @@ class LatentCrossHead(_MLPHead):
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
     Time is O(batch n d u) for a first hidden layer of width u. Memory is O(batch n u) for the
-    widest hidden layer; `MLPInteraction` explains how more than two thousand classes are scored.
+    widest hidden layer, that of a thousand classes if they are more than two thousand.
 
     Args:
         classes: as in `Head`, as wide as the encodings.
@@ -307,8 +307,7 @@ class ConcatHead(_MLPHead):
 
     Source: Rank4Class, section 4.2.
 
-    Time and memory are O(batch n u) for the widest hidden layer u; `MLPInteraction` explains how
-    more than two thousand classes are scored.
+    Time and memory are as in `LatentCrossHead`, without the factor d.
 
     Args:
         classes: as in `Head`.

@@ -62,9 +62,8 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
     $$\hat p_i = \max(c_i, 1) / \max(\textstyle\sum_j c_j, 1)$$
 
-    where $c_i$ is how often training has seen the bucket of id i. The bucket is the remainder of
-    the id divided by `num_buckets`. Ids from 0 to `num_buckets` - 1 have one bucket each. Hashed
-    ids that share a bucket count as more frequent than they are.
+    where $c_i$ is how often training has seen the bucket of id i, the remainder of the id divided
+    by `num_buckets`. Ids that share a bucket count as more frequent than they are.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations", who estimate the gap between two occurrences instead.
@@ -328,8 +327,8 @@ class SamplingProbabilityCorrection(ScoreLayer):
 class UniformNegatives(_registry.Configured, keras.layers.Layer):
     """Draws negatives from all candidates, uniformly without replacement.
 
-    In-batch negatives are mostly frequent candidates; with only these, most others would never be
-    negatives. Each call in training draws other candidates, the same on all devices of a strategy.
+    In-batch negatives are mostly frequent candidates; most others would never be negatives. Each
+    call in training draws other candidates, the same on all devices of a strategy.
 
     Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural Networks in
     Recommendations".

@@ -269,7 +269,7 @@ class SampledScores(Head):
     def call(
         self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
     ) -> tf.Tensor:
-        """Scores all classes, or the example's and negatives: all, or the `num_mined` highest."""
+        """Scores all classes; or those of the examples and negatives, all or the highest ones."""
         encodings = self._scores_of.scaled(inputs)
         if class_ids is None:
             return self._scores_of(encodings, tf.range(self.num_classes))
@@ -360,11 +360,10 @@ class SampledScores(Head):
 
         Returns:
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many score the
-            same, including the class itself. Without ties, the rank is 1 + the first number. Scores
-            count as the same if they differ by no more than float32 may round two products of
-            these lengths in any order of the sum: $2 \gamma_n \|h\| \|c\|$ with
-            $\gamma_n = n u / (1 - n u)$, $u = 2^{-24}$ and $n$ about the width, one and a half
-            times as much with `normalize`. So identical rows tie on every processor.
+            same, including the class itself. Scores count as the same if they differ by no more
+            than float32 may round two products of these lengths in any order of the sum, about
+            $n \|h\| \|c\| 2^{-23}$ for rows of $n$ numbers, one and a half times as much with
+            `normalize`. So identical rows tie on every processor.
         """
         return _ranks(self._built_scores(), encodings, class_ids, exclude)
 

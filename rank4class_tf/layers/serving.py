@@ -180,8 +180,8 @@ class PredictionSets(ScoreLayer):
     $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
     C(s) = \{i : \textstyle\sum_{j : p_j > p_i} p_j \le 1 - t\} \;\text{("aps")}$$
 
-    and always the best class, so that no set is empty. A set holds the first few classes in the
-    order of the scores. The less certain the model is, the larger the set.
+    and always the best class, so that no set is empty. The less certain the model is, the larger
+    the set.
 
     `rank4class_tf.conformalize` finds the threshold for a coverage, and explains its guarantee.
 
@@ -233,11 +233,7 @@ class PredictionSets(ScoreLayer):
 
 @_keras.register
 class TopClasses(ScoreLayer):
-    r"""The last layer of a served model: the k best classes, with names and probabilities.
-
-        best = TopClasses(3, class_names, rank4class_tf.calibrate(model, validation))
-        inputs = keras.Input(shape)
-        served = keras.Model(inputs, best(model(inputs)))
+    """The last layer of a served model: the k best classes, with names and probabilities.
 
     `rank4class_tf.export_top_k` writes a SavedModel that does the same without this package.
 

@@ -259,9 +259,8 @@ class ShardedClassTable(Classes):
 
     Build it, or the model that has it, in `strategy.scope()`, under `tf.distribute`'s
     `MirroredStrategy` or `MultiWorkerMirroredStrategy`. With W replicas, each holds about K / W
-    rows and the optimizer's state for them. A step gives the same result as on one device. Replicas
-    exchange the rows of sampled classes and their gradients or, if a loss uses all classes,
-    encodings and sums over the classes. The amount of data exchanged does not grow with K. Without
+    rows and the optimizer's state for them. A step gives the same result as on one device. What
+    replicas exchange, rows and their gradients or encodings and sums, does not grow with K. Without
     a strategy there is one shard.
 
     The table has its own optimizer, which updates the rows during the backward pass. So take the
