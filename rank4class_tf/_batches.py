@@ -47,10 +47,8 @@ def check_gives_scores(model: Any) -> None:
     """Raises for a model that is known not to give scores."""
     for kind, name in ((ExtremeClassifier, "An ExtremeClassifier"), (TwoTower, "A TwoTower")):
         if isinstance(model, kind):
-            raise ValueError(
-                f"`model` must give scores [batch, n]. {name} gives encodings; use its "
-                f"`evaluate`, `ranks` or `top_k`. Received: {model!r}."
-            )
+            use = f"{name} gives encodings; use its `evaluate`, `ranks` or `top_k`"
+            raise ValueError(f"`model` must give scores [batch, n]. {use}. Received: {model!r}.")
 
 
 def scores_of(model: Any, features: Any) -> Any:

@@ -5,6 +5,7 @@ Python number. Checks of labels and scores, which a graph may only know when it 
 `_lists.labels`.
 """
 
+import importlib
 import math
 import numbers
 from collections.abc import Callable, Collection
@@ -70,6 +71,17 @@ def non_negative_int_or_all(name: str, value: Any) -> Any:
 def seed(value: Any) -> int:
     """An integer that NumPy and TensorFlow both take."""
     return _number("seed", value, int, "an integer in [0, 2**32)", lambda v: 0 <= v < 2**32)
+
+
+def imported(module: str, who_needs_it: str, extra: str) -> Any:
+    """Imports a module that not every installation has."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{who_needs_it}: pip install -e '.[{extra}]' in a clone of the project. "
+            f"Received: {error}."
+        ) from None
 
 
 def is_array(value: Any) -> bool:

@@ -3,19 +3,15 @@
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf import _checks
 from rank4class_tf._types import TensorLike
 
 
 def count_labels(labels: TensorLike | tf.data.Dataset, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples.
 
-    Args:
-        labels: class ids of any shape, ragged too, padded with -1; or a dataset of
-            `(features, ids)`, or of these and weights, which is read once.
-        num_classes: positive integer.
-
-    Raises:
-        ValueError: if a label is not a class id in [0, num_classes).
+    `labels` are class ids of any shape, ragged too, padded with -1; or a dataset of
+    `(features, ids)`, or of these and weights, which is read once.
     """
     counts, examples = np.zeros(num_classes, np.int64), 0
     parts = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
@@ -23,17 +19,13 @@ def count_labels(labels: TensorLike | tf.data.Dataset, num_classes: int) -> tupl
         ids = part.flat_values if isinstance(part, tf.RaggedTensor) else part
         examples += int(part.shape[0]) if isinstance(part, tf.RaggedTensor) else len(ids)
         ids = np.asarray(ids)
-        if ids.dtype.kind not in "iuf" or ids.dtype.kind == "f" and ids.ndim > 1:
-            raise ValueError(
-                "`labels` must hold class ids, not a label for each class. "
-                f"Received: {ids.dtype} of shape {ids.shape}."
-            )
+        are_ids = ids.dtype.kind in "iu" or ids.dtype.kind == "f" and ids.ndim <= 1
+        rule = "`labels` must hold class ids, not a label for each class."
+        _checks.require(are_ids, rule, f"{ids.dtype} of shape {ids.shape}")
         ids = ids.reshape(-1)
         wrong = ids[(ids < -1) | (ids >= num_classes) | (ids != np.floor(ids))]
         if len(wrong):
-            raise ValueError(
-                f"`labels` must hold class ids in [0, {num_classes}), or -1 for padding. "
-                f"Received: {wrong[0]!r}."
-            )
+            rule = f"`labels` must hold class ids in [0, {num_classes}), or -1 for padding."
+            raise ValueError(f"{rule} Received: {wrong[0]!r}.")
         counts += np.bincount(ids[ids >= 0].astype(np.int64), minlength=num_classes)
     return counts, examples

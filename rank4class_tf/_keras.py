@@ -93,10 +93,8 @@ def mask_of(y_pred: TensorLike) -> tf.Tensor | None:
     if mask is None:
         return None
     if not mask.shape.is_compatible_with(y_pred.shape):
-        raise ValueError(
-            "The mask that comes with `y_pred` must have its shape, [batch, n]. "
-            f"Received: a mask of {mask.shape} and scores of {y_pred.shape}."
-        )
+        rule = "The mask that comes with `y_pred` must have its shape, [batch, n]."
+        raise ValueError(f"{rule} Received: a mask of {mask.shape}, scores of {y_pred.shape}.")
     return tf.cast(mask, tf.bool)
 
 

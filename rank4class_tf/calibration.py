@@ -16,14 +16,8 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._batches import batches, check_gives_scores, scores_of
+from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
-from rank4class_tf._lists.labels import (
-    Labels,
-    example_weights,
-    mean_weights,
-    parse,
-    weights_of_items,
-)
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
@@ -41,6 +35,11 @@ def calibrate(
     The problem is convex in 1 / T, so the result is exact. Several positives share an example
     equally. The order of the classes stays the same, and so do all ranking metrics.
 
+    It raises if no temperature is the best one: if all positives have the highest scores, any lower
+    temperature fits better, and if the scores say nothing about the labels, any higher one does. It
+    warns if the loss of a compiled model has probabilities of its own with a lower Brier score: use
+    `model.loss.probabilities` then.
+
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
     Args:
@@ -53,15 +52,6 @@ def calibrate(
 
     Returns:
         A layer. Put it at the end of a model, or pass it to `layers.TopClasses` or `conformalize`.
-
-    Warns:
-        UserWarning: if the model was compiled with a loss that has probabilities of its own, and
-            these have a lower Brier score on `dataset`: use `model.loss.probabilities` then.
-
-    Raises:
-        ValueError: if a score is NaN, or if no temperature is the best one: if all positives have
-            the highest scores, any lower temperature fits better, and if the scores say nothing
-            about the labels, any higher one does.
 
     Example:
         >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
@@ -76,10 +66,9 @@ def calibrate(
     scores, relevance, weights = (
         tf.cast(tf.concat(of_batch, axis=0), tf.float64) for of_batch in zip(*parts, strict=True)
     )
-    if not tf.reduce_any(weights[:, tf.newaxis] * relevance > 0):
-        raise ValueError(
-            "`dataset` must have an example with a label and a weight. Received: none."
-        )
+    labelled = tf.reduce_any(weights[:, tf.newaxis] * relevance > 0)
+    rule = "`dataset` must have an example with a label and a weight."
+    _checks.require(bool(labelled), rule, "none")
     temperature = float(_best_temperature(scores, relevance, weights))
     if not 0 < temperature < float("inf"):
         reasons = {
@@ -163,13 +152,10 @@ def conformalize(
     sets = PredictionSets(0.0, method, probabilities)
     reached = []
     for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):
-        if bool(tf.reduce_any(labels.num_positives != 1)):
-            raise ValueError(
-                "`dataset` must have one positive per example. "
-                f"Received: {labels.num_positives.numpy()}."
-            )
-        if bool(tf.reduce_any(weights != 1)):
-            raise ValueError("`dataset` must have no weights. Received: weights other than 1.")
+        number, rule = labels.num_positives.numpy(), "`dataset` must have one positive per example."
+        _checks.require(bool((number == 1).all()), rule, number)
+        no_weights = bool(tf.reduce_all(weights == 1))
+        _checks.require(no_weights, "`dataset` must have no weights.", "weights other than 1")
         right = tf.reduce_max(labels.positives, axis=1, keepdims=True)
         conformity = sets.conformity(labels.scores)
         reached.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())
@@ -235,38 +221,35 @@ def _conformal_threshold(conformity, coverage):
     # Exact decimal arithmetic, since 100 * 0.07 is above 7 in floating point.
     share = Fraction(str(coverage))
     place = math.ceil((len(conformity) + 1) * share)
-    if place > len(conformity):
-        raise ValueError(
-            f"`dataset` must have at least {math.ceil(share / (1 - share))} examples for "
-            f"coverage={coverage}. Received: {len(conformity)}."
-        )
+    fewest = math.ceil(share / (1 - share))
+    rule = f"`dataset` must have at least {fewest} examples for coverage={coverage}."
+    _checks.require(place <= len(conformity), rule, len(conformity))
     return float(-np.sort(-np.asarray(conformity))[place - 1])
 
 
 def _labelled_scores(
     model: Any, dataset: Any, label_format: str | None, batch_size: int
-) -> Iterator[tuple[Labels, tf.Tensor]]:
+) -> Iterator[tuple[_labels.Labels, tf.Tensor]]:
     """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
     check_gives_scores(model)
     batch_size = _checks.positive_int("batch_size", batch_size)
     compiled = tf.function(functools.partial(scores_of, model))
     width = None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
-        labels = parse(y_true, compiled(features), label_format)
+        labels = _labels.parse(y_true, compiled(features), label_format)
         found = int(tf.shape(labels.scores)[1])
-        if width not in (None, found):
-            raise ValueError(
-                "`model` must give scores of as many classes in each batch. "
-                f"Received: {width} and {found}."
-            )
+        rule = "`model` must give scores of as many classes in each batch."
+        _checks.require(width in (None, found), rule, f"{width} and {found}")
         width = found
         if labels.mask is not None:
             labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
         weights = tf.ones(tf.shape(labels.scores)[:1])
         if sample_weight:
-            given = example_weights(sample_weight[0], labels.scores, per_item=True, signed=False)
+            given = _labels.example_weights(
+                sample_weight[0], labels.scores, per_item=True, signed=False
+            )
             if given.shape.rank == 2:  # A list weighs the mean of its positives.
-                given = mean_weights(labels, weights_of_items(given, labels.scores))
+                given = _labels.mean_weights(labels, _labels.weights_of_items(given, labels.scores))
             weights *= tf.cast(given, tf.float32)
         yield labels, weights
     if width is None:

@@ -48,14 +48,9 @@ class RankingTensorBoard(keras.callbacks.Callback):
         every: int = 1,
     ) -> None:
         super().__init__()
-        try:
-            import matplotlib  # noqa: F401
-            import tensorboard  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "RankingTensorBoard needs tensorboard and matplotlib: "
-                f"pip install -e '.[plots]' in a clone of the project. Received: {error}."
-            ) from None
+        for module in ("matplotlib", "tensorboard"):
+            who = "RankingTensorBoard needs tensorboard and matplotlib"
+            _checks.imported(module, who, "plots")
         rule = "`dataset` must be readable again in each epoch."
         _checks.require(not isinstance(dataset, Iterator), rule, type(dataset).__name__)
         mean_metrics(metrics)  # Raises now, not in the first epoch.

@@ -4,7 +4,6 @@ The backbones come from keras-hub, which is imported only when an encoder is mad
 them into a frozen and a trained part and pools their outputs. Users put `upper` below a head.
 """
 
-import importlib
 import json
 import os
 import pathlib
@@ -30,13 +29,7 @@ def _import_hub():
             "Pretrained encoders need keras-hub, which works only with Keras 3: TensorFlow >= "
             "2.16 without TF_USE_LEGACY_KERAS. Received: Keras 2."
         )
-    try:
-        return importlib.import_module("keras_hub")
-    except ImportError as error:
-        raise ImportError(
-            "Pretrained encoders need keras-hub: pip install -e '.[encoders]' in a copy of the "
-            f"project. Received: {error}."
-        ) from None
+    return _checks.imported("keras_hub", "Pretrained encoders need keras-hub", "encoders")
 
 
 class PretrainedEncoder:
@@ -48,10 +41,9 @@ class PretrainedEncoder:
 
     Attributes:
         frozen: the number of blocks that are frozen.
-        lower: the frozen model, from the inputs to the features that `upper` takes; None if nothing
-            is frozen.
-        upper: the model that trains, from these features, or from the inputs, to encodings
-            `[batch, d]`.
+        lower: the frozen model, from inputs to the features that `upper` takes; None for no such
+            one.
+        upper: the model that trains, from these or from the inputs to encodings `[batch, d]`.
     """
 
     frozen: int
@@ -149,12 +141,11 @@ def _scaling(preset):
 
 
 class TextEncoder(PretrainedEncoder):
-    r"""A pretrained transformer of keras-hub: BERT, ELECTRA and others of their kind.
+    """A pretrained transformer of keras-hub: BERT, ELECTRA and others of their kind.
 
     `tokenize` turns texts into tokens outside the model, so that it handles each text once. If
-    layers are frozen, `lower` needs to turn tokens into features only once, too: `[batch, length,
-    d]`, padded with zeros, or `[batch, d]` if all are frozen. `upper` goes below the head and
-    trains.
+    layers are frozen, `lower` turns tokens into features once, too: `[batch, length, d]`, padded
+    with zeros, or `[batch, d]` if all are frozen. `upper` goes below the head and trains.
 
     Args:
         preset: a preset of keras-hub, such as `"bert_base_en_uncased"` and
@@ -163,10 +154,10 @@ class TextEncoder(PretrainedEncoder):
             converts, such as BERT (config.json, model.safetensors, and vocab.txt or
             tokenizer.json).
         sequence_length: the most tokens per text, the two special ones included, >= 3.
-        frozen: how many transformer layers do not train, counted from the inputs. If any is
-            frozen, so are the embeddings. `"all"` freezes all.
-        pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`, the mean
-            over the tokens.
+        frozen: how many transformer layers do not train, counted from the inputs; with any also the
+            embeddings. `"all"` freezes all.
+        pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`, over the
+            tokens.
 
     Example:
         >>> encoder = TextEncoder("bert_base_en_uncased", frozen=10)  # doctest: +SKIP

@@ -16,17 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _files
+from rank4class_tf import _checks, _files, _intervals
 from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import batches, scores_of
-from rank4class_tf._intervals import (
-    UNBOUNDED,
-    Comparison,
-    Estimate,
-    bootstrap,
-    interval,
-    mean_difference,
-)
+from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.models import TwoTower
@@ -67,11 +60,10 @@ class Evaluation:
         weights: name of a metric -> `[lists]` float64; 0 for a list without positives, unless the
             metric has `count_empty`.
         ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one.
-        class_ids: `[lists]` int64, the most relevant item of each list, the highest id of equally
-            relevant ones, and -1 for a list without a positive. None if they were not kept.
-        top_classes: `[lists, m]` int64, the m highest items of each list, best first, with -1 at
-            the end of shorter lists; m is at most 10. None if they were not kept, as by `average`
-            and for models that rank in blocks.
+        class_ids: `[lists]` int64, the most relevant item of each list, the highest id of several,
+            and -1 without a positive. None if they were not kept.
+        top_classes: `[lists, m]` int64, the m <= 10 highest items of each list, best first, and -1
+            behind shorter lists. None if not kept, as by `average` and models that rank in blocks.
         bounds: name of a metric -> the lowest and highest value that a list can have.
     """
 
@@ -118,9 +110,8 @@ class Evaluation:
             try:
                 from pyarrow import parquet, table
             except ImportError:
-                raise ImportError(
-                    "A `path` in .parquet needs pyarrow: pip install pyarrow"
-                ) from None
+                rule = "A `path` in .parquet needs pyarrow: pip install pyarrow"
+                raise ImportError(rule) from None
             with _files.replacing(path) as temporary:
                 parquet.write_table(table(columns), temporary)
         else:
@@ -143,16 +134,14 @@ def evaluate(
     `method="normal"` uses the standard error
     $s = \sqrt{\frac{m}{m - 1} \sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i$ of the mean $\bar v$
     over the values $v_i$ and weights $w_i$ of the lists, where $m = (\sum_i w_i)^2 / \sum_i w_i^2$
-    is the number of lists if they weigh the same. A metric in [0, 1] gets Wilson's interval
+    is their number if they weigh the same. A metric in [0, 1] gets Wilson's interval
 
     $$\frac{\bar v + q^2 / 2 n \pm q \sqrt{\bar v (1 - \bar v) / n + q^2 / 4 n^2}}{1 + q^2 / n},
     \qquad n = \frac{\bar v (1 - \bar v)}{s^2}$$
 
-    with q from Student's distribution. If every value is 0 or 1, the interval is that of a
-    proportion, with q from the normal distribution and n = m. Metrics with other bounds get
-    $\bar v \pm q s$, clipped to the bounds of the metric.
-
-    `method="bootstrap"` uses the percentiles of means over lists drawn with replacement.
+    with q from Student's distribution. If every value is 0 or 1, it is that of a proportion, with q
+    from the normal distribution and n = m. Metrics with other bounds get $\bar v \pm q s$, clipped
+    to them. `method="bootstrap"` uses the percentiles of means over lists drawn with replacement.
 
     Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference";
     Korn & Graubard 1998, "Confidence Intervals for Proportions with Small Expected Number of
@@ -161,8 +150,7 @@ def evaluate(
     Args:
         model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
             operations that does so, which is compiled; or an `ExtremeClassifier`, or a `TwoTower`
-            with an index. These two take the same labels as in their own `evaluate`, and rank all
-            classes or candidates in blocks.
+            with an index, which take labels as in their own `evaluate` and rank all in blocks.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics that are means over lists, or their names, such as `"ndcg_at_5"`; or a
@@ -177,10 +165,7 @@ def evaluate(
 
     Example:
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
-        >>> result = evaluate(lambda x: x, (scores, class_ids), ["top_k_accuracy_at_1", "mrr"])
-        >>> result["top_k_accuracy_at_1"].value
-        0.75
-        >>> print(result)
+        >>> print(evaluate(lambda x: x, (scores, class_ids), ["top_k_accuracy_at_1", "mrr"]))
         metric                 value      low     high
         top_k_accuracy_at_1   0.7500   0.3006   0.9544
         mrr                   0.8333   0.2323   0.9880
@@ -197,7 +182,9 @@ def evaluate(
         return found
     rng = np.random.default_rng(seed)
     estimates = {
-        name: bootstrap(found.values[name], found.weights[name], confidence, samples, rng)
+        name: _intervals.bootstrap(
+            found.values[name], found.weights[name], confidence, samples, rng
+        )
         for name in found.values
     }
     return dataclasses.replace(found, estimates=estimates)
@@ -206,13 +193,7 @@ def evaluate(
 class Evaluator:
     """`evaluate` for one model, whose graph serves any number of calls.
 
-    Args:
-        model: see `evaluate`.
-        metrics: see `evaluate`.
-        exclude: see `evaluate`.
-
-    Attributes:
-        names: the names of the values that a call gives.
+    `names` are those of the values that a call gives.
     """
 
     def __init__(
@@ -230,11 +211,11 @@ class Evaluator:
         if exclude is not None and not callable(exclude):
             raise ValueError(f"`exclude` must be a function of features. Received: {exclude!r}.")
         self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
-        if self._ranks_all and exclude is not None:
-            raise ValueError(
-                "`exclude` must be None for a model that ranks all items itself; a `TwoTower` has "
-                f"an `exclude` of its own. Received: {exclude!r}."
-            )
+        rule = (
+            "`exclude` must be None for a model that ranks all items itself; a `TwoTower` has an "
+            "`exclude` of its own."
+        )
+        _checks.require(not self._ranks_all or exclude is None, rule, exclude)
         label_format = self._metrics[0].label_format if self._metrics else None
         ranked = _metrics.MeanRank(label_format=label_format)
 
@@ -289,7 +270,8 @@ class Evaluator:
                 values[macro + name] = of_lists[:, column]
                 weights[macro + name], bounds[macro + name] = of_weights, metric.bounds
         estimates = {
-            name: interval(values[name], weights[name], confidence, bounds[name]) for name in values
+            name: _intervals.interval(values[name], weights[name], confidence, bounds[name])
+            for name in values
         }
         ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
         top = None if self._ranks_all else top_classes
@@ -299,9 +281,7 @@ class Evaluator:
 def mean_metrics(metrics: Sequence[Any]) -> tuple[list[_metrics.RankingMetric], list[str]]:
     """Metrics that are means over lists, and "macro_" for each to be averaged over classes.
 
-    Args:
-        metrics: objects or names; a `MacroAverage` or a name that begins with "macro_" gives the
-            metric within.
+    Of a `MacroAverage`, or a name that begins with "macro_", it is the metric within.
     """
     if not isinstance(metrics, (list, tuple)):
         raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
@@ -334,9 +314,7 @@ def _joined(parts):
 def _class_weights(weights, positives):
     """Weights of lists `[n]` with which a mean is one over classes: 1 over those of the class.
 
-    Args:
-        weights: `[n]`.
-        positives: `[n, P]`, the classes of each list, padded with -1.
+    `positives` are the classes of each list, `[n, P]`, padded with -1.
     """
     there = positives >= 0
     of_ids = np.where(there, weights[:, np.newaxis], 0)
@@ -379,21 +357,19 @@ def evaluate_retrieval(
     _checks.positive_int("batch_size", batch_size)
     similarity = np.asarray(similarity)
     matches = np.eye(len(similarity), dtype=bool) if matches is None else np.asarray(matches)
-    if similarity.ndim != 2 or matches.shape != similarity.shape:
-        raise ValueError(
-            "`similarity` and `matches` must have one shape [rows, columns]; the default of "
-            f"`matches` needs a square. Received: {similarity.shape} and {matches.shape}."
-        )
-    if not np.isin(matches, [0, 1]).all():
-        raise ValueError(f"`matches` must hold booleans. Received: other values ({matches.dtype}).")
-    if not matches.any():
-        raise ValueError("`matches` must hold a match. Received: none.")
+    rule = (
+        "`similarity` and `matches` must have one shape [rows, columns]; the default of `matches` "
+        "needs a square."
+    )
+    same = similarity.ndim == 2 and matches.shape == similarity.shape
+    _checks.require(same, rule, f"{similarity.shape} and {matches.shape}")
+    is_bool = bool(np.isin(matches, [0, 1]).all())
+    _checks.require(is_bool, "`matches` must hold booleans.", f"other values ({matches.dtype})")
+    _checks.require(bool(matches.any()), "`matches` must hold a match.", "none")
     cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]
     figures = {}
-    for side, scores, labels in (
-        ("rows", similarity, matches),
-        ("columns", similarity.T, matches.T),
-    ):
+    sides = ("rows", similarity, matches), ("columns", similarity.T, matches.T)
+    for side, scores, labels in sides:
         metrics = [
             _metrics.TopKAccuracy(cutoffs, name="hit_rate", label_format="relevance"),
             _metrics.MedianRank(max_rank=max(scores.shape[1], 1), label_format="relevance"),
@@ -410,19 +386,18 @@ def evaluate_retrieval(
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
     """Averages the evaluations of several models on the same lists, such as several seeds.
 
-    The value of each list is the mean over the models. The intervals are computed as in
-    `evaluate(method="normal")`. They show the uncertainty from the choice of lists, not from the
-    choice of models.
+    The value of each list is the mean over the models. The intervals, as in
+    `evaluate(method="normal")`, show the uncertainty from the choice of lists, not from the choice
+    of models.
 
     Args:
         evaluations: at least one, of the same metrics and lists in the same order.
         confidence: the probability that an interval covers the mean, in (0, 1).
 
     Example:
-        >>> class_ids = [0, 0, 0, 1]
-        >>> one = evaluate(lambda x: x, ([[3.0, 1.0, 2.0]] * 4, class_ids), ["mrr"])
-        >>> other = evaluate(lambda x: x, ([[1.0, 3.0, 2.0]] * 4, class_ids), ["mrr"])
-        >>> round(average([one, other])["mrr"].value, 4)  # of 5/6 and 1/2
+        >>> ids, lists = [0, 0, 0, 1], ([[3.0, 1.0, 2.0]] * 4, [[1.0, 3.0, 2.0]] * 4)
+        >>> both = [evaluate(lambda x: x, (scores, ids), ["mrr"]) for scores in lists]
+        >>> round(average(both)["mrr"].value, 4)  # of 5/6 and 1/2
         0.6667
     """
     confidence = _checks.inner_fraction("confidence", confidence)
@@ -433,7 +408,9 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
         _check_same_lists(first, other)
     values = {name: np.mean([e.values[name] for e in evaluations], axis=0) for name in first.values}
     estimates = {
-        name: interval(values[name], first.weights[name], confidence, first.bounds.get(name))
+        name: _intervals.interval(
+            values[name], first.weights[name], confidence, first.bounds.get(name)
+        )
         for name in values
     }
     ranks = np.mean([e.ranks for e in evaluations], axis=0)
@@ -452,8 +429,8 @@ def compare(
     If the models do not differ, swapping the two values of a list makes no difference on average.
     So the test swaps them at random: the p-value is the share of draws with a difference at least
     as large. The interval is $\bar d \pm q s$ of the differences $d$ of the lists and of two more
-    lists: half a list at each end of the range of a difference, and one without a difference.
-    Where few lists differ, or none, the others say little about rare differences.
+    lists: half a list at each end of the range of a difference, and one without a difference. Where
+    few lists differ, or none, the others say little about rare differences.
 
     Source: Smucker, Allan & Carterette 2007, for the test; Agresti & Min 2005, "Simple Improved
     Confidence Intervals for Comparing Matched Proportions", for the two lists.
@@ -470,13 +447,8 @@ def compare(
         prints as a table.
 
     Example:
-        >>> import tensorflow as tf
-        >>> data = tf.data.Dataset.from_tensors(([[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]))
-        >>> one, other = (evaluate(f, data, ["mrr"]) for f in (lambda x: x, lambda x: -x))
-        >>> comparison = compare(one, other)
-        >>> round(comparison["mrr"].difference, 6)
-        0.333333
-        >>> print(comparison)
+        >>> data = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
+        >>> print(compare(*(evaluate(f, data, ["mrr"]) for f in (lambda x: x, lambda x: -x))))
         metric first - second      low     high  p-value
         mrr            0.3333  -0.4527   0.8971   0.6316
     """
@@ -489,7 +461,7 @@ def compare(
     for name, values in first.values.items():
         weights = first.weights[name]
         low, high = first.bounds.get(name) or UNBOUNDED
-        found = mean_difference(
+        found = _intervals.mean_difference(
             (values - second.values[name])[np.newaxis], weights, confidence, high - low
         )
         differences = weights * (values - second.values[name])
@@ -515,9 +487,8 @@ def _check_same_lists(first, second):
             raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
     class_ids = first.class_ids, second.class_ids
     if not any(ids is None for ids in class_ids) and not np.array_equal(*class_ids):
-        raise ValueError(
-            "The evaluations must have the same lists in the same order. Their labels differ."
-        )
+        rule = "The evaluations must have the same lists in the same order."
+        raise ValueError(f"{rule} Their labels differ.")
 
 
 def _best_and_top(labels):

@@ -23,14 +23,14 @@ _ROWS = 16_384
 
 
 class Rowwise:
-    r"""Mixin before a Keras optimizer: applies its rule only to touched rows, at their own rate.
+    """Mixin before a Keras optimizer: applies its rule only to touched rows, at their own rate.
 
     Keras 3's own optimizers write to the whole variable, and a row that occurs twice in a gradient
     takes two steps. Keras 2 adds up such rows, but its Adam writes to the whole variable.
 
     The loss of a batch is a mean over its examples. A row gets gradients from few of them, a dense
     weight from all, so SGD needs a rate for rows that is hundreds of times that of dense weights. A
-    schedule or a callback that changes `learning_rate` changes both.
+    change of `learning_rate` changes both.
 
     Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. All rows
     are updated where all have a gradient, as from a loss over all classes. To scale losses, put a
@@ -159,11 +159,10 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
 
     $$a_r \leftarrow a_r + g^2, \qquad w_r \leftarrow w_r - \eta\, g / \sqrt{a_r + \epsilon}$$
 
-    This is Adagrad itself, in which a row without a gradient stays as it is, but for the start of
-    $a_r$. Keras starts at 0.1, far above the squares of a row's gradients where the loss is a mean
-    over a batch: about 1e-7 for class embeddings of length 1. Such rows hardly move at the usual
-    rates. With a start of 1e-8 they move, at first by $\eta$ in each number: for rows of length 1
-    take a rate of about 0.03.
+    This is Adagrad but for the start of $a_r$. Keras starts at 0.1, far above the squares of a
+    row's gradients where the loss is a mean over a batch, about 1e-7 for class embeddings of length
+    1, so that rows hardly move. From 1e-8 they move, at first by $\eta$ in each number: for rows of
+    length 1 take a rate of about 0.03.
 
     Source: Duchi, Hazan & Singer 2011.
 
@@ -202,13 +201,13 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
     w_r \leftarrow w_r - \eta \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t}
     \frac{m_r}{\sqrt{v_r} + \epsilon}$$
 
-    and all else as `keras.optimizers.Adam`. The moments of a row decay when the row is touched.
+    The moments of a row decay when the row is touched.
 
     Source: Kingma & Ba 2015.
 
     Args:
         *args: as in `keras.optimizers.Adam`.
-        row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
+        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, ..., not `amsgrad`.
     """
 
@@ -238,15 +237,14 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
 
     $$v_r \leftarrow \mu v_r - \eta g, \qquad w_r \leftarrow w_r + v_r$$
 
-    and all else as `keras.optimizers.SGD`. The momentum of a row decays only when the row is
-    touched, so that a rare row repeats a step of long ago. `row_momentum=False` gives rows no
-    momentum; "Stochastic Negative Mining", section 5, trains its embeddings like that, with a large
-    rate for rows.
+    The momentum of a row decays only when the row is touched, so that a rare row repeats a step of
+    long ago. `row_momentum=False` gives rows none; "Stochastic Negative Mining", section 5, trains
+    its embeddings like that, with a large rate for rows.
 
     Args:
         *args: as in `keras.optimizers.SGD`.
         row_momentum: whether rows have momentum too, or only dense weights.
-        row_multiplier: $\eta$ of rows over `learning_rate`, which is that of dense weights; > 0.
+        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
             With momentum 0, the default, the optimizer keeps no state.
 

@@ -177,12 +177,6 @@ def _name(class_id, class_names):
 
 
 def _figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Plots need matplotlib: pip install -e '.[plots]' in a clone of the project. "
-            f"Received: {error}."
-        ) from None
-    figure = Figure(figsize=(width, height), layout="constrained")
+    module = _checks.imported("matplotlib.figure", "Plots need matplotlib", "plots")
+    figure = module.Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

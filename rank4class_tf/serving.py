@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _export, _keras
+from rank4class_tf import _checks, _export, _keras
 from rank4class_tf._batches import check_gives_scores, scores_of
 from rank4class_tf.layers import TopClasses
 
@@ -29,12 +29,11 @@ def export_top_k(
     - `serving_default(features)`, the same for the `k` given here.
 
     They return the outputs of `layers.TopClasses`: scores, class ids and, if asked for, more. If a
-    model takes several features by name, the signatures take arguments of these names in place of
-    `features`; none may be `k`, `self` or a keyword. Underscores replace characters other than
-    letters and digits, and `arg_` goes before a name that does not begin with a letter. A sparse
-    input becomes three arguments, with the parts of a `tf.SparseTensor`: `features_indices`, whose
-    rows may stand in any order, `features_values` and `features_dense_shape`. For millions of
-    classes see `ExtremeClassifier.export_top_k`.
+    model takes several features by name, so do the signatures in place of `features`; no name may
+    be `k`, `self` or a keyword. Underscores replace characters other than letters and digits, and
+    `arg_` goes before a name that does not begin with a letter. A sparse input becomes three
+    arguments, the parts of a `tf.SparseTensor`: `features_indices`, in any order, `features_values`
+    and `features_dense_shape`. For millions of classes see `ExtremeClassifier.export_top_k`.
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`.
@@ -44,8 +43,7 @@ def export_top_k(
         probabilities: None, or a layer that maps scores to probabilities, such as that of
             `calibrate`.
         prediction_sets: None, or the layer of `conformalize`.
-        features_spec: `tf.TensorSpec`s of the features; None means the symbolic inputs of the
-            model.
+        features_spec: `tf.TensorSpec`s of the features; None for the model's symbolic inputs.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
@@ -74,10 +72,8 @@ def export_top_k(
 def _features_spec(model):
     """Specs of a model's inputs; a single input is called `features`."""
     inputs = _keras.symbolic_inputs(model)
-    if inputs is None:
-        raise ValueError(
-            "`features_spec` must be given for a model without symbolic inputs. Received: None."
-        )
+    rule = "`features_spec` must be given for a model without symbolic inputs."
+    _checks.require(inputs is not None, rule, None)
 
     def spec(tensor, name):
         shape = [None, *tensor.shape[1:]]

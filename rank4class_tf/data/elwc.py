@@ -40,7 +40,7 @@ def lists(
 
     Yields:
         Pairs of the context, a dict of the features (a single tensor is named `"features"`), and
-        the examples, a list of dicts `{"class_id": i, "label": 0.0 or 1.0}`.
+        the examples, as below.
 
     Example:
         >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
@@ -52,27 +52,23 @@ def lists(
         num_negatives = _checks.positive_int("num_negatives", num_negatives)
     rng = np.random.default_rng(_checks.seed(seed))
     for batch in batches:
-        if not isinstance(batch, list | tuple) or len(batch) != 2:
-            raise ValueError(
-                "`batches` must hold pairs of features and class ids, without weights. "
-                f"Received: {batch!r}."
-            )
+        is_pair = isinstance(batch, list | tuple) and len(batch) == 2
+        rule = "`batches` must hold pairs of features and class ids, without weights."
+        _checks.require(is_pair, rule, batch)
         features, class_ids = batch
         if not isinstance(features, dict):
             features = {FEATURES: features}
         for name, value in [*features.items(), ("class ids", class_ids)]:
-            if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
-                raise ValueError(
-                    f"`batches` must be dense. Received: a {type(value).__name__} of {name!r}."
-                )
+            is_dense = not isinstance(value, tf.RaggedTensor | tf.SparseTensor)
+            received = f"a {type(value).__name__} of {name!r}"
+            _checks.require(is_dense, "`batches` must be dense.", received)
         features = {name: _array(value) for name, value in features.items()}
         class_ids = _checked_ids(np.asarray(class_ids), features)
         for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
             positives = np.unique(ids[ids != -1])
             if positives.size and not 0 <= positives[0] <= positives[-1] < num_classes:
-                raise ValueError(
-                    f"Class ids must be in [0, {num_classes}), or -1 for padding. Received: {ids}."
-                )
+                rule = f"Class ids must be in [0, {num_classes}), or -1 for padding."
+                raise ValueError(f"{rule} Received: {ids}.")
             context = {name: value[row] for name, value in features.items()}
             items = _items(positives, num_classes, num_negatives, rng)
             labels = np.isin(items, positives).astype(float).tolist()
@@ -81,15 +77,12 @@ def lists(
 
 
 def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> bytes:
-    r"""Serializes a list to bytes.
+    r"""Serializes a list to the bytes of an `ExampleListWithContext`.
 
     Args:
         context: name -> number that fits int64 or float32, string, bytes, or an array of one of
             these, which is flattened. Readers take an empty array for a missing feature.
         examples: a dict of the same form for each example.
-
-    Returns:
-        A serialized `ExampleListWithContext`.
 
     Example:
         >>> serialize({}, [{"label": 1.0}])[:1]
@@ -100,21 +93,15 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 
 
 def write(lists: Iterable, path: str | os.PathLike, num_shards: int = 1) -> int:
-    """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns.
+    """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns, and returns their number.
 
-    The files get their names when all are complete. The last list of each file holds the number of
-    lists of the set, in a field that other readers skip, so that `read` detects an incomplete set.
+    The files get their names when all are complete. The last list of each holds the number of lists
+    of the set, in a field that other readers skip, so that `read` detects an incomplete set.
 
     Args:
         lists: pairs of context and examples, see `serialize`; they are read once, one by one.
         path: the beginning of the files' names.
         num_shards: number of files N, >= 1.
-
-    Returns:
-        The number of lists written.
-
-    Raises:
-        tf.errors.OpError: if a file cannot be written, as on a full disk.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
     return shards.write((serialize(*each) for each in lists), path, num_shards)
@@ -142,36 +129,28 @@ def read(
 
     Returns:
         A `tf.data.Dataset`, in the order of the files, of dicts: context features `[batch, ...]`,
-        features of the examples `[batch, n, ...]`, and `"mask"`, `[batch, n]` booleans, False for
-        padding.
+        those of the examples `[batch, n, ...]`, and `"mask"` `[batch, n]`, False for padding.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     if list_size is not None:
         list_size = _checks.positive_int("list_size", list_size)
     if MASK in context_spec or MASK in example_spec:
         raise ValueError(f"`context_spec` and `example_spec` must not name {MASK!r}, an output.")
-    for name in context_spec.keys() & example_spec.keys():
-        raise ValueError(
-            f"`context_spec` and `example_spec` must not share a name. Received: {name!r} in both."
-        )
+    shared = sorted(context_spec.keys() & example_spec.keys())
+    rule = "`context_spec` and `example_spec` must not share a name."
+    _checks.require(not shared, rule, f"{', '.join(map(repr, shared))} in both")
     for name, spec in example_spec.items():
-        if not isinstance(spec, tf.io.FixedLenFeature) or spec.default_value is None:
-            raise ValueError(
-                "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. "
-                f"Received: {name!r}, {spec}."
-            )
+        fixed = isinstance(spec, tf.io.FixedLenFeature) and spec.default_value is not None
+        rule = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values."
+        _checks.require(fixed, rule, f"{name!r}, {spec}")
     files = shards.find(pattern)
-    if not example_spec:
-        raise ValueError("`example_spec` must name at least one feature. Received: none.")
+    _checks.require(bool(example_spec), "`example_spec` must name at least one feature.", "none")
     descriptor = b"bytes://" + _descriptor_set()
 
     def parse(serialized):
+        names, dtypes = ["context", "examples"], [tf.string, tf.string]
         sizes, (context, examples) = tf.io.decode_proto(
-            serialized,
-            f"{_PACKAGE}.{_MESSAGE}",
-            ["context", "examples"],
-            [tf.string, tf.string],
-            descriptor_source=descriptor,
+            serialized, f"{_PACKAGE}.{_MESSAGE}", names, dtypes, descriptor_source=descriptor
         )
         n = tf.shape(examples)[1] if list_size is None else list_size
         examples = tf.pad(examples[:, :n], [[0, 0], [0, tf.maximum(n - tf.shape(examples)[1], 0)]])
@@ -231,11 +210,9 @@ def _checked_ids(class_ids, features):
                 f"{rule}; a row of zeros and ones looks like one-hot labels. Received: {row}."
             )
     for name, value in features.items():
-        if len(value) != len(class_ids):
-            raise ValueError(
-                f"A batch must have class ids for each example. Received: {len(class_ids)} for "
-                f"{len(value)} of {name!r}."
-            )
+        received = f"{len(class_ids)} for {len(value)} of {name!r}"
+        rule = "A batch must have class ids for each example."
+        _checks.require(len(value) == len(class_ids), rule, received)
     return class_ids
 
 
@@ -263,9 +240,8 @@ def _feature(name, value):
         with np.errstate(over="ignore"):
             fits = np.isfinite(flat.astype(np.float32)) | ~np.isfinite(flat)
         if not fits.all():
-            raise ValueError(
-                f"Features must be within the range of float32. Received: {name}={value!r}."
-            )
+            rule = "Features must be within the range of float32."
+            raise ValueError(f"{rule} Received: {name}={value!r}.")
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
     if flat.dtype.kind in "iub" or all(isinstance(item, int) for item in flat):
         if not -(2**63) <= flat.min() <= flat.max() < 2**63:
@@ -278,14 +254,13 @@ def _feature(name, value):
 
 
 def _array(value):
+    # NumPy would pad texts to one width and lose zeros at the end.
     return np.asarray(value, object if _holds_text(value) else None)
 
 
 def _holds_text(value):
-    """Whether a value holds text: NumPy would pad texts to one width and lose zeros at the end."""
-    if isinstance(value, list | tuple):
-        return any(map(_holds_text, value))
-    return isinstance(value, str | bytes)
+    is_list = isinstance(value, list | tuple)
+    return any(map(_holds_text, value)) if is_list else isinstance(value, str | bytes)
 
 
 def _field(number, payload):

@@ -32,7 +32,6 @@ class WriteELWC(beam.PTransform):
         self.num_shards = num_shards
 
     def expand(self, lists: Any) -> Any:
-        """Serializes and writes."""
         return (
             lists
             | "Serialize" >> beam.MapTuple(elwc.serialize)

@@ -41,13 +41,9 @@ def batches(
         while batch := list(itertools.islice(rest, batch_size)):
             yield _arrays(batch, num_features, one_label)
 
-    dataset = tf.data.Dataset.from_generator(
-        arrays,
-        output_signature=(
-            tf.SparseTensorSpec([None, num_features], tf.float32),
-            tf.TensorSpec([None] if one_label else [None, None], tf.int64),
-        ),
-    )
+    features = tf.SparseTensorSpec([None, num_features], tf.float32)
+    class_ids = tf.TensorSpec([None] if one_label else [None, None], tf.int64)
+    dataset = tf.data.Dataset.from_generator(arrays, output_signature=(features, class_ids))
     if num_points is not None:
         length = -(-num_points // batch_size)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
@@ -77,33 +73,29 @@ def extreme_classification(
     rows: Any = None,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    r"""Streams a file of the Extreme Classification Repository.
+    """Streams a file of the Extreme Classification Repository.
 
     The first line is `points features labels`. Each other line is `l1,l2 f:v f:v`: the labels and
     the features of a point, by number. A line that starts with a space is a point without labels.
+    If a line has another form, reading raises an error that names file and line. It warns if no
+    line break ends the last line, so that the file may be cut there.
 
     Source: K. Bhatia et al., "The Extreme Classification Repository", 2016.
 
     Args:
         path: the file; if its name ends in `.gz`, it is unpacked while it is read.
         batch_size: points per batch, >= 1.
-        one_label: whether to give each point only one of its labels, drawn uniformly each time it
-            is read, as in "Stochastic Negative Mining", and to leave out points without labels. A
-            model then treats the other labels as negatives. `ExtremeClassifier` avoids this, since
-            it draws a label itself.
-        rows: None for all points, or the numbers of the points to keep. Numbers start at 1, as in
-            the repository's split files; see `read_extreme_split`.
-        seed: seed of the draws of labels, in [0, 2**32); each epoch draws anew. None takes a random
-            seed.
+        one_label: whether to give each point only one of its labels, drawn uniformly in each epoch,
+            as in "Stochastic Negative Mining", and to leave out points without labels. The other
+            labels are then negatives; `ExtremeClassifier` avoids this, since it draws a label
+            itself.
+        rows: None for all points, or the numbers of the points to keep, from 1 on, as
+            `read_extreme_split` gives them.
+        seed: seed of the draws of labels, in [0, 2**32); None takes a random one.
 
     Returns:
         A `tf.data.Dataset` of `(features, class_ids)`: a float32 `tf.SparseTensor`
         `[batch, features]`, and int64 `[batch, P]` padded with -1 or, with `one_label`, `[batch]`.
-        The file is read anew each epoch. If a line has the wrong form, TensorFlow then raises an
-        error that names file and line.
-
-    Warns:
-        UserWarning: if no line break ends the last line, so that the file may be cut there.
 
     Example:
         >>> import tempfile
@@ -129,9 +121,8 @@ def extreme_classification(
             yield [rng.choice(labels)] if one_label else labels, *features
 
     count = num_points if keep is None else len(keep)
-    if one_label:  # Only the end of the file tells how many points have a label.
-        return batches(points, num_features, batch_size, one_label=True)
-    return batches(points, num_features, batch_size, count)
+    # Of points with one label only the end of the file tells how many there are.
+    return batches(points, num_features, batch_size, None if one_label else count, one_label)
 
 
 def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
@@ -152,9 +143,6 @@ def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
         path: a file of the repository with a split in each column, such as `trSplit.txt`.
         column: the number of the column, counted from 0.
 
-    Warns:
-        UserWarning: if no line break ends the last line, so that the file may be cut there.
-
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "trSplit.txt")
@@ -169,10 +157,8 @@ def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
         for number, line in enumerate(lines, start=1):
             text = "".join(line.split()[column : column + 1])
             if not (_is_natural(text) and 1 <= int(text) < 2**63):
-                raise ValueError(
-                    f"{path}, line {number}: must have a number in column {column}, in [1, 2**63). "
-                    f"Received: {line!r}."
-                )
+                rule = f"must have a number in column {column}, in [1, 2**63)"
+                raise ValueError(f"{path}, line {number}: {rule}. Received: {line!r}.")
             numbers.append(int(text))
     return np.array(numbers, np.int64)
 
@@ -184,13 +170,10 @@ def write_extreme_classification(
 
     Args:
         path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once
-            it is complete.
+            it is complete; after an error, as of a full disk, an older file of that name stays.
         points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
         num_features: number of features.
         num_labels: number of labels.
-
-    Raises:
-        OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
     """
     num_features = _checks.positive_int("num_features", num_features)
     num_labels = _checks.positive_int("num_labels", num_labels)
@@ -213,13 +196,9 @@ def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> 
     point, in the order of the labels.
 
     Args:
-        path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once
-            it is complete.
+        path: as for `write_extreme_classification`.
         batches: pairs `(scores, class_ids)` of `[batch, k]`, as `ExtremeClassifier.top_k` gives.
         num_labels: number of labels.
-
-    Raises:
-        OSError: if the file cannot be written, as on a full disk; an older file of that name stays.
 
     Example:
         >>> import pathlib, tempfile
@@ -257,7 +236,7 @@ def _written(path):
 
 def _pairs(path, number, ids, values):
     """The end of a line, `i:v i:v`."""
-    _check_finite(path, number, values)
+    _check_range(path, number, "value", values, None)
     return " ".join(f"{i}:{np.float32(v)!s}" for i, v in zip(ids, values, strict=True)) + "\n"
 
 
@@ -295,41 +274,30 @@ def _points(path):
                 ids = [int(i) for i, _ in pairs]
                 values = [float(value) for _, value in pairs]
             except ValueError as error:
-                raise ValueError(
-                    f"{path}, line {number}: must be `l1,l2 f:v f:v`. Received: {line[:80]!r}."
-                ) from error
+                rule = f"{path}, line {number}: must be `l1,l2 f:v f:v`."
+                raise ValueError(f"{rule} Received: {line[:80]!r}.") from error
             _check_range(path, number, "label", labels, num_labels)
             _check_range(path, number, "feature", ids, num_features)
-            _check_finite(path, number, values)
+            _check_range(path, number, "value", values, None)
             yield labels, ids, values
-    if number - 1 != count:
-        raise ValueError(
-            f"{path}, line 1: must have the number of points. Received: {count}, but the file has "
-            f"{number - 1}."
-        )
+    rule = f"{path}, line 1: must have the number of points."
+    _checks.require(number - 1 == count, rule, f"{count}, but the file has {number - 1}")
 
 
 def _checked_rows(rows, num_points):
     """The numbers of points to keep, a set."""
     given = list(rows)
+    rule = f"`rows` must be None or integers in [1, {num_points}]."
     for row in given:
         whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
-        if not whole or not 1 <= row <= num_points:
-            raise ValueError(
-                f"`rows` must be None or integers in [1, {num_points}]. Received: {row!r}."
-            )
+        _checks.require(whole and 1 <= row <= num_points, rule, repr(row))
     return frozenset(map(int, given))
 
 
-def _check_finite(path, number, values):
-    for value in values:
-        if not -_LARGEST <= value <= _LARGEST:
-            raise ValueError(f"{path}, line {number}: a value must be finite. Received: {value}.")
-
-
 def _check_range(path, number, what, values, limit):
+    """Raises unless values are in [0, limit), or finite if this is None."""
+    low, high = (-_LARGEST, _LARGEST) if limit is None else (0, limit - 1)
     for value in values:
-        if not 0 <= value < limit:
-            raise ValueError(
-                f"{path}, line {number}: a {what} must be in [0, {limit}). Received: {value}."
-            )
+        if not low <= value <= high:
+            rule = "finite" if limit is None else f"in [0, {limit})"
+            raise ValueError(f"{path}, line {number}: a {what} must be {rule}. Received: {value}.")

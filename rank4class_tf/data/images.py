@@ -123,8 +123,7 @@ def imagenet2012(
     Features are float32 `[batch, image_size, image_size, 3]` in [0, 255], class ids int64
     `[batch]`. The labels of ImageNet's own test part are not public, so its 50,000 validation
     images are `test`, as is usual, and the last hundredth of its training images is `validation`.
-
-    Validation and test images are cut to their centre, a square of 224/256 of the shorter side.
+    Both are cut to their centre, a square of 224/256 of the shorter side.
 
     Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015,
     through TensorFlow Datasets. The files must be downloaded from image-net.org by hand.
@@ -133,9 +132,9 @@ def imagenet2012(
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         batch_size: images per batch, >= 1.
         image_size: height and width in pixels, >= 1.
-        augment: whether to change training images anew in each epoch: cut a random part (8 to
-            100 % of the area, 3:4 to 4:3), and mirror half of them. Otherwise they are cut as the
-            validation images are.
+        augment: whether to change training images anew in each epoch: cut a random part (8 to 100 %
+            of the area, 3:4 to 4:3), and mirror half of them. Otherwise they are cut as the others
+            are.
         seed: seed of the training order and of the augmentation, in [0, 2**32).
     """
     batch_size = _checks.positive_int("batch_size", batch_size)

@@ -206,6 +206,10 @@ def movielens(
 
 
 _COLUMNS = 8
+_LINES = (
+    f"`path` must hold lines of {_COLUMNS} fields, separated by tabs: id, category, subcategory, "
+    "title, abstract, URL, entities of title and abstract."
+)
 _SEPARATOR = " [SEP] "
 _SOURCE = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
 
@@ -230,12 +234,11 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits
     articles: dict[str, tuple[str, str]] = {}
     for file in _files(pathlib.Path(path)):
         for news_id, article in _read(file).items():
-            if articles.setdefault(news_id, article)[0] != article[0]:
-                raise ValueError(
-                    "`path` must hold articles of one category each. Received: "
-                    f"{news_id!r} of {articles[news_id][0]!r} and of {article[0]!r}, in "
-                    f"{os.fspath(file)!r}."
-                )
+            before = articles.setdefault(news_id, article)[0]
+            if before != article[0]:
+                received = f"{news_id!r} of {before!r} and of {article[0]!r}, in {str(file)!r}"
+                rule = "`path` must hold articles of one category each."
+                raise ValueError(f"{rule} Received: {received}.")
     received = f"{os.fspath(path)!r}, which has none"
     _checks.require(bool(articles), "`path` must hold articles.", received)
     # We sort by id, so that the split depends on nothing else.
@@ -269,18 +272,11 @@ def _read(file):
     with splits.opened(file, "utf-8-sig", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             fields = line.rstrip("\r\n").split("\t")
-            if len(fields) != _COLUMNS:
-                raise ValueError(
-                    f"`path` must hold lines of {_COLUMNS} fields, separated by tabs: id, "
-                    "category, subcategory, title, abstract, URL, entities of title and abstract. "
-                    f"Received: {len(fields)} in line {number} of {os.fspath(file)!r}."
-                )
+            where = f"in line {number} of {str(file)!r}"
+            _checks.require(len(fields) == _COLUMNS, _LINES, f"{len(fields)} {where}")
             news_id, category, _, title, abstract, *_ = fields
             if not news_id or not category or news_id in articles:
-                raise ValueError(
-                    "`path` must hold articles with a category, and each id once in a file. "
-                    f"Received: {news_id!r} of {category!r} in line {number} of "
-                    f"{os.fspath(file)!r}."
-                )
+                rule = "`path` must hold articles with a category, and each id once in a file."
+                raise ValueError(f"{rule} Received: {news_id!r} of {category!r} {where}.")
             articles[news_id] = category, _SEPARATOR.join(filter(None, (title, abstract)))
     return articles

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rank4class_tf import _files
+from rank4class_tf import _checks, _files
 
 # The tags of the highest possible field number, for a number and for bytes, as varints.
 _NUMBER, _BYTES = b"\xf8\xff\xff\xff\x0f", b"\xfa\xff\xff\xff\x0f"
@@ -68,17 +68,13 @@ def write(records: Iterable[bytes], path: str | os.PathLike[str], num_shards: in
 def find(pattern: str | os.PathLike[str]) -> list[str]:
     """Finds the files of a pattern with `*`, `?` and `[...]`, in order.
 
-    Raises:
-        ValueError: if no file matches, if a file is missing of a set that the pattern would match,
-            or if files say that they are not whole or belong to different sets.
-
-    Warns:
-        UserWarning: if a file is empty, and no file of its set says whether it should be.
+    Raises if none matches, if one is missing of a set that the pattern would match, or if files say
+    that they are not whole or belong to different sets. Warns if a file is empty, and no file of
+    its set says whether it should be.
     """
     pattern = os.fspath(pattern)
     files = sorted(glob.glob(pattern))
-    if not files:
-        raise ValueError(f"`pattern` must match at least one file. Received: {pattern!r}.")
+    _checks.require(bool(files), "`pattern` must match at least one file.", f"{pattern!r}")
     ends = {file: _end(file) for file in files}
     sets: dict[str, dict[str, tuple[int, int]]] = {}
     for file in files:
@@ -96,18 +92,13 @@ def find(pattern: str | os.PathLike[str]) -> list[str]:
 def _check_set(path, pattern, shards, ends):
     """Checks the files of one set; `shards` maps each to its number and their number."""
     sizes = sorted({num_shards for _, num_shards in shards.values()})
-    if len(sizes) > 1:
-        raise ValueError(
-            f"`pattern` must match files of one set. Received: {pattern!r}, which matches files of "
-            f"sets of {' and of '.join(map(str, sizes))}, such as {list(shards)[0]!r}."
-        )
+    received = f"{pattern!r}, which matches files of sets of {' and of '.join(map(str, sizes))}"
+    _checks.require(len(sizes) == 1, "`pattern` must match files of one set.", received)
     expected = [_name(path, shard, sizes[0]) for shard in range(sizes[0])]
     missing = [f for f in expected if f not in shards and fnmatch.fnmatchcase(f, pattern)]
-    if missing:
-        raise ValueError(
-            f"`pattern` must match all files of a set. Received: {pattern!r}; missing: "
-            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}."
-        )
+    some = ", ".join([*missing[:5], "..."] if len(missing) > 5 else missing)
+    rule = "`pattern` must match all files of a set."
+    _checks.require(not missing, rule, f"{pattern!r}; missing: {some}")
     told = {(end.num_records, end.checksum): file for file in shards if (end := ends[file])}
     if len(told) > 1:
         raise ValueError(
@@ -116,28 +107,24 @@ def _check_set(path, pattern, shards, ends):
         )
     for file, (shard, _) in shards.items():
         if (end := ends[file]) and end.shard != shard:
-            raise ValueError(
-                "`pattern` must match files under their own names. Received: "
-                f"{file!r}, which is number {end.shard} of its set."
-            )
+            rule = "`pattern` must match files under their own names."
+            raise ValueError(f"{rule} Received: {file!r}, which is number {end.shard} of its set.")
     for num_records, _ in told:
         for file, (shard, num_shards) in shards.items():
             count = len(range(shard, num_records, num_shards))
             if ends[file] is None and count:
                 what = "no file of this set" if os.path.getsize(file) else "empty"
-                raise ValueError(
-                    f"`pattern` must match whole files. Received: {file!r}, which is {what} and "
-                    f"should hold {count} records."
-                )
+                received = f"{file!r}, which is {what} and should hold {count} records"
+                raise ValueError(f"`pattern` must match whole files. Received: {received}.")
 
 
 def _end(path):
     """The `_End` of a file, None if another program wrote it; raises if it is not whole."""
     size = os.path.getsize(path)
-    if 0 < size < _BEFORE + _BEHIND:  # TensorFlow would take so few bytes for the end of the file.
-        raise ValueError(
-            f"`pattern` must match whole files. Received: {path!r}, {size} bytes of a record."
-        )
+    rule = "`pattern` must match whole files."
+    # TensorFlow would take a few bytes for the end of the file.
+    whole = not 0 < size < _BEFORE + _BEHIND
+    _checks.require(whole, rule, f"{path!r}, {size} bytes of a record")
     with open(path, "rb") as file:
         head = file.read(_BEFORE + len(_HEAD))[_BEFORE:]
         if head != _HEAD:
@@ -147,9 +134,7 @@ def _end(path):
     end = _End(*_END.unpack(tail[len(_TAIL) :])) if tail.startswith(_TAIL) else None
     if end is None or end.size != size:
         told = "without its last record" if end is None else f"where it should have {end.size}"
-        raise ValueError(
-            f"`pattern` must match whole files. Received: {path!r}, {size} bytes {told}."
-        )
+        raise ValueError(f"{rule} Received: {path!r}, {size} bytes {told}.")
     return end
 
 

@@ -7,7 +7,6 @@ The functions themselves are in the file of their subject (`images`, `texts`, `i
 import contextlib
 import dataclasses
 import gzip
-import importlib
 import os
 import zlib
 from collections.abc import Iterable, Iterator
@@ -60,13 +59,7 @@ def from_arrays(
 
 def import_extra(module: str) -> Any:
     """Imports a module of the `data` extra."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"This dataset needs `{module}`: pip install -e '.[data]' in a clone of the project. "
-            f"Received: {error}."
-        ) from None
+    return _checks.imported(module, f"This dataset needs `{module}`", "data")
 
 
 def load(name: str, *, data_dir: str | os.PathLike | None, source: str, **kwargs: Any) -> Any:
@@ -91,11 +84,7 @@ _DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
 def opened(
     path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None
 ) -> Iterator[TextIO]:
-    """Opens a text to read, and unpacks it if its name ends in `.gz`.
-
-    Raises:
-        ValueError: if the file is not text in UTF-8, or is packed and damaged.
-    """
+    """Opens a text to read, and unpacks it if its name ends in `.gz`; raises if it is damaged."""
     opener: Any = gzip.open if str(path).endswith(".gz") else open
     try:
         with opener(path, "rt", encoding=encoding, newline=newline) as lines:

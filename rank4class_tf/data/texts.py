@@ -33,12 +33,10 @@ def goemotions(
     """Returns the GoEmotions comments, by default the comments with exactly one of the 28 labels.
 
     There are 36,308 such comments for training, 4,548 for validation and 4,590 for testing, in the
-    dataset's own split. In total there are 43,410, 5,426 and 5,427 comments. Features are the int64
-    numbers of the words `[batch, sequence_length]`: 0 pads short comments, 1 is a word outside the
-    vocabulary, longer comments are cut, and a comment without a word, such as "!!", counts as one
-    unknown word. Class ids are int64 `[batch]`.
-
-    The vocabulary has only words of the training comments. To turn new text into features, use
+    dataset's own split; of all comments 43,410, 5,426 and 5,427. Features are the int64 numbers of
+    the words `[batch, sequence_length]`: 0 pads short comments, 1 is a word outside the vocabulary,
+    which has only words of the training comments, and a comment without a word counts as one of
+    those. Longer comments are cut. Class ids are int64 `[batch]`. For new text use
     `keras.layers.TextVectorization(vocabulary=splits.vocabulary)`.
 
     Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, through
@@ -50,10 +48,8 @@ def goemotions(
         max_tokens: size of the vocabulary, including the two special numbers, >= 3.
         sequence_length: words per comment, >= 1.
         seed: seed of the training order, in [0, 2**32).
-        text: whether features are the comments themselves, strings `[batch]`; the result then has
-            an empty vocabulary.
-        multi_label: whether to keep all comments, whatever their number of labels; class ids are
-            then `[batch, P]`, padded with -1.
+        text: whether features are the comments themselves, strings `[batch]`, without a vocabulary.
+        multi_label: whether to keep all comments; class ids are then `[batch, P]`, padded with -1.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     sequence_length = _checks.positive_int("sequence_length", sequence_length)

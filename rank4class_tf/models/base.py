@@ -9,7 +9,7 @@ from typing import Any, Self
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras, ops
+from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses import RankingLoss
@@ -48,7 +48,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         for argument in ("metrics", "weighted_metrics"):
             for metric in tf.nest.flatten(kwargs.get(argument)):
                 if metric is not None:
-                    self._check_metric(argument, metric)
+                    _check_metric(argument, metric)
         super().compile(optimizer, loss, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -174,17 +174,17 @@ class RetrievalModel(MultiWorker, keras.Model):
                     f"Received: {getattr(loss, name)}."
                 )
 
-    def _check_metric(self, argument: str, metric: Any) -> None:
-        """Raises unless a metric of `metrics` or `weighted_metrics` takes ranks."""
-        if not isinstance(metric, RankingMetric):
-            raise ValueError(
-                f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
-                f"`PrecisionAtK(1)`, which take ranks among all items. Received: {metric!r}."
-            )
-        if isinstance(metric, MacroAverage | ExpectedCalibrationError):
-            raise ValueError(
-                f"`{argument}` must hold metrics of examples, not of classes. Received: {metric!r}."
-            )
+
+def _check_metric(argument, metric):
+    """Raises unless a metric of `metrics` or `weighted_metrics` takes ranks."""
+    rule = (
+        f"`{argument}` must hold metrics of rank4class_tf.metrics, such as `PrecisionAtK(1)`, "
+        "which take ranks among all items."
+    )
+    _checks.require(isinstance(metric, RankingMetric), rule, repr(metric))
+    of_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
+    rule = f"`{argument}` must hold metrics of examples, not of classes."
+    _checks.require(not of_classes, rule, metric)
 
 
 def _of_examples(sample_weight):
@@ -195,18 +195,11 @@ def _of_examples(sample_weight):
 def encode_in_pieces(encoder: keras.layers.Layer, features: Any, size: int) -> tf.Tensor:
     """Encodes a batch in training, and each piece again in the backward pass.
 
-    Both passes draw the same random numbers, and other state of the encoder changes once.
+    Both passes draw the same random numbers, and other state of the encoder changes once. The
+    encoder is built, and adds no losses of its activities; `size` examples are encoded at once.
 
     Source: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
     Setup".
-
-    Args:
-        encoder: a layer that is built, and adds no losses of its activities.
-        features: what it takes, tensors with a row for each example.
-        size: how many examples are encoded at once, >= 1.
-
-    Returns:
-        `[batch, d]`.
     """
     width = getattr(encoder, "output_shape", (None,))[-1]
     spec = tf.TensorSpec([size, width], encoder.compute_dtype)

@@ -20,22 +20,19 @@ from rank4class_tf._types import TensorLike
 
 
 class Candidates(NamedTuple):
-    """Candidates one below the other.
+    """Candidates one below the other."""
 
-    Attributes:
-        features: what the encoder takes, with m rows.
-        keys: `[m]` int64, those of the ids, -1 for padding; None without ids.
-        places: the rows of the positives of each query, `[batch]`, or `[batch, P]` padded with -1.
-        weights: `[m]`, of negatives; None for 1.
-        num_own: how many rows, the first ones, are positives; None for all.
-        wrong: `[batch]` booleans, True for a query that breaks a rule; None for no such query.
-    """
-
+    # What the encoder takes, with m rows.
     features: Any
+    # `[m]` int64, those of the ids, -1 for padding; None without ids.
     keys: tf.Tensor | None
+    # The rows of the positives of each query, `[batch]`, or `[batch, P]` padded with -1.
     places: tf.Tensor
+    # `[m]`, of negatives; None for 1.
     weights: tf.Tensor | None = None
+    # How many rows, the first ones, are positives; None for all.
     num_own: tf.Tensor | None = None
+    # `[batch]` booleans, True for a query that breaks a rule; None for no such query.
     wrong: tf.Tensor | None = None
 
     @property
@@ -69,23 +66,14 @@ class Candidates(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The candidates of a step, which all its queries score.
+    """The candidates of a step, which all its queries score."""
 
-    Attributes:
-        encodings: `[n, d]`.
-        keys: `[n]` int64; None without ids.
-        there: `[n]` booleans, False for an empty place; None if there is none.
-        draws: how many of them are draws by frequency.
-        rate: `[n]`, how often each is expected for a draw; None for no correction.
-        base: `[n]`, how often besides.
-    """
-
-    encodings: tf.Tensor
-    keys: tf.Tensor | None
-    there: tf.Tensor | None
-    draws: tf.Tensor
-    rate: tf.Tensor | None
-    base: tf.Tensor | None
+    encodings: tf.Tensor  # `[n, d]`
+    keys: tf.Tensor | None  # `[n]` int64; None without ids.
+    there: tf.Tensor | None  # `[n]` booleans, False for an empty place; None if there is none.
+    draws: tf.Tensor  # How many of them are draws by frequency.
+    rate: tf.Tensor | None  # `[n]`, how often each is expected for a draw; None: no correction.
+    base: tf.Tensor | None  # `[n]`, how often besides.
 
 
 class Reader:
@@ -240,11 +228,9 @@ def known_to(encoder: keras.layers.Layer, features: Any, argument: str) -> Any:
     """The features that an encoder takes: of a dict, those of its named inputs."""
     inputs = _keras.symbolic_inputs(encoder)
     if isinstance(features, dict) and isinstance(inputs, dict):
-        if missing := sorted(set(inputs) - set(features)):
-            raise ValueError(
-                f"`{argument}` must have the inputs of its encoder. "
-                f"Received: {sorted(features)}, without {missing}."
-            )
+        missing = sorted(set(inputs) - set(features))
+        rule = f"`{argument}` must have the inputs of its encoder."
+        _checks.require(not missing, rule, f"{sorted(features)}, without {missing}")
         return {name: features[name] for name in inputs}
     numbers = [len(tf.nest.flatten(x)) for x in (inputs, features)]
     if inputs is not None and not isinstance(features, dict) and numbers[0] != numbers[1]:
@@ -260,8 +246,6 @@ def of_key(argument: str, key: str, features: Any) -> Any:
     is_dict = isinstance(features, dict)
     if not is_dict or key not in features:
         received = sorted(features) if is_dict else type(features).__name__
-        raise ValueError(
-            f"`{argument}` must be a key of the features. "
-            f"Received: {argument}={key!r}, features {received}."
-        )
+        rule = f"`{argument}` must be a key of the features."
+        raise ValueError(f"{rule} Received: {argument}={key!r}, features {received}.")
     return features[key]

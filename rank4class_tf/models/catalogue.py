@@ -23,14 +23,9 @@ from rank4class_tf.models.candidates import id_keys
 class Catalogue:
     """Ids and encodings of all candidates, and their features or where these come from.
 
-    The candidates of the dataset come before the others.
-
-    Args:
-        features: arrays with a row for each candidate that is not from the dataset; None for none.
-        ids: `[N]` integers or strings; None for the numbers of the rows.
-        dataset: None, or a dataset of batches of features.
-        num_of_dataset: how many candidates are from it.
-        in_shards: whether each replica holds only some of the encodings.
+    `features` have a row for each candidate that is not from the `dataset`, whose `num_of_dataset`
+    candidates come before the others; `ids` are `[N]`, or None for the numbers of the rows. With
+    `in_shards` each replica holds only some of the encodings.
 
     Attributes:
         ids: `[N]`, as given.
@@ -53,18 +48,13 @@ class Catalogue:
         arrays = [] if features is None else tf.nest.flatten(self.features)
         sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
         size = num_of_dataset + (max(sizes, default=0, key=bool) or 0)
-        if len(sizes) > 1 or not size:
-            raise ValueError(
-                "`candidates` must have a row for each candidate, and at least one. "
-                f"Received: arrays with {sorted(sizes, key=str)} rows."
-            )
+        rule = "`candidates` must have a row for each candidate, and at least one."
+        received = f"arrays with {sorted(sizes, key=str)} rows"
+        _checks.require(len(sizes) <= 1 and size > 0, rule, received)
         self.size = size
         self.ids = tf.range(size) if ids is None else _one_each(ids)
-        if len(self.ids) != size:
-            raise ValueError(
-                "`candidates` must have an id for each candidate. "
-                f"Received: {len(self.ids)} ids for {size} rows."
-            )
+        rule = "`candidates` must have an id for each candidate."
+        _checks.require(len(self.ids) == size, rule, f"{len(self.ids)} ids for {size} rows")
         self.keys = id_keys(self.ids)
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
             raise ValueError("`candidates` must have ids other than -1, which marks padding.")
@@ -74,10 +64,9 @@ class Catalogue:
         repeated = self._sorted[1:] == self._sorted[:-1]
         if tf.reduce_any(repeated):
             row = int(self._order[int(tf.argmax(repeated))])
-            raise ValueError(
-                "`candidates` must have different ids. "
-                f"Received: {tf.compat.as_str_any(self.ids[row].numpy())} more than once."
-            )
+            twice = tf.compat.as_str_any(self.ids[row].numpy())
+            rule = "`candidates` must have different ids."
+            raise ValueError(f"{rule} Received: {twice} more than once.")
         self.head: SampledScores = None  # type: ignore[assignment]
         self.encoded_with: Any = None
 
@@ -92,12 +81,8 @@ class Catalogue:
     ) -> Self:
         """The catalogue of features or of a dataset of batches of them, encoded.
 
-        Args:
-            candidates: features with a row for each candidate, or a dataset.
-            ids_of: maps features to ids, or to None.
-            encoder: maps features to encodings.
-            batch_size: how many candidates are encoded at once, unless a dataset has batches.
-            in_shards: as in the constructor.
+        `ids_of` maps features to ids, or to None, and `encoder` to encodings. So many candidates
+        as `batch_size` are encoded at once, unless a dataset has batches.
         """
         if not isinstance(candidates, tf.data.Dataset):
             made = cls(candidates, ids_of(candidates), in_shards=in_shards)
@@ -131,11 +116,9 @@ class Catalogue:
             # Those that were removed or changed since have no place among the first.
             both = zip(places, rows, strict=True)
             found |= {i: row for i, row in both if 0 <= i < self.num_of_dataset}
-        if len(found) != self.num_of_dataset:
-            raise ValueError(
-                "`candidates` must be a dataset that gives the same candidates each time. "
-                f"Received: {len(found)} of {self.num_of_dataset}."
-            )
+        rule = "`candidates` must be a dataset that gives the same candidates each time."
+        number = self.num_of_dataset
+        _checks.require(len(found) == number, rule, f"{len(found)} of {number}")
         return np.stack([found[i] for i in range(self.num_of_dataset)])
 
     def set_rows(self, rows: tf.Tensor) -> None:
@@ -185,21 +168,17 @@ class Catalogue:
     def rows(self, places: tf.Tensor) -> Any:
         """Features of some candidates."""
         if self.dataset is not None:
-            raise ValueError(
-                "`index` must be given the features, not a dataset, where `num_random` draws from "
-                "them."
-            )
+            what = "where `num_random` draws from them"
+            raise ValueError(f"`index` must be given the features, not a dataset, {what}.")
         return _selected(self.features, places)
 
     def places(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
         """The row of each id, int32; -1 for an unknown id. Errors call the ids `argument`."""
         keys = id_keys(ids, argument)
         empty = ids.shape.num_elements() == 0
-        if not empty and (ids.dtype == tf.string) != (self.ids.dtype == tf.string):
-            raise ValueError(
-                f"`{argument}` must hold ids like those of the index, {self.ids.dtype.name}. "
-                f"Received: {ids.dtype.name}."
-            )
+        alike = empty or (ids.dtype == tf.string) == (self.ids.dtype == tf.string)
+        rule = f"`{argument}` must hold ids like those of the index, {self.ids.dtype.name}."
+        _checks.require(alike, rule, ids.dtype.name)
         found = tf.minimum(places_in(self._sorted, keys), self.size - 1)
         same = tf.equal(tf.gather(self._sorted, found), keys)
         return tf.where(same, tf.gather(self._order, found), -1)
@@ -226,10 +205,9 @@ def _one_each(ids, argument="candidates"):
     ids = _checks.ids(argument, ids)
     if ids.shape.rank == 2 and ids.shape[1] == 1:
         ids = tf.squeeze(ids, axis=1)
-    if ids.shape.rank != 1:
-        raise ValueError(
-            "`candidates` must have ids of the shape [N] or [N, 1]; where the features of a "
-            "candidate are several integers, `candidate_id` must be given. Received: ids of shape "
-            f"{ids.shape}."
-        )
+    rule = (
+        "`candidates` must have ids of the shape [N] or [N, 1]; where the features of a candidate "
+        "are several integers, `candidate_id` must be given."
+    )
+    _checks.require(ids.shape.rank == 1, rule, f"ids of shape {ids.shape}")
     return ids

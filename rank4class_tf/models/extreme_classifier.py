@@ -30,28 +30,28 @@ _NOT_PLAIN = (
 
 @_keras.register
 class ExtremeClassifier(RetrievalModel):
-    r"""A classifier for thousands to millions of classes that never holds all scores at once.
+    """A classifier for thousands to millions of classes that never holds all scores at once.
 
-    With `num_sampled=None`, a step scores all classes, block by block. Value and gradient of the
-    loss, any of `rank4class_tf.losses`, are the same as on the scores of all classes, and all
-    labels of an example count. A step needs memory for the table and one gradient of it.
+    With `num_sampled=None`, a step scores all classes, block by block: value and gradient of any
+    loss are the same as on all scores, and all labels of an example count. A step needs memory for
+    the table and one gradient of it.
 
-    With `num_sampled`, the cost of a step depends on the number of sampled classes, not on K. The
-    step scores one class of each example and `num_sampled` random classes, and applies the loss to
-    these scores. For an `OrderedWeightedLoss` the model mines: it finds the sampled classes whose
-    weight is not 0 without gradients, and scores only these with gradients. So
+    With `num_sampled`, a step scores one class of each example and as many random classes, and
+    applies the loss to these scores, at a cost that does not depend on K. For an
+    `OrderedWeightedLoss` the model mines: it finds the sampled classes whose weight is not 0
+    without gradients, and scores only these with gradients. So
 
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
     - `SoftmaxLoss(temperature)` is sampled softmax. The sample is uniform, so a correction by the
-      log of its probability would be the same for all classes and change nothing.
+      log of its probability would change nothing.
 
     Compile the model with an optimizer of `rank4class_tf.optimizers`. Others write to the whole
     table or take wrong steps, and the model warns. Fit it on `(features, class_ids)`, with ids
-    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. If an example has several classes, each
-    step with a sample draws one of them.
+    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. Of several classes of an example, each
+    step with a sample draws one.
 
-    `evaluate` ranks all classes, in blocks. It reports the loss over all classes or over one fixed
+    `evaluate` ranks all classes, in blocks, and reports the loss over all classes or over one fixed
     sample. Calling the model, or `predict`, maps features to encodings; `top_k` maps them to
     classes.
 
@@ -63,8 +63,7 @@ class ExtremeClassifier(RetrievalModel):
         classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes of the
             width `embedding_dim`, such as `EncodedClasses`.
         embedding_dim: width of the encodings and of the class embeddings, >= 1.
-        num_sampled: number of sampled classes B. None means all classes. So does B >= K - 1, with
-            a warning.
+        num_sampled: number of sampled classes B; None, or B >= K - 1 with a warning, means all.
         normalize: whether encodings and class embeddings are scaled to length 1.
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
@@ -114,12 +113,12 @@ class ExtremeClassifier(RetrievalModel):
         """Trains as Keras does; `class_weight` needs one class id for each example."""
         if isinstance(self.classes, ShardedClassTable):
             for callback in tf.nest.flatten(kwargs.get("callbacks")):
-                if getattr(callback, "restore_best_weights", False):
-                    raise ValueError(
-                        "`callbacks` must not restore weights if classes are in shards, because "
-                        "the weights do not include the rows. Use `ModelCheckpoint`. "
-                        f"Received: {callback}."
-                    )
+                rule = (
+                    "`callbacks` must not restore weights if classes are in shards, because the "
+                    "weights do not include the rows. Use `ModelCheckpoint`."
+                )
+                restores = getattr(callback, "restore_best_weights", False)
+                _checks.require(not restores, rule, callback)
         if class_weight is not None:
             batch = getattr(x, "element_spec", None)  # For a dataset.
             labels = batch[1] if y is None and isinstance(batch, tuple) and batch[1:] else y
@@ -135,11 +134,9 @@ class ExtremeClassifier(RetrievalModel):
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         encodings = self.encoder(inputs, training=training)
-        if encodings.shape[-1] not in (None, self.embedding_dim):
-            raise ValueError(
-                f"`encoder` must give encodings of embedding_dim={self.embedding_dim} numbers. "
-                f"Received: encodings of shape {encodings.shape}."
-            )
+        rule = f"`encoder` must give encodings of embedding_dim={self.embedding_dim} numbers."
+        right = encodings.shape[-1] in (None, self.embedding_dim)
+        _checks.require(right, rule, f"encodings of shape {encodings.shape}")
         return encodings
 
     def top_k(self, features: Any, k: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -163,9 +160,8 @@ class ExtremeClassifier(RetrievalModel):
             class_ids: `[batch]`, `[batch, 1]` or `[batch, P]`, padded with -1.
 
         Returns:
-            Two int32 tensors `[batch, P]`: how many classes score higher, and how many score the
-            same up to rounding, including the class itself; see `SampledScores.ranks`. Without
-            ties, the rank is 1 + the first number.
+            Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same up
+            to rounding, with the class itself; see `SampledScores.ranks`.
         """
         return self.scores.ranks(self(features, training=False), class_ids)
 
@@ -178,19 +174,14 @@ class ExtremeClassifier(RetrievalModel):
     ) -> None:
         """Writes a SavedModel that finds the k classes with the highest scores.
 
-        It runs without this package, as in TensorFlow Serving, and has the signatures
-
-        - `top_k(features, k) -> scores, class_ids`, which fails unless k is in [1, K],
-        - `serving_default(features)`, the same for the `k` given here.
-
-        Sparse features are three arguments; see `rank4class_tf.export_top_k`.
+        It runs without this package, as in TensorFlow Serving, and has the signatures of
+        `rank4class_tf.export_top_k`, with `scores, class_ids` as outputs.
 
         Args:
             path: a folder. The SavedModel replaces an older one there once it is complete.
             features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
             k: in [1, K]; None means 10, or K if that is less.
-            class_names: None, or the name of each class; then both signatures also return
-                `class_names`.
+            class_names: None, or the name of each class, for a further output `class_names`.
         """
         if not self.built:
             tf.function(self).get_concrete_function(features_spec)
@@ -210,11 +201,7 @@ class ExtremeClassifier(RetrievalModel):
 
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
-                it is complete.
-
-        Raises:
-            OSError: if it cannot be written, as on a full disk; an existing file of that name stays
-                unchanged.
+                it is complete; after an error an older file stays.
         """
         self.scores.export_embeddings(path)
 
@@ -234,24 +221,21 @@ class ExtremeClassifier(RetrievalModel):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        config = self.scores.get_config()
+        of_scores = self.scores.get_config()
         names = ("classes", "num_sampled", "normalize", "seed")
-        return {
-            **super().get_config(),
-            "embedding_dim": self.embedding_dim,
-            **{name: config[name] for name in names},
-        }
+        config = {**super().get_config(), "embedding_dim": self.embedding_dim}
+        return config | {name: of_scores[name] for name in names}
 
     def _check_optimizer(self):
         if isinstance(self.classes, ShardedClassTable):
             factor = getattr(self.optimizer, "loss_scale_factor", None)
-            if factor is not None or hasattr(self.optimizer, "inner_optimizer"):
-                raise ValueError(
-                    "`optimizer` must not scale losses if classes are in shards, because the "
-                    "shards' own optimizer would get scaled gradients. Use mixed_bfloat16, or "
-                    "compile with auto_scale_loss=False. "
-                    f"Received: {type(self.optimizer).__name__}."
-                )
+            rule = (
+                "`optimizer` must not scale losses if classes are in shards, because the shards' "
+                "own optimizer would get scaled gradients. Use mixed_bfloat16, or compile with "
+                "auto_scale_loss=False."
+            )
+            scales = factor is not None or hasattr(self.optimizer, "inner_optimizer")
+            _checks.require(not scales, rule, type(self.optimizer).__name__)
             return
         # Keras's loss scaling in mixed precision is around the optimizer.
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)

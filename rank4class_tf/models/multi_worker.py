@@ -10,14 +10,10 @@ class MultiWorker:
     """Lets a Keras model train on several machines.
 
     Keras 3.15 fails under `tf.distribute.MultiWorkerMirroredStrategy` in `fit` and `evaluate`, with
-    any model. In your own model, put this class before Keras's class among the bases:
-
-        class MyModel(MultiWorker, keras.Model): ...       # subclassed, or of inputs and outputs
-        class MySequential(MultiWorker, keras.Sequential): ...
-
-    `ExtremeClassifier` and `TwoTower` already do this. Nothing changes on one machine without a
-    strategy, or in Keras 2, which does not need this class. Under any strategy, it lifts two more
-    limits of Keras 3: the first batch may be uneven, and labels may be ragged.
+    any model. In your own model, put this class before Keras's class among the bases, `keras.Model`
+    or `keras.Sequential`; `ExtremeClassifier` and `TwoTower` do so. Nothing changes on one machine
+    without a strategy, or in Keras 2, which does not need this class. Under any strategy, it lifts
+    two more limits of Keras 3: the first batch may be uneven, and labels may be ragged.
     `docs/distribution.md` has an example program.
 
     Example:

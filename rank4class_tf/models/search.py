@@ -47,20 +47,19 @@ class SearchModel(RetrievalModel):
     def index(
         self, candidates: Any = None, batch_size: int = 1024, in_shards: bool = False
     ) -> None:
-        """Encodes all candidates.
+        """Encodes all candidates; after an error an older index stays in use.
 
-        A saved model does not include the index; `export_top_k` writes it. If this method raises an
-        error, an older index stays in use.
+        A saved model does not include the index; `export_top_k` writes it.
 
         Args:
-            candidates: features as in training, arrays or a dict or tuple of arrays, with a row
-                for each candidate, whose ids differ; or a `tf.data.Dataset` of batches of them, in
-                which case only ids and encodings are kept in memory; None to encode the candidates
-                of the last call again. Candidates need not occur in training.
+            candidates: features as in training, arrays or a dict or tuple of arrays, with a row for
+                each candidate, whose ids differ; or a `tf.data.Dataset` of batches of them, of
+                which only ids and encodings are kept; None to encode those of the last call again.
+                Candidates need not occur in training.
             batch_size: how many candidates are encoded at once, >= 1; a dataset has its own.
             in_shards: whether each replica of a strategy holds only a part of the encodings, for a
                 catalogue larger than a device. With several machines, all workers must then search
-                the index at the same time.
+                at the same time.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         with self.distribute_strategy.scope():
@@ -113,12 +112,9 @@ class SearchModel(RetrievalModel):
         Args:
             path: a folder, which must exist. The method writes `scores.npy` and
                 `candidate_ids.npy` there, both `[queries, k]`, for `np.load(file, mmap_mode="r")`;
-                string ids are bytes.
+                string ids are bytes. After an error older files stay.
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
-
-        Raises:
-            OSError: if a file cannot be written; an existing file of that name stays unchanged.
         """
         ids = self._catalogue.ids.numpy()
         ids = ids.astype("S") if ids.dtype == object else ids
@@ -143,9 +139,9 @@ class SearchModel(RetrievalModel):
             exclude: as in `top_k`; a given candidate that is excluded has no rank.
 
         Returns:
-            `ops.Ranks`, which metrics accept as labels: `metric.update_state(ranks, None)`.
-            Scores that differ only by rounding tie; see `SampledScores.ranks`. The ranks of a query
-            with an id that is not in the index are NaN.
+            `ops.Ranks`, which metrics accept as labels: `metric.update_state(ranks, None)`. Scores
+            that differ only by rounding tie. Those of a query with an id that is not in the index
+            are NaN.
         """
         return self._ranks(self._encode_queries(queries), queries, candidates, exclude)
 
@@ -184,21 +180,15 @@ class SearchModel(RetrievalModel):
 
         Args:
             path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
-                it is complete.
-
-        Raises:
-            OSError: if it cannot be written, as on a full disk; an existing file of that name stays
-                unchanged.
+                it is complete; after an error an older file stays.
         """
         self._catalogue.head.export_embeddings(path)
 
     def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
         """Trains as Keras does, then encodes the candidates again if `index` was called."""
-        if class_weight is not None:  # Keras would read features as classes.
-            raise ValueError(
-                "`class_weight` must be None: give each example its `sample_weight`. "
-                f"Received: {class_weight}."
-            )
+        rule = "`class_weight` must be None: give each example its `sample_weight`."
+        # Keras would read features as classes.
+        _checks.require(class_weight is None, rule, class_weight)
         history = super().fit(*args, **kwargs)
         if self._holder.catalogue is not None:
             self._encode_what_changed()

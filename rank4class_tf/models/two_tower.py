@@ -9,19 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras
+from rank4class_tf import _checks, _keras, layers
 from rank4class_tf._tf import exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
-from rank4class_tf.layers import (
-    CandidateFrequencies,
-    CrossBatchMemory,
-    HardNegativeMining,
-    RemoveAccidentalHits,
-    SamplingProbabilityCorrection,
-    UniformNegatives,
-)
 from rank4class_tf.models.base import encode_in_pieces
 from rank4class_tf.models.candidates import Columns, Reader, known_to
 from rank4class_tf.models.search import SearchModel
@@ -33,42 +25,42 @@ class TwoTower(SearchModel):
 
     $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
 
-    Train it on pairs `(query_features, candidate_features)`. In a training step, each query has a
-    list of candidates. Its own candidate is the positive. The negatives are
+    Train it on pairs `(query_features, candidate_features)`. In a step each query has a list: its
+    own candidate is the positive, and negatives are
 
     - the candidates of the other queries of the batch, on all devices of a strategy,
     - the candidates of earlier batches, with `memory_size`,
     - random candidates from the index, with `num_random`,
-    - your own negatives, which you pass with the pairs, with `negatives`.
+    - your own, which you pass with the pairs, with `negatives`.
 
     A query may have several candidates: ids `[batch, P]`, padded with -1, and features
-    `[batch, P, ...]`, or both ragged (XLA cannot compile ragged ones). All of them are positives of
-    one list.
+    `[batch, P, ...]`, or both ragged (XLA cannot compile ragged ones). All are positives of one
+    list.
 
     A negative with the id of a positive is masked. `frequencies` corrects the scores of popular
-    candidates, which are negatives too often. The loss sees the whole list, or only the
-    highest-scoring negatives: as many as it uses, or `num_mined`. Each of these steps is also
-    available as a layer: `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
+    candidates, which are negatives too often. The loss sees the whole list, or only the highest
+    negatives: as many as it uses, or `num_mined`. Each of these steps is also a layer:
+    `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
     `SamplingProbabilityCorrection`, `HardNegativeMining`.
 
-    `index(candidates)` gives the model all candidates. `top_k`, `ranks` and `evaluate` then rank
-    all of them exactly, in blocks. `fit`, `evaluate` and `load_weights` encode the candidates again
-    if the weights of their encoder have changed. After `set_weights` or a checkpoint, call
-    `index()`. Calling the model, or `predict`, maps the features of queries to encodings. Towers
-    may share layers. A subclass may have its own layers and losses: see `extra_loss`.
+    `index(candidates)` gives the model all candidates, which `top_k`, `ranks` and `evaluate` rank
+    exactly, in blocks. `fit`, `evaluate` and `load_weights` encode them again if the weights of
+    their encoder have changed; after `set_weights` or a checkpoint, call `index()`. Calling the
+    model, or `predict`, maps the features of queries to encodings. Towers may share layers. A
+    subclass may have its own layers and losses: see `extra_loss`.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural
-    Networks in Recommendations", for the negatives drawn from all; Gao et al. 2021, "Scaling Deep
-    Contrastive Learning Batch Size under Memory Limited Setup", for `encode_in`.
+    Networks in Recommendations", for `num_random`; Gao et al. 2021, "Scaling Deep Contrastive
+    Learning Batch Size under Memory Limited Setup", for `encode_in`.
 
     Args:
         query_encoder: a layer or model, features of queries -> `[batch, d]`.
         candidate_encoder: a layer or model, features of candidates -> `[batch, d]`.
         candidate_id: the key, in the candidate features, of the candidate ids: integers or strings.
             XLA cannot compile strings, and Keras 3's `fit` accepts them as tensors or object
-            arrays. None if the features are the ids, or if candidates have no ids; then all
-            candidates of a batch count as different.
+            arrays. None if the features are the ids, or if candidates have no ids and all count as
+            different.
         exclude: None, or the key, in the query features, of candidate ids `[batch, E]` that
             `top_k`, `ranks` and `evaluate` leave out, such as those already seen. Integers are
             padded with -1, strings with any string that is not an id.
@@ -80,23 +72,23 @@ class TwoTower(SearchModel):
         memory_size: how many candidates of earlier batches are negatives, >= 0.
         num_random: how many random candidates from the index are negatives, >= 0. Call `index`
             before `fit`.
-        num_mined: how many of the highest-scoring negatives the loss gets, >= 1; None for as many
-            as it uses.
-        negatives: None, or the key, in the candidate features, that holds the features of
-            additional negatives, `[batch, H, ...]`, padded with the id -1, or ragged. They are
-            negatives of all queries of the batch. The log-Q correction does not change their
-            scores. They require a `candidate_id`. Evaluation does not need them.
+        num_mined: how many of the highest negatives the loss gets, >= 1; None for as many as it
+            uses.
+        negatives: None, or the key, in the candidate features, of the features of additional
+            negatives, `[batch, H, ...]`, padded with the id -1, or ragged, which are negatives of
+            all queries of the batch, without log-Q correction. They need a `candidate_id`;
+            evaluation ignores them.
         negative_weight: None, or the key, in the features of candidates or of `negatives`, of
-            weights > 0, of the shape of the ids. In a softmax, a negative of weight w counts like
-            w negatives: log w is added to its score.
+            weights > 0, of the shape of the ids. In a softmax, a negative of weight w counts like w
+            negatives: log w is added to its score.
         encode_in: None, or how many queries or candidates are encoded at once, >= 1, so that a
             large batch needs only the memory of one piece. The step is the same; the encoders run
-            twice. Both runs use the same dropout (in Keras 2 only after
+            twice, with the same dropout (in Keras 2 only after
             `keras.backend.experimental.enable_tf_random_generator()`). A batch normalization sees
             one piece at a time. Encoders must not add activity losses.
         score_in: None, or how many queries are scored at once, >= 1, so that the `[batch, n]`
-            scores of n candidates are never in memory at once. The step is the same. Not available
-            for losses that draw random numbers.
+            scores of n candidates are never in memory at once. The step is the same. Losses that
+            draw random numbers cannot have it.
         seed: an int, for the random draws; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
 
@@ -124,7 +116,7 @@ class TwoTower(SearchModel):
         exclude: str | None = None,
         normalize: bool = True,
         temperature: float = 1.0,
-        frequencies: CandidateFrequencies | None = None,
+        frequencies: layers.CandidateFrequencies | None = None,
         memory_size: int = 0,
         num_random: int = 0,
         num_mined: int | None = None,
@@ -155,10 +147,10 @@ class TwoTower(SearchModel):
         if negatives is not None and candidate_id is None:
             raise ValueError("`candidate_id` must be given with `negatives`. Received: None.")
         # Scores keep their precision under mixed precision.
-        self._remove_hits = RemoveAccidentalHits()
-        self._correct = SamplingProbabilityCorrection()
-        self._memory = CrossBatchMemory(memory_size) if memory_size else None
-        self._random = UniformNegatives(num_random, seed) if num_random else None
+        self._remove_hits = layers.RemoveAccidentalHits()
+        self._correct = layers.SamplingProbabilityCorrection()
+        self._memory = layers.CrossBatchMemory(memory_size) if memory_size else None
+        self._random = layers.UniformNegatives(num_random, seed) if num_random else None
         if self._random is not None:
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
@@ -195,12 +187,8 @@ class TwoTower(SearchModel):
             y: the candidate features. If the candidate encoder has named inputs, this may hold
                 further features, such as ratings.
             training: False in evaluation.
-
-        Returns:
-            A scalar, such as a mean over the batch; None for no second loss.
         """
-        del queries, candidates, x, y, training
-        return None
+        return None  # No second loss; else a scalar, such as a mean over the batch.
 
     def _losses_of_step(
         self, x: Any, y_pred: tf.Tensor, y: Any, sample_weight: TensorLike | None, training: bool
@@ -215,11 +203,9 @@ class TwoTower(SearchModel):
             return self._per_example(tf.zeros([batch], tf.int32), unknown, sample_weight)
         own = self._reader.candidates(y, ids, training)
         encodings = self._encoded(self.candidate_encoder, own.features, training)
-        if encodings.shape.rank != 2:
-            raise ValueError(
-                "`candidate_encoder` must give encodings [batch, d] of the candidates in `y`. "
-                f"Received: encodings of shape {encodings.shape}."
-            )
+        rule = "`candidate_encoder` must give encodings [batch, d] of the candidates in `y`."
+        received = f"encodings of shape {encodings.shape}"
+        _checks.require(encodings.shape.rank == 2, rule, received)
         rule = "`y` must have the features of a candidate for each query."
         places = same_sizes(own.places, y_pred, rule)
         of_queries = tf.gather(encodings, tf.maximum(places, 0))
@@ -250,11 +236,11 @@ class TwoTower(SearchModel):
 
     def _check_loss(self, loss):
         super()._check_loss(loss)
-        if self.score_in is not None and loss.is_random:
-            raise ValueError(
-                "`loss` must draw no random numbers with `score_in`, since all pieces of a batch "
-                f"would draw the same. Received: {loss!r}."
-            )
+        rule = (
+            "`loss` must draw no random numbers with `score_in`, since all pieces of a batch would "
+            "draw the same."
+        )
+        _checks.require(self.score_in is None or not loss.is_random, rule, loss)
 
     def _encoded(self, encoder, features, training):
         if training and self.encode_in is not None and encoder.built:
@@ -340,7 +326,7 @@ class TwoTower(SearchModel):
             scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=fill)
         num_mined = self.num_mined or self._mined_by_loss()
         if num_mined is not None:
-            return HardNegativeMining(num_mined)(scores, labels)
+            return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
 
     def _losses_of_lists(self, queries, labels, columns, size):
@@ -362,8 +348,5 @@ def _check_widths(query_encoder, candidate_encoder):
     """Raises if both encoders are known to give encodings, and these have different widths."""
     shapes = [getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)]
     widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape} - {None}
-    if len(widths) > 1:
-        raise ValueError(
-            "`query_encoder` and `candidate_encoder` must give encodings of one width. "
-            f"Received: output shapes {shapes[0]} and {shapes[1]}."
-        )
+    rule = "`query_encoder` and `candidate_encoder` must give encodings of one width."
+    _checks.require(len(widths) <= 1, rule, f"output shapes {shapes[0]} and {shapes[1]}")

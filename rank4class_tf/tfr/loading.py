@@ -51,24 +51,17 @@ _OLDEST, _BEYOND = (0, 5, 3), (0, 6)
 
 
 def load() -> Any:
-    """Imports TF-Ranking on any supported TensorFlow.
+    """Imports TF-Ranking, the module returned, on any supported TensorFlow.
 
-    TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a newer
-    TensorFlow, set the environment variable `TF_USE_LEGACY_KERAS=1` before TensorFlow is first
-    imported. The process then uses tf_keras (Keras 2), and `load` sets `tf.estimator` and
+    TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a newer one,
+    set the environment variable `TF_USE_LEGACY_KERAS=1` before TensorFlow is first imported. The
+    process then uses tf_keras (Keras 2), and `load` sets `tf.estimator` and
     `tf.compat.v1.estimator` to a stand-in. Python 3.11 dropped `inspect.getargspec`, so
     `tfr.metrics.eval_metric` gets one. Nothing else is patched.
 
-    All of TF-Ranking works, with two exceptions. The estimators of `tfr.estimator` and
-    `extension.pipeline` raise NotImplementedError when they are called. TFR-BERT does not work:
-    `extension.task` and `extension.premade` need `tf-models-official`.
-
-    Returns:
-        The `tensorflow_ranking` module.
-
-    Warns:
-        UserWarning: if tf_keras is installed together with TensorFlow 2.15, since it breaks saved
-            models there.
+    All of it works but the estimators of `tfr.estimator` and `extension.pipeline`, which raise
+    NotImplementedError when they are called, and TFR-BERT: `extension.task` and `extension.premade`
+    need `tf-models-official`.
 
     Example:
         >>> tfr = load()
@@ -108,6 +101,5 @@ def _check_version():
             "TF-Ranking is not installed. Install it with: pip install 'tensorflow-ranking>=0.5.3'"
         ) from None
     if not _OLDEST <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _BEYOND:
-        raise ImportError(
-            f"TF-Ranking must have a version >= 0.5.3 and < 0.6. Received: {version}."
-        )
+        rule = "TF-Ranking must have a version >= 0.5.3 and < 0.6."
+        raise ImportError(f"{rule} Received: {version}.")

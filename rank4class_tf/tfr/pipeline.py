@@ -7,6 +7,7 @@ dataset builder that exports `ServingSignatures`.
 
 import copy
 import dataclasses
+import functools
 import importlib.util
 import numbers
 import re
@@ -14,7 +15,7 @@ from typing import Any
 
 from tensorflow import keras
 
-from rank4class_tf import _registry
+from rank4class_tf import _checks, _registry
 from rank4class_tf import losses as our_losses
 from rank4class_tf import metrics as our_metrics
 from rank4class_tf.tfr import loading
@@ -22,10 +23,7 @@ from rank4class_tf.tfr.serving import ServingSignatures
 
 _tfr: Any = loading.load()
 _THEIRS = "tfr."
-_KEYS = {
-    "loss": _tfr.keras.losses.RankingLossKey,
-    "metrics": _tfr.keras.metrics.RankingMetricKey,
-}
+_KEYS = {"loss": _tfr.keras.losses.RankingLossKey, "metrics": _tfr.keras.metrics.RankingMetricKey}
 # Classes of TF-Ranking that its own lookup by name does not have.
 _CLASSES = {
     "click_em_loss": _tfr.keras.losses.ClickEMLoss,
@@ -45,10 +43,8 @@ _METRICS = _registry.known("metric", our_metrics.RankingMetric)
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     """Builds the loss that a pipeline's `loss` describes; see `RankingPipeline`.
 
-    Args:
-        spec: a name, a Keras loss, several names with weights, or a list of losses, or of pairs of
-            a name or loss and its weight.
-        reduction: the reduction of the losses that are built from names.
+    `spec` is a name, a Keras loss, several names with weights, or a list of losses, or of pairs of
+    a name or loss and its weight. Losses built from names have the `reduction`.
     """
     if isinstance(spec, str):
         parts = [_split_weight(part.strip()) for part in spec.split(",")]
@@ -147,7 +143,6 @@ def _source(name, argument, ours):
     raise ValueError(f"`{argument}` must name one of: {known}. Received: {name!r}.")
 
 
-_PREFIX = "metric/"
 _MONITORING = (keras.callbacks.ModelCheckpoint, keras.callbacks.EarlyStopping)
 _DEFAULT_METRICS = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg")
 
@@ -198,13 +193,12 @@ class PipelineMixin:
 
     def build_metrics(self) -> Any:
         """Builds the metrics, whose names begin with `metric/` as TF-Ranking's do."""
-        return self._for_tasks(_metrics_builder(_PREFIX, "metrics"), self._metrics)
+        return self._for_tasks(_build_metrics, self._metrics)
 
     def build_weighted_metrics(self) -> Any:
         """Builds the metrics that use weights; their names begin with `weighted_metric/`."""
-        return self._for_tasks(
-            _metrics_builder("weighted_metric/", "weighted_metrics"), self._weighted_metrics
-        )
+        build = functools.partial(_build_metrics, argument="weighted_metrics")
+        return self._for_tasks(build, self._weighted_metrics)
 
     def build_callbacks(self) -> list[keras.callbacks.Callback]:
         """Builds TF-Ranking's callbacks; they watch the metric that `hparams` names."""
@@ -222,9 +216,8 @@ class PipelineMixin:
         if not isinstance(tasks, dict):
             return build(spec)
         if isinstance(spec, dict) and set(spec) != set(tasks):
-            raise ValueError(
-                f"The metrics must be for the tasks {sorted(tasks)}. Received: {sorted(spec)}."
-            )
+            rule = f"The metrics must be for the tasks {sorted(tasks)}."
+            raise ValueError(f"{rule} Received: {sorted(spec)}.")
         return {task: build(spec[task] if isinstance(spec, dict) else spec) for task in tasks}
 
     def _find_monitored(self, metrics):
@@ -242,16 +235,15 @@ class PipelineMixin:
             for metric in of_task:
                 for logged in _result_names([metric]):
                     higher[logged_before + logged] = getattr(metric, "higher_is_better", None)
-        if wanted not in keys:
-            raise ValueError(
-                f"`best_exporter_metric` must be one of: {', '.join(keys)}. Received: {wanted!r}."
-            )
+        rule = f"`best_exporter_metric` must be one of: {', '.join(keys)}."
+        _checks.require(wanted in keys, rule, f"{wanted!r}")
         is_higher = bool(self._hparams.best_exporter_metric_higher_better)
-        if higher.get(keys[wanted]) not in (None, is_higher):
-            raise ValueError(
-                f"`best_exporter_metric_higher_better` must be {not is_higher} for {wanted!r}, or "
-                f"the worst model would count as the best. Received: {is_higher}."
-            )
+        _checks.require(
+            higher.get(keys[wanted]) in (None, is_higher),
+            f"`best_exporter_metric_higher_better` must be {not is_higher} for {wanted!r}, or the "
+            "worst model would count as the best.",
+            is_higher,
+        )
         return keys[wanted]
 
 
@@ -276,22 +268,16 @@ class _NamedOutputs:
         return model
 
 
-def _metrics_builder(prefix, argument):
-    def build(specs):
-        if not isinstance(specs, list | tuple):
-            raise TypeError(
-                f"`{argument}` must be a list of names and metrics. Received: {specs!r}."
-            )
-        metrics = [build_metric(spec, prefix) for spec in specs]
-        names = _result_names(metrics)
-        if len(set(names)) < len(names):
-            raise ValueError(
-                f"`{argument}` must have different names, those of TF-Ranking and of this package "
-                f"together. Received: {names}."
-            )
-        return metrics
-
-    return build
+def _build_metrics(specs, argument="metrics"):
+    if not isinstance(specs, list | tuple):
+        rule = f"`{argument}` must be a list of names and metrics."
+        raise TypeError(f"{rule} Received: {specs!r}.")
+    prefix = f"{argument.removesuffix('s')}/"
+    metrics = [build_metric(spec, prefix) for spec in specs]
+    names = _result_names(metrics)
+    rule = f"`{argument}` must have different names, of both packages together."
+    _checks.require(len(set(names)) == len(names), rule, names)
+    return metrics
 
 
 def _result_names(metrics):
@@ -306,18 +292,16 @@ def _logged(metrics):
 def _given_names(specs):
     """The names that a user gave for metrics, and what Keras logs for the first value of each."""
     names = (spec for spec in specs if isinstance(spec, str))
-    return [(name, _logged([build_metric(name, _PREFIX)])[0][1]) for name in names]
+    return [(name, _logged([build_metric(name, "metric/")])[0][1]) for name in names]
 
 
 def _check_is_number(optimizer, learning_rate):
     """Raises unless the learning rate, that of an optimiser object if given, is a number."""
     if not isinstance(optimizer, str):
         learning_rate = optimizer.get_config()["learning_rate"]
-    if not isinstance(learning_rate, numbers.Real):
-        raise ValueError(
-            "`automatic_reduce_lr` needs a number as `learning_rate`, or as the optimizer's own if "
-            f"`optimizer` is an object. Received: learning_rate={learning_rate!r}."
-        )
+    rule = "`automatic_reduce_lr` needs a number as `learning_rate`, or as that of the optimizer."
+    is_number = isinstance(learning_rate, numbers.Real)
+    _checks.require(is_number, rule, f"learning_rate={learning_rate!r}")
 
 
 def _build_optimizer(optimizer, learning_rate):
@@ -333,8 +317,8 @@ class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
 
     It takes `PipelineHparams` as `SimplePipeline` and `MultiTaskPipeline` do, with more choices:
 
-    - `loss`: a name of this package or of TF-Ranking (if both have it, this package's;
-      `"tfr."` before a name asks for TF-Ranking's), a Keras loss, several with weights, as in
+    - `loss`: a name of this package or of TF-Ranking (if both have it, this package's; `"tfr."`
+      before it asks for TF-Ranking's), a Keras loss, several with weights, as in
       `"rankmax_loss:0.7,softmax_loss:0.3"` or `[(loss, 0.7), (other_loss, 0.3)]`, or for several
       tasks a dict of these.
     - `optimizer`: a name, or a Keras optimiser, which is copied and keeps its own learning rate;
@@ -348,14 +332,9 @@ class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
         hparams: `PipelineHparams`.
         metrics: names (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or Keras metrics, which are copied. With
             several tasks, a list is for all of them, and a dict has a list for each.
-        weighted_metrics: the metrics that use weights, if `hparams.use_weighted_metrics`; None
-            means the same as `metrics`.
+        weighted_metrics: those that use weights, if `hparams.use_weighted_metrics`; None for
+            `metrics`.
         tensorboard: whether to log for TensorBoard; None does so if it is installed.
-
-    Raises:
-        ValueError: before training, if a loss or metric is unknown (the error lists the known
-            ones), or if a task's metric is monitored and the outputs do not have the names of the
-            tasks.
 
     Example:
         >>> pipeline = RankingPipeline(model_builder, dataset_builder, hparams)  # doctest: +SKIP
@@ -375,12 +354,8 @@ class ServingMixin:
 
     def build_signatures(self, model: keras.Model) -> dict[str, Any]:
         """Builds the signatures of the exported model."""
-        return ServingSignatures(
-            model,
-            context_feature_spec=self._context_feature_spec,
-            example_feature_spec=self._example_feature_spec,
-            mask_feature_name=self._mask_feature_name,
-        )()
+        specs = self._context_feature_spec, self._example_feature_spec
+        return ServingSignatures(model, *specs, self._mask_feature_name)()
 
 
 class RankingDatasetBuilder(ServingMixin, _tfr.keras.pipeline.SimpleDatasetBuilder):

@@ -19,27 +19,23 @@ class InteractionScorer(_tfr.keras.model.Scorer):
     c_i = \mathrm{class\_encoder}(\mathrm{example}_i)$$
 
     f is an interaction: the dot product $c_i^\top h$, the latent cross
-    $\mathrm{MLP}(h \odot (1 + c_i))$, $\mathrm{MLP}([h; c_i])$, or another.
+    $\mathrm{MLP}(h \odot (1 + c_i))$, $\mathrm{MLP}([h; c_i])$, or another. A masked example
+    changes nothing: zeros replace its features, and its score is the lowest finite number of the
+    scores' type.
 
     Source: Rank4Class, sections 3.2 and 4.2, where the examples are the classes.
-
-    A masked example changes nothing: zeros replace its features before they are encoded, and its
-    score is the lowest finite number of the scores' type.
 
     Args:
         encoder: a layer or function from the context to h, `[batch, d]`. It gets the feature if
             there is only one, otherwise a dict of them. Under a strategy it should be a function
             that makes its layers when it is called.
         class_encoder: the same from the examples to their embeddings, `[batch, n, d]`. An integer
-            feature `[batch, n, 1]`, such as class ids, arrives as `[batch, n]`, so that
-            you can pass `keras.layers.Embedding(num_classes, d)`.
+            feature `[batch, n, 1]`, such as class ids, arrives as `[batch, n]`, so that it can be
+            `keras.layers.Embedding(num_classes, d)`.
         interaction: the name of an interaction of `rank4class_tf.layers`, such as `"dot_product"`,
             `"latent_cross"` or `"concat"`, or your own subclass of `layers.Interaction`.
         tasks: names of several outputs, each with its own interaction, or None for one output.
         **kwargs: arguments of the interaction, such as `units` of the MLP.
-
-    `ModelBuilder` calls it with context features, example features and mask, for scores
-    `[batch, n]`, or a dict of them.
 
     Example:
         >>> scorer = InteractionScorer(
@@ -64,9 +60,7 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         else:
             layers.get_interaction(interaction, **kwargs)  # Mistakes raise here, not in training.
             self._make = lambda: layers.get_interaction(interaction, **kwargs)
-        self._encoder = encoder
-        self._class_encoder = class_encoder
-        self._tasks = tasks
+        self._encoder, self._class_encoder, self._tasks = encoder, class_encoder, tasks
 
     def __call__(
         self, context_features: dict[str, Any], example_features: dict[str, Any], mask: tf.Tensor
@@ -112,10 +106,10 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
     | `predict_tensors` | the model's inputs as tensors, the mask among them | scores `[batch, n]` |
     | `top_k_tensors` | the same and `k` | as `top_k` |
 
-    The tensors have the names of the inputs, changed where an argument cannot have that name: see
-    `rank4class_tf.export_top_k`. If a list has fewer than k items, `indices` end with -1 and
-    `scores` with -inf. For several tasks the outputs are `<task>_indices` and `<task>_scores`. A
-    model with ragged or sparse inputs gets no signatures for tensors, since they cannot take these.
+    The tensors have the names of the inputs, changed as in `rank4class_tf.export_top_k`. If a list
+    has fewer than k items, `indices` end with -1 and `scores` with -inf. For several tasks the
+    outputs are `<task>_indices` and `<task>_scores`. Ragged or sparse inputs get no signatures for
+    tensors.
 
     Args:
         model: a Keras model that takes a dict of features.
