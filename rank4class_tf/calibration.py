@@ -70,15 +70,13 @@ def calibrate(
     rule = "`dataset` must have an example with a label and a weight."
     _checks.require(bool(labelled), rule, "none")
     temperature = float(_best_temperature(scores, relevance, weights))
-    if not 0 < temperature < float("inf"):
-        reasons = {
-            0.0: "an example whose best class is a wrong one",
-            float("inf"): "on average, higher scores for the right classes than for the others",
-        }
-        raise ValueError(
-            f"`dataset` must have {reasons.get(temperature, 'scores that are numbers')}; "
-            f"otherwise no temperature is the best. Received: {len(weights)} examples."
-        )
+    reasons = {
+        0.0: "an example whose best class is a wrong one",
+        math.inf: "on average, higher scores for the right classes than for the others",
+    }
+    reason = reasons.get(temperature, "scores that are numbers")
+    rule = f"`dataset` must have {reason}; otherwise no temperature is the best."
+    _checks.require(0 < temperature < math.inf, rule, f"{len(weights)} examples")
     fitted = Probabilities(temperature)
     # The layer of the probabilities that the loss of a compiled model defines.
     own = getattr(getattr(model, "loss", None), "probabilities", None)
@@ -112,20 +110,19 @@ def conformalize(
     label_format: str | None = None,
     batch_size: int = 256,
 ) -> PredictionSets:
-    r"""Returns a layer that predicts sets of classes with a guaranteed coverage.
+    """Returns a layer that predicts sets of classes with a guaranteed coverage.
 
     This is split conformal prediction. If the N examples of `dataset` and a new example are
     exchangeable, for instance drawn from one distribution, then the new example's set holds its
-    right class with a probability of at least `coverage`, whatever the model. This holds on average
-    over examples and datasets; for hard examples, or for one class, the probability may be lower.
-    Fit neither the model nor `probabilities` to `dataset`.
+    right class with a probability of at least `coverage`, whatever the model, on average over
+    examples and datasets; for hard examples, or for one class, it may be lower. Fit neither the
+    model nor `probabilities` to `dataset`.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos & Bates 2021,
     "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
 
     Args:
-        model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
-            operations that does so, which is compiled.
+        model: as for `calibrate`.
         dataset: batches `(features, labels)`, or one such tuple of all examples, with one positive
             each and no weights; at least c / (1 - c) examples for the coverage c.
         coverage: in (0, 1).
@@ -144,9 +141,8 @@ def conformalize(
         >>> sets = conformalize(lambda x: x, (scores, [1, 1, 1]), coverage=0.75)
         >>> round(sets.threshold, 4)  # the ceil(4 * 0.75)-th highest of 0.9, 0.4 and 0.75
         0.4
-        >>> sets(tf.math.log([[0.55, 0.45], [0.95, 0.05]])).numpy()
-        array([[ True,  True],
-               [ True, False]])
+        >>> sets(tf.math.log([[0.55, 0.45]])).numpy()
+        array([[ True,  True]])
     """
     coverage = _checks.inner_fraction("coverage", coverage)
     sets = PredictionSets(0.0, method, probabilities)

@@ -180,12 +180,10 @@ def evaluate(
     found = Evaluator(model, metrics, exclude)(dataset, batch_size, confidence)
     if method == "normal":
         return found
-    rng = np.random.default_rng(seed)
+    how = confidence, samples, np.random.default_rng(seed)
     estimates = {
-        name: _intervals.bootstrap(
-            found.values[name], found.weights[name], confidence, samples, rng
-        )
-        for name in found.values
+        name: _intervals.bootstrap(values, found.weights[name], *how)
+        for name, values in found.values.items()
     }
     return dataclasses.replace(found, estimates=estimates)
 
@@ -202,11 +200,9 @@ class Evaluator:
         metrics: Sequence[Any],
         exclude: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._metrics, self._macro = mean_metrics(metrics)
+        self._metrics = mean_metrics(metrics)
         self.names = [
-            macro + name
-            for metric, macro in zip(self._metrics, self._macro, strict=True)
-            for name in metric.result_names
+            macro + name for metric, macro in self._metrics for name in metric.result_names
         ]
         if exclude is not None and not callable(exclude):
             raise ValueError(f"`exclude` must be a function of features. Received: {exclude!r}.")
@@ -216,11 +212,11 @@ class Evaluator:
             "`exclude` of its own."
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
-        label_format = self._metrics[0].label_format if self._metrics else None
+        label_format = self._metrics[0][0].label_format if self._metrics else None
         ranked = _metrics.MeanRank(label_format=label_format)
+        every = [ranked, *(metric for metric, _ in self._metrics)]
 
         def measure(features, labels, sample_weight=None):
-            every = [ranked, *self._metrics]
             if self._ranks_all:
                 encodings = model(features, training=False)
                 ranks = model._ranks_of_batch(  # type: ignore[attr-defined]
@@ -242,7 +238,7 @@ class Evaluator:
 
     def _if_macro(self, positives):
         """The classes of each list, none where no metric averages over classes."""
-        return positives if any(self._macro) else positives[:, :0]
+        return positives if any(macro for _, macro in self._metrics) else positives[:, :0]
 
     def __call__(self, dataset: Any, batch_size: int = 256, confidence: float = 0.95) -> Evaluation:
         """Evaluates a dataset; see `evaluate`."""
@@ -261,9 +257,7 @@ class Evaluator:
             for of_metric in zip(*of_batches, strict=True)
         ]
         values, weights, bounds = {}, {}, {}
-        for metric, macro, (of_lists, of_weights) in zip(
-            self._metrics, self._macro, measured, strict=True
-        ):
+        for (metric, macro), (of_lists, of_weights) in zip(self._metrics, measured, strict=True):
             if macro:
                 of_weights = _class_weights(of_weights, positives)
             for column, name in enumerate(metric.result_names):
@@ -278,27 +272,25 @@ class Evaluator:
         return Evaluation(estimates, values, weights, ranks, class_ids, top, bounds)
 
 
-def mean_metrics(metrics: Sequence[Any]) -> tuple[list[_metrics.RankingMetric], list[str]]:
+def mean_metrics(metrics: Sequence[Any]) -> list[tuple[_metrics.RankingMetric, str]]:
     """Metrics that are means over lists, and "macro_" for each to be averaged over classes.
 
     Of a `MacroAverage`, or a name that begins with "macro_", it is the metric within.
     """
     if not isinstance(metrics, (list, tuple)):
         raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
-    found, macro = [], []
+    found = []
     for metric in metrics:
         given = metric.removeprefix("macro_") if isinstance(metric, str) else metric
         made = _metrics.get(given)
-        is_macro = given != metric or isinstance(made, _metrics.MacroAverage)
-        found.append(made.metric if isinstance(made, _metrics.MacroAverage) else made)
-        macro.append("macro_" * is_macro)
-    for metric in found:
-        if not isinstance(metric, _metrics.RankingMetric) or not metric.is_mean:
-            raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
-    names = [m + n for m, metric in zip(macro, found, strict=True) for n in metric.result_names]
-    if len(set(names)) < len(names):
-        raise ValueError(f"`metrics` must have different names. Received: {names}.")
-    return found, macro
+        is_average = isinstance(made, _metrics.MacroAverage)
+        inner = made.metric if is_average else made
+        if not isinstance(inner, _metrics.RankingMetric) or not inner.is_mean:
+            raise ValueError(f"`metrics` must be means over lists. Received: {inner.name!r}.")
+        found.append((inner, "macro_" if is_average or given != metric else ""))
+    names = [macro + name for metric, macro in found for name in metric.result_names]
+    _checks.require(len(set(names)) == len(names), "`metrics` must have different names.", names)
+    return found
 
 
 def _joined(parts):
@@ -333,14 +325,14 @@ def evaluate_retrieval(
     """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
 
     Each row ranks the columns, and each column ranks the rows. The hit rate at k, R@k in the
-    literature, is the share of queries with a match among the k best. The median rank of the best
-    match is MedR. Ties count in expectation; a query without a match is left out.
+    literature, is the share of queries with a match among the k best, and MedR the median rank of
+    the best match. Ties count in expectation; a query without a match is left out.
 
     Source: SoDeep (Engilberge et al. 2019), section 5.3.
 
     Args:
         similarity: `[rows, columns]`.
-        matches: booleans of that shape, True for a column that matches the row; None means the
+        matches: booleans of that shape, True for a column that matches the row; None for the
             diagonal.
         k: the cutoff, or a list of them.
         batch_size: how many queries are ranked at once.

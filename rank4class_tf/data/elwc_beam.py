@@ -9,7 +9,7 @@ from rank4class_tf.data import elwc
 
 
 class WriteELWC(beam.PTransform):
-    """Writes a collection of lists to TFRecord files of `ExampleListWithContext`.
+    """Writes lists, as pairs for `elwc.serialize`, to TFRecord files of `ExampleListWithContext`.
 
     The files are `<path>-00000-of-0000N`, like those of `elwc.write`; Beam chooses the order. They
     do not hold the number of lists, so `elwc.read` cannot see whether a file was cut.
@@ -17,8 +17,6 @@ class WriteELWC(beam.PTransform):
     Args:
         path: the beginning of the files' names.
         num_shards: number of files N; 0 lets the runner choose.
-
-    Input: pairs of context and examples, see `elwc.serialize`.
 
     Example:
         >>> with beam.Pipeline() as pipeline:  # doctest: +SKIP

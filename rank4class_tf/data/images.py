@@ -97,16 +97,9 @@ def cifar10(
             side, cut them to their size at a random place, and mirror half of them.
         seed: seed of the training order and of the augmentation, in [0, 2**32).
     """
-    batch_size = _checks.positive_int("batch_size", batch_size)
-    seed = _checks.seed(seed)
-    parts, info = splits.load(
-        "cifar10",
-        data_dir=data_dir,
-        source=_CIFAR_10,
-        split=["train[:90%]", "train[90%:]", "test"],
-        with_info=True,
-        as_supervised=True,
-    )
+    batch_size, seed = _checks.positive_int("batch_size", batch_size), _checks.seed(seed)
+    names = ["train[:90%]", "train[90%:]", "test"]
+    parts, info = _load("cifar10", data_dir, _CIFAR_10, names)
     train = _crop_and_mirror if augment else _unchanged
     return _splits_of_images(parts, info, batch_size, seed, 50_000, train, _unchanged)
 
@@ -140,17 +133,10 @@ def imagenet2012(
     batch_size = _checks.positive_int("batch_size", batch_size)
     size, seed = _checks.positive_int("image_size", image_size), _checks.seed(seed)
     tfds = splits.import_extra("tensorflow_datasets")
-    parts, info = splits.load(
-        "imagenet2012",
-        data_dir=data_dir,
-        source=_IMAGENET,
-        split=["train[:99%]", "train[99%:]", "validation"],
-        with_info=True,
-        as_supervised=True,
-        # We decode after the shuffle, so that its buffer holds small files, and only the part that
-        # we keep.
-        decoders={"image": tfds.decode.SkipDecoding()},
-    )
+    # We decode after the shuffle, so that its buffer holds small files, and only the part we keep.
+    decoders = {"image": tfds.decode.SkipDecoding()}
+    names = ["train[:99%]", "train[99%:]", "validation"]
+    parts, info = _load("imagenet2012", data_dir, _IMAGENET, names, decoders=decoders)
 
     def evaluate(image, _):
         return _centre(image, size)
@@ -160,6 +146,11 @@ def imagenet2012(
 
     changed = train if augment else evaluate
     return _splits_of_images(parts, info, batch_size, seed, 16_384, changed, evaluate)
+
+
+def _load(name, data_dir, source, split, **kwargs):
+    kwargs |= {"split": split, "with_info": True, "as_supervised": True}
+    return splits.load(name, data_dir=data_dir, source=source, **kwargs)
 
 
 def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):

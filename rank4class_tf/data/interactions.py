@@ -51,8 +51,8 @@ class UserItems:
         at most some 1.5 GB.
 
         Args:
-            batches: an iterable of pairs of integer arrays `(user_ids, item_ids)` of equal length,
-                with ids in [-2**31, 2**31). Those that occur are numbered in their order.
+            batches: pairs of integer arrays `(user_ids, item_ids)` of equal length, with ids in
+                [-2**31, 2**31). Those that occur are numbered in their order.
             seed: seed of the split, in [0, 2**32).
 
         Example:
@@ -99,10 +99,10 @@ class UserItems:
     ) -> tf.data.Dataset:
         """Returns batches `(features, class_ids)` of the users that have an item in `part`.
 
-        Features are a dictionary: `items`, the user's training items, and `exclude`, the items that
-        an evaluation must leave out because an earlier part holds them. These are no items for
-        `"train"`, the training items for `"validation"`, and training and validation items for
-        `"test"`. Class ids are the user's items in `part`.
+        Features are a dictionary: `items`, the user's training items, and `exclude`, the items of
+        earlier parts, which an evaluation must leave out: none for `"train"`, the training items
+        for `"validation"`, and training and validation items for `"test"`. Class ids are the items
+        in `part`.
 
         Args:
             part: `"train"`, `"validation"` or `"test"`.
@@ -171,9 +171,9 @@ def movielens(
 ) -> UserItems:
     """Returns the MovieLens users with the films that they rated, whatever the rating.
 
-    Pairs of a user and a film are split at random: 80 % for training, 10 % for validation and 10 %
-    for testing. We stream them and keep only the two numbers of each pair, so that 20 million pairs
-    need less than 4 GB.
+    Pairs of a user and a film are split at random: 80 % for training and 10 % each for validation
+    and testing. We keep only the two numbers of each pair, so that 20 million pairs need less than
+    4 GB.
 
     Source: F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS, 2015, through
     TensorFlow Datasets, which downloads it on first use. The licence is for research. The Rankmax

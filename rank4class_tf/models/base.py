@@ -106,13 +106,11 @@ class RetrievalModel(MultiWorker, keras.Model):
         return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
+        serialized = keras.utils.serialize_keras_object
         # Keras marks a layer as shared when it meets it again, but only in the later configuration.
         # Where it meets all of them twice, the second time all are marked.
         for _ in range(2):
-            parts = {
-                name: keras.utils.serialize_keras_object(getattr(self, name))
-                for name in self._parts
-            }
+            parts = {name: serialized(getattr(self, name)) for name in self._parts}
         return {"name": self.name, "trainable": self.trainable, **parts}
 
     @classmethod

@@ -5,6 +5,7 @@ and `base.py` what is shared with `ExtremeClassifier`: how a step's loss and the
 evaluation reach Keras.
 """
 
+import inspect
 from typing import Any
 
 import tensorflow as tf
@@ -227,12 +228,9 @@ class TwoTower(SearchModel):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        names = (
-            *("candidate_id", "exclude", "normalize", "temperature"),
-            *("memory_size", "num_random", "num_mined"),
-            *("negatives", "negative_weight", "encode_in", "score_in", "seed"),
-        )
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        names = inspect.getfullargspec(TwoTower.__init__).kwonlyargs
+        plain = {name: getattr(self, name) for name in names if name not in self._parts}
+        return {**super().get_config(), **plain}
 
     def _check_loss(self, loss):
         super()._check_loss(loss)
