@@ -45,14 +45,33 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
     Item weights `[batch, n]` work as in TF-Ranking's loss of the same name, as each loss
     describes; other losses raise an error.
+
+    Args:
+        label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes: labels
+            as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a floating dtype need
+            `"ids"`.
+        max_positives: the most positives that a list of relevance labels has, None for no bound; 1
+            for one-hot labels. A bound saves time and memory. A list that exceeds it raises, or
+            has a NaN loss where XLA compiles this.
+        class_weight: the weight, >= 0, of each of the n classes, or of some by their ids, the
+            others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the mean
+            of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for one-hot
+            labels and weighs by position. None means 1.
+        reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first. Keras 3 also
+            has `"mean"` and `"mean_with_sample_weight"`.
+        name: name of the loss.
+        dtype: of the reduced loss, in Keras 3.
     """
 
     # Whether probabilities are valid as `y_pred`, so that they are not warned of.
     _takes_probabilities = False
 
-    # The arguments that tell something of each class, by its id. A model that scores only some
-    # classes in a step refuses a loss with one.
+    # The arguments that hold a number for each class; a model that scores only some classes in a
+    # step refuses them.
     by_class_id: tuple[str, ...] = ("class_weight",)
+
+    # How many of the highest negatives the loss reads, which a model may mine; None for all.
+    num_mined: int | None = None
 
     # Whether the loss draws random numbers.
     is_random = False
@@ -75,24 +94,6 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         name: str | None = None,
         dtype: Any = None,
     ) -> None:
-        """Args shared by all losses.
-
-        Args:
-            label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes:
-                labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a
-                floating dtype need `"ids"`.
-            max_positives: the most positives that a list of relevance labels has, None for no
-                bound; 1 for one-hot labels. A bound saves time and memory. A list that exceeds it
-                raises, or has a NaN loss where XLA compiles this.
-            class_weight: the weight, >= 0, of each of the n classes, or of some by their ids, the
-                others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the
-                mean of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for
-                one-hot labels and weighs by position. None means 1.
-            reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first. Keras 3
-                also has `"mean"` and `"mean_with_sample_weight"`.
-            name: name of the loss.
-            dtype: of the reduced loss, in Keras 3.
-        """
         check_label_format(label_format)
         if max_positives is not None:
             max_positives = _checks.positive_int("max_positives", max_positives)
@@ -104,29 +105,20 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         self._looks_at_scores = not self._takes_probabilities
 
     @property
-    def num_mined(self) -> int | None:
-        """How many of the highest negatives the loss reads; None for all.
-
-        A model may find these among many without gradients, and score only these.
-        """
-        return None
-
-    @property
     def probabilities(self) -> Probabilities | None:
         """The layer that converts scores to the probabilities that the loss fits, or None.
 
-        They apply to examples with one right class. If it is None, for instance because the
-        projection needs the label, `rank4class_tf.calibrate` fits a softmax.
+        They are those of examples with one right class. Where it is None,
+        `rank4class_tf.calibrate` fits a softmax.
         """
         return None
 
     def compute(self, lists: Lists) -> tf.Tensor:
         """The formula: `Lists` -> `[batch]`.
 
-        The loss of a list depends only on that list. The formula may use Keras layers. A graph of
-        long lists may hold it twice, for few and for many positives, if the number of positives is
-        known only when the graph runs. What it returns for a list without positives does not
-        matter, as long as it is finite.
+        The loss of a list depends only on that list; without positives, it must only be finite. The
+        formula may use Keras layers. A graph of long lists may hold it twice, for few and for many
+        positives.
         """
         raise NotImplementedError
 
@@ -147,10 +139,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """The loss of each list, `[batch]`, and the weights that are left for Keras's reduction.
 
-        Args:
-            y_true: labels.
-            y_pred: scores, or the `ClassProducts` that make the scores of all classes.
-            sample_weight: as in a call.
+        In place of scores, a model may give the `ClassProducts` that make those of all classes.
         """
         y_true = _keras.given_labels(y_true)
         if isinstance(y_pred, ClassProducts):
@@ -205,10 +194,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         return self.compute(lists)
 
     def _finished(self, losses, labels, counted, num_classes):
-        if losses.shape.rank not in (None, 1):
-            raise ValueError(
-                f"`compute` must return the losses [batch]. Received: shape {losses.shape}."
-            )
+        is_right, rule = losses.shape.rank in (None, 1), "`compute` must return the losses [batch]."
+        _checks.require(is_right, rule, f"shape {losses.shape}")
         if self.class_weight is not None:
             weights = _weights_of_classes(self.class_weight, num_classes)
             losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
@@ -229,13 +216,11 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
 
 
 def _checked_class_weight(given):
-    """A list of weights, or a dict of those of some classes, as plain numbers."""
+    """Weights of all classes, a list, or of some, a dict, as plain numbers."""
     is_mapping = isinstance(given, Mapping)
-    if not is_mapping and (isinstance(given, str) or np.ndim(given) != 1):
-        raise ValueError(
-            "`class_weight` must be a list of weights, or a dict from class ids to weights. "
-            f"Received: {given!r}."
-        )
+    is_right = is_mapping or (not isinstance(given, str) and np.ndim(given) == 1)
+    rule = "`class_weight` must be a list of weights, or a dict from class ids to weights."
+    _checks.require(is_right, rule, repr(given))
     weights = [*given.values()] if is_mapping else [*given]
     weights = [_checks.non_negative_float("class_weight", weight) for weight in weights]
     if not is_mapping:
@@ -249,12 +234,13 @@ def _checked_class_weight(given):
 def _weights_of_classes(given, n):
     """The weights of n classes, an array, of what `_checked_class_weight` returns."""
     is_list = isinstance(given, list)
-    if n is None or (len(given) != n if is_list else max(given, default=0) >= n):
-        what = f"{len(given)} weights" if is_list else f"weights of {[*given]}"
-        raise ValueError(
-            "`class_weight` must hold a weight for each class that `y_pred` scores, or for ids "
-            f"of these. Received: {what} for {n} classes."
-        )
+    what = f"{len(given)} weights" if is_list else f"weights of {[*given]}"
+    _checks.require(
+        n is not None and (len(given) == n if is_list else max(given, default=0) < n),
+        "`class_weight` must hold a weight for each class that `y_pred` scores, or for ids of "
+        "these.",
+        f"{what} for {n} classes",
+    )
     if is_list:
         return np.array(given)
     weights = np.ones(n)
@@ -292,11 +278,9 @@ def check_changing(name: str, value: Any, check: Callable[[str, Any], float]) ->
     """Raises unless `value` is a number that `check` takes, or a scalar floating variable."""
     if not isinstance(value, tf.Variable):
         return check(name, value)
-    if value.shape.rank != 0 or not value.dtype.is_floating:
-        raise ValueError(
-            f"`{name}` must be a scalar where it is a variable. "
-            f"Received: {value.dtype.name} of shape {value.shape}."
-        )
+    rule = f"`{name}` must be a scalar where it is a variable."
+    is_right = value.shape.rank == 0 and value.dtype.is_floating
+    _checks.require(is_right, rule, f"{value.dtype.name} of shape {value.shape}")
     return value
 
 
@@ -318,18 +302,15 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     The count is a part of what Keras saves of a compiled model: `.keras` files, `.weights.h5` files
     and the callbacks that write them; not of Keras 2's SavedModel. In Keras 3 `tf.train.Checkpoint`
     does not see a model's loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
+
+    Args:
+        seed: non-negative integer, or None for one from NumPy's global generator, which
+            `keras.utils.set_random_seed` seeds.
     """
 
     is_random = True
 
     def __init__(self, *, seed: int | None = None, **kwargs: Any) -> None:
-        """Args shared by the random losses.
-
-        Args:
-            seed: non-negative integer, or None for one from NumPy's global generator, which
-                `keras.utils.set_random_seed` seeds.
-            **kwargs: see `RankingLoss`.
-        """
         super().__init__(**kwargs)
         self.seed = seed if seed is None else _checks.seed(seed)
         self._seed: tf.Tensor | None = None
@@ -364,7 +345,6 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
             self._seed = seed
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the seed and the count, for Keras."""
         store["random_state"] = self._state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
@@ -443,21 +423,18 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
             if not isinstance(value, list | tuple):
                 raise TypeError(f"`{key}` must be a list. Received: {key}={value!r}.")
         losses, weights = [*losses], [_checks.non_negative_float("weights", w) for w in weights]
-        if not losses or len(losses) != len(weights):
-            raise ValueError(
-                "`weights` must hold a number for each of `losses`, at least one. "
-                f"Received: {len(losses)} losses and {len(weights)} weights."
-            )
+        _checks.require(
+            0 < len(losses) == len(weights),
+            "`weights` must hold a number for each of `losses`, at least one.",
+            f"{len(losses)} losses and {len(weights)} weights",
+        )
         same = {"auto": "sum_over_batch_size"}  # Both names mean the same reduction.
         reductions = {same.get(loss.reduction, loss.reduction) for loss in losses}
-        if len(reductions) > 1 or "none" in reductions:
-            raise ValueError(
-                "`losses` must share one reduction, 'sum' or 'sum_over_batch_size'. "
-                f"Received: {sorted(reductions)}."
-            )
+        rule = "`losses` must share one reduction, 'sum' or 'sum_over_batch_size'."
+        is_right = len(reductions) == 1 and "none" not in reductions
+        _checks.require(is_right, rule, sorted(reductions))
         super().__init__(reduction=reductions.pop(), name=name)
-        self.losses = losses
-        self.weights = weights
+        self.losses, self.weights = losses, weights
 
     def __call__(
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
@@ -466,9 +443,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         for loss in self.losses:
             _keras.pass_on_permission(self, loss)
         values = [loss(y_true, y_pred, sample_weight) for loss in self.losses]
-        return tf.add_n(
-            [weight * value for weight, value in zip(self.weights, values, strict=True)]
-        )
+        return tf.add_n([w * value for w, value in zip(self.weights, values, strict=True)])
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Computes the weighted sum of the losses, without weights of examples."""
@@ -481,9 +456,6 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         # A folder that Keras 2 saved names Keras's own losses without their module.
-        known = {
-            name: found for name, found in vars(keras.losses).items() if inspect.isclass(found)
-        }
-        return cls(
-            **{**config, "losses": [_keras.deserialized(x, known) for x in config["losses"]]}
-        )
+        known = {name: c for name, c in vars(keras.losses).items() if inspect.isclass(c)}
+        losses = [_keras.deserialized(loss, known) for loss in config["losses"]]
+        return cls(**{**config, "losses": losses})

@@ -27,7 +27,17 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     $$\ell(s, y) = -\mathrm{metric}(\pi(s), y), \qquad
     \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
 
-    or the ranks that a `ranker` gives. Add `GumbelNoise` for scores with noise.
+    or the ranks that a `ranker` gives. Weights of items become the weight
+    $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. Add `GumbelNoise` for scores with
+    noise.
+
+    Args:
+        temperature: T > 0 of the sigmoid: a number or a scalar `tf.Variable`, which gets no
+            gradient. The smaller, the closer to the metric, and the smaller the gradient of items
+            that are far apart.
+        ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
+            `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1 for
+            the best. It replaces the sigmoid, and `temperature` then has no effect.
 
     Example:
         >>> class ApproxRecall(MetricLoss):
@@ -42,17 +52,6 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     def __init__(
         self, temperature: Changing = 0.1, ranker: Callable | None = None, **kwargs: Any
     ) -> None:
-        """Args shared by the losses that are metrics of soft ranks.
-
-        Args:
-            temperature: T > 0 of the sigmoid: a number or a scalar `tf.Variable`, which gets
-                no gradient. The smaller, the closer to the metric, and the smaller the gradient of
-                items that are far apart.
-            ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
-                `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1
-                for the best. It replaces the sigmoid, and `temperature` then has no effect.
-            **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
-        """
         super().__init__(**kwargs)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
         self.ranker = _checks.layer_or_none("ranker", ranker)
@@ -60,14 +59,10 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         self._searches_positives = ranker is None
 
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
-        """The metric of each list, higher for better.
+        """The metric of each list, `[batch]`, higher for better.
 
-        Args:
-            ranks: `[batch, P]`, of the positives; anything in a column without one.
-            lists: `Lists`, with the positives' `relevance`, `[batch, P]`.
-
-        Returns:
-            `[batch]`.
+        `ranks` are those of the positives, `[batch, P]`, anything in a column without one;
+        `lists.relevance` are their labels.
         """
         raise NotImplementedError
 
@@ -94,17 +89,11 @@ class MetricLoss(UnsavedLayer, RankingLoss):
 class ApproxMRRLoss(MetricLoss):
     r"""Negative reciprocal rank with soft ranks, averaged over the positives.
 
-    $$\ell(s, y) = -\frac{1}{\sum_i y_i} \sum_i \frac{y_i}{\pi(i)}, \qquad
-    \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
+    $$\ell(s, y) = -\frac{1}{\sum_i y_i} \sum_i \frac{y_i}{\pi(i)}$$
 
-    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+    with the ranks $\pi$ of `MetricLoss`, which tells of its arguments and of weights of items.
 
     Source: Qin et al. 2010.
-
-    Args:
-        temperature: T > 0 of the sigmoid; see `MetricLoss`.
-        ranker: ranks the items instead of the sigmoid; see `MetricLoss`.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = ApproxMRRLoss()
@@ -123,18 +112,14 @@ class ApproxNDCGLoss(MetricLoss):
     $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))},
     \qquad \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
 
-    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
-
     Source: Qin et al. 2010; Rank4Class, section 4.1.
 
     Args:
-        temperature: T > 0 of the sigmoid; see `MetricLoss`.
-        ranker: ranks the items instead of the sigmoid; see `MetricLoss`.
+        temperature, ranker: see `MetricLoss`, also for weights of items.
         gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that
             increases from 0 at 0; registered with Keras, if the loss is to be saved.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
             of ranks >= 1 that decreases; registered like `gain`.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = ApproxNDCGLoss()
@@ -153,8 +138,7 @@ class ApproxNDCGLoss(MetricLoss):
         super().__init__(temperature, ranker, **kwargs)
         ops.get_gain(gain)
         ops.get_discount(discount)
-        self.gain = gain
-        self.discount = discount
+        self.gain, self.discount = gain, discount
 
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
         return ops.soft_ndcg(ranks, lists.relevance, self.gain, self.discount)
@@ -172,6 +156,10 @@ class GumbelNoise(RandomRankingLoss):
 
     Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
 
+    Args:
+        num_samples: m >= 1. Time grows with m, memory does not.
+        gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
+
     Example:
         >>> from rank4class_tf.losses import ApproxMRRLoss
         >>> class GumbelMRR(GumbelNoise, ApproxMRRLoss):
@@ -183,13 +171,6 @@ class GumbelNoise(RandomRankingLoss):
     def __init__(
         self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any
     ) -> None:
-        r"""Args of the noise.
-
-        Args:
-            num_samples: m >= 1. Time grows with m, memory does not.
-            gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
-            **kwargs: those of the loss, and `seed`: see `RandomRankingLoss`.
-        """
         super().__init__(**kwargs)
         self.num_samples = _checks.positive_int("num_samples", num_samples)
         self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)
@@ -220,12 +201,9 @@ class GumbelNoise(RandomRankingLoss):
 class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
     """ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
 
-    It is defined like `GumbelApproxNDCGLoss`, with ApproxMRR instead of ApproxNDCG.
+    It is defined like `GumbelApproxNDCGLoss`, and has its arguments but `gain` and `discount`.
 
     Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
-
-    Args:
-        **kwargs: the arguments of `GumbelApproxNDCGLoss`, except `gain` and `discount`.
 
     Example:
         >>> loss = GumbelApproxMRRLoss(seed=1)
@@ -242,8 +220,6 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     \mathrm{ApproxNDCG}\left(\frac{s + G_t}{\beta}\right), \qquad
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
-    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
-
     Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions";
     Rank4Class, section 4.1.
 
@@ -251,8 +227,7 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
         num_samples: m >= 1. Time grows with m, memory does not.
         gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
         seed: integer >= 0. Losses with the same seed draw the same noise, step by step.
-        **kwargs: those of `ApproxNDCGLoss`, and `label_format`, `class_weight`, `reduction` and
-            more: see `RankingLoss`.
+        **kwargs: those of `ApproxNDCGLoss`.
 
     Example:
         >>> loss = GumbelApproxNDCGLoss(seed=1)

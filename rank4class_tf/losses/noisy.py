@@ -27,7 +27,6 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
 
     Args:
         q: in (0, 1]; the paper takes 0.7.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = GeneralizedCrossEntropyLoss(q=0.5)
@@ -43,11 +42,8 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits the best class only.
-
-        Where the classes have the probabilities c, the loss is least at $p_i$ in proportion to
-        $c_i^{1 / (1 - q)}$.
-        """
+        """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits only the best."""
+        # Where classes have the probabilities c, the loss is least at p ~ c^(1 / (1 - q)).
         return None if self.q == 1 else Probabilities(1 / (1 - self.q))
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
@@ -77,7 +73,6 @@ class ForwardCorrectionLoss(RankingLoss):
         transition: T, `[n, n]`, a row for each true class, which adds up to 1, and a column for
             each label, which is not all 0; `estimate_transition` finds one. Memory is
             `[batch, P, n]` for P labels.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = ForwardCorrectionLoss([[0.75, 0.25], [0.0, 1.0]])
@@ -93,18 +88,17 @@ class ForwardCorrectionLoss(RankingLoss):
 
     @property
     def probabilities(self) -> Probabilities:
-        """Softmax, those of the true classes."""
         return Probabilities()
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         n, size = len(self.transition), lists.max_items
-        if isinstance(size, int) and size != n:
-            raise ValueError(
-                "`transition` must have a row for each class that `y_pred` scores. "
-                f"Received: {n} rows for {size} classes."
-            )
+        rule = "`transition` must have a row for each class that `y_pred` scores."
+        is_right = not isinstance(size, int) or size == n
+        _checks.require(is_right, rule, f"{n} rows for {size} classes")
         lists = lists.dense().from_top()
-        logarithms = tf.constant(_logarithms(self.transition), lists.dtype)
+        columns = np.transpose(self.transition)
+        finite = np.log(columns, out=np.full(columns.shape, _LEAST), where=columns > 0)
+        logarithms = tf.constant(finite, lists.dtype)  # Of T, with a row for each label.
         labels = lists.at_positives(tf.broadcast_to(tf.range(n), tf.shape(lists.mask)))
         # [batch, P, n]; a masked class has the probability 0.
         terms = lists.scores[:, tf.newaxis] + tf.gather(logarithms, labels)
@@ -120,10 +114,8 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
     probability that it gives j on the average where j is the label; of several such classes, the
     most probable one counts. The counts of a label are scaled to the number of examples that have
     it, and the counts of a class to the sum 1. A label or a class without a count is taken to be
-    right.
-
-    The estimate counts the model's own mistakes as wrong labels. If classes are hard to
-    distinguish, the loss with this matrix may be far worse than without a correction.
+    right. The model's own mistakes count as wrong labels: if classes are hard to distinguish, the
+    loss with this matrix may be far worse than without a correction.
 
     Source: Northcutt et al. 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
     equations 1 to 3, the confident joint.
@@ -134,8 +126,7 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
         labels: `[N]` integers in [0, n), as they were given, right or wrong.
 
     Returns:
-        T, `[n, n]` float64, a row for each true class and a column for each label, for
-        `ForwardCorrectionLoss`.
+        T, `[n, n]` float64, for `ForwardCorrectionLoss`.
 
     Example:
         >>> probabilities = [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]]
@@ -144,18 +135,16 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
                [0.        , 1.        ]])
     """
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
-    if probabilities.ndim != 2 or not len(probabilities):
-        raise ValueError(
-            "`probabilities` must have the shape [N, n], with N >= 1. "
-            f"Received: {probabilities.shape}."
-        )
+    rule = "`probabilities` must have the shape [N, n], with N >= 1."
+    is_right = probabilities.ndim == 2 and len(probabilities) > 0
+    _checks.require(is_right, rule, probabilities.shape)
     number, n = probabilities.shape
     is_right = labels.shape == (number,) and np.issubdtype(labels.dtype, np.integer)
-    if not is_right or labels.min() < 0 or labels.max() >= n:
-        raise ValueError(
-            f"`labels` must be {number} integers in [0, {n}), one for each row of "
-            f"`probabilities`. Received: {labels!r}."
-        )
+    _checks.require(
+        is_right and labels.min() >= 0 and labels.max() < n,
+        f"`labels` must be {number} integers in [0, {n}), one for each row of `probabilities`.",
+        labels,
+    )
     is_labelled = np.eye(n)[labels]
     sizes = is_labelled.sum(axis=0)
     # A class that is no label has no threshold, and no example is counted for it.
@@ -178,26 +167,17 @@ def _checked_transition(given):
     try:
         matrix = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`transition` must be a matrix of numbers. Received: {given!r}."
-        ) from error
-    rule = None
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
-        rule = f"be a square matrix. Received: the shape {matrix.shape}"
-    elif not (np.isfinite(matrix).all() and (matrix >= 0).all()):
-        rule = f"have finite entries >= 0. Received: {matrix.min()}"
-    elif not np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-5):
-        sums = matrix.sum(axis=1)
-        rule = f"have rows that add up to 1. Received: {sums[np.abs(sums - 1).argmax()]}"
-    elif not (matrix.sum(axis=0) > 0).all():
-        column = int(matrix.sum(axis=0).argmin())
-        rule = f"have an entry > 0 in each column. Received: a column of zeros, {column}"
-    if rule is not None:
-        raise ValueError(f"`transition` must {rule}.")
+        rule = "`transition` must be a matrix of numbers."
+        raise ValueError(f"{rule} Received: {given!r}.") from error
+    is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and len(matrix) > 0
+    rule = "`transition` must be a square matrix."
+    _checks.require(is_square, rule, f"the shape {matrix.shape}")
+    is_right = bool(np.isfinite(matrix).all() and (matrix >= 0).all())
+    _checks.require(is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}")
+    rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
+    worst = rows[np.abs(rows - 1).argmax()]
+    is_right = np.allclose(rows, 1, rtol=0, atol=1e-5)
+    _checks.require(is_right, "`transition` must have rows that add up to 1.", f"{worst}")
+    rule = "`transition` must have an entry > 0 in each column."
+    _checks.require(bool(columns.all()), rule, f"a column of zeros, {columns.argmin()}")
     return matrix.tolist()
-
-
-def _logarithms(transition):
-    """Log T with a row for each label; for log 0 a finite number that is as good."""
-    columns = np.transpose(transition)
-    return np.log(columns, out=np.full(columns.shape, _LEAST), where=columns > 0)

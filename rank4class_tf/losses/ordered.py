@@ -16,10 +16,6 @@ from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
-from rank4class_tf.ops.weights import at_most
-
-# Each negative against the positive, or each score against zero.
-KINDS = ("pairwise", "binary")
 
 for _cls in (
     ops.ListedWeights,
@@ -34,7 +30,7 @@ for _cls in (
 
 
 class OrderedLoss(RankingLoss):
-    """Base of the losses with a `kind`, a `phi` and `rank_weights`."""
+    """Base of the losses with a `kind`, a `phi` and `rank_weights`; see `OrderedWeightedLoss`."""
 
     def __init__(
         self,
@@ -43,16 +39,9 @@ class OrderedLoss(RankingLoss):
         rank_weights: ops.RankWeights | TensorLike | None = None,
         **kwargs: Any,
     ) -> None:
-        """Args shared by the losses over ordered negatives.
-
-        Args:
-            kind: `"pairwise"` or `"binary"`.
-            phi: a margin function; see `ops.get_phi`.
-            rank_weights: a `RankWeights` or a list of numbers; None means `TopKWeights(1)`.
-            **kwargs: see `RankingLoss`.
-        """
         super().__init__(**kwargs)
-        self.kind = _checks.one_of("kind", kind, KINDS)
+        # Each negative against the positive, or each score against zero.
+        self.kind = _checks.one_of("kind", kind, ("pairwise", "binary"))
         ops.get_phi(phi)
         self.phi = phi
         self.rank_weights = ops.get_rank_weights(
@@ -62,9 +51,7 @@ class OrderedLoss(RankingLoss):
     def ordered_weighted_sum(self, negatives: ops.Lists, scale: TensorLike = 1.0) -> tf.Tensor:
         """The ordered weighted loss of the positives against all items of the lists, `[batch]`.
 
-        Args:
-            negatives: `Lists` whose items are negatives.
-            scale: `[batch]` or a scalar, a factor of the weights.
+        `scale`, `[batch]` or a scalar, is a factor of the weights.
         """
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
@@ -89,7 +76,9 @@ def _weighted_sum(sum_over, phi, rank_weights, lists):
     tail = tf.constant(rank_weights.tail, lists.dtype)
     if rank_weights.num_leading == 0:
         return tail * sum_over(lists, phi)
-    n = at_most(lists.max_items, rank_weights.num_leading)
+    n, most = lists.max_items, rank_weights.num_leading
+    if most is not None:
+        n = min(n, most) if isinstance(n, int) else tf.minimum(n, most)
     theta = rank_weights.leading(n, lists.dtype) - tail
     total = sum_over(lists.only(lists.top_k(n)[1]), lambda margins: theta * phi(margins))
     return total + tail * sum_over(lists, phi) if rank_weights.tail else total
@@ -120,7 +109,6 @@ class OrderedWeightedLoss(OrderedLoss):
         rank_weights: $\theta$: `TopKWeights(k)`, `UniformWeights()`, `PowerLawWeights(exponent)`,
             `StaircaseWeights(steps)` or a list of numbers, 0 after its end. None means
             `TopKWeights(1)`.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = OrderedWeightedLoss(rank_weights=[1.0, 0.5])
@@ -129,8 +117,7 @@ class OrderedWeightedLoss(OrderedLoss):
     """
 
     @property
-    def num_mined(self) -> int | None:
-        """How many of the highest negatives have a weight."""
+    def num_mined(self) -> int | None:  # type: ignore[override]
         return None if self.rank_weights.tail else self.rank_weights.num_leading
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
@@ -171,8 +158,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
 
     An unbiased estimate of the ordered weighted loss with the weights
     $\sum_i \vartheta_i \binom{j-1}{i-1} \binom{N-j}{B-i} / \binom{N}{B}$, which still bounds the
-    0/1 loss of the k best for `TopKWeights(k)`: its first k weights are 1/k, and all are 1 for
-    `UniformWeights()`.
+    0/1 loss of the k best for `TopKWeights(k)`.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and lemma 2.
@@ -180,15 +166,13 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     Args:
         num_sampled: B, positive integer. A list that has no more negatives takes them all. If the
             number of scores makes every list do so, nothing is random, and the loss warns.
-        kind: see `OrderedWeightedLoss`.
-        phi: see `OrderedWeightedLoss`.
+        kind, phi: see `OrderedWeightedLoss`.
         rank_weights: $\theta$ of the ordered sample, with at most B leading weights; see
             `OrderedWeightedLoss`. `UniformWeights()` is plain negative sampling. None means
             `TopKWeights(1)`, the best in the paper.
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
             over the k mined negatives, and a binary loss weighs them as much as the positive.
         seed: integer >= 0. Losses with the same seed draw the same samples, step by step.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = StochasticNegativeMiningLoss(num_sampled=2, seed=1)
@@ -210,11 +194,9 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.rescale = _checks.flag("rescale", rescale)
         leading = self.rank_weights.num_leading
-        if leading is not None and leading > self.num_sampled:
-            raise ValueError(
-                f"`rank_weights` must have at most num_sampled={self.num_sampled} leading weights. "
-                f"Received: {self.rank_weights!r}."
-            )
+        is_right = leading is None or leading <= self.num_sampled
+        rule = f"`rank_weights` must have at most num_sampled={num_sampled} leading weights."
+        _checks.require(is_right, rule, self.rank_weights)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         n = lists.max_items
@@ -258,7 +240,6 @@ class WARPLoss(RandomRankingLoss):
         num_trials: the most draws for a list, or None for the exact rank. A positive has
             no loss if no draw violates it, or none of the first N.
         seed: integer >= 0, of the draws. Losses with the same seed draw the same, step by step.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = WARPLoss()
@@ -285,7 +266,6 @@ class WARPLoss(RandomRankingLoss):
 
     @property
     def is_random(self) -> bool:  # type: ignore[override]
-        """Whether the rank is estimated by draws."""
         return self.num_trials is not None
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
@@ -323,7 +303,5 @@ def _sampled(negatives, of_ranks, margin, num_trials, seed):
     found = (first < num_trials) & (count > 0)
     first = tf.where(found, first, 0)
     rank = tf.floor(count / tf.cast(first + 1, count.dtype))
-    violator = gather(drawn, first)
-    hinges = violation(violator - negatives.positive_scores, margin)
-    losses = tf.gather(of_ranks, tf.cast(rank, tf.int32)) * hinges
-    return tf.where(found, losses, 0)
+    hinges = violation(gather(drawn, first) - negatives.positive_scores, margin)
+    return tf.where(found, tf.gather(of_ranks, tf.cast(rank, tf.int32)) * hinges, 0)

@@ -13,12 +13,7 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._tf import math
 from rank4class_tf._tf.exact import violation
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import (
-    Changing,
-    RankingLoss,
-    check_changing,
-    present,
-)
+from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
 
 _keras.register(ops.NDCGLambdaWeights)
 
@@ -35,11 +30,9 @@ class PairwiseLoss(RankingLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if lambda_weights is not None and not isinstance(lambda_weights, ops.NDCGLambdaWeights):
-            raise ValueError(
-                "`lambda_weights` must be None or `NDCGLambdaWeights`. "
-                f"Received: {lambda_weights!r}."
-            )
+        is_right = lambda_weights is None or isinstance(lambda_weights, ops.NDCGLambdaWeights)
+        rule = "`lambda_weights` must be None or `NDCGLambdaWeights`."
+        _checks.require(is_right, rule, repr(lambda_weights))
         self.lambda_weights = lambda_weights
         self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
 
@@ -48,12 +41,8 @@ class PairwiseLoss(RankingLoss):
     ) -> math.Tensor:
         r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
 
-        Args:
-            lists: `Lists`.
-            loss_of: f, an elementwise function that tends to 0, with its slope, as the difference
-                falls.
-            loss_of_tie: `f(0)`.
-            vanishes: whether f is 0 for low differences; see `Lists.sum`.
+        f is `loss_of`, whose value and slope tend to 0, or reach it if it `vanishes`, as the
+        difference falls; `loss_of_tie` is f(0).
         """
         smoothing = self.label_smoothing
         falls = {"tends_to_zero": not smoothing, "vanishes": vanishes and not smoothing}
@@ -61,8 +50,7 @@ class PairwiseLoss(RankingLoss):
         def pair_loss(difference):
             if not smoothing:
                 return loss_of(difference)
-            loss, other = loss_of(difference), loss_of(-difference)
-            return (1 - smoothing) * loss + smoothing * other
+            return (1 - smoothing) * loss_of(difference) + smoothing * loss_of(-difference)
 
         if self.lambda_weights is not None:
             lists = lists.dense()
@@ -106,7 +94,6 @@ class PairwiseHingeLoss(PairwiseLoss):
         margin: $\eta$ > 0.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
         label_smoothing: $\epsilon$, in [0, 0.5).
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = PairwiseHingeLoss()
@@ -145,7 +132,6 @@ class PairwiseLogisticLoss(PairwiseLoss):
             gets no gradient.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
         label_smoothing: $\epsilon$, in [0, 0.5).
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = PairwiseLogisticLoss()
@@ -164,10 +150,8 @@ class PairwiseLogisticLoss(PairwiseLoss):
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> math.Tensor:
-        temperature = present(self.temperature, lists.dtype)
-        return self.sum_over_pairs(
-            lists, lambda d: math.quick_softplus(d / temperature), np.log(2.0)
-        )
+        t = present(self.temperature, lists.dtype)
+        return self.sum_over_pairs(lists, lambda d: math.quick_softplus(d / t), np.log(2.0))
 
 
 @_registry.register("loss")
@@ -186,7 +170,6 @@ class MeanSquaredLoss(RankingLoss):
     Args:
         positive_weight: k > 0.
         positive_target: M > 0.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = MeanSquaredLoss()
@@ -196,9 +179,7 @@ class MeanSquaredLoss(RankingLoss):
 
     # The squared error of probabilities is the Brier score.
     _takes_probabilities = True
-
     _searches_positives = False
-
     _item_weights = "formula"
 
     def __init__(
@@ -211,12 +192,10 @@ class MeanSquaredLoss(RankingLoss):
     @property
     def probabilities(self) -> Probabilities | None:
         """The nearest probabilities to s / M, which the loss fits if k = 1; else None."""
-        if self.positive_weight != 1:
-            return None
-        return Probabilities(self.positive_target, "euclidean")
+        fits = self.positive_weight == 1
+        return Probabilities(self.positive_target, "euclidean") if fits else None
 
     def compute(self, lists: ops.Lists) -> math.Tensor:
-
         def square(scores, relevance, n):
             error = scores - self.positive_target * relevance
             # Division first: the square of a large score then stays finite as long as it can.
@@ -229,8 +208,5 @@ class MeanSquaredLoss(RankingLoss):
         items = [lists.item_relevance()]
         if lists.item_weights is None:
             return lists.sum(square, n, items=items)
-
-        def weighted(scores, relevance, weights, n):
-            return weights * square(scores, relevance, n)
-
-        return lists.sum(weighted, n, items=[*items, lists.item_weights])
+        items.append(lists.item_weights)
+        return lists.sum(lambda s, y, w, n: w * square(s, y, n), n, items=items)

@@ -15,19 +15,9 @@ from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scal
 
 
 def fenchel_young(
-    lists: ops.Lists,
-    regularizer: str | ops.Regularizer = "euclidean",
-    k: int = 1,
-    alpha: float = 1.0,
+    lists: ops.Lists, regularizer: Any = "euclidean", k: int = 1, alpha: float = 1.0
 ) -> tf.Tensor:
-    """The loss of the uniform distribution over the positives, `[batch]`; see `FenchelYoungLoss`.
-
-    Args:
-        lists: `Lists`.
-        regularizer: its name or a `Regularizer`.
-        k: number of items to select, in [1, n].
-        alpha: > 0.
-    """
+    """`FenchelYoungLoss`: the loss of the uniform distribution over the positives, `[batch]`."""
     regularizer = ops.get_regularizer(regularizer)
     count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
@@ -64,8 +54,8 @@ class RankmaxLoss(RankingLoss):
     more than the margin $\eta$ below the positive, or below the k-th score if that is lower, have
     no gradient.
 
-    The projection needs the positive, so the loss defines no probabilities for unlabelled scores.
-    Use `rank4class_tf.calibrate` to fit a softmax to them.
+    The projection needs the positive, so the loss defines no probabilities for unlabelled scores;
+    `rank4class_tf.calibrate` fits a softmax to them.
 
     Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k = 1 the
     gradient is 1/S for each other item within the margin and -(s - 1)/S for y, where S is the inner
@@ -79,7 +69,6 @@ class RankmaxLoss(RankingLoss):
         margin: $\eta$ > 0.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_y w_y$.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = RankmaxLoss()
@@ -93,9 +82,8 @@ class RankmaxLoss(RankingLoss):
         super().__init__(**kwargs)
         self.k = _checks.positive_int("k", k)
         self.margin = _checks.positive_float("margin", margin)
-        self.positive_reduction = _checks.one_of(
-            "positive_reduction", positive_reduction, ("sum", "mean")
-        )
+        _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
+        self.positive_reduction = positive_reduction
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         margin = self.margin
@@ -133,9 +121,6 @@ class SparsemaxLoss(RankingLoss):
 
     Source: Martins & Astudillo 2016, "From Softmax to Sparsemax"; Rankmax, section 3.3.
 
-    Args:
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
-
     Example:
         >>> loss = SparsemaxLoss()
         >>> float(loss([0], [[0.0, 0.0]]))  # tau = -1/2
@@ -146,7 +131,6 @@ class SparsemaxLoss(RankingLoss):
 
     @property
     def probabilities(self) -> Probabilities:
-        """Sparsemax."""
         return Probabilities(regularizer="euclidean")
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
@@ -173,8 +157,7 @@ class FenchelYoungLoss(RankingLoss):
 
     That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y(z))$. It is
     convex, >= 0, and 0 exactly where the label is a margin of 1 above all others. Its gradient is
-    that of the whole expression: with $\alpha_y$ held constant, $p(z) - y$ is not the gradient of
-    any function.
+    that of the whole expression.
 
     Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2, and,
     worked out, the outlook of section 5 for `"adaptive"`.
@@ -185,7 +168,6 @@ class FenchelYoungLoss(RankingLoss):
             saved if it is of a class that Keras can serialize.
         k: number of items to select, in [1, n].
         alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = FenchelYoungLoss("entropy")
@@ -203,10 +185,9 @@ class FenchelYoungLoss(RankingLoss):
         if alpha != "adaptive":
             alpha = _checks.positive_float("alpha", alpha)
         elif (regularizer, k) != ("euclidean", 1):
-            raise ValueError(
-                "`alpha` must be a number unless regularizer='euclidean' and k=1. "
-                f"Received: alpha={alpha!r}, regularizer={regularizer!r}, k={k}."
-            )
+            rule = "`alpha` must be a number unless regularizer='euclidean' and k=1."
+            received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
+            raise ValueError(f"{rule} Received: {received}.")
         self.alpha: Any = alpha
         self._searches_positives = self.alpha == "adaptive"
 

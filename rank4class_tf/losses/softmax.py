@@ -21,12 +21,7 @@ from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import (
-    Changing,
-    RankingLoss,
-    check_changing,
-    present,
-)
+from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
 from rank4class_tf.ops import Lists
 
 
@@ -37,16 +32,13 @@ def class_prior(
 
     $$\pi_i = \frac{c_i + a}{\sum_j (c_j + a)}$$
 
-    with $c_i$ the number of labels of class i, and the pseudo-count a.
+    with $c_i$ the number of labels of class i.
 
     Args:
         labels: class ids of any shape, ragged too, padded with -1; or a dataset of
             `(features, ids)`, or of these and weights, which is read once.
         num_classes: positive integer.
         pseudo_count: a >= 0, added to each count so that a class without labels has a share.
-
-    Returns:
-        `num_classes` numbers > 0 that add up to 1.
 
     Example:
         >>> class_prior([0, 0, 1], num_classes=2, pseudo_count=0.0)
@@ -55,11 +47,9 @@ def class_prior(
     num_classes = _checks.positive_int("num_classes", num_classes)
     pseudo_count = _checks.non_negative_float("pseudo_count", pseudo_count)
     counts = count_labels(labels, num_classes)[0] + pseudo_count
-    if not counts.all():
-        raise ValueError(
-            "`pseudo_count` must be > 0 where a class has no labels. "
-            f"Received: pseudo_count={pseudo_count!r}, no labels of class {counts.argmin()}."
-        )
+    rule = "`pseudo_count` must be > 0 where a class has no labels."
+    received = f"pseudo_count={pseudo_count!r}, no labels of class {counts.argmin()}"
+    _checks.require(bool(counts.all()), rule, received)
     return (counts / counts.sum()).tolist()
 
 
@@ -81,15 +71,8 @@ class SoftmaxOfRivalsLoss(RankingLoss):
 def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
     r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
 
-    Each sum is relative to scores that are in it, so that no other costs it digits.
-
-    Args:
-        lists: `Lists`.
-        temperature: T > 0.
-        with_ties: whether equally relevant items, the positive included, belong to the sum.
-
-    Returns:
-        `[batch, P]`; finite where padded.
+    `[batch, P]`, finite where padded. With ties, equally relevant items, the positive included,
+    belong to the sum. Each is relative to scores that are in it, so that no other costs it digits.
     """
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
     total, highest = lists.negatives().log_sum_exp(temperature)
@@ -164,14 +147,12 @@ class SoftmaxLoss(RankingLoss):
     for label smoothing; Menon et al. 2021, "Long-tail learning via logit adjustment", equation 10.
 
     Args:
-        temperature: T > 0: a number or a scalar `tf.Variable`; 1 is plain
-            softmax.
+        temperature: T > 0: a number or a scalar `tf.Variable`; 1 is plain softmax.
         label_smoothing: $\epsilon$, in [0, 1).
         class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
             such as `losses.class_prior(labels, num_classes)`; None for no adjustment.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_i y_i$, so that examples with many labels count as much as others.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = SoftmaxLoss()
@@ -203,9 +184,8 @@ class SoftmaxLoss(RankingLoss):
                 "a number > 0 for each class, which add up to 1",
             )
         self.class_prior = class_prior
-        self.positive_reduction = _checks.one_of(
-            "positive_reduction", positive_reduction, ("sum", "mean")
-        )
+        _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
+        self.positive_reduction = positive_reduction
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -217,7 +197,11 @@ class SoftmaxLoss(RankingLoss):
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         temperature = present(self.temperature, lists.dtype, with_gradient=True)
         if self.class_prior is not None:
-            log_prior = _log_prior(self.class_prior, lists.max_items, lists.dtype)
+            n, given = lists.max_items, len(self.class_prior)
+            rule = "`class_prior` must have a number for each class that `y_pred` scores."
+            is_right = not isinstance(n, int) or n == given
+            _checks.require(is_right, rule, f"{given} for {n} classes")
+            log_prior = tf.constant(np.log([self.class_prior]), lists.dtype)
             lists = lists.scaled(1 / temperature).shifted(log_prior)
             temperature = 1.0
         losses = cross_entropies(lists, temperature, self.label_smoothing)
@@ -225,16 +209,6 @@ class SoftmaxLoss(RankingLoss):
         if self.positive_reduction == "sum":
             return total
         return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
-
-
-def _log_prior(class_prior, n, dtype):
-    """`[1, n]`."""
-    if isinstance(n, int) and n != len(class_prior):
-        raise ValueError(
-            "`class_prior` must have a number for each class that `y_pred` scores. "
-            f"Received: {len(class_prior)} for {n} classes."
-        )
-    return tf.constant(np.log([class_prior]), dtype)
 
 
 @_registry.register("loss")
@@ -251,11 +225,9 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
 
     Args:
         temperature: T > 0.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
-    Raises:
-        ValueError: in the call, if a gain is too large for the dtype: that of a label of 128 in
-            float32. Where XLA compiles this, the loss is infinite or NaN.
+    A call raises if a gain is too large for the dtype, as that of a label of 128 for float32; where
+    XLA compiles this, the loss is infinite or NaN.
 
     Example:
         >>> loss = UniqueSoftmaxLoss()
@@ -279,9 +251,8 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
 
     Without ties among the labels this is the Plackett-Luce likelihood of ListMLE. Where positives
-    tie, each competes with all of them (Breslow's form): the loss does not depend on an order of
-    the tied items, and bounds that of every order from above. The order of the items with label 0,
-    which the labels do not tell, does not count. With one positive the loss is softmax
+    tie, each competes with all of them (Breslow's form), which bounds the loss of every order from
+    above. The order of the items with label 0 does not count. With one positive the loss is softmax
     cross-entropy.
 
     Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
@@ -290,7 +261,6 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
 
     Args:
         temperature: T > 0.
-        **kwargs: `label_format`, `class_weight`, `reduction` and more: see `RankingLoss`.
 
     Example:
         >>> loss = ListMLELoss()

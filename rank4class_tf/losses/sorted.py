@@ -49,6 +49,12 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
     mode, and no optimizer of the model changes it.
 
     Source: Engilberge et al. 2019, "SoDeep: a sorting deep net to learn ranking loss surrogates".
+
+    Args:
+        sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+        alignment: $\lambda$ >= 0, a number or a scalar `tf.Variable`.
+        reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
+        name: name of the loss.
     """
 
     def __init__(
@@ -59,19 +65,9 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
     ) -> None:
-        r"""Args shared by the losses on ranks of outputs.
-
-        Args:
-            sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
-            alignment: $\lambda$ >= 0, a number or a scalar `tf.Variable`.
-            reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
-            name: name of the loss.
-        """
-        if sorter is not None and not isinstance(sorter, Sorter):
-            raise ValueError(
-                "`sorter` must be None or a sorter of rank4class_tf.layers. "
-                f"Received: sorter={sorter!r}."
-            )
+        rule = "`sorter` must be None or a sorter of rank4class_tf.layers."
+        is_right = sorter is None or isinstance(sorter, Sorter)
+        _checks.require(is_right, rule, f"sorter={sorter!r}")
         super().__init__(
             reduction=_keras.standardize_reduction(reduction),
             name=name or _registry.snake_case(type(self).__name__),
@@ -109,19 +105,19 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         bad = check(~finite, labels, "`y_true` must hold finite numbers")
         losses = _keras.with_autograph_of_caller(self.compute)(labels, outputs)
         # A list may lie along the batch.
-        losses = tf.where(tf.reduce_any(bad), tf.constant(float("nan"), losses.dtype), losses)
+        losses = tf.where(~tf.reduce_any(bad), losses, float("nan"))
         if not isinstance(self.alignment, tf.Variable) and not self.alignment:
             return losses
         weight = as_dtype(present(self.alignment, outputs.dtype), outputs.dtype)
         return losses + weight * self.misalignment(labels, outputs)
 
-    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def _checked(self, labels, outputs):
         """The labels, cast; raises unless the shapes are the same."""
         rule = "`y_true` must have the shape of `y_pred`."
         labels = same_sizes(labels, outputs, rule, axes=2)
         return tf.cast(labels, self._label_dtype(labels, outputs))
 
-    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
+    def _label_dtype(self, labels, outputs):
         """What the labels are cast to."""
         del labels
         return outputs.dtype
@@ -135,10 +131,8 @@ def _matrix(argument, values):
     values = as_numbers(argument, values)
     if values.shape.rank == 1:
         values = values[:, tf.newaxis]
-    if values.shape.rank != 2:
-        raise ValueError(
-            f"`{argument}` must have the shape [batch] or [batch, n]. Received: {values.shape}."
-        )
+    rule = f"`{argument}` must have the shape [batch] or [batch, n]."
+    _checks.require(values.shape.rank == 2, rule, f"{values.shape}")
     return values
 
 
@@ -158,7 +152,6 @@ class SpearmanLoss(SorterLoss):
         sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
         axis: `"batch"` for a list along the batch for each output, `"items"` for a list along the
             outputs of each example.
-        **kwargs: `alignment`, `reduction`, `name`: see `SorterLoss`.
 
     Labels: `[batch]`, `[batch, 1]` or `[batch, n]` numbers. Outputs: numbers of that shape.
 
@@ -173,7 +166,7 @@ class SpearmanLoss(SorterLoss):
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, AXES)
 
-    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
+    def _label_dtype(self, labels, outputs):
         # The order of the labels may depend on all their digits.
         wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
         return tf.float64 if wide else outputs.dtype
@@ -196,14 +189,13 @@ class MeanAveragePrecisionLoss(SorterLoss):
     with the positives R of the classes C that have one, and the ranks f that a sorter gives to the
     outputs of a class over the batch, or of an example over the classes.
 
-    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7. The text there leaves the divisors
-    open; with these, the loss does not depend on how many positives a batch has.
+    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7, which leave the divisors open; with
+    these, the loss does not depend on how many positives a batch has.
 
     Args:
         sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
         axis: `"batch"` for a list along the batch for each class, as in the paper; `"items"` for a
             list along the classes of each example.
-        **kwargs: `alignment`, `reduction`, `name`: see `SorterLoss`.
 
     Labels: `[batch, n]`, above 0 for a positive; a negative label masks the entry. Outputs:
     `[batch, n]` scores.
@@ -235,7 +227,6 @@ class MeanAveragePrecisionLoss(SorterLoss):
         return tf.math.divide_no_nan(size * tf.reduce_sum(parts, axis=0), classes)
 
     def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """How far the outputs that are not masked are from their labels, `[batch]`."""
         errors = tf.abs(tf.where(labels >= 0, outputs - labels, 0))
         count = tf.math.count_nonzero(labels >= 0, axis=1, dtype=outputs.dtype)
         return tf.math.divide_no_nan(tf.reduce_sum(errors, axis=1), count)
@@ -256,8 +247,7 @@ class RankTripletLoss(SorterLoss):
     Args:
         sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
         margin: $\alpha$ > 0, in ranks over d. None means 1/d, one rank.
-        **kwargs: `alignment`, to 1 for a pair and 0 for others, `reduction`, `name`: see
-            `SorterLoss`.
+        **kwargs: `alignment`, to 1 for a pair and 0 for others, and those of `SorterLoss`.
 
     Labels: `[batch]` or `[batch, 1]` numbers, one for each pair; `range(batch)` if all differ.
     Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
@@ -275,11 +265,11 @@ class RankTripletLoss(SorterLoss):
         super().__init__(sorter, **kwargs)
         self.margin = None if margin is None else _checks.positive_float("margin", margin)
 
-    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def _checked(self, labels, outputs):
         """The labels as they are; raises unless there is one for each row and column."""
         rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
-        if not outputs.shape[:1].is_compatible_with(outputs.shape[1:]):
-            raise ValueError(f"{rule} Received: shapes {outputs.shape} and {labels.shape}.")
+        is_square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
+        _checks.require(is_square, rule, f"shapes {outputs.shape} and {labels.shape}")
         labels = same_sizes(labels, tf.ones([tf.shape(labels)[0], 1]), rule, axes=2)
         for side in (outputs, tf.transpose(outputs)):
             labels = same_sizes(labels, side, rule)

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from rank4class_tf import _registry
+from rank4class_tf import _checks, _registry
 from rank4class_tf.metrics.base import Metric, RankingMetric
 from rank4class_tf.metrics.dataset import MeanAveragePrecision, SpearmanCorrelation
 from rank4class_tf.metrics.gains import DCG, NDCG
@@ -55,27 +55,19 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
             returned as it is.
         **kwargs: constructor arguments, with a name only.
 
-    Raises:
-        ValueError: if the name is unknown; the error lists the known ones.
-
     Example:
         >>> metric = get("ndcg_at_5")
         >>> metric.k, metric.name
         (5, 'ndcg_at_5')
     """
     if isinstance(identifier, str):
-        if "@" in identifier:
-            raise ValueError(
-                "`identifier` must be written with its cutoff as in "
-                f"{identifier.replace('@', '_at_')!r}. "
-                f"Received: {identifier!r}."
-            )
+        rule = "`identifier` must be written with its cutoff as in"
+        example = identifier.replace("@", "_at_")
+        _checks.require("@" not in identifier, f"{rule} {example!r}.", repr(identifier))
         if cutoff := re.fullmatch(r"(\w+)_at_(\d+)", identifier):
-            if "k" in kwargs:
-                raise ValueError(
-                    f"`k` must not be given with a name that has a cutoff. Received: "
-                    f"{identifier!r} and k={kwargs['k']!r}."
-                )
+            rule = "`k` must not be given with a name that has a cutoff."
+            received = f"{identifier!r} and k={kwargs.get('k')!r}"
+            _checks.require("k" not in kwargs, rule, received)
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
         if identifier == "hits" and "k" not in kwargs:
             raise ValueError(

@@ -33,11 +33,6 @@ class ExactSum:
     They are three float32 of 12, 12 and 24 binary digits. The first two of some thousand replicas
     add up without error, so that a strategy may sum each separately. A metric of dtype float64 has
     one float64, and so has one under a parameter server, where only `assign_add` loses no update.
-
-    Args:
-        metric: the metric that has this state, with a dtype.
-        name: name of the state.
-        shape: shape of the sums.
     """
 
     def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]) -> None:
@@ -46,11 +41,9 @@ class ExactSum:
         wide |= isinstance(tf.distribute.get_strategy(), shared)
         self.dtype = tf.float64 if wide else tf.float32
         self._shape = shape
+        shape = shape if wide else (3, *shape)
         self._state: Any = metric.add_weight(
-            name=name,
-            shape=shape if wide else (3, *shape),
-            initializer="zeros",
-            dtype=self.dtype.name,
+            name=name, shape=shape, initializer="zeros", dtype=self.dtype.name
         )
 
     def add(self, values: tf.Tensor, groups: tf.Tensor | None = None) -> None:
@@ -176,8 +169,7 @@ class RankingMetric(Metric):
     # The number of ranks that matter; None for all.
     depth: int | None = None
 
-    # What `compute` gets; see `over_ranks`. "best" gives it `BestPositive`, which has nothing else
-    # to read by mistake. For "leading", tests compare with all positives.
+    # What `compute` gets, "best" for `BestPositive`; see `over_ranks`.
     _reads = "all"
 
     # The lowest and the highest value that a list can have, which bound intervals.
@@ -196,7 +188,7 @@ class RankingMetric(Metric):
 
     def _add_states(self):
         # Sums of the weighted values and, in the last place, of the weights.
-        self.sums = ExactSum(self, "sums", (self.num_results + 1,))
+        self.sums = ExactSum(self, "sums", (len(self.result_names) + 1,))
 
     @property
     def is_mean(self) -> bool:
@@ -207,11 +199,6 @@ class RankingMetric(Metric):
     def result_names(self) -> Sequence[str]:
         """Names of the values that one pass gives."""
         return [self.name]
-
-    @property
-    def num_results(self) -> int:
-        """How many values one pass gives."""
-        return len(self.result_names)
 
     def compute(self, ranks: Any) -> list[tf.Tensor]:
         """The formula: `rank4class_tf.ops.Ranks` -> `[batch]`, of their dtype, for each result."""
@@ -227,7 +214,7 @@ class RankingMetric(Metric):
         """Computes the values and the weight of each list.
 
         Args:
-            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks. In that case,
+            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks, and then
                 `y_pred` and `exclude` are not read.
             y_pred: scores `[batch, n]`.
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
@@ -263,14 +250,9 @@ class RankingMetric(Metric):
         self.sums.add(_weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
 
     def _values_and_weights(self, labels, sample_weight, dtype, compute=None):
-        """What `per_list` returns, in a dtype.
+        """What `per_list` returns, in a dtype; `compute` may stand for the metric's own formula.
 
-        Args:
-            labels: `Labels` or `Ranks`. A list whose labels break the rules is NaN; so is one with
-                a NaN in `Ranks.above`.
-            sample_weight: as for `per_list`.
-            dtype: float32 or float64.
-            compute: a formula in place of the metric's own; None for that.
+        A list whose labels break the rules is NaN; so is one with a NaN in `Ranks.above`.
         """
         compute = compute or _keras.with_autograph_of_caller(self.compute)
         is_ranked = isinstance(labels, ops.Ranks)
@@ -290,9 +272,7 @@ class RankingMetric(Metric):
             broken = tf.reduce_any(unknown, axis=-1)
             has_positive = (labels.num_positives > 0) & ~broken
             value_if_empty = tf.where(broken, tf.constant(float("nan"), dtype), 0)
-            ranks = labels._replace(
-                above=tf.where(unknown, tf.zeros_like(labels.above), labels.above)
-            )
+            ranks = labels._replace(above=tf.where(~unknown, labels.above, 0))
             values = values_of(best_positive(ranks) if self._reads == "best" else ranks)
         else:
             has_positive = labels.has_positive
@@ -301,9 +281,7 @@ class RankingMetric(Metric):
         values = tf.where(has_positive[:, tf.newaxis], values, value_if_empty[:, tf.newaxis])
         counted = has_positive | tf.math.is_nan(value_if_empty) | self.count_empty
         weights = tf.cast(counted, dtype)
-        if list_weight is not None:
-            weights *= tf.cast(list_weight, dtype)
-        return values, weights
+        return values, weights if list_weight is None else weights * tf.cast(list_weight, dtype)
 
     def _with_item_weights(self, labels, item_weights):
         """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
@@ -351,7 +329,6 @@ class CutoffMetric(RankingMetric):
         name: name of the metric; None means the name of the class, with the cutoff.
         count_empty: whether a list without positives counts, with the value 0, as in TF-Ranking;
             otherwise it is left out.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
     """
 
     def __init__(
@@ -366,10 +343,8 @@ class CutoffMetric(RankingMetric):
         given: Any = k if several else [k]
         # The cutoffs, one or more, None for all ranks.
         self.cutoffs = cutoffs = tuple(self._check_cutoff(c) for c in given)
-        if len(set(cutoffs)) < len(cutoffs) or not cutoffs:
-            raise ValueError(
-                f"`k` must be a cutoff or a non-empty list of distinct cutoffs. Received: k={k!r}."
-            )
+        rule = "`k` must be a cutoff or a non-empty list of distinct cutoffs."
+        _checks.require(0 < len(cutoffs) == len(set(cutoffs)), rule, f"k={k!r}")
         self.k = cutoffs if several else cutoffs[0]
         self.depth = None if None in cutoffs else max(cutoffs)
         self.count_empty = _checks.flag("count_empty", count_empty)
@@ -378,7 +353,6 @@ class CutoffMetric(RankingMetric):
 
     @property
     def result_names(self) -> Sequence[str]:
-        """Names of the values, one for each cutoff."""
         several = isinstance(self.k, tuple)
         return [self._name_at(self.name, k) for k in self.k] if several else [self.name]
 

@@ -57,26 +57,19 @@ class DatasetMetric(Metric):
         weights = tf.broadcast_to(weights, tf.shape(labels))
         values, counts = _keras.with_autograph_of_caller(self.compute)(labels, scores, weights)
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
-        return tf.where(fits & ~has_nan(weights), values, tf.constant(float("nan"), dtype)), counts
+        return tf.where(fits & ~has_nan(weights), values, float("nan")), counts
 
     def compute(
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The formula: three `[columns, examples]` of one dtype -> two `[columns]`.
 
-        They are the values, and booleans, False for a column without a value. An example of weight
-        0 changes nothing.
+        They are the values, and booleans, False for a column without a value.
         """
         raise NotImplementedError
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Adds a batch.
-
-        Args:
-            y_true: labels `[batch, num_columns]`, or `[batch]` for one column.
-            y_pred: scores of the same shape.
-            sample_weight: scalar, `[batch]` or `[batch, 1]`; None means 1.
-        """
+        """Adds a batch; weights are a scalar, `[batch]` or `[batch, 1]`."""
         labels, scores = (
             self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
         )
@@ -92,10 +85,8 @@ class DatasetMetric(Metric):
         if values.shape.rank == 1 and self.num_columns == 1:
             values = values[:, tf.newaxis]
         if not values.shape.is_compatible_with([None, self.num_columns]):
-            raise ValueError(
-                f"`{name}` must have the shape [batch, {self.num_columns}]. "
-                f"Received: {tuple(values.shape)}."
-            )
+            rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
+            raise ValueError(f"{rule} Received: {tuple(values.shape)}.")
         if values.dtype.is_integer and values.dtype.size > 2:
             digits = 53 if self._kept == tf.float64 else 24
             rule = f"`{name}` must hold whole numbers of at most 2**{digits}, or floating ones"
@@ -144,9 +135,8 @@ class MeanAveragePrecision(DatasetMetric):
     left out. Tied examples count as one step, as in scikit-learn's `average_precision_score`. A NaN
     score ranks last and is never a hit.
 
-    It is exact: all labels and scores are kept, which takes `4 * (2 * num_classes + 1)` bytes for
-    each of `max_examples`. Keras computes the result after each batch, which sorts `max_examples`
-    scores for each class: in `fit`, keep that number small.
+    It is exact: `4 * (2 * num_classes + 1)` bytes for each of `max_examples` keep all labels and
+    scores. Keras sorts them after each batch: in `fit`, keep that number small.
 
     Source: SoDeep (Engilberge et al. 2019), equations 5 and 6.
 
@@ -154,14 +144,9 @@ class MeanAveragePrecision(DatasetMetric):
         num_classes: C, >= 1.
         max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
             makes the result NaN.
-        name: name of the metric.
-        dtype: dtype of the result.
 
     Labels: `[batch, C]`, > 0 for a class that the example has, negative if that is not known.
     Scores: `[batch, C]`.
-
-    Raises:
-        ValueError: under a strategy with several replicas.
 
     Example:
         >>> metric = MeanAveragePrecision(num_classes=2)
@@ -170,46 +155,37 @@ class MeanAveragePrecision(DatasetMetric):
         0.9166666865348816
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        max_examples: int = 10_000,
-        name: str | None = None,
-        dtype: Any = None,
-    ) -> None:
+    def __init__(self, num_classes: int, max_examples: int = 10_000, **kwargs: Any) -> None:
         self.num_classes = self.num_columns = _checks.positive_int("num_classes", num_classes)
-        super().__init__(max_examples, name, dtype)
+        super().__init__(max_examples, **kwargs)
 
     def per_class(self) -> tf.Tensor:
         """Returns the average precision of each class, `[C]` float64; NaN for an absent class."""
         values, counts = self.per_column()
-        return tf.where(counts, values, tf.constant(float("nan"), tf.float64))
+        return tf.where(counts, values, float("nan"))
 
     def compute(
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         broken = has_nan(labels) | has_nan(weights)
-        weights = tf.where(labels >= 0, weights, tf.zeros_like(weights))
-        relevant = tf.where(labels > 0, weights, tf.zeros_like(weights))
+        weights = tf.where(labels >= 0, weights, 0)
+        relevant = tf.where(labels > 0, weights, 0)
         ranked = (weights > 0) & ~tf.math.is_nan(scores)
-        scores = tf.where(ranked, scores, tf.constant(float("nan"), labels.dtype))
+        scores = tf.where(ranked, scores, float("nan"))
         above, tied = count_of_all(scores)
-        last = above + tied
-        falls = tf.where(ranked, -scores, tf.constant(float("inf"), labels.dtype))
-        order = tf.argsort(falls, axis=1, stable=True)
+        order = tf.argsort(tf.where(ranked, -scores, float("inf")), axis=1, stable=True)
 
         def up_to_last(values):
             # Examples that are not ranked may lie among scores of -inf, and add nothing.
-            values = tf.gather(tf.where(ranked, values, tf.zeros_like(values)), order, batch_dims=1)
+            values = tf.gather(tf.where(ranked, values, 0), order, batch_dims=1)
             # The first sum is that of no examples.
             sums = tf.pad(exact.running_sums(values), [[0, 0], [1, 0]])
-            return tf.gather(sums, last, batch_dims=1)
+            return tf.gather(sums, above + tied, batch_dims=1)
 
         precision = tf.math.divide_no_nan(up_to_last(relevant), up_to_last(weights))
         total = exact.sum_of_rows(relevant)
         value = tf.math.divide_no_nan(exact.sum_of_rows(relevant * precision), total)
-        value = tf.where(broken, tf.constant(float("nan"), labels.dtype), value)
-        return value, broken | (total > 0)
+        return tf.where(~broken, value, float("nan")), broken | (total > 0)
 
 
 @_registry.register("metric")
@@ -222,10 +198,9 @@ class SpearmanCorrelation(DatasetMetric):
     have the correlation 0; an output whose targets are all the same is left out. A target that is
     NaN is left out; a prediction that is NaN shows in the result.
 
-    It is exact: all targets and predictions are kept, which takes `4 * (2 * num_outputs + 1)` bytes
-    for each of `max_examples`. Keras computes the result after each batch, which sorts
-    `max_examples` values for each output: in `fit`, keep that number small. An example of weight 0
-    is left out; other weights change nothing.
+    It is exact: `4 * (2 * num_outputs + 1)` bytes for each of `max_examples` keep all targets and
+    predictions. Keras sorts them after each batch: in `fit`, keep that number small. An example of
+    weight 0 is left out; other weights change nothing.
 
     Source: Spearman 1904; SoDeep (Engilberge et al. 2019), equation 2.
 
@@ -233,13 +208,8 @@ class SpearmanCorrelation(DatasetMetric):
         num_outputs: outputs of the model, each with its own correlation, >= 1.
         max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
             makes the result NaN.
-        name: name of the metric.
-        dtype: dtype of the result.
 
     Labels and predictions: `[batch, num_outputs]`, or `[batch]` for one output.
-
-    Raises:
-        ValueError: under a strategy with several replicas.
 
     Example:
         >>> metric = SpearmanCorrelation()
@@ -248,20 +218,14 @@ class SpearmanCorrelation(DatasetMetric):
         0.5
     """
 
-    def __init__(
-        self,
-        num_outputs: int = 1,
-        max_examples: int = 10_000,
-        name: str | None = None,
-        dtype: Any = None,
-    ) -> None:
+    def __init__(self, num_outputs: int = 1, max_examples: int = 10_000, **kwargs: Any) -> None:
         self.num_outputs = self.num_columns = _checks.positive_int("num_outputs", num_outputs)
-        super().__init__(max_examples, name, dtype)
+        super().__init__(max_examples, **kwargs)
 
     def per_output(self) -> tf.Tensor:
         """Returns the correlation of each output, `[num_outputs]` float64; NaN if it has none."""
         values, counts = self.per_column()
-        return tf.where(counts, values, tf.constant(float("nan"), tf.float64))
+        return tf.where(counts, values, float("nan"))
 
     def compute(
         self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
@@ -270,13 +234,11 @@ class SpearmanCorrelation(DatasetMetric):
         count = tf.reduce_sum(tf.cast(known, labels.dtype), axis=1, keepdims=True)
 
         def centred_ranks(values):
-            values = tf.where(known, values, tf.constant(float("nan"), labels.dtype))
-            ranks = expected_ranks_of_all(values) - (count + 1) / 2
-            return tf.where(known, ranks, tf.zeros_like(ranks))
+            ranks = expected_ranks_of_all(tf.where(known, values, float("nan")))
+            return tf.where(known, ranks - (count + 1) / 2, 0)
 
         x, y = centred_ranks(labels), centred_ranks(scores)
         xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
         value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
         broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)
-        value = tf.where(broken, tf.constant(float("nan"), labels.dtype), value)
-        return value, tf.reduce_any(x != 0, axis=1)
+        return tf.where(~broken, value, float("nan")), tf.reduce_any(x != 0, axis=1)

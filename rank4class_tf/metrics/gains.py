@@ -24,8 +24,8 @@ class DCG(CutoffMetric):
     $$\mathrm{DCG@}k = \sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
     g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
 
-    Ties count in expectation over their random order. With the exponential gain, the result is
-    infinite for labels from 1,024 on, or from 128 on if the dtype is not float64.
+    With the exponential gain, the result is infinite for labels from 1,024 on, or from 128 on if
+    the dtype is not float64.
 
     With item weights $w_i$, the weight of a list is $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$,
     and the gain of an item is multiplied by $w_i / w$.
@@ -38,8 +38,6 @@ class DCG(CutoffMetric):
             at 0. To save the metric, register the function with Keras.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
             of float64 ranks >= 1, registered like `gain`.
-        name: None means `"dcg_at_<k>"`.
-        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = DCG(k=5)
@@ -56,14 +54,12 @@ class DCG(CutoffMetric):
         k: int | Sequence[int] | None = None,
         gain: str | Callable = "exponential",
         discount: str | Callable = "logarithmic",
-        name: str | None = None,
         **kwargs: Any,
     ) -> None:
         ops.get_gain(gain)
         ops.get_discount(discount)
-        self.gain = gain
-        self.discount = discount
-        super().__init__(k, name=name, **kwargs)
+        self.gain, self.discount = gain, discount
+        super().__init__(k, **kwargs)
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
         gains = ops.get_gain(self.gain)(ranks.relevance)
@@ -102,18 +98,14 @@ class NDCG(DCG):
     $$\mathrm{NDCG@}k = \frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
 
     The ideal DCG is the DCG of the items in the order of their labels; see `DCG`. For one positive,
-    NDCG@1 is Top-1 accuracy. Ties count in expectation over their random order. With item weights
-    $w_i$, the gain of an item is $w_i g(y_i)$, in the ideal order too, and the weight of a list is
-    the same as in `DCG`.
+    NDCG@1 is Top-1 accuracy. With item weights $w_i$, the gain of an item is $w_i g(y_i)$, in the
+    ideal order too, and the weight of a list is the same as in `DCG`.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        gain: `"exponential"`, `"linear"` or an increasing function, as in `DCG`.
-        discount: `"logarithmic"`, `"reciprocal"` or a decreasing function, as in `DCG`.
-        name: None means `"ndcg_at_<k>"`.
-        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+        gain, discount: as in `DCG`; functions must increase and decrease.
 
     Example:
         >>> metric = NDCG(k=5)

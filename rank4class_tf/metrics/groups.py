@@ -33,7 +33,6 @@ class MacroAverage(RankingMetric):
         num_groups: how many groups there are; the number of classes, if these are the groups.
         name: None means `"macro_"` and the name of the metric; with several cutoffs, the start of
             each value's name.
-        dtype: see `RankingMetric`.
 
     Example:
         >>> from rank4class_tf.metrics import TopKAccuracy
@@ -54,14 +53,13 @@ class MacroAverage(RankingMetric):
         )
         self.metric = metric
         self.higher_is_better = metric.higher_is_better
-        self.sums = ExactSum(self, "sums", (self.num_groups, metric.num_results + 1))
+        self.sums = ExactSum(self, "sums", (self.num_groups, len(metric.result_names) + 1))
 
     def _add_states(self):
         pass  # The name of a result takes a name, which Keras sets, and the metric.
 
     @property
     def result_names(self) -> Sequence[str]:
-        """Names of the values that one pass gives."""
         old, new = self.metric.name, self.name
         return [
             new + name.removeprefix(old) if name.startswith(old) else f"{new}_{name}"
@@ -79,15 +77,10 @@ class MacroAverage(RankingMetric):
         exclude: TensorLike | None = None,
         groups: TensorLike | None = None,
     ) -> None:
-        """Adds a batch.
+        """Adds a batch; the first four arguments are those of `RankingMetric.per_list`.
 
-        Args:
-            y_true: labels; see `RankingMetric.per_list` for this and the next three arguments.
-            y_pred: scores.
-            sample_weight: weights.
-            exclude: items to mask.
-            groups: integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
-                means the classes of the positives.
+        `groups` are integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
+        means the classes of the positives.
         """
         dtype = self.sums.dtype
         labels = self._parsed(y_true, y_pred, exclude)
@@ -101,21 +94,20 @@ class MacroAverage(RankingMetric):
         # A list whose group is not known counts in the first group, where its NaN shows.
         known = tf.equal(zero, 0)
         values = tf.where(known[:, tf.newaxis], values, zero[:, tf.newaxis])
-        weights = tf.where(known, weights, tf.ones_like(weights))
-        groups = tf.where(known[:, tf.newaxis], groups, tf.zeros_like(groups))
+        weights = tf.where(known, weights, 1)
+        groups = tf.where(known[:, tf.newaxis], groups, 0)
         weighted = tf.repeat(_weighted(values, weights), tf.shape(groups)[1], axis=0)
         self.sums.add(weighted, tf.reshape(groups, [-1]))
 
     def group_means(self) -> tf.Tensor:
         """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
         weight = self.sums.parts()[0][:, -1:]
-        return tf.where(weight != 0, self.sums.means(), tf.constant(float("nan"), weight.dtype))
+        return tf.where(weight != 0, self.sums.means(), float("nan"))
 
     def result(self) -> Any:
         """Returns the mean over groups; 0 if there was no list with a positive yet."""
-        means = self.group_means()
         seen = self.sums.parts()[0][:, -1:] != 0
-        means = tf.reduce_sum(tf.where(seen, means, tf.zeros_like(means)), axis=0)
+        means = tf.reduce_sum(tf.where(seen, self.group_means(), 0), axis=0)
         count = tf.reduce_sum(tf.cast(seen, means.dtype))
         return self._by_name(tf.math.divide_no_nan(means, count))
 
@@ -144,7 +136,6 @@ class ExpectedCalibrationError(RankingMetric):
         num_bins: M >= 1.
         probabilities: None if `y_pred` are probabilities, of which one outside [0, 1] raises; or a
             layer that converts scores to probabilities, such as `layers.Probabilities()`.
-        **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = ExpectedCalibrationError()
@@ -165,7 +156,6 @@ class ExpectedCalibrationError(RankingMetric):
         self.sums = ExactSum(self, "sums", (self.num_bins, 3))
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
-        """Whether the best class of each list is right."""
         return [hits(ranks, k=1)]
 
     def _parsed(self, y_true, y_pred, exclude):
@@ -178,7 +168,7 @@ class ExpectedCalibrationError(RankingMetric):
         accuracy, weights = self._values_and_weights(labels, sample_weight, dtype)
         shares = labels.scores
         if labels.mask is not None:
-            shares = tf.where(labels.mask, shares, tf.zeros_like(shares))
+            shares = tf.where(labels.mask, shares, 0)
         confidence = self._checked(tf.reduce_max(shares, axis=-1), weights > 0)
         terms = tf.stack([weights, weights * confidence, weights * accuracy[:, 0]], axis=-1)
         bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
@@ -186,15 +176,14 @@ class ExpectedCalibrationError(RankingMetric):
 
     def _checked(self, confidence, counted):
         """The confidence; one outside [0, 1] raises, or is NaN where nothing can raise."""
-        # Sums of shares may miss 1 by rounding.
-        slack = 1e-5
+        slack = 1e-5  # Sums of shares may miss 1 by rounding.
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
         rule = (
             "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, for "
             "example to layers.Probabilities()"
         )
         clipped = tf.clip_by_value(tf.cast(confidence, self.sums.dtype), 0, 1)
-        clipped = tf.where(counted, clipped, tf.zeros_like(clipped))
+        clipped = tf.where(counted, clipped, 0)
         return checked(clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
 
     def result(self) -> tf.Tensor:

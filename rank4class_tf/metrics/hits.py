@@ -63,8 +63,6 @@ class TopKAccuracy(CutoffMetric):
 
     Args:
         k: how many of the highest scores count, >= 1, or a list of such cutoffs.
-        name: None means `"top_k_accuracy_at_<k>"`.
-        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = TopKAccuracy(k=1)
@@ -104,14 +102,11 @@ class PrecisionAtK(CutoffMetric):
     $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
 
     The divisor is k even if a list has fewer items; without a cutoff it is the number of items.
-    Ties count in expectation.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        name: None means `"precision_at_<k>"`.
-        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = PrecisionAtK(k=2)
@@ -133,18 +128,14 @@ class RecallAtK(CutoffMetric):
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
 
-    Ties count in expectation. Without a cutoff it is 1, except for scores that are NaN.
-
-    `average="samples"`, the default, is the mean over lists, which all count equally. With
-    `"micro"`, all positives count equally: hits of all lists over positives of all lists.
+    Without a cutoff it is 1, except for scores that are NaN.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        average: `"samples"` or `"micro"`.
-        name: None means `"recall_at_<k>"`.
-        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
+        average: `"samples"` for the mean over lists, which all count equally, or `"micro"`, hits of
+            all lists over positives of all lists.
 
     Example:
         >>> metric = RecallAtK(k=[1, 3])
@@ -157,15 +148,11 @@ class RecallAtK(CutoffMetric):
     bounds = (0.0, 1.0)
 
     def __init__(
-        self,
-        k: int | Sequence[int] | None = None,
-        average: str = "samples",
-        name: str | None = None,
-        **kwargs: Any,
+        self, k: int | Sequence[int] | None = None, average: str = "samples", **kwargs: Any
     ) -> None:
-        if average not in ("samples", "micro"):
-            raise ValueError(f"`average` must be 'samples' or 'micro'. Received: {average!r}.")
-        super().__init__(k, name=name, **kwargs)
+        rule = "`average` must be 'samples' or 'micro'."
+        _checks.require(average in ("samples", "micro"), rule, repr(average))
+        super().__init__(k, **kwargs)
         self.average = average
 
     def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
@@ -189,8 +176,8 @@ class AveragePrecisionAtK(CutoffMetric):
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
 
-    Ties count in expectation. With `over_all_positives=True` the divisor is $|Y|$, as in TF-Ranking
-    and trec_eval: a list with more than k positives then cannot reach 1.
+    With `over_all_positives=True` the divisor is $|Y|$, as in TF-Ranking and trec_eval: a list with
+    more than k positives then cannot reach 1.
 
     A positive with $a$ items above, $Q$ of them positive, and $m$ items tied, $q$ of them positive,
     itself counted in both, adds
@@ -198,8 +185,8 @@ class AveragePrecisionAtK(CutoffMetric):
     $$\frac{1}{m} \sum_{r=a+1}^{\min(a+m, k)}
     \frac{Q + 1 + (r - a - 1) \frac{q - 1}{m - 1}}{r}$$
 
-    to the sum, since each of its ranks has probability $1/m$, and each item that is tied with it
-    and comes before it is one of the $q - 1$ other positives with probability $(q - 1)/(m - 1)$.
+    to the sum: each item that is tied with it and comes before it is one of the $q - 1$ other
+    positives with probability $(q - 1)/(m - 1)$.
 
     With weights of items, what a positive adds is multiplied by its weight, and the divisor is the
     sum of the $\min(k, |Y|)$ highest weights of positives, or of all of them.
@@ -209,8 +196,6 @@ class AveragePrecisionAtK(CutoffMetric):
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         over_all_positives: whether the divisor is the number of positives, even if it exceeds k.
-        name: None means `"average_precision_at_<k>"`.
-        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = AveragePrecisionAtK()
@@ -244,13 +229,12 @@ class AveragePrecisionAtK(CutoffMetric):
         added += slope * math.divide_no_nan(places, tied)
         added = math.where(tied > 0, added, math.zeros_like(added))
         if ranks.weights is not None:
-            best = ranks.weights
-            if k is not None and not self.over_all_positives:
-                best = highest(best, size)
             added *= ranks.weights
-            return math.divide_no_nan(math.sum(added, axis=-1), math.sum(best, axis=-1))
-        number = ranks.num_positives
-        best = number if self.over_all_positives else math.minimum(limit, number)
+            all_count = k is None or self.over_all_positives
+            best = math.sum(ranks.weights if all_count else highest(ranks.weights, size), axis=-1)
+        else:
+            number = ranks.num_positives
+            best = number if self.over_all_positives else math.minimum(limit, number)
         return math.divide_no_nan(math.sum(added, axis=-1), best)
 
 
@@ -278,8 +262,6 @@ class BPref(CutoffMetric):
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        name: None means `"bpref_at_<k>"`.
-        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = BPref()
@@ -308,7 +290,7 @@ def propensities(
 
     $$p_l = \frac{1}{1 + C \, (N_l + B)^{-A}}, \qquad C = (\log N - 1) (B + 1)^A$$
 
-    with N examples, $N_l$ of which have the label l. Pass the labels of the training data.
+    with N >= 3 examples of the training data, $N_l$ of which have the label l.
 
     Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions for Recommendation,
     Tagging, Ranking & Other Missing Label Applications", section 5.
@@ -320,12 +302,6 @@ def propensities(
         a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
         b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
 
-    Returns:
-        `num_classes` numbers in (0, 1].
-
-    Raises:
-        ValueError: if there are fewer than three examples.
-
     Example:
         >>> shares = propensities([[0, -1], [0, 1], [0, -1], [0, -1]], num_classes=2)
         >>> [round(share, 3) for share in shares]  # of 4 and of 1 label
@@ -334,21 +310,13 @@ def propensities(
     num_classes = _checks.positive_int("num_classes", num_classes)
     a, b = _checks.positive_float("a", a), _checks.positive_float("b", b)
     counts, examples = count_labels(labels, num_classes)
-    if examples < 3:
-        raise ValueError(f"`labels` must hold at least 3 examples. Received: {examples}.")
+    _checks.require(examples >= 3, "`labels` must hold at least 3 examples.", examples)
     scale = (np.log(examples) - 1) * (b + 1) ** a
     return (1 / (1 + scale * (counts + b) ** -a)).tolist()
 
 
 class PropensityScored(RankingMetric):
-    """Base: the gains of all lists over the best possible gains; a subclass defines `gains`.
-
-    Args:
-        k: cutoff, >= 1.
-        propensities: a number in (0, 1] for each class.
-        name: name of the metric; None means the name of the class, with the cutoff.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
-    """
+    """Base: the gains of all lists over the best possible gains; a subclass defines `gains`."""
 
     _reads = "leading"
     bounds = (0.0, 1.0)
@@ -367,10 +335,7 @@ class PropensityScored(RankingMetric):
         super().__init__(name=name or f"{family}_at_{k}", **kwargs)
 
     def gains(self, ranks: Ranks) -> list[tf.Tensor]:
-        """The formula: `Ranks` -> the gain of each list, and the best possible, `[batch]` both.
-
-        The relevance of a positive is 1 over its propensity.
-        """
+        """The formula: `Ranks` of relevance 1 / propensity -> gains and best gains, `[batch]`."""
         raise NotImplementedError
 
     def _values_and_weights(self, labels, sample_weight, dtype, compute=None):
@@ -385,22 +350,21 @@ class PropensityScored(RankingMetric):
         if isinstance(labels, Ranks):
             class_ids, dtype = labels.class_ids, labels.relevance.dtype
             if class_ids is None:
-                raise ValueError(
-                    "`y_true` must have the class ids of its positives. Received: None."
-                )
+                rule = "`y_true` must have the class ids of its positives."
+                raise ValueError(f"{rule} Received: None.")
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
-            if num_classes not in (None, len(self.propensities)):
-                raise ValueError(
-                    "`propensities` must have one for each class. Received: "
-                    f"{len(self.propensities)} of them and scores of {num_classes} classes."
-                )
+            given = len(self.propensities)
+            _checks.require(
+                num_classes in (None, given),
+                "`propensities` must have one for each class.",
+                f"{given} of them and scores of {num_classes} classes",
+            )
             labels = labels._replace(highest=None)
-        weights = tf.gather(
-            tf.constant(1 / np.array(self.propensities), dtype), tf.maximum(class_ids, 0)
-        )
+        weights = tf.constant(1 / np.array(self.propensities), dtype)
+        weights = tf.gather(weights, tf.maximum(class_ids, 0))
         there = (class_ids >= 0) & (labels.relevance > 0)
-        return labels._replace(relevance=tf.where(there, weights, tf.zeros([], dtype)))
+        return labels._replace(relevance=tf.where(there, weights, 0))
 
 
 @_registry.register("metric")
@@ -413,15 +377,13 @@ class PropensityScoredNDCG(PropensityScored):
 
     over all lists i with the positives $Y_i$: the gain over the best possible one, as in the tables
     of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
-    is the best possible gain. Graded relevance counts as 1, and ties count in expectation.
+    is the best possible gain. Graded relevance counts as 1.
 
     Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
 
     Args:
         k: cutoff, >= 1.
         propensities: a number in (0, 1] for each class, from `metrics.propensities`.
-        name: None means `"propensity_scored_ndcg_at_<k>"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = PropensityScoredNDCG(k=3, propensities=[0.5, 0.5, 1.0])
@@ -455,8 +417,6 @@ class PropensityScoredPrecisionAtK(PropensityScored):
     Args:
         k: cutoff, >= 1.
         propensities: a number in (0, 1] for each class, from `metrics.propensities`.
-        name: None means `"propensity_scored_precision_at_<k>"`.
-        **kwargs: `label_format`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = PropensityScoredPrecisionAtK(k=1, propensities=[0.5, 0.25, 1.0])

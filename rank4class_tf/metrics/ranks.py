@@ -32,13 +32,9 @@ def fold_places(
 ) -> Any:
     """Folds the places of the first of several positives among tied items.
 
-    Args:
-        add: maps a total, places `[places]` from 1 on and their probabilities `[batch, places]`
-            to the new total.
-        start: the total to start with.
-        tied: `[batch]`, the items that are tied.
-        positives: `[batch]`, the positives among them; a list with fewer than two adds nothing.
-        last: `[batch]`, the last place that counts.
+    `add` maps a total, places `[places]` from 1 on and their probabilities `[batch, places]` to the
+    new total. A list with fewer than two positives adds nothing. `last` is the last place that
+    counts.
     """
     several = positives > 1
     end = tf.reduce_max(tf.concat([[0], tf.where(several, last, 0 * last)], axis=0))
@@ -73,8 +69,6 @@ class MRR(CutoffMetric):
 
     Args:
         k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-        name: None means `"mrr_at_<k>"`.
-        **kwargs: `count_empty`, `label_format`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = MRR()
@@ -91,14 +85,13 @@ class MRR(CutoffMetric):
         single = mean_over_ties(reciprocals(size), best.above, best.tied)
         if isinstance(best.most, int) and best.most == 1:
             return single
-        last = math.minimum(
-            best.tied - best.positives + 1, math.cast(size, best.above.dtype) - best.above
-        )
+        left = math.cast(size, best.above.dtype) - best.above
+        last = math.minimum(best.tied - best.positives + 1, left)
 
         def add(total, place, probability):
-            counts = place <= last[:, math.newaxis]
             values = probability / (best.above[:, math.newaxis] + place)
-            return total + math.sum(math.where(counts, values, math.zeros_like(values)), axis=-1)
+            values = math.where(place <= last[:, math.newaxis], values, 0)
+            return total + math.sum(values, axis=-1)
 
         several = fold_places(add, math.zeros_like(single), best.tied, best.positives, last)
         return math.where(best.positives > 1, several, single)
@@ -115,9 +108,6 @@ class MeanRank(RankingMetric):
     A positive whose score is NaN has the last rank.
 
     Source: the "mean rank" of cross-modal retrieval.
-
-    Args:
-        **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = MeanRank()
@@ -138,16 +128,15 @@ class MeanRank(RankingMetric):
 class MedianRank(RankingMetric):
     r"""Median rank of the best positive, over lists and the random orders of tied items.
 
-    The state is a histogram of ranks, so that batches and replicas add up exactly. If the best
-    positive of a list is tied, the list is spread over the ranks that this positive may have. The
-    median is the middle of the ranks where the weighted distribution passes one half. A positive
-    whose score is NaN has the last rank.
+    The median is the middle of the ranks where the weighted distribution passes one half. If the
+    best positive of a list is tied, the list is spread over the ranks that it may have. A positive
+    whose score is NaN has the last rank. A histogram is kept, which batches and replicas add up
+    exactly.
 
     Source: the "median rank", MedR, of cross-modal retrieval.
 
     Args:
         max_rank: ranks above it are counted together; a median among them is reported as infinite.
-        **kwargs: `label_format`, `name`, `dtype`: see `RankingMetric`.
 
     Example:
         >>> metric = MedianRank()
@@ -185,8 +174,7 @@ class MedianRank(RankingMetric):
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
         integers, unit = _integer_histogram(above, tied, positives, weights, self.max_rank)
         high, low = exact.from_integers(integers, unit, dtype)
-        high = tf.where(tf.reduce_any(broken), tf.constant(np.nan, dtype), high)
-        self.histogram.add_parts(high, low)
+        self.histogram.add_parts(tf.where(~tf.reduce_any(broken), high, np.nan), low)
 
     def result(self) -> tf.Tensor:
         """Returns the median; 0 if there was no list with a positive yet."""
@@ -203,26 +191,17 @@ class MedianRank(RankingMetric):
         lower = tf.reduce_sum(tf.cast(twice < total - slack, tf.int32))
         upper = tf.reduce_sum(tf.cast(twice <= total + slack, tf.int32))
         median = tf.cast(lower + upper, high.dtype) / 2 + 1
-        median = tf.where(upper < self.max_rank, median, tf.constant(np.inf, high.dtype))
-        median = tf.where(total > 0, median, tf.zeros_like(median))
+        median = tf.where(upper < self.max_rank, median, np.inf)
+        median = tf.where(total > 0, median, 0)
         broken = tf.reduce_any(tf.math.is_nan(high))
-        median = tf.where(broken, tf.constant(np.nan, high.dtype), median)
-        return tf.cast(median, self.dtype)
+        return tf.cast(tf.where(~broken, median, np.nan), self.dtype)
 
 
 def _integer_histogram(above, tied, positives, weights, max_rank):
     """Distribution of the rank of the best positive, summed over lists.
 
-    Args:
-        above: `[batch]`, as in `BestPositive`.
-        tied: `[batch]`, as in `BestPositive`, >= 1.
-        positives: `[batch]`, as in `BestPositive`, >= 1.
-        weights: `[batch]`, the mass of each list, finite. It is spread over the possible ranks.
-        max_rank: positive integer; higher ranks are counted together.
-
-    Returns:
-        `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
-        unit; see `exact.to_integers`.
+    It is `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
+    unit; see `exact.to_integers`. `tied` and `positives` are >= 1, and weights finite.
     """
     single = positives <= 1
     unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))

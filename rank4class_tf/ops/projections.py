@@ -31,18 +31,13 @@ def cap(top: tf.Tensor, tail: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.T
     $$w = \frac{D - P_t}{k - t}, \qquad
     t = \min \{ t : (k - t) \, d_{[t+1]} \le D - P_t \}$$
 
-    Sums run from the smallest up, so that a large $d_{[1]}$ costs no digits.
-
     Source: Rankmax, Proposition 3.
 
-    Args:
-        top: `[..., K]`, the largest $d_i$, all positive, in falling order.
-        tail: `[...]`, the sum of the others, >= 0.
-        k: how many to select, at most K: an integer, or of the shape of `tail`.
-
-    Returns:
-        $D - P_t$ and the integer t, the number of $d_i$ that are cut, both of the shape of `tail`.
+    Returns $D - P_t$ and t, the number of $d_i$ that are cut, for the largest $d_i$, `top`
+    `[..., K]`, all positive, in falling order, and the sum of the others, `tail` `[...]`. k, at
+    most K, is an integer or of the shape of `tail`.
     """
+    # Sums run from the smallest up, so that a large d_1 costs no digits.
     rest = tail[..., tf.newaxis] + tf.cumsum(top, axis=-1, reverse=True)
     left = tf.cast(k, top.dtype)[..., tf.newaxis] - tf.range(top.shape[-1], dtype=top.dtype)
     cut = tf.argmax(tf.cast(left * top <= rest, tf.int32), axis=-1, output_type=tf.int32)
@@ -56,12 +51,11 @@ def euclidean_projection(
 
     $$x_i = \min(1, \max(0, \alpha (z_i - \mu))), \qquad \textstyle\sum_i x_i = k$$
 
-    Sparsemax is k = 1, $\alpha$ = 1. The Jacobian is exact: with F the items with $0 < x_i < 1$,
+    Sparsemax is k = 1, $\alpha$ = 1. The arguments and the result are those of
+    `simplex_projection`. The Jacobian is exact: with F the items with $0 < x_i < 1$,
     $J v = \alpha \, 1_F (v - \mathrm{mean}_F v)$.
 
     Source: Rankmax, equation 8.
-
-    The arguments and the result are those of `simplex_projection`.
 
     Example:
         >>> euclidean_projection([[2.0, 1.5, 0.0]]).numpy()  # mu = 1.25
@@ -77,12 +71,11 @@ def entropy_projection(
 
     $$x_i = \min(1, e^{\alpha z_i} / Z), \qquad \textstyle\sum_i x_i = k$$
 
-    Softmax is k = 1. The Jacobian is exact: with F the items with $x_i < 1$,
+    Softmax is k = 1. The arguments and the result are those of `simplex_projection`. The Jacobian
+    is exact: with F the items with $x_i < 1$,
     $J v = \alpha \, x \, 1_F (v - \sum_F x_j v_j / \sum_F x_j)$.
 
     Source: Rankmax, section 2.2.
-
-    The arguments and the result are those of `simplex_projection`.
 
     Example:
         >>> entropy_projection([[9.0, 0.0, 0.0]], k=2).numpy()
@@ -161,11 +154,10 @@ def scaled_by(lists: Lists, alpha: TensorLike) -> Lists:
 def from_kth(
     lists: Lists, k: int, limit: tf.Tensor | None = None
 ) -> tuple[Lists, tf.Tensor, tf.Tensor]:
-    """The lists relative to their k-th highest score, which keeps the digits of scores near it.
+    """The lists minus their k-th highest score, a constant, which keeps the digits near it.
 
-    Returns:
-        The lists minus that score, which is taken as a constant; their k highest `[batch, k]`; and
-        how many items to select, `[batch]` int32: at most `limit`, and all of a shorter list.
+    Returns also their k highest `[batch, k]`, and how many items to select, `[batch]` int32: at
+    most `limit`, and all of a shorter list.
     """
     top, _, selected = lists.top_k(k)
     if limit is not None:
@@ -192,9 +184,9 @@ def rankmax(
     Args:
         scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
         class_ids: `[batch]` or `[batch, P]` integers, the labels; -1 gives zeros.
-        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
         k: number of items to select, in [1, n]; a list of fewer items selects all of them.
         margin: $\eta$ > 0.
+        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
 
     Returns:
         `[batch, P, n]`, in [0, 1].
@@ -208,9 +200,8 @@ def rankmax(
     lists = as_lists(scores, class_ids, mask=mask)
     level, top, columns, selected = lowest_in_support(lists, k)
     above = violation(lists.dense().filled[:, tf.newaxis] - level[..., tf.newaxis], margin)
-    is_top = tf.reduce_any(
-        columns[..., tf.newaxis] == tf.range(lists.max_items), axis=1, keepdims=True
-    )
+    is_top = columns[..., tf.newaxis] == tf.range(lists.max_items)
+    is_top = tf.reduce_any(is_top, axis=1, keepdims=True)
     tail = tf.reduce_sum(tf.where(is_top, tf.zeros([], lists.dtype), above), axis=-1)
     top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
     rest, cut = cap(top, tail, selected[:, tf.newaxis])
@@ -222,9 +213,7 @@ def rankmax(
 def lowest_in_support(lists: Lists, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     r"""For each positive $\min(z_y, z_{[k]})$: the support ends a margin below this score.
 
-    Returns:
-        The level `[batch, P]`; the k highest scores `[batch, k]`, their columns, and how many of
-        them to select, `[batch]`.
+    Returns also the k highest scores `[batch, k]`, their columns, and how many of them to select.
     """
     top, columns, selected = lists.top_k(k)
     kth = gather(top, selected[:, tf.newaxis] - 1)
@@ -275,7 +264,7 @@ class Regularizer:
         x = self.inverse_derivative(raw)
         # A cut x may have overflowed, so its slope must not count.
         is_free = (x > 0) & (x < 1)
-        free = self.inverse_derivative(tf.where(is_free, raw, tf.zeros_like(raw)))
+        free = self.inverse_derivative(tf.where(is_free, raw, 0))
         return tf.where(is_free, free, tf.clip_by_value(tf.stop_gradient(x), 0, 1))
 
     def conjugate(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
@@ -290,10 +279,7 @@ class Regularizer:
         return of_margin(scores - threshold)
 
     def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
-        """The threshold `[batch, 1]` at which the items' shares sum to the number to select.
-
-        The arguments are what `from_kth` returns.
-        """
+        """The threshold `[batch, 1]` of what `from_kth` returns: the shares sum to `selected`."""
         del top
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
 
@@ -310,18 +296,16 @@ class Regularizer:
             return ~tf.reduce_all(enough(low) & ~enough(high))
 
         zero = tf.zeros_like(total)
-        low, high, _ = tf.while_loop(
-            is_open, widen, (zero - 1, zero + 1, tf.ones([], total.dtype)), maximum_iterations=100
-        )
+        start = (zero - 1, zero + 1, tf.ones([], total.dtype))
+        low, high, _ = tf.while_loop(is_open, widen, start, maximum_iterations=100)
 
         def halve(low, high):
             middle = (low + high) / 2
             below = enough(middle)
             return tf.where(below, middle, low), tf.where(below, high, middle)
 
-        low, high = tf.while_loop(
-            lambda *_: True, halve, (low, high), maximum_iterations=_MAX_STEPS
-        )
+        ends = (low, high)
+        low, high = tf.while_loop(lambda *_: True, halve, ends, maximum_iterations=_MAX_STEPS)
         return (low + high) / 2
 
 
@@ -402,8 +386,7 @@ def _by_sorting(scores):
 def _newton(lists, total, low, found=None):
     r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total.
 
-    This is Newton's method inside a bracket that bisection narrows. For k = 1 it is Michelot's
-    iteration, which ends after finitely many steps.
+    Newton's method inside a bracket that bisection narrows; for k = 1 it is Michelot's iteration.
     """
     resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
     found = tf.zeros_like(low, tf.bool) if found is None else found
@@ -432,12 +415,12 @@ def _newton(lists, total, low, found=None):
         found |= (change <= resolution) | tf.math.is_nan(change)
         return low, high, following, found
 
-    threshold = tf.while_loop(
-        lambda *state: ~tf.reduce_all(state[3]),
-        step,
-        (low, tf.zeros_like(low), low, found),
-        maximum_iterations=_MAX_STEPS,
-    )[2]
+    start = (low, tf.zeros_like(low), low, found)
+
+    def is_open(*state):
+        return ~tf.reduce_all(state[3])
+
+    threshold = tf.while_loop(is_open, step, start, maximum_iterations=_MAX_STEPS)[2]
     # The error of a threshold counts once for each free item.
     return newton(threshold)[1]
 

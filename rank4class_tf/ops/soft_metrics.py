@@ -5,7 +5,8 @@ many items are above a positive, and how many are tied with it. Equal scores are
 may give them to all items), so it counts ties in expectation over their orders, which takes a
 formula of its own for each metric. The soft one, here, reads one number for each positive, its rank
 from `sigmoid_ranks` or a sorter. Such a rank moves with the scores without a jump, so there are no
-ties to count, and it has the gradient that a loss needs and that counts of items do not have.
+ties to count, and it has the gradient that a loss needs and that counts of items do not have. All
+return `[batch]`, in [0, 1], and 0 for a list without positives.
 """
 
 from collections.abc import Callable
@@ -37,9 +38,6 @@ def soft_ndcg(
         relevance: `[batch, P]`, its label, 0 where padded.
         gain: `"exponential"`, `"linear"` or an increasing function of labels, 0 for 0.
         discount: `"logarithmic"`, `"reciprocal"` or a decreasing function of ranks.
-
-    Returns:
-        `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
         >>> soft_ndcg([[3.0]], [[1.0]]).numpy()  # 1 / log2(1 + 3)
@@ -74,9 +72,6 @@ def soft_recall(
         k: the cutoff, >= 1.
         temperature: $\tau$ > 0, in ranks: the smaller, the sharper the cutoff.
 
-    Returns:
-        `[batch]`, in [0, 1]; 0 for a list without positives.
-
     Example:
         >>> soft_recall([[1.0, 8.0]], [[1.0, 1.0]], k=2, temperature=0.01).numpy()
         array([0.5], dtype=float32)
@@ -99,9 +94,6 @@ def soft_reciprocal_rank(ranks: TensorLike, relevance: TensorLike) -> tf.Tensor:
     Args:
         ranks: `[batch, P]`, the rank of each positive, >= 1.
         relevance: `[batch, P]`, its label, 0 where padded.
-
-    Returns:
-        `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
         >>> soft_reciprocal_rank([[1.0, 4.0]], [[3.0, 1.0]]).numpy()  # (3 / 1 + 1 / 4) / (3 + 1)
@@ -126,9 +118,6 @@ def soft_average_precision(
         ranks: `[batch, P]`, the rank of each positive among all items, >= 1.
         ranks_among_positives: `[batch, P]`, its rank among the positives, >= 1.
         relevance: `[batch, P]`, > 0 for a positive, 0 where padded; grades don't count.
-
-    Returns:
-        `[batch]`, in [0, 1]; 0 for a list without positives.
 
     Example:
         >>> ap = soft_average_precision([[1.0, 4.0]], [[1.0, 2.0]], [[1.0, 1.0]])
@@ -166,9 +155,6 @@ def _reciprocal(x):
 
 
 def _tensor(discounts):
-    if not tf.is_tensor(discounts):
-        raise ValueError(
-            "`discount` must return a tensor, since a NumPy array has no gradient. "
-            f"Received: {type(discounts).__name__}."
-        )
+    rule = "`discount` must return a tensor, since a NumPy array has no gradient."
+    _checks.require(tf.is_tensor(discounts), rule, type(discounts).__name__)
     return discounts

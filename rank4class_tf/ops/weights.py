@@ -48,22 +48,12 @@ DISCOUNTS: dict[str, Callable] = {
 
 
 def get_gain(gain: str | Callable) -> Callable:
-    """Returns the gain `"exponential"` or `"linear"`, or a function of labels as it is.
-
-    Example:
-        >>> get_gain("exponential")([0.0, 1.0, 2.0]).numpy()
-        array([0., 1., 3.], dtype=float32)
-    """
+    """Returns the gain `"exponential"` or `"linear"`, or a function of labels as it is."""
     return _registry.by_name("gain", GAINS, gain)
 
 
 def get_discount(discount: str | Callable) -> Callable:
-    """Returns the discount `"logarithmic"` or `"reciprocal"`, or a function of ranks as it is.
-
-    Example:
-        >>> get_discount("logarithmic")([1.0, 3.0]).numpy()
-        array([1. , 0.5], dtype=float32)
-    """
+    """Returns the discount `"logarithmic"` or `"reciprocal"`, or a function of ranks as it is."""
     return _registry.by_name("discount", DISCOUNTS, discount)
 
 
@@ -80,7 +70,7 @@ def gains_up_to_a_factor(gain: str | Callable, relevance: tf.Tensor) -> tf.Tenso
 def relative_gain(relevance: tf.Tensor) -> tf.Tensor:
     """`2**y - 1` of labels `[batch, P]`, up to a factor of each list that keeps it finite.
 
-    Use it where the factor cancels. A list whose labels are at most 64 has the factor 1.
+    A list whose labels are at most 64 has the factor 1.
     """
     excess = tf.nn.relu(tf.reduce_max(relevance, axis=-1, keepdims=True) - 64)
     scaled = relevance - excess
@@ -198,16 +188,13 @@ _BY_NAME: dict[str, Callable] = {
 
 
 def get_phi(phi: str | Callable) -> Callable:
-    r"""Returns a margin function by name.
+    r"""Returns a margin function by name, which is 0 at the margin of a masked item.
 
     Args:
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"` (of width 1), a
             `Ramp`, a `Scaled`, or any elementwise function of a tensor of margins. The bounds of
             the paper hold for a function that is non-increasing and at least 1 where the margin is
             <= 0.
-
-    Returns:
-        A function of a tensor of margins that is 0 at the margin of a masked item.
 
     Example:
         >>> get_phi("hinge")(tf.constant([0.25])).numpy()
@@ -219,8 +206,7 @@ def get_phi(phi: str | Callable) -> Callable:
 
     def without_masked(margins):
         near = margins < margins.dtype.max / 32
-        values = phi(tf.where(near, margins, tf.zeros_like(margins)))
-        return tf.where(near, values, tf.zeros_like(values))
+        return tf.where(near, phi(tf.where(near, margins, 0)), 0)
 
     return without_masked
 
@@ -230,12 +216,9 @@ class RankWeights(_registry.Configured):
 
     Leading weights cost a search for the highest scores, the constant one costs only a sum. A
     subclass lists the leading weights, or computes as many as are asked for in `leading`.
-
-    Attributes:
-        listed: the leading weights; None if any number of weights leads.
-        tail: the weight of all the others, >= 0.
     """
 
+    # The leading weights, None if any number of weights leads, and the weight of the others, >= 0.
     listed: Sequence[float] | None = None
     tail: float = 0.0
 
@@ -288,12 +271,7 @@ class TopKWeights(RankWeights):
 
 @dataclasses.dataclass(frozen=True)
 class UniformWeights(RankWeights):
-    r"""All weights 1, $\theta_j = 1$.
-
-    Example:
-        >>> UniformWeights().first(3, tf.float32).numpy()
-        array([1., 1., 1.], dtype=float32)
-    """
+    r"""All weights 1, $\theta_j = 1$."""
 
     listed = ()
     tail = 1.0
@@ -307,10 +285,6 @@ class PowerLawWeights(RankWeights):
 
     Args:
         exponent: a > 0.
-
-    Example:
-        >>> PowerLawWeights(2.0).first(2, tf.float32).numpy()
-        array([1.  , 0.25], dtype=float32)
     """
 
     exponent: float = 1.0
@@ -350,8 +324,7 @@ class StaircaseWeights(RankWeights):
             (_checks.positive_int("steps", end), _weight("steps", weight)) for end, weight in pairs
         )
         ends = [end for end, _ in steps]
-        if not ends or ends != sorted(set(ends)):
-            raise ValueError(f"{rule} Received: {self.steps!r}.")
+        _checks.require(bool(ends) and ends == sorted(set(ends)), rule, repr(self.steps))
         _set(self, steps=steps, tail=_weight("tail", self.tail))
 
     @property
@@ -366,21 +339,18 @@ class ListedWeights(RankWeights):
 
     Args:
         values: finite numbers >= 0, at least one.
-
-    Example:
-        >>> ListedWeights([3.0, 1.0]).first(3, tf.float32).numpy()
-        array([3., 1., 0.], dtype=float32)
     """
 
     values: Sequence
 
     def __post_init__(self):
         values = np.asarray(self.values)
-        if values.ndim != 1 or not values.size:
-            raise ValueError(
-                "`rank_weights` must be a list of at least one number, or an object such as "
-                f"TopKWeights(k=5). Received: {self.values!r}."
-            )
+        _checks.require(
+            values.ndim == 1 and values.size > 0,
+            "`rank_weights` must be a list of at least one number, or an object such as "
+            "TopKWeights(k=5).",
+            repr(self.values),
+        )
         _set(self, values=tuple(_weight("rank_weights", value) for value in values.tolist()))
 
     @property
@@ -398,27 +368,17 @@ def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 
 
-def at_most(n: int | tf.Tensor, limit: int | None) -> int | tf.Tensor:
-    """The smaller of two counts, an int where both are; the limit may be None."""
-    if limit is None:
-        return n
-    return min(n, limit) if isinstance(n, int) else tf.minimum(n, limit)
-
-
 def _weight(name, value):
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not np.isfinite(value) or value < 0:
-        raise ValueError(f"`{name}` must hold finite numbers >= 0. Received: {value!r}.")
+    is_right = number and np.isfinite(value) and value >= 0
+    _checks.require(is_right, f"`{name}` must hold finite numbers >= 0.", repr(value))
     return float(value)
 
 
 class PairWeights(NamedTuple):
-    """What the weight of a pair of items depends on.
+    """What the weight of a pair depends on: of items `[batch, n]`, of positives `[batch, P]`.
 
-    Attributes:
-        item_gains, item_ranks: `[batch, n]`.
-        positive_gains, positive_ranks: `[batch, P]`.
-        of_pair: maps an item's gain and rank and a positive's gain and rank to the pair's weight.
+    `of_pair` maps an item's gain and rank and a positive's gain and rank to the pair's weight.
     """
 
     item_gains: tf.Tensor
@@ -463,8 +423,7 @@ class NDCGLambdaWeights(_registry.Configured):
         _checks.fraction("smooth_fraction", self.smooth_fraction)
 
     def __call__(self, lists: Lists) -> PairWeights:
-        top_k, smooth = self.top_k, self.smooth_fraction
-        discount = logarithmic_discount
+        top_k, smooth, discount = self.top_k, self.smooth_fraction, logarithmic_discount
         lists = lists.dense()
         first, last = first_and_last_ranks(-lists.filled)
         # Gains and ideal DCG have a common factor, which cancels.
@@ -477,23 +436,17 @@ class NDCGLambdaWeights(_registry.Configured):
 
         def of_pair(gain_j, rank_j, gain_i, rank_i):
             distance = tf.abs(rank_i - rank_j)
-            relative = tf.where(distance > 0, _discount_difference(tf.maximum(distance, 1)), 0)
+            # d(r) - d(r + 1), without subtracting nearly equal numbers.
+            r = tf.maximum(distance, 1)
+            logs = tf.math.log1p(r) * tf.math.log1p(r + 1)
+            relative = np.log(2.0) * tf.math.log1p(1 / (1 + r)) / logs
+            relative = tf.where(distance > 0, relative, 0)
             absolute = tf.abs(discount_up_to_k(rank_i) - discount_up_to_k(rank_j))
             weight = (gain_i - gain_j) * ((1 - smooth) * relative + smooth * absolute)
             if top_k is not None:
                 weight = tf.where(tf.minimum(rank_i, rank_j) <= top_k, weight, 0)
             return tf.stop_gradient(weight)
 
-        return PairWeights(
-            lists.by_item(positive_gains),
-            tf.cast(first, lists.dtype),
-            positive_gains,
-            tf.cast(lists.at_positives(last), lists.dtype),
-            of_pair,
-        )
-
-
-def _discount_difference(rank):
-    """`d(r) - d(r + 1)`, without subtracting nearly equal numbers."""
-    logs = tf.math.log1p(rank) * tf.math.log1p(rank + 1)
-    return np.log(2.0) * tf.math.log1p(1 / (1 + rank)) / logs
+        first = tf.cast(first, lists.dtype)
+        last = tf.cast(lists.at_positives(last), lists.dtype)
+        return PairWeights(lists.by_item(positive_gains), first, positive_gains, last, of_pair)
