@@ -59,7 +59,6 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             labels and weighs by position. None means 1.
         reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first. Keras 3 also
             has `"mean"` and `"mean_with_sample_weight"`.
-        name: name of the loss.
         dtype: of the reduced loss, in Keras 3.
     """
 
@@ -131,7 +130,6 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         return _keras.reduced(self, y_pred, sample_weight)
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        """Computes the loss of each list, `[batch]`."""
         return self.per_example(y_true, y_pred)[0]
 
     def per_example(
@@ -172,9 +170,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         if self._searches_positives:
             losses = losses_of(compute, labels, filled)
         else:
-            losses = compute(
-                dense_lists(filled, labels.class_ids, labels.relevance, labels.item_weights)
-            )
+            columns = labels.class_ids, labels.relevance, labels.item_weights
+            losses = compute(dense_lists(filled, *columns))
         return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
 
     def _of_classes(self, y_true, products):
@@ -304,8 +301,8 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     does not see a model's loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
 
     Args:
-        seed: non-negative integer, or None for one from NumPy's global generator, which
-            `keras.utils.set_random_seed` seeds.
+        seed: integer >= 0, with which losses draw the same, step by step; None for one from NumPy's
+            global generator, which `keras.utils.set_random_seed` seeds.
     """
 
     is_random = True
@@ -404,7 +401,6 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
             as it would on its own. They must share a reduction other than `"none"`.
         weights: a finite number >= 0 for each loss.
-        name: name of the loss.
 
     Example:
         >>> from rank4class_tf.losses import RankmaxLoss, SoftmaxLoss
@@ -446,7 +442,6 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         return tf.add_n([w * value for w, value in zip(self.weights, values, strict=True)])
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        """Computes the weighted sum of the losses, without weights of examples."""
         return self(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:

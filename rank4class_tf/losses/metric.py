@@ -96,8 +96,7 @@ class ApproxMRRLoss(MetricLoss):
     Source: Qin et al. 2010.
 
     Example:
-        >>> loss = ApproxMRRLoss()
-        >>> float(loss([1], [[9.0, 9.0, 0.0]]))  # 1 / (1 + 1/2)
+        >>> float(ApproxMRRLoss()([1], [[9.0, 9.0, 0.0]]))  # 1 / (1 + 1/2)
         -0.6666666...
     """
 
@@ -116,14 +115,10 @@ class ApproxNDCGLoss(MetricLoss):
 
     Args:
         temperature, ranker: see `MetricLoss`, also for weights of items.
-        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that
-            increases from 0 at 0; registered with Keras, if the loss is to be saved.
-        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
-            of ranks >= 1 that decreases; registered like `gain`.
+        gain, discount: as in `metrics.DCG`; functions must increase and decrease.
 
     Example:
-        >>> loss = ApproxNDCGLoss()
-        >>> float(loss([0], [[9.0, 0.0, 0.0]]))
+        >>> float(ApproxNDCGLoss()([0], [[9.0, 0.0, 0.0]]))
         -1.0
     """
 
@@ -202,13 +197,6 @@ class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
     """ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
 
     It is defined like `GumbelApproxNDCGLoss`, and has its arguments but `gain` and `discount`.
-
-    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
-
-    Example:
-        >>> loss = GumbelApproxMRRLoss(seed=1)
-        >>> float(loss([0], [[99.0, 0.0, 0.0]]))  # noise can't change this order
-        -1.0
     """
 
 
@@ -220,14 +208,11 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     \mathrm{ApproxNDCG}\left(\frac{s + G_t}{\beta}\right), \qquad
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
-    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions";
-    Rank4Class, section 4.1.
+    Source: Bruch et al. 2020; Rank4Class, section 4.1.
 
     Args:
-        num_samples: m >= 1. Time grows with m, memory does not.
-        gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
-        seed: integer >= 0. Losses with the same seed draw the same noise, step by step.
-        **kwargs: those of `ApproxNDCGLoss`.
+        num_samples, gumbel_temperature: m and $\beta$; see `GumbelNoise`.
+        **kwargs: those of `ApproxNDCGLoss`, and `seed`: see `RandomRankingLoss`.
 
     Example:
         >>> loss = GumbelApproxNDCGLoss(seed=1)

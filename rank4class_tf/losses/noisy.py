@@ -19,8 +19,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     $$\ell(s, y) = \sum_i y_i \frac{1 - p_i^q}{q}, \qquad p = \mathrm{softmax}(s)$$
 
     The gradient is $p_i^q$ times that of the softmax loss, so a label that the model contradicts
-    has less influence. With q near 0 it is the softmax loss. With q = 1 it is $1 - p_i$, which is
-    bounded, but slow to learn.
+    has less influence. With q near 0 it is the softmax loss, with q = 1 it is bounded, but slow.
 
     Source: Zhang & Sabuncu 2018, "Generalized Cross Entropy Loss for Training Deep Neural Networks
     with Noisy Labels", equation 6.
@@ -108,7 +107,7 @@ class ForwardCorrectionLoss(RankingLoss):
 
 
 def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.ndarray:
-    r"""Estimates how often each class carries which label, from a model's probabilities.
+    r"""Estimates T of `ForwardCorrectionLoss`, `[n, n]` float64, from a model's probabilities.
 
     An example with the label i is counted as one of class j if the model gives j at least the
     probability that it gives j on the average where j is the label; of several such classes, the
@@ -124,9 +123,6 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
         probabilities: `[N, n]`, of a model that was not trained on these examples, such as the
             softmax of its scores for the validation part.
         labels: `[N]` integers in [0, n), as they were given, right or wrong.
-
-    Returns:
-        T, `[n, n]` float64, for `ForwardCorrectionLoss`.
 
     Example:
         >>> probabilities = [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]]

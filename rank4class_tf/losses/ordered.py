@@ -17,15 +17,7 @@ from rank4class_tf._tf.gather import gather
 from rank4class_tf._types import TensorLike
 from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
 
-for _cls in (
-    ops.ListedWeights,
-    ops.PowerLawWeights,
-    ops.Ramp,
-    ops.Scaled,
-    ops.StaircaseWeights,
-    ops.TopKWeights,
-    ops.UniformWeights,
-):
+for _cls in (ops.Ramp, ops.Scaled, *ops.RankWeights.__subclasses__()):
     _keras.register(_cls)
 
 
@@ -160,8 +152,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     $\sum_i \vartheta_i \binom{j-1}{i-1} \binom{N-j}{B-i} / \binom{N}{B}$, which still bounds the
     0/1 loss of the k best for `TopKWeights(k)`.
 
-    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
-    algorithm 1 and lemma 2.
+    Source: Reddi et al. 2019, algorithm 1 and lemma 2; see `OrderedWeightedLoss`.
 
     Args:
         num_sampled: B, positive integer. A list that has no more negatives takes them all. If the
@@ -172,7 +163,6 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             `TopKWeights(1)`, the best in the paper.
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
             over the k mined negatives, and a binary loss weighs them as much as the positive.
-        seed: integer >= 0. Losses with the same seed draw the same samples, step by step.
 
     Example:
         >>> loss = StochasticNegativeMiningLoss(num_sampled=2, seed=1)
@@ -239,11 +229,9 @@ class WARPLoss(RandomRankingLoss):
         margin: $\eta$ > 0.
         num_trials: the most draws for a list, or None for the exact rank. A positive has
             no loss if no draw violates it, or none of the first N.
-        seed: integer >= 0, of the draws. Losses with the same seed draw the same, step by step.
 
     Example:
-        >>> loss = WARPLoss()
-        >>> float(loss([0], [[1.0, 0.5, 0.75, 0.0]]))  # (1 + 1 / 2) / 2 * (0.5 + 0.75)
+        >>> float(WARPLoss()([0], [[1.0, 0.5, 0.75, 0.0]]))  # (1 + 1 / 2) / 2 * (0.5 + 0.75)
         0.9375
     """
 
@@ -272,20 +260,17 @@ class WARPLoss(RandomRankingLoss):
         negatives = lists.negatives()
         of_ranks = self.rank_weights.first(lists.max_items, lists.dtype)
         of_ranks = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(of_ranks)], axis=0)
-        if self.num_trials is None:
-            losses = _exact(negatives, of_ranks, self.margin)
-        else:
+        if self.num_trials is not None:
             losses = _sampled(negatives, of_ranks, self.margin, self.num_trials, self.next_seed())
+        else:
+            margin = self.margin
+            violators = negatives.constant().sum_over_items(
+                lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True
+            )
+            hinges = negatives.sum_over_items(lambda s, p: violation(s - p, margin), vanishes=True)
+            weight = tf.gather(of_ranks, tf.cast(violators, tf.int32))
+            losses = tf.math.divide_no_nan(weight, violators) * hinges
         return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))
-
-
-def _exact(negatives, of_ranks, margin):
-    violators = negatives.constant().sum_over_items(
-        lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True
-    )
-    weight = tf.gather(of_ranks, tf.cast(violators, tf.int32))
-    hinges = negatives.sum_over_items(lambda s, p: violation(s - p, margin), vanishes=True)
-    return tf.math.divide_no_nan(weight, violators) * hinges
 
 
 def _sampled(negatives, of_ranks, margin, num_trials, seed):

@@ -85,8 +85,7 @@ class PairwiseHingeLoss(PairwiseLoss):
     With item weights, a pair has the weight of its more relevant item, as in TF-Ranking.
 
     Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the difference
-    $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$. Metrics still see the original
-    labels.
+    $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$.
 
     Source: Joachims 2002, "Optimizing search engines using clickthrough data".
 
@@ -96,8 +95,7 @@ class PairwiseHingeLoss(PairwiseLoss):
         label_smoothing: $\epsilon$, in [0, 0.5).
 
     Example:
-        >>> loss = PairwiseHingeLoss()
-        >>> float(loss([0], [[0.0, 0.5, -1.0]]))  # (1 + 0.5) + (1 - 1)
+        >>> float(PairwiseHingeLoss()([0], [[0.0, 0.5, -1.0]]))  # (1 + 0.5) + (1 - 1)
         1.5
     """
 
@@ -123,19 +121,15 @@ class PairwiseLogisticLoss(PairwiseLoss):
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
 
-    Item weights and label smoothing do what they do in `PairwiseHingeLoss`.
-
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
         temperature: T > 0, one over the paper's $\sigma$: a number or a scalar `tf.Variable`, which
             gets no gradient.
-        lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
-        label_smoothing: $\epsilon$, in [0, 0.5).
+        lambda_weights, label_smoothing: as in `PairwiseHingeLoss`, also for item weights.
 
     Example:
-        >>> loss = PairwiseLogisticLoss()
-        >>> float(loss([1], [[0.0, 0.0, 0.0]]))  # 2 log(2)
+        >>> float(PairwiseLogisticLoss()([1], [[0.0, 0.0, 0.0]]))  # 2 log(2)
         1.3862943...
     """
 
@@ -172,8 +166,7 @@ class MeanSquaredLoss(RankingLoss):
         positive_target: M > 0.
 
     Example:
-        >>> loss = MeanSquaredLoss()
-        >>> float(loss([0], [[0.5, 1.0]]))  # ((0.5 - 1)^2 + 1) / 2
+        >>> float(MeanSquaredLoss()([0], [[0.5, 1.0]]))  # ((0.5 - 1)^2 + 1) / 2
         0.625
     """
 

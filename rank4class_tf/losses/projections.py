@@ -71,8 +71,7 @@ class RankmaxLoss(RankingLoss):
             $\sum_y w_y$.
 
     Example:
-        >>> loss = RankmaxLoss()
-        >>> float(loss([0], [[1.0, 0.5, 0.0]]))  # log(1 + 0.5)
+        >>> float(RankmaxLoss()([0], [[1.0, 0.5, 0.0]]))  # log(1 + 0.5)
         0.40546...
     """
 
@@ -122,8 +121,7 @@ class SparsemaxLoss(RankingLoss):
     Source: Martins & Astudillo 2016, "From Softmax to Sparsemax"; Rankmax, section 3.3.
 
     Example:
-        >>> loss = SparsemaxLoss()
-        >>> float(loss([0], [[0.0, 0.0]]))  # tau = -1/2
+        >>> float(SparsemaxLoss()([0], [[0.0, 0.0]]))  # tau = -1/2
         0.25
     """
 
@@ -170,8 +168,7 @@ class FenchelYoungLoss(RankingLoss):
         alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
 
     Example:
-        >>> loss = FenchelYoungLoss("entropy")
-        >>> float(loss([1], [[0.0, 0.0]]))  # log(2), as softmax
+        >>> float(FenchelYoungLoss("entropy")([1], [[0.0, 0.0]]))  # log(2), as softmax
         0.6931471...
     """
 

@@ -155,8 +155,7 @@ class SoftmaxLoss(RankingLoss):
             $\sum_i y_i$, so that examples with many labels count as much as others.
 
     Example:
-        >>> loss = SoftmaxLoss()
-        >>> float(loss([1], [[0.0, 0.0]]))  # log(2)
+        >>> float(SoftmaxLoss()([1], [[0.0, 0.0]]))  # log(2)
         0.6931471...
     """
 
@@ -218,20 +217,16 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
     \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$
 
-    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+    with the `temperature` T > 0. Weights of items become the weight
+    $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. A call raises if a gain is too
+    large for the dtype, as that of a label of 128 for float32; where XLA compiles this, the loss is
+    infinite or NaN.
 
     Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
     TF-Ranking.
 
-    Args:
-        temperature: T > 0.
-
-    A call raises if a gain is too large for the dtype, as that of a label of 128 for float32; where
-    XLA compiles this, the loss is infinite or NaN.
-
     Example:
-        >>> loss = UniqueSoftmaxLoss()
-        >>> float(loss([[1.0, 1.0, 0.0]], [[0.0, 0.0, 0.0]]))  # 2 log(2)
+        >>> float(UniqueSoftmaxLoss()([[1.0, 1.0, 0.0]], [[0.0, 0.0, 0.0]]))  # 2 log(2)
         1.3862943...
     """
 
@@ -250,21 +245,15 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_{i : y_i > 0} \log
     \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
 
-    Without ties among the labels this is the Plackett-Luce likelihood of ListMLE. Where positives
-    tie, each competes with all of them (Breslow's form), which bounds the loss of every order from
-    above. The order of the items with label 0 does not count. With one positive the loss is softmax
-    cross-entropy.
-
-    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+    with the `temperature` T > 0. Without ties among the labels this is the Plackett-Luce likelihood
+    of ListMLE. Where positives tie, each competes with all of them (Breslow's form), which bounds
+    the loss of every order from above. The order of the items with label 0 does not count. With one
+    positive the loss is softmax cross-entropy. Weights of items count as in `UniqueSoftmaxLoss`.
 
     Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
 
-    Args:
-        temperature: T > 0.
-
     Example:
-        >>> loss = ListMLELoss()
-        >>> float(loss([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]))  # log(3) + log(2)
+        >>> float(ListMLELoss()([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]))  # log(3) + log(2)
         1.7917594...
     """
 

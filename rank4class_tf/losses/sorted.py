@@ -54,7 +54,6 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
         alignment: $\lambda$ >= 0, a number or a scalar `tf.Variable`.
         reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
-        name: name of the loss.
     """
 
     def __init__(
@@ -96,7 +95,6 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        """Computes the loss of each example, `[batch]`."""
         outputs = _matrix("y_pred", y_pred)
         outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
         labels = _matrix("y_true", y_true)
@@ -118,8 +116,6 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         return tf.cast(labels, self._label_dtype(labels, outputs))
 
     def _label_dtype(self, labels, outputs):
-        """What the labels are cast to."""
-        del labels
         return outputs.dtype
 
     def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:

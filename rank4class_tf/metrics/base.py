@@ -132,7 +132,6 @@ class Metric(_registry.Configured, keras.metrics.Metric):
         return "up" if self.higher_is_better else "down"
 
     def reset_state(self) -> None:
-        """Forgets all batches."""
         for variable in self.variables:
             variable.assign(tf.zeros_like(variable))
 
@@ -140,12 +139,16 @@ class Metric(_registry.Configured, keras.metrics.Metric):
 class RankingMetric(Metric):
     """Base of the metrics of lists; a subclass defines the formula and the configuration.
 
-    The result is the weighted mean over lists. Lists without positives are left out; with
-    `count_empty=True`, metrics with a cutoff count them as 0. **Labels** `y_true` are class ids
-    (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or relevance `[batch, n]`,
-    where a negative entry masks the item. **Scores** `y_pred` are `[batch, n]`, or ragged with
-    ragged relevance; a NaN ranks last and is never a hit; -inf is an ordinary score. A metric
-    averages over all orders of tied items, so equal scores give the value of random guessing.
+    The result is the weighted mean over lists; those without positives are left out. **Labels**
+    `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
+    relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred` are
+    `[batch, n]`, or ragged with ragged relevance; a NaN ranks last and is never a hit; -inf is an
+    ordinary score. A metric averages over all orders of tied items, so equal scores give the value
+    of random guessing.
+
+    **Cutoffs** `k` are an integer >= 1, None for all ranks, or a list of these, which costs one
+    pass and makes the result a dictionary. With `count_empty=True`, metrics with a cutoff count a
+    list without positives as 0, as TF-Ranking does.
 
     **Items to leave out**, such as those that a user has already seen, are removed from the ranking
     if `update_state` gets them as `exclude` or if their relevance is negative. Where Keras calls
@@ -161,7 +164,6 @@ class RankingMetric(Metric):
         label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes: labels
             as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a floating dtype need
             `"ids"`.
-        name: name of the metric.
         dtype: dtype of the result. If it is not float64, values of lists are float32, and their
             sums are kept to twice as many digits.
     """
@@ -211,7 +213,9 @@ class RankingMetric(Metric):
         sample_weight: TensorLike | None = None,
         exclude: TensorLike | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Computes the values and the weight of each list.
+        """Computes float64 values `[batch, r]`, a column for each result, and weights `[batch]`.
+
+        A list without positives has the weight 0, unless `count_empty`.
 
         Args:
             y_true: labels of any form; or `ops.Ranks` that a model counted in blocks, and then
@@ -220,10 +224,6 @@ class RankingMetric(Metric):
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
             exclude: items to mask: ids `[batch, E]` padded with -1 or ragged, or
                 booleans `[batch, n]`, True for such an item.
-
-        Returns:
-            Values `[batch, r]`, one column for each of `result_names`, and weights `[batch]`, both
-            float64. A list without positives has the weight 0, unless `count_empty`.
         """
         labels = self._parsed(y_true, y_pred, exclude)
         return self._values_and_weights(labels, sample_weight, tf.float64)
@@ -321,15 +321,7 @@ class RankingMetric(Metric):
 
 
 class CutoffMetric(RankingMetric):
-    """Base of the metrics at a cutoff k; a subclass defines `compute_at`.
-
-    Args:
-        k: cutoff, an integer >= 1, None for all ranks, or a list of these. A list costs one pass
-            and makes the result a dictionary.
-        name: name of the metric; None means the name of the class, with the cutoff.
-        count_empty: whether a list without positives counts, with the value 0, as in TF-Ranking;
-            otherwise it is left out.
-    """
+    """Base of the metrics at a cutoff k; a subclass defines `compute_at`."""
 
     def __init__(
         self,

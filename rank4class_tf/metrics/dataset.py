@@ -4,7 +4,7 @@ They rank examples within a column, not classes within a list, so no batch has a
 `result` sorts all that was kept.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -16,13 +16,14 @@ from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf.metrics.base import Metric
 from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 
+_Columns: TypeAlias = tuple[tf.Tensor, tf.Tensor]
+
 
 class DatasetMetric(Metric):
     """Base of the metrics of whole columns, which keep all labels and scores.
 
-    They take `2 * num_columns + 1` numbers, float64 if that is `dtype` and else float32, for each
-    of `max_examples`. One more example raises
-    an error or, under XLA, makes the result NaN.
+    They keep float64 if that is `dtype`, and else float32. More than `max_examples` raise an error
+    or, under XLA, make the result NaN.
     """
 
     # The number of columns, which a subclass sets first.
@@ -59,9 +60,7 @@ class DatasetMetric(Metric):
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
         return tf.where(fits & ~has_nan(weights), values, float("nan")), counts
 
-    def compute(
-        self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def compute(self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> _Columns:
         """The formula: three `[columns, examples]` of one dtype -> two `[columns]`.
 
         They are the values, and booleans, False for a column without a value.
@@ -135,8 +134,8 @@ class MeanAveragePrecision(DatasetMetric):
     left out. Tied examples count as one step, as in scikit-learn's `average_precision_score`. A NaN
     score ranks last and is never a hit.
 
-    It is exact: `4 * (2 * num_classes + 1)` bytes for each of `max_examples` keep all labels and
-    scores. Keras sorts them after each batch: in `fit`, keep that number small.
+    It is exact: `4 * (2 * num_classes + 1)` bytes, twice that for float64, keep each of
+    `max_examples`. Keras sorts them after each batch: in `fit`, keep that number small.
 
     Source: SoDeep (Engilberge et al. 2019), equations 5 and 6.
 
@@ -164,9 +163,7 @@ class MeanAveragePrecision(DatasetMetric):
         values, counts = self.per_column()
         return tf.where(counts, values, float("nan"))
 
-    def compute(
-        self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def compute(self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> _Columns:
         broken = has_nan(labels) | has_nan(weights)
         weights = tf.where(labels >= 0, weights, 0)
         relevant = tf.where(labels > 0, weights, 0)
@@ -198,9 +195,9 @@ class SpearmanCorrelation(DatasetMetric):
     have the correlation 0; an output whose targets are all the same is left out. A target that is
     NaN is left out; a prediction that is NaN shows in the result.
 
-    It is exact: `4 * (2 * num_outputs + 1)` bytes for each of `max_examples` keep all targets and
-    predictions. Keras sorts them after each batch: in `fit`, keep that number small. An example of
-    weight 0 is left out; other weights change nothing.
+    It is exact: `4 * (2 * num_outputs + 1)` bytes, twice that for float64, keep each of
+    `max_examples`. Keras sorts them after each batch: in `fit`, keep that number small. An example
+    of weight 0 is left out; other weights change nothing.
 
     Source: Spearman 1904; SoDeep (Engilberge et al. 2019), equation 2.
 
@@ -227,9 +224,7 @@ class SpearmanCorrelation(DatasetMetric):
         values, counts = self.per_column()
         return tf.where(counts, values, float("nan"))
 
-    def compute(
-        self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def compute(self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> _Columns:
         known = ~tf.math.is_nan(labels) & (weights > 0)
         count = tf.reduce_sum(tf.cast(known, labels.dtype), axis=1, keepdims=True)
 

@@ -33,7 +33,6 @@ class DCG(CutoffMetric):
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
-        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that is 0
             at 0. To save the metric, register the function with Keras.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
@@ -104,7 +103,6 @@ class NDCG(DCG):
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
-        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         gain, discount: as in `DCG`; functions must increase and decrease.
 
     Example:

@@ -105,9 +105,6 @@ class PrecisionAtK(CutoffMetric):
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
-    Args:
-        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-
     Example:
         >>> metric = PrecisionAtK(k=2)
         >>> metric.update_state([[0, 2]], [[0.0, 1.0, 2.0]])  # ranks 3 and 1
@@ -133,7 +130,6 @@ class RecallAtK(CutoffMetric):
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
     Args:
-        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         average: `"samples"` for the mean over lists, which all count equally, or `"micro"`, hits of
             all lists over positives of all lists.
 
@@ -194,7 +190,6 @@ class AveragePrecisionAtK(CutoffMetric):
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
 
     Args:
-        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
         over_all_positives: whether the divisor is the number of positives, even if it exceeds k.
 
     Example:
@@ -259,9 +254,6 @@ class BPref(CutoffMetric):
 
     Source: Buckley & Voorhees 2004, "Retrieval evaluation with incomplete information", in the form
     of trec_eval and TF-Ranking.
-
-    Args:
-        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
 
     Example:
         >>> metric = BPref()
@@ -409,14 +401,10 @@ class PropensityScoredPrecisionAtK(PropensityScored):
     $$\frac{\sum_i \sum_{l \in Y_i \cap \mathrm{Top}_k} 1 / p_l}
     {\sum_i \max_{S \subseteq Y_i, |S| \le k} \sum_{l \in S} 1 / p_l}$$
 
-    over all lists i with the positives $Y_i$, values and weights of lists as in
+    over all lists i with the positives $Y_i$; arguments, values and weights of lists are those of
     `PropensityScoredNDCG`.
 
     Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
-
-    Args:
-        k: cutoff, >= 1.
-        propensities: a number in (0, 1] for each class, from `metrics.propensities`.
 
     Example:
         >>> metric = PropensityScoredPrecisionAtK(k=1, propensities=[0.5, 0.25, 1.0])

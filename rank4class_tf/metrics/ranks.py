@@ -67,9 +67,6 @@ class MRR(CutoffMetric):
 
     Source: Voorhees 1999.
 
-    Args:
-        k: cutoff, >= 1, None for all ranks, or a list of cutoffs.
-
     Example:
         >>> metric = MRR()
         >>> metric.update_state([0], [[1.0, 2.0, 0.0]])  # rank 2

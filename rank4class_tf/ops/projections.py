@@ -19,6 +19,7 @@ from rank4class_tf._lists.positives import SHORT
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 
@@ -95,7 +96,7 @@ def simplex_projection(
 
     $$x_i = \min(1, \max(0, (h')^{-1}(\alpha (z_i - \mu)))), \qquad \textstyle\sum_i x_i = k$$
 
-    First derivatives are exact.
+    The result is `[batch, n]`. First derivatives are exact.
 
     Source: Rankmax, Theorem 2(b).
 
@@ -105,9 +106,6 @@ def simplex_projection(
         k: number of items to select, in [1, n]; a list of fewer items selects all of them.
         alpha: > 0, a scalar or `[batch]`; the larger, the closer to the k largest.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-
-    Returns:
-        `[batch, n]`, in [0, 1].
 
     Example:
         >>> simplex_projection([[2.0, 1.5, 0.0]], "euclidean").numpy()  # mu = 1.25
@@ -173,7 +171,7 @@ def rankmax(
     margin: float = 1.0,
     mask: TensorLike | None = None,
 ) -> tf.Tensor:
-    r"""The Rankmax projection of the scores for each label.
+    r"""The Rankmax projection of the scores for each label, `[batch, P, n]`.
 
     $$x_i = \min(1, \max(0, \alpha_y (z_i - \mu_y))), \qquad \mu_y = \min(z_y, z_{[k]}) - \eta$$
 
@@ -187,9 +185,6 @@ def rankmax(
         k: number of items to select, in [1, n]; a list of fewer items selects all of them.
         margin: $\eta$ > 0.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-
-    Returns:
-        `[batch, P, n]`, in [0, 1].
 
     Example:
         >>> rankmax([[1.0, 0.5, 0.0]], [[0]]).numpy()  # 1 and 1/2 above 1 - 1, over their sum
@@ -239,10 +234,9 @@ class Regularizer:
         array([[1., 0., 0.]], dtype=float32)
     """
 
-    # Whether `project` and `conjugate` tend to 0 as the score falls.
-    tends_to_zero = False
-    # Whether `conjugate` is 0 up to some score, and nowhere negative.
-    vanishes = False
+    # Whether `project` and `conjugate` tend to 0 as the score falls; whether `conjugate` is 0 up to
+    # some score, and nowhere negative.
+    tends_to_zero = vanishes = False
 
     def __init__(self, inverse_derivative: Callable, value: Callable | None = None) -> None:
         self._inverse_derivative = inverse_derivative
@@ -299,13 +293,12 @@ class Regularizer:
         start = (zero - 1, zero + 1, tf.ones([], total.dtype))
         low, high, _ = tf.while_loop(is_open, widen, start, maximum_iterations=100)
 
-        def halve(low, high):
+        def halve(_, low, high):
             middle = (low + high) / 2
             below = enough(middle)
             return tf.where(below, middle, low), tf.where(below, high, middle)
 
-        ends = (low, high)
-        low, high = tf.while_loop(lambda *_: True, halve, ends, maximum_iterations=_MAX_STEPS)
+        low, high = fold(halve, _MAX_STEPS, (low, high))
         return (low + high) / 2
 
 

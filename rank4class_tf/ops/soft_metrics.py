@@ -89,11 +89,9 @@ def soft_reciprocal_rank(ranks: TensorLike, relevance: TensorLike) -> tf.Tensor:
 
     $$\frac{\sum_i y_i / \pi(i)}{\sum_i y_i}$$
 
-    Source: ApproxMRR of TF-Ranking. For one positive it is the reciprocal rank of MRR.
+    The arguments are those of `soft_ndcg`. For one positive it is the reciprocal rank of MRR.
 
-    Args:
-        ranks: `[batch, P]`, the rank of each positive, >= 1.
-        relevance: `[batch, P]`, its label, 0 where padded.
+    Source: ApproxMRR of TF-Ranking.
 
     Example:
         >>> soft_reciprocal_rank([[1.0, 4.0]], [[3.0, 1.0]]).numpy()  # (3 / 1 + 1 / 4) / (3 + 1)

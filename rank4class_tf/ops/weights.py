@@ -136,10 +136,6 @@ class Ramp(_registry.Configured):
 
     Args:
         width: $\rho$ > 0.
-
-    Example:
-        >>> Ramp(width=2.0)(tf.constant([-5.0, 1.0, 3.0])).numpy()
-        array([1. , 0.5, 0. ], dtype=float32)
     """
 
     width: float = 1.0
@@ -195,10 +191,6 @@ def get_phi(phi: str | Callable) -> Callable:
             `Ramp`, a `Scaled`, or any elementwise function of a tensor of margins. The bounds of
             the paper hold for a function that is non-increasing and at least 1 where the margin is
             <= 0.
-
-    Example:
-        >>> get_phi("hinge")(tf.constant([0.25])).numpy()
-        array([0.75], dtype=float32)
     """
     function = _registry.by_name("phi", _BY_NAME, phi)
     if function is not phi or isinstance(phi, Ramp | Scaled):
@@ -359,12 +351,7 @@ class ListedWeights(RankWeights):
 
 
 def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
-    """Returns `weights` as a `RankWeights`; a list or an array becomes `ListedWeights`.
-
-    Example:
-        >>> get_rank_weights([1, 0.5])
-        ListedWeights(values=(1.0, 0.5))
-    """
+    """Returns `weights` as a `RankWeights`; a list or an array becomes `ListedWeights`."""
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 
 
