@@ -39,7 +39,7 @@ def _prepared(scores, labels):
     rule = "`labels` must hold the columns of the positives of each list, [batch] or [batch, P]."
     _checks.require(labels.shape.rank in (1, 2), rule, f"{labels.shape}")
     num_columns = scores.shape[1] or tf.shape(scores)[1]
-    zero = tf.zeros_like(scores[:, :1])
+    zero = tf.zeros([tf.shape(scores)[0], 1], scores.dtype)
     columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
     there = columns >= 0
     some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
