@@ -134,35 +134,47 @@ class Reader:
                 "`candidate_id` must be given where the features of a candidate are several "
                 f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
             )
-        own = self._flat(y, ids, "y")._replace(wrong=wrong)
+        own = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))._replace(wrong=wrong)
         if self._negatives is None or not training and self._negatives not in y:
             return own
         further = of_key("negatives", self._negatives, y)
-        return own.with_negatives(self._flat(further, self.ids(further), "negatives"))
+        others = self._flat(further, self.ids(further), "negatives", own.features)
+        return own.with_negatives(others)
 
-    def _flat(self, features, ids, argument):
+    def _flat(self, features, ids, argument, of_one):
+        """The features of a batch one below the other, of the ranks of features `of_one`."""
         weights = None
         if isinstance(features, dict):
             weights = features.get(self._negative_weight)
             others = (self._negatives, self._negative_weight)
             features = {name: x for name, x in features.items() if name not in others}
-        return flat(known_to(self._encoder, features, argument), ids, weights)
+        known = known_to(self._encoder, features, argument)
+        ranks = zip(_ranks(known), _ranks(of_one), strict=False)
+        # Keras drops a last axis of size 1 itself, so that of numbers it is no axis of candidates.
+        least = 3 if argument == "y" else 2
+        several = any(x is not None and x >= least and x - 1 == one for x, one in ranks)
+        return flat(known, ids, weights, several)
 
 
-def flat(features: Any, ids: Any, weights: Any = None) -> Candidates:
+def _ranks(features):
+    return [tf.TensorShape(x.shape).rank for x in tf.nest.flatten(features) if x is not None]
+
+
+def flat(features: Any, ids: Any, weights: Any = None, several: bool = False) -> Candidates:
     """Brings candidates of a batch to one below the other.
 
     Args:
         features: tensors `[batch, ...]`, or `[batch, P, ...]` or ragged if `ids` are so.
         ids: None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
         weights: None, or numbers of the shape of the ids.
+        several: whether features are `[batch, 1, ...]` if ids are `[batch, 1]`.
     """
     if isinstance(ids, tf.RaggedTensor):
         keys = id_keys(ids.values)
         features = tf.nest.map_structure(lambda x: x.values, features)
         places = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
         weights = None if weights is None else weights.values
-    elif ids is not None and ids.shape.rank != 1 and ids.shape[1:] != [1]:
+    elif ids is not None and ids.shape.rank != 1 and (several or ids.shape[1:] != [1]):
         ids = _labels.in_rows(ids)
         keys = id_keys(tf.reshape(ids, [-1]))
         rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))

@@ -42,7 +42,7 @@ class Catalogue:
         num_of_dataset: int = 0,
         in_shards: bool = False,
     ) -> None:
-        self.features = None if features is None else tf.nest.map_structure(_as_tensor, features)
+        self.features = features
         self.dataset, self.num_of_dataset = dataset, num_of_dataset
         self.in_shards = in_shards
         arrays = [] if features is None else tf.nest.flatten(self.features)
@@ -152,15 +152,12 @@ class Catalogue:
         ids, all_rows = [tf.gather(self.ids, kept)], [self.head.classes.rows(kept)]
         if new is not None:
             parts.append(new.features)
-            ids.append(tf.cast(new.ids, self.ids.dtype))
+            ids.append(new.ids)
             all_rows.append(rows)
-        joined = None
-        if parts:
-            joined = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *parts)
+        features = tf.nest.map_structure(_joined, *parts) if parts else None
         num_of_dataset = len(kept) - len(of_features)
-        made = type(self)(
-            joined, tf.concat(ids, axis=0), self.dataset, num_of_dataset, self.in_shards
-        )
+        dataset = self.dataset if num_of_dataset else None
+        made = type(self)(features, _joined(*ids), dataset, num_of_dataset, self.in_shards)
         made.set_rows(tf.concat(all_rows, axis=0))
         made.encoded_with = self.encoded_with
         return made
@@ -190,8 +187,35 @@ def fingerprint(layer: keras.layers.Layer) -> list[int]:
     return [zlib.crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
 
 
-def _as_tensor(x):
-    return x if isinstance(x, tf.RaggedTensor) else tf.convert_to_tensor(x)
+def arrays(features: Any) -> Any:
+    """Features as tensors, in dicts, tuples and lists of arrays; other lists are arrays."""
+    if isinstance(features, tf.data.Dataset | tf.RaggedTensor):
+        return features
+    if isinstance(features, dict):
+        return {name: arrays(x) for name, x in features.items()}
+    if isinstance(features, tuple):
+        return tuple(map(arrays, features))
+    if isinstance(features, list) and features and hasattr(features[0], "shape"):
+        return list(map(arrays, features))
+    return tf.convert_to_tensor(features)
+
+
+def _joined(x, y=None):
+    """Rows below others: integers in a dtype that holds both, floats in that of the former."""
+    if y is None:
+        return x
+    dtype, integers = x.dtype, (x.dtype.is_integer, y.dtype.is_integer)
+    if all(integers):
+        dtype = tf.as_dtype(np.promote_types(dtype.as_numpy_dtype, y.dtype.as_numpy_dtype))
+        fits = dtype.is_integer
+    else:
+        fits = dtype == y.dtype or dtype.is_floating and (y.dtype.is_floating or integers[1])
+    if not fits:
+        raise ValueError(
+            f"`candidates` must have features like those of the index, {x.dtype.name}. "
+            f"Received: {y.dtype.name}."
+        )
+    return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
 
 
 def _selected(features, places):

@@ -120,13 +120,19 @@ class ExtremeClassifier(RetrievalModel):
                 restores = getattr(callback, "restore_best_weights", False)
                 _checks.require(not restores, rule, callback)
         if class_weight is not None:
+            if not isinstance(class_weight, dict):
+                raise ValueError(
+                    "`class_weight` must be a dict of class ids and weights; a loss takes a list "
+                    f"as its `class_weight`. Received: {class_weight!r}."
+                )
             batch = getattr(x, "element_spec", None)  # For a dataset.
             labels = batch[1] if y is None and isinstance(batch, tuple) and batch[1:] else y
             shape = tf.TensorShape(getattr(labels, "shape", None))
             if shape.rank != 1 and shape[1:] != [1]:
                 raise ValueError(
                     "`class_weight` must come with class ids [batch] or [batch, 1]: Keras would "
-                    "misread others. Give examples a `sample_weight`. "
+                    "misread others. Give `loss(class_weight=)`, where a step scores all classes, "
+                    "or examples a `sample_weight`. "
                     f"Received: labels of shape {shape}."
                 )
             kwargs["class_weight"] = class_weight

@@ -4,6 +4,8 @@ The index is a `Catalogue` that Keras does not see. Queries and candidates are e
 training; what a step of training does with them is in `two_tower.py`.
 """
 
+from __future__ import annotations
+
 import os
 from typing import Any
 
@@ -17,7 +19,7 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.models.candidates import Reader, id_keys, known_to, of_key
-from rank4class_tf.models.catalogue import Catalogue, fingerprint
+from rank4class_tf.models.catalogue import Catalogue, arrays, fingerprint
 from rank4class_tf.ops.blocks import unit_rows
 
 
@@ -25,6 +27,17 @@ class _CatalogueHolder:
     """Hides the catalogue from Keras, which would save its layers as a part of the model."""
 
     catalogue: Catalogue | None = None
+
+
+class _EncodeBeforeTests(keras.callbacks.Callback):
+    """Encodes what has changed once other callbacks have, such as those that swap weights."""
+
+    def __init__(self, model: SearchModel) -> None:
+        super().__init__()
+        self.of = model
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self.of._encode_what_changed()
 
 
 class SearchModel(RetrievalModel):
@@ -67,7 +80,7 @@ class SearchModel(RetrievalModel):
             if candidates is None:
                 self._catalogue.encode(*how)
             else:
-                self._search(Catalogue.of(candidates, *how, in_shards))
+                self._search(Catalogue.of(arrays(candidates), *how, in_shards))
         self._catalogue.encoded_with = fingerprint(self.candidate_encoder)
 
     def add_candidates(self, candidates: Any) -> None:
@@ -75,9 +88,11 @@ class SearchModel(RetrievalModel):
 
         A candidate whose id is already in the index replaces the old one.
         """
+        candidates = arrays(candidates)
         ids = self._reader.ids(candidates)
         if ids is None:
             raise ValueError("`candidates` must have ids to be added. Received: candidate_id=None.")
+        self._encode_what_changed()
         with self.distribute_strategy.scope():
             rows = self._encode_candidates(candidates)
             self._search(self._catalogue.with_candidates(candidates, ids, rows))
@@ -103,6 +118,7 @@ class SearchModel(RetrievalModel):
             row numbers in the index. Candidates whose scores differ only by rounding may come in
             any order.
         """
+        self._encode_what_changed()
         scores, rows = self._best(queries, k, exclude)
         return scores, tf.gather(self._catalogue.ids, rows)
 
@@ -116,6 +132,7 @@ class SearchModel(RetrievalModel):
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
         """
+        self._encode_what_changed()
         ids = self._catalogue.ids.numpy()
         ids = ids.astype("S") if ids.dtype == object else ids
         best = tf.function(lambda of: self._best(of, k, None), reduce_retracing=True)
@@ -143,6 +160,7 @@ class SearchModel(RetrievalModel):
             that differ only by rounding tie. Those of a query with an id that is not in the index
             are NaN.
         """
+        self._encode_what_changed()
         return self._ranks(self._encode_queries(queries), queries, candidates, exclude)
 
     def export_top_k(
@@ -161,6 +179,7 @@ class SearchModel(RetrievalModel):
                 dict.
             k: in [1, N]; None means 10, or N if that is less.
         """
+        self._encode_what_changed()
         catalogue = self._catalogue
 
         def best(queries, k):
@@ -182,6 +201,7 @@ class SearchModel(RetrievalModel):
             path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
                 it is complete; after an error an older file stays.
         """
+        self._encode_what_changed()
         self._catalogue.head.export_embeddings(path)
 
     def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
@@ -201,14 +221,25 @@ class SearchModel(RetrievalModel):
             self._encode_what_changed()
         return result
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+    def evaluate(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> Any:
         """Encodes what has changed and evaluates as Keras does, by ranks among all candidates.
 
         The metrics read only the ids of candidates. If a batch has several ids per query and not
         their features, the loss is NaN.
         """
-        self._encode_what_changed()
-        return super().evaluate(*args, **kwargs)
+        if isinstance(callbacks, keras.callbacks.CallbackList):  # That of `fit`.
+            of_all = callbacks.callbacks
+        else:
+            self._encode_what_changed()
+            callbacks = of_all = tf.nest.flatten([] if callbacks is None else callbacks)
+        if not any(isinstance(each, _EncodeBeforeTests) for each in of_all):
+            of_all.append(_EncodeBeforeTests(self))
+        return super().evaluate(*args, callbacks=callbacks, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        if self._holder.catalogue is not None:
+            self._encode_what_changed()
+        return super().test_on_batch(*args, **kwargs)
 
     def _search(self, catalogue):
         """Makes an encoded catalogue the index."""
@@ -220,7 +251,12 @@ class SearchModel(RetrievalModel):
         self.train_function = self.test_function = None
 
     def _encode_what_changed(self):
-        """Encodes the candidates again if the weights of their encoder have changed."""
+        """Encodes the candidates again if the weights of their encoder have changed.
+
+        All that reads the index does this first; a graph cannot, and reads what is there.
+        """
+        if not tf.executing_eagerly():
+            return
         if self._catalogue.encoded_with != fingerprint(self.candidate_encoder):
             self.index()
 

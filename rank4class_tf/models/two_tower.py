@@ -45,10 +45,10 @@ class TwoTower(SearchModel):
     `SamplingProbabilityCorrection`, `HardNegativeMining`.
 
     `index(candidates)` gives the model all candidates, which `top_k`, `ranks` and `evaluate` rank
-    exactly, in blocks. `fit`, `evaluate` and `load_weights` encode them again if the weights of
-    their encoder have changed; after `set_weights` or a checkpoint, call `index()`. Calling the
-    model, or `predict`, maps the features of queries to encodings. Towers may share layers. A
-    subclass may have its own layers and losses: see `extra_loss`.
+    exactly, in blocks. What reads the index encodes them again if the weights of their encoder
+    have changed. A graph of your own cannot: call `index()` before it, except after `fit` and
+    `load_weights`. Calling the model, or `predict`, maps the features of queries to encodings.
+    Towers may share layers. A subclass may have its own layers and losses: see `extra_loss`.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural

@@ -461,8 +461,10 @@ def test_class_weight_of_several_classes_raises(data):
     fitted(features, ids, class_weight=None)
     generator = ((features, ids) for _ in range(1))
     for batch in ((features, ids), (dataset(features, ids),), (generator,)):
-        with pytest.raises(ValueError, match="`class_weight` must come with class ids"):
+        with pytest.raises(ValueError, match=r"come with class ids .* `loss\(class_weight=\)`"):
             fitted(*batch)
+    with pytest.raises(ValueError, match="`class_weight` must be a dict.* a loss takes a list"):
+        fitted(features, ids[:, 0], class_weight=list(weights.values()))
     for column in (ids[:, 0], ids[:, :1]):
         expected = None
         for batch in ((features, column), (dataset(features, column),)):

@@ -523,6 +523,72 @@ def test_fit_leaves_no_stale_index(pairs, candidates):
     assert not np.allclose(before, now)
 
 
+def ranks_by_definition(model, pairs, candidates):
+    scores = dense_scores(model, pairs[0], candidates["features"])
+    columns = [IDS.tolist().index(i) for i in pairs[1]["id"]]
+    return 1 + (scores > scores[np.arange(24), columns][:, None]).sum(axis=1)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    "door", ["test_on_batch", "top_k", "ranks", "export", "add", "write", "export_top_k"]
+)
+def test_no_door_reads_a_stale_index(door, pairs, candidates, tmp_path):
+    model = make()
+    model.compile(keras.optimizers.SGD(5.0), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.index(candidates)
+    before = weights(model)
+    for _ in range(5):
+        model.train_on_batch(*pairs)
+    scores = dense_scores(model, pairs[0], candidates["features"])
+    best = -np.sort(-scores, axis=1)[:, :3]
+    ranks = ranks_by_definition(model, pairs, candidates)
+    if door == "test_on_batch":
+        assert model.test_on_batch(*pairs)[1] == pytest.approx(np.mean(1 / ranks), rel=1e-5)
+    elif door == "ranks":
+        np.testing.assert_array_equal(model.ranks(*pairs).above[:, 0] + 1, ranks)
+    elif door == "export":
+        model.export_candidates(tmp_path / "rows.npy")
+        rows = model.candidate_encoder({"features": candidates["features"]})
+        rows = tf.math.l2_normalize(rows, axis=1)
+        np.testing.assert_allclose(np.load(tmp_path / "rows.npy"), rows, rtol=1e-5)
+    elif door == "write":
+        model.write_top_k(tmp_path, tf.data.Dataset.from_tensors(pairs[0]), 3)
+        np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), best, rtol=1e-4)
+    elif door == "export_top_k":
+        model.export_top_k(tmp_path / "served", tf.TensorSpec([None, FEATURES]), k=3)
+        served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+        np.testing.assert_allclose(served(tf.constant(pairs[0]))["scores"], best, rtol=1e-4)
+    else:
+        if door == "add":  # All are of the same weights, also if these become the old ones again.
+            model.add_candidates({k: v[:4] for k, v in candidates.items()})
+            for weight, old in zip(model.trainable_weights, before, strict=True):
+                weight.assign(old)
+            scores = dense_scores(model, pairs[0], candidates["features"])
+            best = -np.sort(-scores, axis=1)[:, :3]
+        np.testing.assert_allclose(model.top_k(pairs[0], 3)[0], best, rtol=1e-4)
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no callback that swaps weights.")
+def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(pairs, candidates):
+    model = make()
+    optimizer = keras.optimizers.SGD(5.0, use_ema=True, ema_momentum=0.9)
+    model.compile(optimizer, losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.index(candidates)
+    expected = []
+
+    class Definition(keras.callbacks.Callback):
+        def on_test_end(self, logs=None):
+            expected.append(np.mean(1 / ranks_by_definition(model, pairs, candidates)))
+
+    callbacks = [Definition(), keras.callbacks.SwapEMAWeights()]
+    fitted = model.fit(*pairs, epochs=3, verbose=0, validation_data=pairs, callbacks=callbacks)
+    np.testing.assert_allclose(fitted.history["val_mrr"], expected, rtol=1e-5)
+    assert len(set(expected)) > 1
+    found = model.evaluate(*pairs, verbose=0, callbacks=callbacks)[1]
+    assert found == pytest.approx(expected[-1], rel=1e-5) and len(expected) == 4
+
+
 def test_approximate_search_gets_the_index(pairs, candidates, tmp_path):
     model = make()
     model.index(candidates)
@@ -566,6 +632,54 @@ def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates)
             assert_same_sums(ours, theirs, WIDTH)
         model.index()
         expected.index()
+
+
+@pytest.mark.parametrize("of_dataset", [False, True])
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.int64, list])
+def test_added_ids_keep_their_value(kind, of_dataset, pairs, candidates):
+    model, first = make(), {**candidates, "id": IDS.astype(np.int32)}
+    data = tf.data.Dataset.from_tensor_slices(first)
+    model.index(data.batch(7) if of_dataset else first)
+    new = 2**32 + 7 if kind in (np.int64, list) else 2001
+    ids, features = np.array([new]), np.ones([1, FEATURES])  # float64, as NumPy's are.
+    if kind is list:
+        ids, features = ids.tolist(), features.tolist()
+    else:
+        ids = ids.astype(kind)
+    model.add_candidates({"id": ids, "features": features})
+    assert set(model.top_k(pairs[0], 41)[1].numpy()[0]) == {*IDS, new}
+    rank = model.ranks(pairs[0][:1], {"id": np.array([new])}).above.numpy()
+    features = np.concatenate([candidates["features"], np.ones([1, FEATURES])])
+    scores = dense_scores(model, pairs[0][:1], features)[0]
+    assert rank == (scores > scores[-1]).sum()
+    model.index()
+
+
+def test_added_features_are_like_those_of_the_index():
+    model = models.TwoTower(*towers_with_tables(), candidate_id="id")
+    model.index({"id": IDS, "row": np.arange(NUM_CANDIDATES)})
+    with pytest.raises(ValueError, match="like those of the index, int64. Received: float32"):
+        model.add_candidates({"id": [2000], "row": [1.5]})
+
+
+@pytest.mark.parametrize("how", ["replaced", "removed"])
+def test_nothing_of_the_dataset_is_left(how, pairs, candidates):
+    model, expected = make(num_random=4), make()
+    model.compile("sgd", losses.SoftmaxLoss())
+    first = {k: v[:7] for k, v in candidates.items()}
+    model.index(tf.data.Dataset.from_tensor_slices(first).batch(3))
+    if how == "replaced":
+        model.add_candidates(candidates)
+    else:
+        model.add_candidates({k: v[7:] for k, v in candidates.items()})
+        model.remove_candidates(IDS[:7])
+    model.fit(*pairs, verbose=0)
+    model.index()
+    expected.set_weights(model.get_weights()[: len(expected.get_weights())])
+    start = 0 if how == "replaced" else 7
+    scores = dense_scores(model, pairs[0], candidates["features"][start:])
+    found = model.top_k(pairs[0], 40 - start)[0]
+    np.testing.assert_allclose(found, -np.sort(-scores, axis=1), rtol=1e-4, atol=1e-5)
 
 
 def test_candidates_that_are_not_there_are_not_removed(candidates):
@@ -1177,6 +1291,30 @@ def test_several_candidates_of_a_query(options, ragged, rng, candidates):
     assert found == pytest.approx(float(value), rel=1e-5)
     for old, new, gradient in zip(before, weights(model), gradients, strict=True):
         np.testing.assert_allclose(old - new, gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("several", ["positives", "negatives", "both"])
+def test_one_candidate_in_the_form_of_several(several, pairs, candidates):
+    """Positives or negatives `[batch, 1, ...]` are those of `[batch, 2, ...]` with padding."""
+    others = {k: np.roll(v, 5, axis=0) for k, v in pairs[1].items()}
+
+    def loss(width):
+        def form(y, name):
+            if width is None or several not in (name, "both"):
+                return y
+            filler = {"id": -1, "features": 0}
+            return {
+                k: np.stack([v, *[np.full_like(v, filler[k])] * (width - 1)], axis=1)
+                for k, v in y.items()
+            }
+
+        y = {**form(pairs[1], "positives"), "others": form(others, "negatives")}
+        model = make(negatives="others")
+        model.compile("sgd", losses.SoftmaxLoss())
+        return model.fit(pairs[0], y, batch_size=24, verbose=0).history["loss"]
+
+    np.testing.assert_allclose([loss(1), loss(2)], [loss(None)] * 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize("make_loss", [top_3, losses.ApproxNDCGLoss, losses.RankmaxLoss])
