@@ -51,6 +51,13 @@ class Head(keras.layers.Layer):
     _table_arguments: dict[str, Any] = {}
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any) -> None:
+        for name in ("kernel_regularizer", "kernel_initializer"):  # Those of a `Dense`.
+            if name in kwargs:
+                of_table = name.removeprefix("kernel_")
+                raise ValueError(
+                    f"`{name}` is no argument of this head: `classes` may be a "
+                    f"`ClassTable({of_table}=...)`. Received: {name}={kwargs[name]!r}."
+                )
         super().__init__(**kwargs)
         self.classes = as_classes(classes, dtype=self.dtype_policy, **self._table_arguments)
         options = {"dtype": self.dtype_policy} if isinstance(interaction, str) else {}

@@ -161,8 +161,8 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
         # One example after the other, since each uses all cores, and memory then holds only one.
         return in_pieces(
             lambda _, encoding, factors, kernel: tf.matmul(
-                factors, tf.transpose(encoding) * kernel
-            )[tf.newaxis],
+                factors, encoding[:, :, tf.newaxis] * kernel
+            ),
             (),
             1,
             tf.TensorSpec([1, n, units], encodings.dtype),
@@ -184,14 +184,16 @@ def unit_rows(rows: tf.Tensor) -> tf.Tensor:
         array([[0.6, 0.8],
                [0. , 0. ]], dtype=float32)
     """
-    lengths = norms(rows)
-    unit = rows / lengths
+    scales = _scales(rows)
+    scaled = rows * scales
+    lengths = _norms(scaled)
+    unit = scaled / lengths
 
     def gradient(upstream):
         along = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
         # A row near zero has no direction. Divided by the least norm, its gradient would outweigh
         # all others: one example without features would turn all encodings to one side.
-        factors = tf.where(lengths > _LEAST_NORM, 1 / lengths, 0.0)
+        factors = tf.where(lengths > _LEAST_NORM, scales / lengths, 0.0)
         return (upstream - along * unit) * factors
 
     return unit, gradient
@@ -203,5 +205,16 @@ def norms(rows: tf.Tensor) -> tf.Tensor:
     Dividing by it gives equal results for equal rows, wherever they stand. TensorFlow's `rsqrt` and
     reciprocal do not.
     """
+    scales = _scales(rows)
+    return _norms(rows * scales) / scales
+
+
+def _norms(rows):
     squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
     return tf.maximum(tf.sqrt(squares), _LEAST_NORM)
+
+
+def _scales(rows):
+    """A power of two for each row, which rounds nothing, so that its squares do not overflow."""
+    largest = tf.reduce_max(tf.abs(rows), axis=-1, keepdims=True)
+    return tf.where(largest > 2.0**57, tf.constant(2.0**-70, rows.dtype), 1.0)

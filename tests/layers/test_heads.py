@@ -233,6 +233,30 @@ def test_regularizers_count(rng):
     assert float(sum(head.losses)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("of", ["regularizer", "initializer"])
+def test_arguments_of_the_table_are_named(of):
+    with pytest.raises(ValueError, match=rf"`ClassTable\({of}=...\)`"):
+        DotProductHead(3, **{f"kernel_{of}": "l2"})
+
+
+@pytest.mark.parametrize("scale", [1e18, 1e20, 1e30])
+def test_cosines_of_rows_whose_squares_overflow(scale, rng):
+    head = CosineHead(3, scale=3.0)
+    head.build((None, 4))
+    rows = rng.normal(size=[3, 4])
+    head.set_weights([rows * scale])
+    h = tf.constant(rng.normal(size=[2, 4]), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(h)
+        scores = head(h * scale)
+    np.testing.assert_allclose(scores, cosine(head, float64(h)), rtol=1e-5)
+    unit = float64(h) / np.linalg.norm(h, axis=1, keepdims=True)
+    of_unit = 3 * (rows / np.linalg.norm(rows, axis=1, keepdims=True)).sum(axis=0)
+    expected = of_unit - (unit @ of_unit)[:, None] * unit
+    expected /= np.linalg.norm(h, axis=1, keepdims=True)
+    np.testing.assert_allclose(tape.gradient(scores, h), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_widths_must_fit(rng):
     for make in (DotProductHead, CosineHead, LatentCrossHead):
         with pytest.raises(ValueError, match="classes of width 3, encodings of width 4"):
