@@ -105,23 +105,17 @@ def _by_classes(compute, products, class_ids, relevance):
 def _by_examples(compute, products, class_ids, relevance):
     """All classes for a few examples at a time, whose scores are made again for the gradient."""
     size = max(1, _CHUNK // products.num_classes)
-    batch = products.encodings.shape[0]
-    if batch is not None:
-        size = max(1, min(size, batch))
-    elif not raising.in_xla():  # The last chunk is as long as the others: no longer than the batch.
-        size = tf.clip_by_value(tf.shape(class_ids)[0], 1, size)
-    length = size if isinstance(size, int) else None
 
     def of_chunk(labels, encodings, *tables):
         chunk, *columns = labels
         scores = fill_masked(products.score(encodings, *tables))
-        return compute(dense_lists(scores, *columns), chunk[0])
+        return compute(dense_lists(scores, *columns), tf.reduce_max(chunk))
 
     return in_pieces(
         of_chunk,
         (tf.range(tf.shape(class_ids)[0]) // size, class_ids, relevance),
         size,
-        tf.TensorSpec([length], products.encodings.dtype),
+        tf.TensorSpec([size], products.encodings.dtype),
         of_rows=[products.encodings],
         shared=[tf.convert_to_tensor(table) for table in products.tables],
     )

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 def fold(step: Callable, count: Any, state: Sequence, first: int = 0) -> list:
     """Folds `state = step(index, *state)` over the indices in [first, count); no gradient."""
+    if isinstance(count, int) and count <= first:
+        return list(state)
     _, *result = tf.while_loop(
         lambda index, *_: index < count,
         lambda index, *state: (index + 1, *step(index, *state)),
@@ -56,12 +58,14 @@ def in_pieces(
 ) -> tf.Tensor:
     """Values of a function of each example, piece by piece; the gradient computes pieces again.
 
+    A layer may look at all rows of a piece, so that the last piece has its own length.
+
     Args:
         function: maps pieces of `rows` and of each of `of_rows`, and all of each of `shared`, to
             values. It may read variables.
         rows: tensors with a row for each example, in any structure, without gradients.
         size: how many examples a piece has.
-        spec: that of the values of a piece, `[size, ...]`.
+        spec: that of the values of a full piece, `[size, ...]`.
         of_rows: tensors with a row for each example, with gradients.
         shared: tensors with gradients, the same for all pieces.
         states: variables that the function changes: states of random generators, and others.
@@ -71,54 +75,56 @@ def in_pieces(
     """
     draws, others = states
     first = tf.nest.flatten([rows, of_rows])[0]
-    batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
-    batch = tf.cast(batch, tf.int32)
-    num_pieces = -(-batch // size)
+    batch, most = first.shape[0], max
+    if batch is None:
+        batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
+        batch, most = tf.cast(batch, tf.int32), tf.maximum
+    # The last piece stands outside the loops, whose shapes are static then.
+    full = most(batch - 1, 0) // size
+    last = batch - full * size
 
-    def piece_of(x, piece):
-        # The last piece is as long as the others, with its last row again: shapes stay static.
-        return tf.gather(x, tf.minimum(piece * size + tf.range(size), batch - 1))
+    def padded(x, number):
+        return tf.pad(x, [[0, number - tf.shape(x)[0]], *[[0, 0]] * (spec.shape.rank - 1)])
 
     @tf.custom_gradient
     def values(*tensors):
         given, common = tensors[: len(of_rows)], tensors[len(of_rows) :]
 
-        def of_piece(piece):
-            fixed = tf.nest.map_structure(lambda x: piece_of(x, piece), rows)
-            return fixed, [piece_of(x, piece) for x in given]
+        def of_piece(piece, length):
+            places = piece * size + tf.range(length)
+            return tf.nest.map_structure(lambda x: tf.gather(x, places), (rows, [*given]))
 
-        def forward(piece):
+        def forward(piece, *arrays, length=size):
             before = [tf.identity(state) for state in draws]
-            fixed, own = of_piece(piece)
-            return function(fixed, *own, *common), before
+            fixed, own = of_piece(piece, length)
+            new = [padded(function(fixed, *own, *common), size), *before]
+            return [array.write(piece, x) for array, x in zip(arrays, new, strict=True)]
 
-        signature = spec, [tf.TensorSpec(state.shape, state.dtype) for state in draws]
-        pieces, before = tf.map_fn(
-            forward, tf.range(num_pieces), fn_output_signature=signature, parallel_iterations=1
-        )
+        arrays = [tf.TensorArray(x.dtype, full + 1, element_shape=x.shape) for x in (spec, *draws)]
+        arrays = forward(full, *fold(forward, full, arrays), length=last)
+        pieces, *before = [array.stack() for array in arrays]
 
         def gradient(upstream, variables=None):
             variables = variables or []
-            missing = [[0, num_pieces * size - batch], *[[0, 0]] * (spec.shape.rank - 1)]
-            upstream = tf.reshape(tf.pad(upstream, missing), tf.shape(pieces))
+            upstream = tf.reshape(padded(upstream, (full + 1) * size), tf.shape(pieces))
             after = [tf.identity(state) for state in (*draws, *others)]
 
             @tf.function(autograph=False)
-            def backward(piece):
+            def backward(piece, length=size):
                 for state, values in zip(draws, before, strict=True):
                     state.assign(values[piece])
-                fixed, own = of_piece(piece)
+                fixed, own = of_piece(piece, length)
                 with tf.GradientTape() as tape:
                     tape.watch([own, common])
                     found = function(fixed, *own, *common)
                 sources = [*own, *common, *variables]
-                return tape.gradient(found, sources, upstream[piece], unconnected_gradients="zero")
+                of_found = upstream[piece][:length]
+                return tape.gradient(found, sources, of_found, unconnected_gradients="zero")
 
-            sums = _over_pieces(backward, num_pieces, len(given), [*common, *variables])
+            sums = _over_pieces(backward, full, last, len(given), [*common, *variables])
             for state, values in zip((*draws, *others), after, strict=True):
                 state.assign(values)
-            of_inputs = [x[:batch] for x in sums[: len(given)]]
-            of_inputs += [tf.convert_to_tensor(x) for x in sums[len(given) : len(tensors)]]
+            of_inputs = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
             return (of_inputs, sums[len(tensors) :]) if variables else of_inputs
 
         return _joined(pieces)[:batch], gradient
@@ -126,8 +132,11 @@ def in_pieces(
     return tf.ensure_shape(values(*of_rows, *shared), [None, *spec.shape[1:]])
 
 
-def _over_pieces(gradients_of, count, num_of_rows, summed):
+def _over_pieces(gradients_of, full, last, num_of_rows, summed):
     """Gradients by all pieces: of rows one below the other, of others sums, or rows of a table."""
+    of_last = gradients_of(tf.convert_to_tensor(full), last)
+    if isinstance(full, int) and not full:
+        return list(of_last)
     known = gradients_of.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
     kinds = ["rows"] * num_of_rows
     for gradient in known[num_of_rows:]:
@@ -141,7 +150,7 @@ def _over_pieces(gradients_of, count, num_of_rows, summed):
         if kind == "dense":
             return tf.zeros(of.shape if of.shape.is_fully_defined() else tf.shape(of), of.dtype)
         parts = parts_of(kind, gradient)
-        return [tf.TensorArray(x.dtype, count, element_shape=x.shape) for x in parts]
+        return [tf.TensorArray(x.dtype, full, element_shape=x.shape) for x in parts]
 
     def added(kind, total, new, piece):
         if kind == "dense":
@@ -153,12 +162,16 @@ def _over_pieces(gradients_of, count, num_of_rows, summed):
         return [added(*of, piece) for of in zip(kinds, sums, gradients_of(piece), strict=True)]
 
     of_sums = [*[None] * num_of_rows, *summed]
-    sums = fold(step, count, [start(*of) for of in zip(kinds, known, of_sums, strict=True)])
+    sums = fold(step, full, [start(*of) for of in zip(kinds, known, of_sums, strict=True)])
     for i, kind in enumerate(kinds):
-        if kind != "dense":
-            parts = [_joined(array.stack()) for array in sums[i]]
-            shape = tf.constant([*of_sums[i].shape]) if kind == "sparse" else None
-            sums[i] = tf.IndexedSlices(*parts, shape) if kind == "sparse" else parts[0]
+        if kind == "dense":
+            sums[i] += of_last[i]
+            continue
+        # Of ragged rows, pieces read different numbers of rows of a table.
+        both = zip(sums[i], parts_of(kind, of_last[i]), strict=True)
+        parts = [tf.concat([array.concat(), x], axis=0) for array, x in both]
+        shape = tf.constant([*of_sums[i].shape]) if kind == "sparse" else None
+        sums[i] = tf.IndexedSlices(*parts, shape) if kind == "sparse" else parts[0]
     return sums
 
 

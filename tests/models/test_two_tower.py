@@ -388,6 +388,27 @@ def test_pieces_update_the_state_of_an_encoder_once(rng):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    ("batch", "encode_in", "jit_compile"), [(7, 100, False), (26, 8, True), (26, 8, False)]
+)
+def test_a_layer_sees_the_rows_of_a_piece_alone(batch, encode_in, jit_compile, rng):
+    inputs = keras.layers.Input((WIDTH,))
+    normalised = keras.layers.BatchNormalization(momentum=0.5)
+    model = models.TwoTower(
+        towers()[0], keras.Model(inputs, normalised(inputs)), encode_in=encode_in
+    )
+    model.compile("sgd", losses.SoftmaxLoss(), jit_compile=jit_compile)
+    features = rng.normal(3, size=[batch, WIDTH]).astype(np.float32)
+    model.fit(np.ones([batch, FEATURES]), features, batch_size=batch, verbose=0, shuffle=False)
+    mean, variance = np.zeros(WIDTH), np.ones(WIDTH)
+    for first in range(0, batch, encode_in):
+        piece = features[first : first + encode_in].astype(float)
+        mean, variance = (mean + piece.mean(0)) / 2, (variance + piece.var(0)) / 2
+    np.testing.assert_allclose(normalised.moving_mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(normalised.moving_variance, variance, rtol=1e-5)
+
+
 # A model of one's own
 
 
