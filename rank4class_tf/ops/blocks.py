@@ -159,10 +159,13 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
     loops = narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if loops and n * (kernel.shape[0] or 0) >= _MANY_NUMBERS:
         # One example after the other, since each uses all cores, and memory then holds only one.
+        def of_one(_, encoding, factors, kernel):
+            # A batch without examples has no row here either.
+            column = tf.reduce_sum(encoding, axis=0)[:, tf.newaxis]
+            return tf.matmul(factors, column * kernel)[tf.newaxis][: tf.shape(encoding)[0]]
+
         return in_pieces(
-            lambda _, encoding, factors, kernel: tf.matmul(
-                factors, encoding[:, :, tf.newaxis] * kernel
-            ),
+            of_one,
             (),
             1,
             tf.TensorSpec([1, n, units], encodings.dtype),
