@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 import tensorflow as tf
 
+from rank4class_tf._checks import require
 from rank4class_tf._lists import classes
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.classes import ClassProducts, Record, handle_of
@@ -39,14 +40,8 @@ def losses_of_classes(
 ) -> tf.Tensor:
     """Applies a formula to lists of all classes, without their scores `[batch, K]`.
 
-    Args:
-        compute: `Lists`, and the number of a chunk of examples or None -> `[batch]`.
-        products: `ClassProducts`.
-        class_ids: `[batch, P]` int32, the positives, padded with -1.
-        relevance: `[batch, P]`, 0 where padded.
-
-    Returns:
-        `[batch]`.
+    The formula takes `Lists`, and the number of a chunk of examples or None. Class ids `[batch, P]`
+    are int32, padded with -1, where the relevance is 0.
     """
     try:
         return _by_classes(compute, products, class_ids, relevance)
@@ -125,13 +120,7 @@ class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
     def __init__(self, record: Record, class_ids: tf.Tensor, relevance: tf.Tensor) -> None:
-        """Not for users; the losses make lists.
-
-        Args:
-            record: of the formula that reads these lists.
-            class_ids: `[batch, P]` int32, that of a positive where padded.
-            relevance: `[batch, P]`, 0 where padded.
-        """
+        """Class ids `[batch, P]` are int32, that of a positive where the relevance is 0."""
         self._record = record
         self._class_ids = class_ids
         self.relevance = relevance
@@ -215,45 +204,28 @@ class BlockedLists(Lists):
             scores = add_columns(scores, place, low)
         return fill_masked(scores)
 
-    def _sum(
-        self,
-        of_entries: Callable,
-        function: Callable,
-        parameters: Sequence[tf.Tensor],
-        start: tf.Tensor,
-        items: Sequence[Callable] = (),
-        tends_to_zero: bool = False,
-        **how: Any,
-    ) -> tf.Tensor:
+    def _sum(self, of_entries, function, parameters, start, items=(), tends_to_zero=False, **how):
         """Sums `of_entries(function, [scores, *items], parameters)` over the blocks.
 
-        Args:
-            of_entries: applies the function, with an argument more for the mask if there is one.
-            function: works entry by entry.
-            parameters: what has a gradient beside the scores.
-            start: of the shape of the sum.
-            items: functions that return values by item for the ids of a block.
-            tends_to_zero: see `Lists.sum`.
-            **how: see `Record.sum`.
+        The function has an argument more for the mask unless it `tends_to_zero`; `start` has the
+        shape of the sum, `parameters` have gradients beside the scores.
         """
         transform = self._transform()
         number = len(transform)
 
         def of_block(raw, ids, *parameters):
-            scores, f = self._filled(raw, ids, *parameters[:number]), function
-            given = [scores, *(of_ids(ids) for of_ids in items)]
-            if not tends_to_zero:
-                mask = scores != LOWEST[self.dtype]
-                given[0] = where(mask, scores, 0.0)
-                given, f = [tf.cast(mask, self.dtype), *given], masked(function)
-            return of_entries(f, given, parameters[number:])
+            scores, parameters = self._filled(raw, ids, *parameters[:number]), parameters[number:]
+            values = [of_ids(ids) for of_ids in items]
+            if tends_to_zero:
+                return of_entries(function, [scores, *values], parameters)
+            mask = scores != LOWEST[self.dtype]
+            given = [tf.cast(mask, self.dtype), where(mask, scores, 0.0), *values]
+            return of_entries(masked(function), given, parameters)
 
         if not self._has_gradient:
             self._record.check_constant(parameters)
-        parameters = [*transform, *parameters]
-        return self._record.sum(
-            of_block, parameters, tf.zeros_like(start), self._has_gradient, **how
-        )
+        given = [*transform, *parameters], tf.zeros_like(start), self._has_gradient
+        return self._record.sum(of_block, *given, **how)
 
     def _sum_for_positives(
         self, function, positives, items=(), tends_to_zero=False, vanishes=False, many=None
@@ -297,14 +269,7 @@ class BlockedLists(Lists):
 
     # Reductions over the items.
 
-    def sum(
-        self,
-        function: Callable,
-        *parameters: tf.Tensor,
-        items: Sequence[Any] = (),
-        tends_to_zero: bool = False,
-        vanishes: bool = False,
-    ) -> tf.Tensor:
+    def sum(self, function, *parameters, items=(), tends_to_zero=False, vanishes=False):
         def of_entries(f, given, parameters):
             terms = f(*given, *parameters)
             return terms if vanishes else tf.reduce_sum(terms, axis=-1)
@@ -312,14 +277,7 @@ class BlockedLists(Lists):
         how = {"tends_to_zero": tends_to_zero or vanishes, "vanishes": vanishes}
         return self._sum(of_entries, function, parameters, self.relevance[:, 0], items, **how)
 
-    def sum_over_items(
-        self,
-        function: Callable,
-        items: Sequence[Any] = (),
-        positives: Sequence[tf.Tensor] = (),
-        tends_to_zero: bool = False,
-        vanishes: bool = False,
-    ) -> tf.Tensor:
+    def sum_over_items(self, function, items=(), positives=(), tends_to_zero=False, vanishes=False):
         positives = [self.positive_scores, *positives]
         return self._sum_for_positives(function, positives, items, tends_to_zero, vanishes)
 
@@ -331,9 +289,7 @@ class BlockedLists(Lists):
             many=lambda scores, levels: excess(scores, levels, margin),
         )
 
-    def log_sum_exp(
-        self, temperature: TensorLike = 1.0, smoothing: float = 0.0
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def log_sum_exp(self, temperature=1.0, smoothing=0.0):
         constant, exchange = self._transform(), self._record.products.exchange
 
         def add(raw, ids, best, total):
@@ -364,20 +320,18 @@ class BlockedLists(Lists):
         mean = tf.zeros_like(log_total[:, 0])
         if smoothing:
             mean = self.constant().sum(lambda scores: minus_mean(scores, temperature))
-        result = self._sum(
-            lambda f, given, parameters: tf.reduce_sum(f(*given, *parameters), axis=-1),
-            gradient,
-            [] if isinstance(temperature, int | float) else [temperature],
-            mean,
-            tends_to_zero=not smoothing,
-            value=mean,
-        )
+
+        def of_entries(f, given, parameters):
+            return tf.reduce_sum(f(*given, *parameters), axis=-1)
+
+        trained = [] if isinstance(temperature, int | float) else [temperature]
+        how = {"tends_to_zero": not smoothing, "value": mean}
+        result = self._sum(of_entries, gradient, trained, mean, **how)
         return log_total + result[:, tf.newaxis], highest
 
     def top_k(self, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         n = self.max_items
-        if k > n:
-            raise ValueError(f"`k` must be at most the number of items, {n}. Received: k={k}.")
+        require(k <= n, f"`k` must be at most the number of items, {n}.", f"k={k}")
         if k > classes.BLOCK:
             raise EveryItemNeeded(f"The {k} highest of {n} classes are too many for a block.")
         products, transform = self._record.products, self._transform()

@@ -31,21 +31,13 @@ _PER_USED = 4
 
 
 class Shard(NamedTuple):
-    """The part of the classes that a replica of a strategy has.
+    """The part of the classes that a replica of a strategy has."""
 
-    Attributes:
-        first: the id of the first class here; those after it follow.
-        num_classes: K, of all replicas.
-        exchange: between the replicas.
-        anchor: a number without effect, by which tapes see that the tables are trained.
-        update: takes the gradients of the tables and updates them.
-    """
-
-    first: int
-    num_classes: int
+    first: int  # The id of the first class here; those after it follow.
+    num_classes: int  # K, of all replicas.
     exchange: Exchange
-    anchor: tf.Tensor
-    update: Callable
+    anchor: tf.Tensor  # Without effect; by it tapes see that the tables are trained.
+    update: Callable  # Takes the gradients of the tables and updates them.
 
 
 class ClassProducts(NamedTuple):
@@ -97,11 +89,9 @@ class ClassProducts(NamedTuple):
         return self.score(self.encodings, *self.rows(places)), self.ids(places)
 
     def rows_of(self, ids: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor | None]:
-        """Rows of classes by their ids.
+        """Rows of classes by their ids, ones for a class of another shard; their places; if here.
 
-        Returns:
-            The rows, ones for a class of another shard; the places of the classes; and booleans,
-            whether a class is here, or None if all are.
+        The last are booleans, or None if all classes are here.
         """
         if self.shard is None:
             return self.rows(ids), ids, None
@@ -133,19 +123,13 @@ def _rows(handle, table, places):
 
 
 class _Sum(NamedTuple):
-    """The sum over all classes that a formula has asked for.
+    """The sum over all classes that a formula has asked for."""
 
-    Attributes:
-        of_block: raw scores of a block, its ids and the parameters -> its sum, `[batch, ...]`.
-        parameters: tensors that get a gradient.
-        result: the sum.
-        used: `[K]` booleans, which classes have a term that is not 0; None where this was not
-            asked: other terms have slopes even where they are 0.
-    """
-
-    of_block: Callable
-    parameters: list[tf.Tensor]
+    of_block: Callable  # Raw scores of a block, its ids and the parameters -> `[batch, ...]`.
+    parameters: list[tf.Tensor]  # They get a gradient.
     result: tf.Tensor
+    # `[K]` booleans, which classes have a term that is not 0; None where this was not asked: other
+    # terms have slopes even where they are 0.
     used: tf.Tensor | None
 
 
@@ -172,14 +156,12 @@ class Record:
 
     def fold(self, step: Callable, *state: Any) -> list:
         """Folds `step(raw scores, ids, *state)` over the blocks of this shard, no gradients."""
-        products = self.products
+
+        def of_block(places, *state):
+            return step(*self.products.block(places), *state)
+
         with self.tape.stop_recording():
-            return fold_blocks(
-                lambda places, *state: step(*products.block(places), *state),
-                products.num_here,
-                BLOCK,
-                state,
-            )
+            return fold_blocks(of_block, self.products.num_here, BLOCK, state)
 
     def check_constant(self, tensors: Sequence[tf.Tensor]) -> None:
         """Raises if tensors that a pass reads as constants have a gradient."""
@@ -199,13 +181,13 @@ class Record:
         vanishes: bool = False,
         value: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """The sum of `of_block(raw scores, ids, *parameters)` over the blocks.
+        """The sum of `of_block(raw scores, ids, *parameters)` over the blocks; see `_Sum`.
 
         Args:
             of_block: see `_Sum`.
             parameters: tensors that get a gradient.
             start: zeros of the shape of the sum.
-            has_gradient: whether the sum has one, of which there can be only one.
+            has_gradient: of all sums only one can have it.
             vanishes: whether terms are >= 0, and have no slope where they are 0. They are then
                 terms of single classes, `[batch, ..., size of the block]`.
             value: the sum, if it is known already, which saves the pass.
@@ -219,13 +201,14 @@ class Record:
             terms = of_block(*block)
             return tf.reduce_sum(terms, axis=-1) if vanishes else terms
 
+        def add(raw, ids, total):
+            return [total + whole(raw, ids, *parameters)]
+
         used = None
         if value is None and vanishes and has_gradient and not raising.in_xla():
             value, used = self._sum_and_used(of_block, parameters, start)
         elif value is None:
-            (value,) = self.fold(
-                lambda raw, ids, total: [total + whole(raw, ids, *parameters)], start
-            )
+            (value,) = self.fold(add, start)
             with self.tape.stop_recording():
                 value = self.products.exchange.total(value)
         value = tf.stop_gradient(value)
@@ -248,9 +231,8 @@ class Record:
             total += tf.reduce_sum(terms, axis=-1)
             return [total, used.write((ids[0] - first) // BLOCK, is_used)]
 
-        blocks = tf.TensorArray(
-            tf.bool, -(-number // BLOCK), infer_shape=False, element_shape=[None]
-        )
+        how = {"infer_shape": False, "element_shape": [None]}
+        blocks = tf.TensorArray(tf.bool, -(-number // BLOCK), **how)
         value, blocks = self.fold(add, start, blocks)
         with self.tape.stop_recording():
             value = products.exchange.total(value)
@@ -328,17 +310,11 @@ class Record:
 
 
 class _Slices(NamedTuple):
-    """Gradients of rows of the tables.
+    """Gradients of rows of the tables."""
 
-    Attributes:
-        rows: of each table; none where there is no gradient.
-        places: places of the rows; None for all of them in order.
-        is_few: a scalar boolean, whether the places may be any; else they are all in order.
-    """
-
-    rows: list[tf.Tensor]
-    places: tf.Tensor | None = None
-    is_few: tf.Tensor | None = None
+    rows: list[tf.Tensor]  # Of each table; none where there is no gradient.
+    places: tf.Tensor | None = None  # None for all of them in order.
+    is_few: tf.Tensor | None = None  # Whether the places may be any; else they are all in order.
 
     def plus(self, places: tf.Tensor, rows: list[tf.Tensor]) -> _Slices:
         """These and other rows, among which a place may come twice."""
@@ -348,18 +324,15 @@ class _Slices(NamedTuple):
         def in_place():
             return [_add_rows(total, places, g) for total, g in zip(self.rows, rows, strict=True)]
 
+        def one_below_other():
+            return [tf.concat(x, axis=0) for x in zip(self.rows, rows, strict=True)]
+
         if self.places is None:
             return _Slices(in_place())
-        is_few = self.is_few
-        return _Slices(
-            tf.cond(
-                is_few,
-                lambda: [tf.concat(x, axis=0) for x in zip(self.rows, rows, strict=True)],
-                in_place,
-            ),
-            tf.cond(is_few, lambda: tf.concat([self.places, places], axis=0), lambda: self.places),
-            is_few,
-        )
+        every = tf.cond(self.is_few, one_below_other, in_place)
+        both = tf.concat([self.places, places], axis=0)
+        of_both = tf.cond(self.is_few, lambda: both, lambda: self.places)
+        return _Slices(every, of_both, self.is_few)
 
     def of(self, tables: Sequence[Any]) -> list[Any]:
         """The gradient of each table."""
@@ -368,10 +341,8 @@ class _Slices(NamedTuple):
         both = zip(self.rows, tables, strict=True)
         if self.places is None:
             return [tf.ensure_shape(g, table.shape) for g, table in both]
-        return [
-            tf.IndexedSlices(g, self.places, tf.constant(table.shape.as_list()))
-            for g, table in both
-        ]
+        shapes = (tf.constant(table.shape.as_list()) for table in tables)
+        return [tf.IndexedSlices(g, self.places, s) for g, s in zip(self.rows, shapes, strict=True)]
 
 
 def _empty(table, number):

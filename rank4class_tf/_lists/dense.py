@@ -6,15 +6,16 @@ item has the score `LOWEST` from `fill_masked` on; labels are read in labels.py,
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._lists import positives as _positives
-from rank4class_tf._lists.labels import Labels, padded_ids
+from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import FEW, are_few, masked
 from rank4class_tf._tf import raising, search
@@ -25,44 +26,28 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class DenseLists(Lists):
     """Lists whose scores are a tensor `[batch, n]`; see `Lists`, to which these add what follows.
+
+    Not made by users, but by `as_lists` and the losses.
 
     Attributes:
         filled: `[batch, n]`, scores in which a masked item has `LOWEST`: so low that it counts for
             nothing, yet finite, so that no difference of scores is NaN.
+        class_ids: `[batch, P]` int32, the item of each column, that of a positive where padded;
+            None where item i is in column i.
+        unshifted: scores before any shift; only they still hold `LOWEST`, so `mask` reads them.
+            None if `filled` does.
     """
 
-    def __init__(
-        self,
-        filled: tf.Tensor,
-        class_ids: tf.Tensor | None,
-        relevance: tf.Tensor,
-        positive_scores: tf.Tensor,
-        unshifted: tf.Tensor | None = None,
-        positive_weights: tf.Tensor | None = None,
-        item_weights: tf.Tensor | None = None,
-    ) -> None:
-        """Not for users; `as_lists` and the losses make lists.
-
-        Args:
-            filled: see the class.
-            class_ids: `[batch, P]` int32, the item of each column, that of a positive where padded;
-                None where item i is in column i.
-            relevance: `[batch, P]`, 0 where padded.
-            positive_scores: `[batch, P]`.
-            unshifted: scores before any shift; only they still hold `LOWEST`, so `mask` reads them.
-                None if `filled` does.
-            positive_weights: `[batch, P]`, 0 in a column without a positive, or None.
-            item_weights: `[batch, n]` or None.
-        """
-        self.filled = filled
-        self._class_ids = class_ids
-        self._unshifted = filled if unshifted is None else unshifted
-        self._positive_scores = positive_scores
-        self.relevance = relevance
-        self._positive_weights = positive_weights
-        self.item_weights = item_weights
+    filled: tf.Tensor
+    class_ids: tf.Tensor | None
+    relevance: tf.Tensor
+    positive_scores: tf.Tensor
+    positive_weights: tf.Tensor | None = None
+    item_weights: tf.Tensor | None = None
+    unshifted: tf.Tensor | None = None
 
     # What there is.
 
@@ -71,14 +56,14 @@ class DenseLists(Lists):
         return self.filled.dtype
 
     @property
-    def positive_scores(self) -> tf.Tensor:
-        return self._positive_scores
-
-    @property
     def mask(self) -> tf.Tensor:
         """`[batch, n]` booleans, False for a masked item."""
         # In a graph, a negated comparison would make a NaN a masked item.
-        return self._unshifted != LOWEST[self.dtype]
+        return self._marked != LOWEST[self.dtype]
+
+    @property
+    def _marked(self):
+        return self.filled if self.unshifted is None else self.unshifted
 
     @property
     def scores(self) -> tf.Tensor:
@@ -101,38 +86,24 @@ class DenseLists(Lists):
 
     def by_item(self, values: tf.Tensor) -> tf.Tensor:
         """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`."""
-        if self._class_ids is None:
+        if self.class_ids is None:
             return values
         # Padding adds nothing to the item on which it stands.
-        return scatter_add(self._class_ids, values, tf.shape(self.filled))
+        return scatter_add(self.class_ids, values, tf.shape(self.filled))
 
     def at_positives(self, values: tf.Tensor) -> tf.Tensor:
         """What stands at the positives, `[batch, P]`, of values by item, `[batch, n]`."""
-        return values if self._class_ids is None else gather(values, self._class_ids)
+        return values if self.class_ids is None else gather(values, self.class_ids)
 
     # Reductions over the items.
 
-    def sum(
-        self,
-        function: Callable,
-        *parameters: tf.Tensor,
-        items: Sequence[tf.Tensor] = (),
-        tends_to_zero: bool = False,
-        vanishes: bool = False,
-    ) -> tf.Tensor:
+    def sum(self, function, *parameters, items=(), tends_to_zero=False, vanishes=False):
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = function(self.scores, *items, *parameters)
         return tf.reduce_sum(where(self.mask, values, 0.0), axis=-1)
 
-    def sum_over_items(
-        self,
-        function: Callable,
-        items: Sequence[tf.Tensor] = (),
-        positives: Sequence[tf.Tensor] = (),
-        tends_to_zero: bool = False,
-        vanishes: bool = False,
-    ) -> tf.Tensor:
+    def sum_over_items(self, function, items=(), positives=(), tends_to_zero=False, vanishes=False):
         given = [self.filled, *items]
         if not (tends_to_zero or vanishes):
             given = [tf.cast(self.mask, self.dtype), self.scores, *items]
@@ -141,9 +112,9 @@ class DenseLists(Lists):
         return _positives.sum_over_items(function, given, positives, self.relevance)
 
     def sum_over_differences(self, function: Callable, vanishes: bool = False) -> tf.Tensor:
-        if self.max_positives != 1 or self._class_ids is None:
+        if self.max_positives != 1 or self.class_ids is None:
             return super().sum_over_differences(function, vanishes)
-        differences = _differences(self.filled, self._class_ids)
+        differences = _differences(self.filled, self.class_ids)
         return tf.reduce_sum(function(differences), axis=-1, keepdims=True)
 
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
@@ -152,17 +123,14 @@ class DenseLists(Lists):
                 return self.sum_over_differences(functools.partial(violation, margin=margin))
             levels = self.positive_scores
         if are_few(self.max_positives, self.filled.shape[1]):
-            return _positives.sum_over_items(
-                lambda s, level: violation(s - level, margin),
-                [self.filled],
-                [levels],
-                self.relevance,
-            )
+
+            def terms(scores, levels):
+                return violation(scores - levels, margin)
+
+            return _positives.sum_over_items(terms, [self.filled], [levels], self.relevance)
         return keep_nan(_positives.excess(self.filled, levels, margin), self.filled)
 
-    def log_sum_exp(
-        self, temperature: TensorLike = 1.0, smoothing: float = 0.0
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def log_sum_exp(self, temperature=1.0, smoothing=0.0):
         highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
         scores = self.filled - highest
         if not isinstance(temperature, (int, float)):
@@ -180,8 +148,8 @@ class DenseLists(Lists):
 
     def top_k(self, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         n = self.filled.shape[1]
-        if isinstance(k, int) and n is not None and k > n:
-            raise ValueError(f"`k` must be at most the number of items, {n}. Received: k={k}.")
+        fits = not isinstance(k, int) or n is None or k <= n
+        _checks.require(fits, f"`k` must be at most the number of items, {n}.", f"k={k}")
         _, columns = search.top_k(tf.stop_gradient(self.filled), k)
         # The gradient of a gather costs less than that of top_k.
         values = gather(self.filled, columns)
@@ -191,14 +159,14 @@ class DenseLists(Lists):
     # Other lists from these.
 
     def constant(self) -> DenseLists:
-        stopped = tf.stop_gradient(self.filled), tf.stop_gradient(self._positive_scores)
-        return self._with_scores(*stopped, tf.stop_gradient(self._unshifted))
+        filled, positives = map(tf.stop_gradient, self.tensors)
+        return self._with_scores(filled, positives, self.unshifted)
 
     def from_top(self) -> DenseLists:
         """The same lists with the highest score subtracted, as a constant, from all scores."""
         highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
         positives = below(self.positive_scores, highest)
-        return self._with_scores(self.filled - highest, positives, self._unshifted)
+        return self._with_scores(self.filled - highest, positives, self._marked)
 
     def scaled(self, factor: TensorLike) -> DenseLists:
         filled = tf.where(self.mask, self.filled * factor, LOWEST[self.dtype])
@@ -207,36 +175,35 @@ class DenseLists(Lists):
     def shifted(self, shift: tf.Tensor) -> DenseLists:
         if shift.shape[1] == 1:
             positives = self.positive_scores + shift
-            return self._with_scores(self.filled + shift, positives, self._unshifted)
+            return self._with_scores(self.filled + shift, positives, self._marked)
         filled = tf.where(self.mask, self.filled + shift, LOWEST[self.dtype])
         shift = tf.broadcast_to(shift, tf.shape(filled))
         return self._with_scores(filled, self.positive_scores + self.at_positives(shift))
 
     def _with_scores(self, filled, positive_scores, unshifted=None):
-        return type(self)(
-            filled,
-            self._class_ids,
-            self.relevance,
-            positive_scores,
-            unshifted,
-            self._positive_weights,
-            self.item_weights,
+        return dataclasses.replace(
+            self, filled=filled, positive_scores=positive_scores, unshifted=unshifted
         )
 
     def negatives(self) -> DenseLists:
-        if self._class_ids is None:
+        if self.class_ids is None:
             return self._against(tf.where(self.is_positive, LOWEST[self.dtype], self.filled))
-        return self.without(self._class_ids)
+        return self.without(self.class_ids)
 
     def without(self, places: tf.Tensor) -> DenseLists:
-        return self._against(_lowest_at(self.filled, places))
+        @tf.custom_gradient
+        def lowest_there(filled):  # What reads the lowest is constant.
+            low = tf.fill(tf.shape(places), LOWEST[self.dtype])
+            return tf.tensor_scatter_nd_update(filled, indices(places), low), lambda x: x
+
+        return self._against(lowest_there(self.filled))
 
     def only(self, places: tf.Tensor) -> DenseLists:
         filled = gather(self.filled, tf.maximum(places, 0))
         return self._against(tf.where(places >= 0, filled, LOWEST[self.dtype]))
 
     def _against(self, filled):
-        return others(filled, self.relevance, self.positive_scores, self._positive_weights)
+        return others(filled, self.relevance, self.positive_scores, self.positive_weights)
 
     @property
     def tensors(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -282,9 +249,7 @@ def others(
     positive_weights: tf.Tensor | None = None,
 ) -> DenseLists:
     """Positives against items `[batch, m]` among which they are not; see `DenseLists`."""
-    return _ListsOfOthers(
-        filled, None, relevance, positive_scores, positive_weights=positive_weights
-    )
+    return _ListsOfOthers(filled, None, relevance, positive_scores, positive_weights)
 
 
 def as_lists(
@@ -296,8 +261,8 @@ def as_lists(
     """What every operation on lists does first; `Lists` stay as they are.
 
     Args:
-        scores: `[batch, n]`, or `Lists`, which need no other argument. All but float64 become
-            float32.
+        scores: `[batch, n]`, or `Lists`, which need no other argument. They become float32, or
+            float64 where they are or are integers of 32 bits and more.
         class_ids: integers `[batch]` or `[batch, P]` in [0, n), those of a list different, padded
             with -1; None for no positives. Under XLA a list with another id becomes NaN.
         relevance: `[batch, P]`, the label of each positive; None means 1.
@@ -305,16 +270,10 @@ def as_lists(
     """
     if isinstance(scores, Lists):
         for name, value in (("class_ids", class_ids), ("relevance", relevance), ("mask", mask)):
-            if value is not None:
-                raise ValueError(
-                    f"`{name}` must be None where `scores` are `Lists`, which have their own. "
-                    f"Received: {value!r}."
-                )
+            rule = f"`{name}` must be None where `scores` are `Lists`, which have their own."
+            _checks.require(value is None, rule, repr(value))
         return scores
-    scores = tf.convert_to_tensor(scores)
-    scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
-    if scores.shape.rank not in (None, 2):
-        raise ValueError(f"`scores` must have the shape [batch, n]. Received: {scores.shape}.")
+    scores = as_scores("scores", scores)
     if class_ids is None:
         class_ids = tf.fill([tf.shape(scores)[0], 1], -1)
     if isinstance(class_ids, tf.RaggedTensor):
@@ -356,13 +315,9 @@ def dense_lists(
     relevance: tf.Tensor,
     item_weights: tf.Tensor | None = None,
 ) -> DenseLists:
-    """Lists from tensors that are known to be right.
+    """Lists from tensors that are known to be right; `filled` is from `fill_masked`.
 
-    Args:
-        filled: `[batch, n]`, from `fill_masked`.
-        class_ids: `[batch, P]` int32, padded with -1; None if the columns are those of the items.
-        relevance: `[batch, P]`, 0 in a column without a positive.
-        item_weights: `[batch, n]`, or None.
+    Class ids `[batch, P]` are int32, padded with -1; None if the columns are those of the items.
     """
     weights = item_weights
     if class_ids is None:
@@ -373,7 +328,7 @@ def dense_lists(
         weights = weights if weights is None else tf.gather(weights, class_ids, batch_dims=1)
     if weights is not None:  # An item that counts for nothing may weigh anything.
         weights = where(relevance > 0, weights, 0.0)
-    return DenseLists(filled, class_ids, relevance, scores, None, weights, item_weights)
+    return DenseLists(filled, class_ids, relevance, scores, weights, item_weights)
 
 
 def without_padding(class_ids: tf.Tensor, relevance: tf.Tensor) -> tf.Tensor:
@@ -390,22 +345,17 @@ def fill_masked(
 ) -> tf.Tensor:
     """Scores in which masked items have the lowest; what reads them is constant there.
 
-    Args:
-        scores: `[batch, n]`; -inf masks an item too.
-        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        counted: `[batch]` booleans, False for a list that has no loss, whatever its scores: it gets
-            harmless ones, which its loss must not read. None if all count.
+    A score of -inf masks an item too. A list that is not `counted`, `[batch]`, has no loss,
+    whatever its scores: it gets harmless ones, which its loss must not read.
     """
     lowest = LOWEST[scores.dtype]
 
     @tf.custom_gradient
     def filled(scores):
-        # A NaN stays one.
-        scores = tf.maximum(scores, lowest)
+        scores = tf.maximum(scores, lowest)  # A NaN stays one.
         if mask is not None:
-            scores = tf.raw_ops.Select(
-                condition=mask, x=scores, y=tf.fill(tf.shape(scores), lowest)
-            )
+            low = tf.fill(tf.shape(scores), lowest)
+            scores = tf.raw_ops.Select(condition=mask, x=scores, y=low)
         if counted is not None:
             scores = tf.raw_ops.Select(condition=counted, x=scores, y=tf.zeros_like(scores))
         return scores, lambda upstream: upstream
@@ -424,14 +374,6 @@ def _differences(scores, class_ids):
     return scores - tf.gather(scores, class_ids, batch_dims=1), gradient
 
 
-@tf.custom_gradient
-def _lowest_at(filled, columns):
-    """The scores with those in the columns made the lowest, where what reads them is constant."""
-    low = tf.fill(tf.shape(columns), LOWEST[filled.dtype])
-    filled = tf.tensor_scatter_nd_update(filled, indices(columns), low)
-    return filled, lambda upstream: (upstream, None)
-
-
 def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
     """Applies a formula, `Lists` -> `[batch]`, to few columns that hold all positives of a batch.
 
@@ -446,11 +388,12 @@ def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor
         return losses(filled, *columns)
 
     def ready(filled):
-        def with_gradients(*columns):
-            return value_and_gradients(lambda x: losses(x, *columns), filled)
-
         # Each column takes a pass over the items: there are only as many as the batch needs.
-        return _few_or_many(with_gradients, labels, lambda: _compact(labels))
+        return _few_or_many(
+            lambda *columns: value_and_gradients(lambda x: losses(x, *columns), filled),
+            labels,
+            lambda: _compact(labels),
+        )
 
     # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
     # where the size of the batch is not known.
@@ -494,10 +437,9 @@ def _few_or_many(function, labels, many):
 def _most_relevant(labels, columns):
     """The positives `[batch, columns]`, padded with -1, and their relevance, 0 where padded."""
     ids, relevance = labels.class_ids, labels.relevance
-    width = relevance.shape[1]
-    if isinstance(columns, int) and width == columns:
+    if isinstance(columns, int) and relevance.shape[1] == columns:
         return labels.positives, relevance
-    if width is None:
+    if relevance.shape[1] is None:
         missing = [[0, 0], [0, tf.maximum(columns - tf.shape(relevance)[1], 0)]]
         relevance = tf.pad(relevance, missing)
         ids = ids if ids is None else tf.pad(ids, missing)
@@ -518,11 +460,8 @@ def _compact(labels):
     column = scatter_add(tf.maximum(place, 0), column, tf.shape(positive))
     width = labels.max_positives if raising.in_xla() else tf.reduce_max(labels.num_positives)
     column = column[:, :width] - 1
-    padding = column < 0
-    column = tf.maximum(column, 0)
-    ids = column
-    if labels.class_ids is not None:
-        ids = tf.gather(labels.class_ids, column, batch_dims=1)
+    padding, column = column < 0, tf.maximum(column, 0)
+    ids = labels.class_ids
+    ids = column if ids is None else tf.gather(ids, column, batch_dims=1)
     relevance = tf.gather(labels.relevance, column, batch_dims=1)
-    relevance = tf.where(padding, tf.zeros_like(relevance), relevance)
-    return tf.where(padding, -1, ids), relevance
+    return tf.where(padding, -1, ids), tf.where(padding, tf.zeros_like(relevance), relevance)

@@ -111,17 +111,7 @@ def parse(
     if isinstance(y_pred, tf.RaggedTensor):
         y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
         label_format = "relevance"
-    scores = tf.convert_to_tensor(y_pred)
-    dtype = scores.dtype
-    is_number = dtype.is_floating or dtype.is_integer or dtype.is_bool
-    require(
-        scores.shape.rank in (None, 2) and is_number,
-        "`y_pred` must hold numbers of the shape [batch, n].",
-        f"{dtype.name} of shape {scores.shape}",
-    )
-    # Float32 holds no integers beyond 2**24, such as times in seconds.
-    is_wide = dtype == tf.float64 or dtype.is_integer and dtype.size > 2
-    scores = tf.cast(scores, tf.float64 if is_wide else tf.float32)
+    scores = as_scores("y_pred", y_pred)
     if not scores.shape[1]:
         scores = _with_items(scores)
 
@@ -380,6 +370,23 @@ def _of_relevance(scores, labels, max_positives):
 def _is_huge_or_nan(relevance):
     # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
     return (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance)
+
+
+def as_scores(name: str, values: TensorLike) -> tf.Tensor:
+    """Scores `[batch, n]` as float64 if they are, or are integers of 32 bits or more; or float32.
+
+    Float32 holds no integers beyond 2**24, such as times in seconds.
+    """
+    scores = tf.convert_to_tensor(values)
+    dtype = scores.dtype
+    is_number = dtype.is_floating or dtype.is_integer or dtype.is_bool
+    require(
+        scores.shape.rank in (None, 2) and is_number,
+        f"`{name}` must hold numbers of the shape [batch, n].",
+        f"{dtype.name} of shape {scores.shape}",
+    )
+    is_wide = dtype == tf.float64 or dtype.is_integer and dtype.size > 2
+    return tf.cast(scores, tf.float64 if is_wide else tf.float32)
 
 
 def as_numbers(name: str, values: TensorLike) -> tf.Tensor:

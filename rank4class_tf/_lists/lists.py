@@ -45,13 +45,16 @@ class Lists(abc.ABC):
 
     Attributes:
         relevance: `[batch, P]`, the label of each positive, 0 in other columns.
+        positive_scores: `[batch, P]`.
         item_weights: `[batch, n]`, the weights of all items, 0 for a masked one; None means 1.
-            `sum_of_positives` weighs by those of the positives.
+        positive_weights: `[batch, P]`, those of the positives, or None; `sum_of_positives` weighs
+            by them.
     """
 
     relevance: tf.Tensor
+    positive_scores: tf.Tensor
     item_weights: tf.Tensor | None = None
-    _positive_weights: tf.Tensor | None = None
+    positive_weights: tf.Tensor | None = None
 
     # What there is.
 
@@ -59,11 +62,6 @@ class Lists(abc.ABC):
     @abc.abstractmethod
     def dtype(self) -> tf.DType:
         """The dtype of the scores, float32 or float64."""
-
-    @property
-    @abc.abstractmethod
-    def positive_scores(self) -> tf.Tensor:
-        """`[batch, P]`."""
 
     @property
     @abc.abstractmethod
@@ -93,8 +91,7 @@ class Lists(abc.ABC):
     def dense(self) -> DenseLists:
         """The same lists, which hold every score.
 
-        Raises:
-            EveryItemNeeded: from lists over all classes; a loss then takes few examples at a time.
+        Lists over all classes raise `EveryItemNeeded`; a loss then takes few examples at a time.
         """
 
     # Reductions over the items.
@@ -133,26 +130,14 @@ class Lists(abc.ABC):
     ) -> tf.Tensor:
         """`sum_j function(score_j, *items_j, score_p, *positives_p)` for each positive p.
 
-        Time is O(P n), memory O(n). The gradient flows to the scores and the arguments, not to what
-        the function captures.
-
-        Args:
-            function: works entry by entry.
-            items: as in `sum`.
-            positives: `[batch, P]` each.
-            tends_to_zero: as in `sum`.
-            vanishes: as in `sum`.
-
-        Returns:
-            `[batch, P]`.
+        Time is O(P n), memory O(n). The positives and the result are `[batch, P]`; all else is as
+        in `sum`.
         """
 
     def sum_over_differences(self, function: Callable, vanishes: bool = False) -> tf.Tensor:
-        """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`.
+        """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`; see `sum`.
 
-        Args:
-            function: works entry by entry, and tends to 0, with its slope, as the difference falls.
-            vanishes: as in `sum`.
+        The function tends to 0, with its slope, as the difference falls.
         """
         return self.sum_over_items(
             lambda s, p: function(s - p), tends_to_zero=True, vanishes=vanishes
@@ -174,32 +159,23 @@ class Lists(abc.ABC):
     def log_sum_exp(
         self, temperature: TensorLike = 1.0, smoothing: float = 0.0
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        r"""$\log \sum_j e^{(s_j - t) / T}$ with the highest score t, and t, a constant.
+        r"""$\log \sum_j e^{(s_j - t) / T}$ and t, the highest score, a constant, `[batch, 1]`.
 
         Only differences count, and have the more digits the nearer to 0 the scores are.
 
         Args:
             temperature: T, a number or a scalar tensor.
             smoothing: $\epsilon$; $\epsilon$ times the mean of the $(s_j - t) / T$ is subtracted.
-
-        Returns:
-            Two tensors `[batch, 1]`.
         """
 
     @abc.abstractmethod
     def top_k(self, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The k highest scores.
-
-        Args:
-            k: positive integer, at most n.
+        """The k highest scores, k at most n.
 
         Returns:
             The scores `[batch, k]` in falling order, far below all others where a list has fewer
             items; where they stand, `[batch, k]`, for `only` and `without`; and `[batch]` int32,
             how many of them there are, at least 1.
-
-        Raises:
-            ValueError: if `k` exceeds n.
         """
 
     # Other lists from these.
@@ -235,11 +211,10 @@ class Lists(abc.ABC):
 
     def sum_of_positives(self, values: tf.Tensor) -> tf.Tensor:
         """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`."""
-        if self._positive_weights is not None:
-            values *= self._positive_weights
-        if self.max_positives == 1:
-            return tf.squeeze(where(self.is_positive, values, 0.0), axis=1)
-        return tf.reduce_sum(where(self.is_positive, values, 0.0), axis=-1)
+        if self.positive_weights is not None:
+            values *= self.positive_weights
+        values = where(self.is_positive, values, 0.0)
+        return tf.squeeze(values, 1) if self.max_positives == 1 else tf.reduce_sum(values, axis=-1)
 
     @abc.abstractmethod
     def keep_nan(self, losses: tf.Tensor) -> tf.Tensor:

@@ -35,13 +35,8 @@ _BLOCK_ENTRIES = 1024
 
 
 def are_few(num_columns: int | None, num_items: int | None) -> bool:
-    """Whether positives in so many columns, of lists of so many items, take a pass each.
-
-    None stands for a number that is known only when running.
-    """
-    if num_columns is not None and num_columns <= FEW:
-        return True
-    return _are_at_most(num_items, SHORT)
+    """Whether so many positives, of so many items, take a pass each; None is known only running."""
+    return (num_columns is not None and num_columns <= FEW) or _are_at_most(num_items, SHORT)
 
 
 def _are_at_most(num_items, limit):
@@ -75,20 +70,12 @@ def terms(function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor
 
 
 def sum_over_items(function: Callable, items: Any, positives: Any, relevance: tf.Tensor) -> Any:
-    r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p.
+    r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p, `[batch, P]`.
 
     Time is O(P n); memory of lists of more than 256 items is O(n), since many positives are taken
-    block by block, in the gradient too. The gradient flows to `items` and `positives`, not to what
-    `function` captures.
-
-    Args:
-        function: works entry by entry, on one tensor for each of `items` and `positives`.
-        items: list of floating tensors `[batch, n]`.
-        positives: list of floating tensors `[batch, P]`.
-        relevance: `[batch, P]`; columns after the last positive of a batch may be left out.
-
-    Returns:
-        `[batch, P]`.
+    block by block, in the gradient too. The gradient flows to items, several `[batch, n]`, and
+    positives, several `[batch, P]`, not to what `function` captures. Columns after the last
+    positive of a batch, of relevance 0, may be left out.
     """
     width, n = positives[0].shape[1], items[0].shape[1]
     block = max(1, _BLOCK_ENTRIES // n) if n else 1
@@ -170,16 +157,11 @@ class Flat(NamedTuple):
 
     A list with fewer positives than others then takes less time: with 5 of at most 22, the value
     and gradient of Rankmax take a fifth.
-
-    Attributes:
-        lists: `[T]` int32, the list of each.
-        places: `[T]` int32, where each stands in `[batch P]`.
-        slots: `[batch, P]` int32, where each column stands here; padding is as the first column.
     """
 
-    lists: tf.Tensor
-    places: tf.Tensor
-    slots: tf.Tensor
+    lists: tf.Tensor  # `[T]` int32, the list of each.
+    places: tf.Tensor  # `[T]` int32, where each stands in `[batch P]`.
+    slots: tf.Tensor  # `[batch, P]` int32, where each column stands here; padding is as the first.
 
     @classmethod
     def of(cls, relevance: tf.Tensor) -> Flat:
@@ -220,15 +202,9 @@ def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tenso
     r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, in O(n log P) time and O(n + P) memory.
 
     The scores are put between the sorted thresholds by binary search, and sums over the P + 1 gaps
-    give all results. All terms that are added are positive, so that nothing cancels.
-
-    Args:
-        scores: `[batch, n]`; one far below all others never counts.
-        levels: finite `[batch, P]`, none above the largest score by more than the margin.
-        margin: > 0.
-
-    Returns:
-        `[batch, P]`; a NaN may get lost.
+    give all results. All terms that are added are positive, so that nothing cancels. The levels
+    `[batch, P]` are finite, none above the largest score by more than the margin. A NaN may get
+    lost.
     """
 
     @tf.custom_gradient
@@ -287,8 +263,7 @@ def _count_below(thresholds, scores):
     """How many of the sorted `thresholds` `[batch, P]` are below each score, `[batch, n]`.
 
     The range of the thresholds is cut into equal cells. What is in lower cells than a score is
-    below it, and what is in its own cell is told by binary search. XLA's searchsorted compares all
-    with all.
+    below it; its own cell takes a binary search. XLA's searchsorted compares all with all.
     """
     batch, width = tf.unstack(tf.shape(thresholds))
     num_cells = tf.minimum(width * _CELLS_PER_THRESHOLD, _MAX_CELLS)
@@ -305,10 +280,8 @@ def _count_below(thresholds, scores):
     # no score is above.
     rows = tf.range(batch)[:, tf.newaxis]
     flat = tf.reshape(tf.pad(thresholds, [[0, 0], [0, 1]], constant_values=float("inf")), [-1])
-    cell_of_threshold = cell(thresholds) + rows * num_cells
-    in_cell = tf.math.unsorted_segment_sum(
-        tf.ones_like(cell_of_threshold), cell_of_threshold, batch * num_cells
-    )
+    own = cell(thresholds) + rows * num_cells
+    in_cell = tf.math.unsorted_segment_sum(tf.ones_like(own), own, batch * num_cells)
     in_cell = tf.reshape(in_cell, [batch, num_cells])
     starts = tf.cumsum(in_cell, axis=1, exclusive=True) + rows * (width + 1)
     cell_of_score = cell(scores) + rows * num_cells

@@ -25,14 +25,10 @@ def violation(difference: tf.Tensor, margin: TensorLike) -> tf.Tensor:
 
 
 def split(values: tf.Tensor, highest: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first digits of numbers, so few that float32 adds them without error, and the others.
+    """The first digits of float32, so few that it adds `count` of them without error; the others.
 
-    Source: Rump, Ogita & Oishi 2008, "Accurate floating-point summation", whose idea this is.
-
-    Args:
-        values: float32.
-        highest: no number is farther from 0; of a shape that broadcasts.
-        count: how many numbers are added at most.
+    No number is farther from 0 than `highest`, which broadcasts. Source: Rump, Ogita & Oishi 2008,
+    "Accurate floating-point summation", whose idea this is.
     """
     # All digits of a number beyond the limit, which keeps the unit finite, are the first ones.
     highest = tf.where(highest < float("inf"), tf.minimum(highest, 2.0**100), highest)
@@ -53,15 +49,10 @@ def power_of_two(values: tf.Tensor) -> tf.Tensor:
 def exact_sum(
     values: tf.Tensor, groups: tf.Tensor | None = None, num_groups: int | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sums over the first axis in two parts, as of many more digits than float32 has.
+    """Sums of float32 `[batch, r]` in two parts, as of many more digits than float32 has.
 
-    Args:
-        values: `[batch, r]`, float32. One that is not finite makes the sum NaN.
-        groups: `[batch]` integers, negative for none; None for one sum over all.
-        num_groups: how many groups there are.
-
-    Returns:
-        Two tensors, `[r]` or `[num_groups, r]`, whose sum this is; the second is the smaller one.
+    They are of all examples, `[r]`, or of groups, `[num_groups, r]`; an example whose group is
+    negative is in none. The second part is the smaller one. What is not finite makes a sum NaN.
     """
     size, count = tf.abs(values), tf.shape(values)[0]
     if groups is None:
@@ -95,11 +86,9 @@ _BITS = 40
 
 
 def to_integers(values: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
-    """Numbers in [-2, 2] times a power of two as int64; 2**21 of these add up without error.
+    """Numbers in [-2, 2] times a unit as int64; 2**21 of these add up without error.
 
-    Args:
-        values: float32 or float64.
-        unit: the power of two, see `power_of_two`, of a shape that broadcasts.
+    The unit is a `power_of_two`, of a shape that broadcasts.
     """
     return tf.cast(tf.round(values / tf.cast(unit, values.dtype) * 2.0**_BITS), tf.int64)
 

@@ -14,11 +14,8 @@ class Exchange:
     """Between the replicas that run this code, all with the same calls in the same order.
 
     No call has a gradient, and none may stand in a `tf.cond` or `tf.while_loop`. A single replica
-    exchanges nothing.
-
-    Attributes:
-        size: how many replicas there are.
-        rank: the number of this one, a constant of its graph.
+    exchanges nothing. There are `size` replicas; `rank` is the number of this one, a constant of
+    its graph.
     """
 
     def __init__(self) -> None:
@@ -71,15 +68,11 @@ class Exchange:
     def best(self, values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
         """The k highest values over the replicas, and their ids, `[batch, k]`.
 
-        Args:
-            values: the highest of this replica, `[batch, at most k]`, of the same lists everywhere.
-            ids: theirs; of equal values those of the lower replica come first.
-            k: an int or a scalar tensor.
+        This replica gives its highest, `[batch, at most k]`, of the same lists as everywhere. Of
+        equal values those of the lower replica come first.
         """
-        values, ids = (self._stacked(x) for x in _padded(values, ids, k))
-        values, ids = (
-            tf.reshape(tf.transpose(x, [1, 0, 2]), [-1, self.size * k]) for x in (values, ids)
-        )
+        stacks = [tf.transpose(self._stacked(x), [1, 0, 2]) for x in _padded(values, ids, k)]
+        values, ids = (tf.reshape(x, [-1, self.size * k]) for x in stacks)
         return _best(values, ids, k)
 
     def _stacked(self, x):

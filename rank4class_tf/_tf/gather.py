@@ -15,12 +15,8 @@ def where(condition: tf.Tensor, x: tf.Tensor, other: TensorLike) -> tf.Tensor:
     """`tf.where`, but without broadcasting, which takes as long again, and with a short gradient.
 
     The gradient is one operation. TensorFlow's takes six where the batch size is not known, a large
-    part of the time of a list of 20 items.
-
-    Args:
-        condition: booleans of the shape of x, or `[batch]`, for whole rows.
-        x: a tensor.
-        other: a number, or a tensor of the shape of x, which has no gradient.
+    part of the time of a list of 20 items. The condition is of the shape of x, or `[batch]`, for
+    whole rows; `other` is a number or of the shape of x, and has no gradient.
     """
 
     @tf.custom_gradient

@@ -14,16 +14,11 @@ from rank4class_tf._tf.gather import where
 
 
 def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
-    """Computes values whose gradients come along with them, in one go.
+    """Computes values `[batch]` whose gradients come along with them, without second derivatives.
 
-    Args:
-        function: maps tensors `[batch, ...]` to values `[batch]` and a list of their gradients, one
-            of the shape of each input, in which an example depends on its own inputs alone. It may
-            read variables, such as a layer's weights.
-        *inputs: floating tensors of rank 2.
-
-    Returns:
-        `[batch]`, without second derivatives.
+    The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one of
+    the shape of each input, in which an example depends on its own inputs alone. It may read
+    variables, such as a layer's weights.
     """
 
     @tf.custom_gradient

@@ -24,13 +24,9 @@ def fold(step: Callable, count: Any, state: Sequence, first: int = 0) -> list:
 
 
 def fold_blocks(step: Callable, number: Any, size: int, state: Sequence = ()) -> list:
-    """Folds `state = step(ids, *state)` over blocks of the ids in [0, number).
+    """Folds `state = step(ids, *state)` over blocks of `size` of the ids in [0, number).
 
-    Args:
-        step: takes `size` ids, or those that are left at the end.
-        number: an int, or a scalar tensor; the lengths of blocks are static only for an int.
-        size: the number of ids in a block, an int.
-        state: tensors, in any structures.
+    The last block may be shorter. The lengths of blocks are static only if the number is an int.
     """
     if not isinstance(number, int):
 
@@ -56,7 +52,7 @@ def in_pieces(
     shared: Sequence[tf.Tensor] = (),
     states: tuple[list, list] = ((), ()),  # type: ignore[assignment]
 ) -> tf.Tensor:
-    """Values of a function of each example, piece by piece; the gradient computes pieces again.
+    """Values `[batch, ...]` of a function, piece by piece; the gradient computes pieces again.
 
     A layer may look at all rows of a piece, so that the last piece has its own length.
 
@@ -69,9 +65,6 @@ def in_pieces(
         of_rows: tensors with a row for each example, with gradients.
         shared: tensors with gradients, the same for all pieces.
         states: variables that the function changes: states of random generators, and others.
-
-    Returns:
-        `[batch, ...]`.
     """
     draws, others = states
     first = tf.nest.flatten([rows, of_rows])[0]
@@ -138,10 +131,9 @@ def _over_pieces(gradients_of, full, last, num_of_rows, summed):
     if isinstance(full, int) and not full:
         return list(of_last)
     known = gradients_of.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
+    slices = tf.IndexedSlices | tf.IndexedSlicesSpec
     kinds = ["rows"] * num_of_rows
-    for gradient in known[num_of_rows:]:
-        sparse = isinstance(gradient, tf.IndexedSlices | tf.IndexedSlicesSpec)
-        kinds.append("sparse" if sparse else "dense")
+    kinds += ["sparse" if isinstance(g, slices) else "dense" for g in known[num_of_rows:]]
 
     def parts_of(kind, gradient):
         return [gradient.values, gradient.indices] if kind == "sparse" else [gradient]
@@ -155,8 +147,7 @@ def _over_pieces(gradients_of, full, last, num_of_rows, summed):
     def added(kind, total, new, piece):
         if kind == "dense":
             return total + new
-        parts = zip(total, parts_of(kind, new), strict=True)
-        return [array.write(piece, x) for array, x in parts]
+        return [a.write(piece, x) for a, x in zip(total, parts_of(kind, new), strict=True)]
 
     def step(piece, *sums):
         return [added(*of, piece) for of in zip(kinds, sums, gradients_of(piece), strict=True)]

@@ -14,21 +14,16 @@ from tensorflow.python.ops import control_flow_util
 def check(
     bad: tf.Tensor | Callable, values: tf.Tensor, rule: str, bad_rows: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Raises if a row is bad, wherever something can raise; what XLA compiles cannot.
+    """Tells which rows are bad, `[batch]`, and raises where something can; XLA cannot.
+
+    It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`.
 
     Args:
         bad: `[batch, r]` booleans, True where a value breaks the rule; or a function that makes
             them of rows of values, and is called with bad rows only.
         values: `[batch, r]`.
         rule: what the values must be, with the name of the argument.
-        bad_rows: `[batch]` booleans, True for a row to raise for, some value of which is bad; None
-            means each row with a bad value.
-
-    Returns:
-        `[batch]` booleans, True for a bad row.
-
-    Raises:
-        ValueError: in eager mode; in a graph TensorFlow's `InvalidArgumentError`.
+        bad_rows: `[batch]` booleans; None means each row with a bad value.
     """
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)
@@ -55,10 +50,7 @@ def checked(
     rule: str,
     bad_rows: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Floating `x` `[batch, ...]` after a `check`; NaN in bad rows where nothing can raise.
-
-    The other arguments are those of `check`.
-    """
+    """Floating `x` `[batch, ...]` after a `check`; NaN in bad rows where nothing can raise."""
     bad_rows = check(bad, values, rule, bad_rows)
     if tf.executing_eagerly():
         return x
@@ -75,23 +67,14 @@ def in_xla():
 
 
 def same_sizes(x: tf.Tensor, other: tf.Tensor, rule: str, axes: int = 1) -> tf.Tensor:
-    """Raises for what broadcasting would hide, also from what XLA compiles.
+    """Returns `x`; raises for what broadcasting would hide, also from what XLA compiles.
+
+    The first sizes of x and the other are compared, those of so many axes; x has no more, unless
+    that is 1. The rule is a sentence that names the argument. Known sizes raise `ValueError`, other
+    ones TensorFlow's `InvalidArgumentError`, whose text has the rule as a name under XLA.
 
     XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph that was traced
     elsewhere and is then compiled has an assertion, which XLA drops.
-
-    Args:
-        x: `[batch, ...]`, of no more than `axes` axes, unless that is 1.
-        other: `[batch, ...]`.
-        rule: a sentence that names the argument.
-        axes: how many sizes are compared, from the first on.
-
-    Returns:
-        `x`.
-
-    Raises:
-        ValueError: if sizes are known and differ; else TensorFlow's `InvalidArgumentError`, whose
-            text has the rule as a name under XLA.
     """
     known, of_other = x.shape[:axes], other.shape[:axes]
     if not known.is_compatible_with(of_other):

@@ -21,13 +21,8 @@ _FEW = 16
 def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf.Tensor:
     """As `tf.searchsorted`, which under XLA compares each value with all entries at once.
 
-    Args:
-        rising: `[batch, n]`, sorted, n >= 1.
-        values: `[batch, P]`; a NaN may get any place.
-        side: "left" for how many entries are below the value, "right" for those up to it.
-
-    Returns:
-        `[batch, P]` int32.
+    Lists `[batch, n]` have an entry at least. A NaN among the values `[batch, P]` may get any
+    place. The side "left" counts the entries below a value, "right" those up to it.
     """
     few = rising.shape[1] is not None and rising.shape[1] <= _FEW
     if few or not in_xla():
@@ -43,15 +38,9 @@ def places_in(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def count_leading(rows: tf.Tensor, values: tf.Tensor, holds: Callable) -> tf.Tensor:
-    """How many leading entries of its row a condition holds for, by binary search.
+    """For how many leading entries of its row each value holds, `[batch, P]`, by binary search.
 
-    Args:
-        rows: `[batch, n]`, n >= 1.
-        values: `[batch, P]`.
-        holds: of entries and values, both `[batch, P]`; once False in a row, it stays False.
-
-    Returns:
-        `[batch, P]` int32.
+    Rows are `[batch, n]`, n >= 1. `holds(entries, values)`, once False in a row, stays False.
     """
     n = tf.shape(rows)[1]
     count = tf.zeros_like(values, tf.int32)
@@ -71,14 +60,7 @@ def top_k(scores: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
 
     Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all lie in the k
     blocks whose maxima are largest, so that only block maxima and those blocks need sorting:
-    XLA's top_k on a CPU sorts every list in full.
-
-    Args:
-        scores: `[batch, n]`, n >= k.
-        k: positive integer, or a scalar tensor where only running tells, for which all is sorted.
-
-    Returns:
-        Two tensors `[batch, k]`, the values and their columns, int32.
+    XLA's top_k on a CPU sorts every list in full. Where k is a tensor, all is sorted.
     """
     n = scores.shape[1]
     if n is None or not isinstance(k, int) or n < _MIN_ITEMS_PER_PLACE * k:
@@ -109,18 +91,17 @@ _GROUP = 64
 def top_k_by_blocks(
     score: Callable, num_classes: int, k: int | tf.Tensor, block_size: int = BLOCK
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the k classes with the highest scores, block by block.
+    """Finds the k classes with the highest scores, block by block; their scores and ids.
+
+    Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in any
+    order if their scores are products, which are rounded.
 
     Args:
         score: a function of class ids `[m]` that returns their scores `[batch, m]`.
         num_classes: K, an int.
         k: in [1, K], an int or a scalar tensor.
-        block_size: classes per block, a positive int; a block has at least k, and a multiple of 64.
-            Memory is O(batch block_size).
-
-    Returns:
-        Scores and class ids, both `[batch, k]`, best first; of equal scores the lower id first.
-        Equal classes come in any order if their scores are products, which are rounded.
+        block_size: classes per block; a block has at least k, and a multiple of 64. Memory is
+            O(batch block_size).
 
     Example:
         >>> scores = tf.constant([[0.1, 0.3, 0.2]])
@@ -164,12 +145,9 @@ def top_k_by_blocks(
 
 
 def _above(groups, least, has_new):
-    """The scores above the least and their columns, `[batch, most of a row]`.
+    """The scores above the least, `[batch, 1]`, and their columns, `[batch, most of a row]`.
 
-    Args:
-        groups: `[batch, groups, size of a group]`.
-        least: `[batch, 1]`.
-        has_new: `[batch, groups]`, False for a group without such a score.
+    Groups are `[batch, groups, size of a group]`; `has_new` is False for one without such a score.
     """
     of_group = tf.where(has_new)
     scores = tf.gather_nd(groups, of_group)
@@ -204,11 +182,10 @@ def fold_scores(
         first = tf.minimum(block * size, num_classes - size)
         ids = first + tf.range(size)
         scores = score(ids)
+        lowest = tf.constant(-float("inf"), scores.dtype)
         scores = tf.cond(
             first < block * size,
-            lambda: tf.where(
-                (ids < block * size)[tf.newaxis], tf.constant(-float("inf"), scores.dtype), scores
-            ),
+            lambda: tf.where((ids < block * size)[tf.newaxis], lowest, scores),
             lambda: scores,
         )
         return merge(state, ids, scores)
@@ -222,13 +199,9 @@ def add_columns(x: tf.Tensor, columns: tf.Tensor, values: tf.Tensor) -> tf.Tenso
 
 
 def first_and_last_ranks(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first and the last rank, from 1 on, that each value has in rising order.
+    """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`.
 
-    Args:
-        values: `[batch, n]`.
-
-    Returns:
-        Two int32 tensors `[batch, n]`; they differ where values are equal.
+    They differ where values are equal.
     """
     order = tf.argsort(values, axis=-1)
     ranked = tf.gather(values, order, batch_dims=1)
@@ -250,12 +223,10 @@ def maxima(values: tf.Tensor, most: int | None = None) -> tf.Tensor:
 
 
 def decaying_sums(values: tf.Tensor, decay: tf.Tensor, most: int | None = None) -> tf.Tensor:
-    """The sums `S_k = values_k + decay_k S_(k+1)`, each exact up to rounding.
+    """The sums `S_k = values_k + decay_k S_(k+1)`, `[batch, n]`, each exact up to rounding.
 
-    Args:
-        values: `[batch, n]`.
-        decay: `[batch, n]`, in [0, 1]; it has no gradient.
-        most: see above; then the gradient counts only where the upstream one is of these entries.
+    The decay is in [0, 1], and has no gradient. With `most`, how many entries to the right are
+    joined where n is not known, the gradient counts only where the upstream one is of these.
     """
 
     @tf.custom_gradient
@@ -278,9 +249,7 @@ def _sums(values, decay, most):
     return _doubling([values, decay], join, values, most)[0]
 
 
-def _doubling(
-    state: list[tf.Tensor], join: Callable, rows: tf.Tensor, most: int | None
-) -> list[tf.Tensor]:
+def _doubling(state, join, rows, most):
     """Joins what stands for 1, 2, 4, ... entries with what stands for as many to the right."""
     width = rows.shape[1] or most or 2**30
     for bit in range((width - 1).bit_length()):

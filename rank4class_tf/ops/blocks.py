@@ -55,8 +55,8 @@ def count_others_by_blocks(
         is_tied = here & (again >= lowest) & ~is_above
         return above - tf.cast(is_above, tf.int32), tied - tf.cast(is_tied, tf.int32)
 
-    def add(counts, ids, scores):
-        return [a + b for a, b in zip(counts, count(ids, scores), strict=True)]
+    def add(counts, *block):
+        return [a + b for a, b in zip(counts, count(*block), strict=True)]
 
     return fold_scores(score, num_classes, block_size, count, add)
 
@@ -66,9 +66,8 @@ def scores_as_in_blocks(
 ) -> tf.Tensor:
     """Scores of given classes, rounded as the blocks round them.
 
-    Products of other shapes may be rounded by more, as where a GPU multiplies in TF32. The
-    arguments are those of `count_others_by_blocks`; the result is `[batch, P]`, any number for a
-    negative id.
+    Products of other shapes may be rounded by more, as where a GPU multiplies in TF32. Arguments
+    are those of `count_others_by_blocks`; the result, `[batch, P]`, is any number for an id < 0.
     """
     class_ids = tf.maximum(class_ids, 0)
     if num_classes <= block_size:
@@ -105,7 +104,7 @@ def score_by_recomputed_blocks(
             so that it returns the same again.
         candidates: `[n, d]`.
         shared: floating tensors in any structure that `score` depends on: encodings and weights.
-        block_size: the most candidates per block, a positive int.
+        block_size: the most candidates per block.
 
     Example:
         >>> score = lambda candidates, block, h: tf.matmul(h, candidates, transpose_b=True)
@@ -158,20 +157,15 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
     # XLA cannot compile a loop over an empty batch.
     loops = narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if loops and n * (kernel.shape[0] or 0) >= _MANY_NUMBERS:
-        # One example after the other, since each uses all cores, and memory then holds only one.
-        def of_one(_, encoding, factors, kernel):
+
+        def of_example(_, encoding, factors, kernel):
             # A batch without examples has no row here either.
             column = tf.reduce_sum(encoding, axis=0)[:, tf.newaxis]
             return tf.matmul(factors, column * kernel)[tf.newaxis][: tf.shape(encoding)[0]]
 
-        return in_pieces(
-            of_one,
-            (),
-            1,
-            tf.TensorSpec([1, n, units], encodings.dtype),
-            [encodings],
-            [1 + candidates, kernel],
-        )
+        # One example after the other, since each uses all cores, and memory then holds only one.
+        spec = tf.TensorSpec([1, n, units], encodings.dtype)
+        return in_pieces(of_example, (), 1, spec, [encodings], [1 + candidates, kernel])
     pairs = encodings[:, tf.newaxis] * (1 + candidates)
     return tf.tensordot(pairs, kernel, axes=1)
 

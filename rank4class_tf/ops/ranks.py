@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.dense import over_positives
-from rank4class_tf._lists.labels import Labels, padded_ids
+from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
@@ -95,14 +95,14 @@ def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
             compiles, the ranks of such a list are NaN.
 
     Returns:
-        `[batch, P]` of the dtype of the scores, at least float32; meaningless where padded.
+        `[batch, P]`, float64 for float64 and integers of 32 bits; meaningless where padded.
 
     Example:
         >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
         array([[3.5, 1. ]], dtype=float32)
     """
-    scores = tf.convert_to_tensor(scores)
-    ranks = ranks_of_positives(scores, class_ids, dtype=_wide_enough(scores.dtype))
+    scores = as_scores("scores", scores)
+    ranks = ranks_of_positives(scores, class_ids, dtype=scores.dtype)
     return ranks.above + (ranks.tied + 1) / 2
 
 
@@ -117,7 +117,7 @@ def ranks_of_positives(
     """Ranks each positive among the items of its list.
 
     Args:
-        scores: `[batch, n]`, floating; a NaN ranks last.
+        scores: `[batch, n]`; a NaN ranks last.
         class_ids: `[batch, P]` different integers; see `expected_ranks`.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
@@ -132,8 +132,7 @@ def ranks_of_positives(
     """
     if depth is not None:
         _checks.positive_int("depth", depth)
-    scores, class_ids = tf.convert_to_tensor(scores), tf.convert_to_tensor(class_ids)
-    _checks.require(scores.dtype.is_floating, "`scores` must be floating.", scores.dtype.name)
+    scores, class_ids = as_scores("scores", scores), tf.convert_to_tensor(class_ids)
     rule = "`class_ids` must have the shape [batch, P]."
     _checks.require(class_ids.shape.rank in (None, 2), rule, f"{class_ids.shape}")
     zero = tf.zeros([tf.shape(scores)[0], 1], dtype)
@@ -267,7 +266,8 @@ def count_of_all(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def expected_ranks_of_all(values: tf.Tensor) -> tf.Tensor:
     """`expected_ranks` of every item, `[batch, n]`; it needs no ids."""
-    above, tied = (tf.cast(count, _wide_enough(values.dtype)) for count in count_of_all(values))
+    dtype = values.dtype if values.dtype.size > 2 else tf.float32  # Half holds too few integers.
+    above, tied = (tf.cast(count, dtype) for count in count_of_all(values))
     return above + (tied + 1) / 2
 
 
@@ -292,10 +292,6 @@ def _count_above_and_tied(scores, class_ids, depth):
         return _count_among(_highest_items(scores, depth)[0], scores, positives)
     counts = (tf.gather(c, ids, batch_dims=1) for c in _count_by_sorting(scores))
     return _zeros_unless(~tf.math.is_nan(positives), counts)
-
-
-def _wide_enough(dtype):
-    return dtype if dtype.size > 2 else tf.float32  # Half precision holds too few integers.
 
 
 def _without_masked(scores, mask):

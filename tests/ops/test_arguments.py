@@ -86,7 +86,7 @@ def test_relevance_of_ranks_has_the_shape_of_ids():
 
 
 @of_each_loss
-@pytest.mark.parametrize("dtype", [tf.int32, tf.float16, tf.bfloat16])
+@pytest.mark.parametrize("dtype", [tf.int16, tf.float16, tf.bfloat16])
 def test_scores_of_other_dtypes_become_float32(loss, dtype):
     scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
     value = loss(tf.cast(scores, dtype), [0, 1])
@@ -122,9 +122,19 @@ def test_counts_of_scores_in_half_precision(dtype):
         np.testing.assert_array_equal(ops.expected_ranks(scores, ids)[:, 0], [5001, 2500.5])
 
 
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_scores_may_be_large_integers(dtype):
+    """Such as times in seconds, which float32 would make ties."""
+    scores = tf.constant([[0, 1, 2, 3]], dtype) + 1_700_000_000
+    np.testing.assert_array_equal(ops.expected_ranks(scores, [[0, 1, 2, 3]]), [[4, 3, 2, 1]])
+    assert ops.ranks_of_positives(scores, [[0]]).above == 3
+    lists = ops.as_lists(scores, [[2]])
+    assert lists.dtype == tf.float64 and lists.sum_over_differences(tf.nn.relu) == 1
+
+
 def test_ranks_need_scores_and_columns():
-    with pytest.raises(ValueError, match="`scores` must be floating. Received: int32"):
-        ops.ranks_of_positives([[3, 1, 2]], [[0]])
+    with pytest.raises(ValueError, match="`scores` must hold numbers of .* Received: string"):
+        ops.ranks_of_positives([["3", "1", "2"]], [[0]])
     with pytest.raises(ValueError, match=r"`class_ids` must have the shape \[batch, P\]"):
         ops.ranks_of_positives([[3.0, 1.0, 2.0]], [0])
 
