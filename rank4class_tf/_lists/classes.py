@@ -41,24 +41,15 @@ class Shard(NamedTuple):
 
 
 class ClassProducts(NamedTuple):
-    """Scores `[batch, K]` of encodings with all classes, before anything is computed.
+    """Scores `[batch, K]` of encodings with all classes, before anything is computed."""
 
-    Attributes:
-        encodings: `[batch, d]`, float32.
-        tables: rows `[K, width]` and, if there are any, biases `[K]`: variables or tensors.
-        score: a function of encodings and some rows of each table that returns scores. Rows of the
-            shape `[m, ...]` are those of classes shared by all examples, and give `[batch, m]`, as
-            do rows of the shape `[batch, m, ...]`, of classes of each example. It reads no
-            variables.
-        shard: where the tables are those of a shard, what it is; else None.
-        handles: what stands for the tables in a gradient.
-    """
-
-    encodings: tf.Tensor
-    tables: tuple[Any, ...]
+    encodings: tf.Tensor  # `[batch, d]`, float32.
+    tables: tuple[Any, ...]  # Rows `[K, width]`, perhaps biases `[K]`: variables or tensors.
+    # A function of encodings and some rows of each table that returns scores `[batch, m]`. Rows are
+    # `[m, ...]`, of classes shared by all examples, or `[batch, m, ...]`. It reads no variables.
     score: Callable
-    shard: Shard | None = None
-    handles: tuple[tf.Tensor, ...] = ()
+    shard: Shard | None = None  # What the shard is where the tables are those of one.
+    handles: tuple[tf.Tensor, ...] = ()  # What stands for the tables in a gradient.
 
     @property
     def num_classes(self) -> int:
@@ -100,10 +91,6 @@ class ClassProducts(NamedTuple):
         places = tf.where(here, places, 0)
         rows = [tf.where(here[..., tf.newaxis], x, 1.0) for x in self.rows(places)]
         return rows, places, here
-
-    def all_scores(self) -> tf.Tensor:
-        """`[batch, K]`."""
-        return self.score(self.encodings, *map(tf.convert_to_tensor, self.tables))
 
 
 def handle_of(table: Any) -> tf.Tensor:
@@ -183,14 +170,9 @@ class Record:
     ) -> tf.Tensor:
         """The sum of `of_block(raw scores, ids, *parameters)` over the blocks; see `_Sum`.
 
-        Args:
-            of_block: see `_Sum`.
-            parameters: tensors that get a gradient.
-            start: zeros of the shape of the sum.
-            has_gradient: of all sums only one can have it.
-            vanishes: whether terms are >= 0, and have no slope where they are 0. They are then
-                terms of single classes, `[batch, ..., size of the block]`.
-            value: the sum, if it is known already, which saves the pass.
+        It starts with zeros of its shape. Of all sums only one can have a gradient. If it
+        `vanishes`, terms are >= 0, and have no slope where they are 0; they are then those of
+        single classes, `[batch, ..., size of the block]`. A `value` that is known saves the pass.
         """
         if has_gradient and self._sum is not None:
             raise EveryItemNeeded("A formula asks for several sums over all classes.")
@@ -277,7 +259,8 @@ class Record:
 
     def _backward_pass(self, total, upstream):
         """Gradients of encodings, tables and parameters by the sum."""
-        tables, number = self.products.tables, self.products.num_here
+        products = self.products
+        tables, number = products.tables, products.num_here
         places = is_few = None
         if total.used is not None:
             of_used = tf.cast(tf.where(total.used)[:, 0], tf.int32)
@@ -287,26 +270,22 @@ class Record:
 
         def step(numbers, of_encodings, of_rows, *of_parameters):
             block = numbers if places is None else tf.gather(places, numbers)
-            new, *more = self._gradients_of_block(block, total, upstream)
+            rows = products.rows(block)
+            inputs = [products.encodings, *rows, *total.parameters]
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                raw = products.score(products.encodings, *rows)
+                part = total.of_block(raw, products.ids(block), *total.parameters)
+            new, *more = tape.gradient(part, inputs, upstream, unconnected_gradients="zero")
             rows, more = more[: len(tables)], more[len(tables) :]
             of_rows = [_set_rows(x, numbers, g) for x, g in zip(of_rows, rows, strict=True)]
             sums = [a + b for a, b in zip(of_parameters, more, strict=True)]
             return [of_encodings + new, of_rows, *sums]
 
-        start = [tf.zeros_like(self.products.encodings), [_empty(x, number) for x in tables]]
+        start = [tf.zeros_like(products.encodings), [_empty(x, number) for x in tables]]
         start += map(tf.zeros_like, total.parameters)
         of_encodings, of_rows, *of_parameters = fold_blocks(step, number, BLOCK, start)
         return of_encodings, _Slices(of_rows, places, is_few), of_parameters
-
-    def _gradients_of_block(self, places, total, upstream):
-        """Gradients of encodings, of the rows of some classes, and of parameters."""
-        products, rows = self.products, self.products.rows(places)
-        inputs = [products.encodings, *rows, *total.parameters]
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            raw = products.score(products.encodings, *rows)
-            part = total.of_block(raw, products.ids(places), *total.parameters)
-        return tape.gradient(part, inputs, upstream, unconnected_gradients="zero")
 
 
 class _Slices(NamedTuple):

@@ -114,8 +114,17 @@ class DenseLists(Lists):
     def sum_over_differences(self, function: Callable, vanishes: bool = False) -> tf.Tensor:
         if self.max_positives != 1 or self.class_ids is None:
             return super().sum_over_differences(function, vanishes)
-        differences = _differences(self.filled, self.class_ids)
-        return tf.reduce_sum(function(differences), axis=-1, keepdims=True)
+        ids = self.class_ids
+
+        @tf.custom_gradient
+        def differences(scores):  # With a gradient that takes half the passes.
+            def gradient(upstream):
+                total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
+                return tf.tensor_scatter_nd_sub(upstream, indices(ids), total)
+
+            return scores - tf.gather(scores, ids, batch_dims=1), gradient
+
+        return tf.reduce_sum(function(differences(self.filled)), axis=-1, keepdims=True)
 
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
         if levels is None:
@@ -361,17 +370,6 @@ def fill_masked(
         return scores, lambda upstream: upstream
 
     return filled(scores)
-
-
-@tf.custom_gradient
-def _differences(scores, class_ids):
-    """The scores `[batch, n]` less that of the one positive; the gradient takes half the passes."""
-
-    def gradient(upstream):
-        total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
-        return tf.tensor_scatter_nd_sub(upstream, indices(class_ids), total), None
-
-    return scores - tf.gather(scores, class_ids, batch_dims=1), gradient
 
 
 def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:

@@ -209,48 +209,38 @@ def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tenso
 
     @tf.custom_gradient
     def sums(scores, levels):
-        value, spread = _many(scores, levels, margin)
+        batch, n = tf.unstack(tf.shape(scores))
+        width = tf.shape(levels)[1]
+        # Subtract the highest level: every sum is then at least its distance to the threshold, so
+        # no digit that matters is lost.
+        highest = tf.reduce_max(levels, axis=-1, keepdims=True)
+        # The minimum changes nothing, and keeps the graph from being rewritten, see `violation`.
+        scores, thresholds = scores - highest, tf.minimum(levels - highest, 0) - margin
+        unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
+
+        # The first of equal thresholds stands for all.
+        rank = _count_below(thresholds, unsorted)
+        gap = _count_below(thresholds, scores)
+        nearest = _take(thresholds, tf.maximum(gap - 1, 0))
+        local = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
+        segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * (width + 1), [-1])
+
+        def by_gap(x):
+            sums = tf.math.unsorted_segment_sum(tf.reshape(x, [-1]), segment, batch * (width + 1))
+            return tf.reshape(sums, [batch, width + 1])[:, 1:]
+
+        counts = tf.cumsum(by_gap(tf.ones_like(scores)), axis=-1, reverse=True)
+        steps = counts[:, 1:] * (thresholds[:, 1:] - thresholds[:, :-1])
+        totals = tf.cumsum(by_gap(local) + tf.pad(steps, [[0, 0], [0, 1]]), axis=-1, reverse=True)
 
         def gradient(upstream):
-            of_items, of_levels = spread(upstream)
-            return of_items, -of_levels
+            below = tf.cumsum(scatter_add(rank, upstream, tf.shape(levels)), axis=-1)
+            of_items = _take(tf.pad(below, [[0, 0], [1, 0]]), gap)
+            return of_items, -(upstream * _take(counts, rank))
 
-        return value, gradient
+        return _take(totals, rank), gradient
 
     return sums(scores, levels)
-
-
-def _many(scores, levels, margin):
-    batch, n = tf.unstack(tf.shape(scores))
-    width = tf.shape(levels)[1]
-    # Subtract the highest level: every sum is then at least its distance to the threshold, so no
-    # digit that matters is lost.
-    highest = tf.reduce_max(levels, axis=-1, keepdims=True)
-    # The minimum changes nothing, and keeps the graph from being rewritten, see `violation`.
-    scores, thresholds = scores - highest, tf.minimum(levels - highest, 0) - margin
-    unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
-
-    # The first of equal thresholds stands for all.
-    rank = _count_below(thresholds, unsorted)
-    gap = _count_below(thresholds, scores)
-    nearest = _take(thresholds, tf.maximum(gap - 1, 0))
-    local = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
-    segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * (width + 1), [-1])
-
-    def by_gap(x):
-        sums = tf.math.unsorted_segment_sum(tf.reshape(x, [-1]), segment, batch * (width + 1))
-        return tf.reshape(sums, [batch, width + 1])[:, 1:]
-
-    counts = tf.cumsum(by_gap(tf.ones_like(scores)), axis=-1, reverse=True)
-    steps = counts[:, 1:] * (thresholds[:, 1:] - thresholds[:, :-1])
-    sums = tf.cumsum(by_gap(local) + tf.pad(steps, [[0, 0], [0, 1]]), axis=-1, reverse=True)
-
-    def spread(coefficients):
-        totals = tf.cumsum(scatter_add(rank, coefficients, tf.shape(levels)), axis=-1)
-        items = _take(tf.pad(totals, [[0, 0], [1, 0]]), gap)
-        return items, coefficients * _take(counts, rank)
-
-    return _take(sums, rank), spread
 
 
 def _take(rows, columns):

@@ -115,6 +115,7 @@ def kinds(ids: tf.Tensor) -> tf.Tensor:
 
 def _sorted(ids):
     """The columns in rising order of their ids, equals in their own; and where new ids start."""
+    # `tf.unique` has no static shape.
     order = tf.argsort(ids, axis=-1, stable=True)
     rising = tf.gather(ids, order, batch_dims=1)
     first = tf.ones_like(rising[:, :1], tf.bool)

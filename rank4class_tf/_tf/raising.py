@@ -16,14 +16,10 @@ def check(
 ) -> tf.Tensor:
     """Tells which rows are bad, `[batch]`, and raises where something can; XLA cannot.
 
-    It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`.
-
-    Args:
-        bad: `[batch, r]` booleans, True where a value breaks the rule; or a function that makes
-            them of rows of values, and is called with bad rows only.
-        values: `[batch, r]`.
-        rule: what the values must be, with the name of the argument.
-        bad_rows: `[batch]` booleans; None means each row with a bad value.
+    It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
+    values `[batch, r]` must be, with the name of the argument. `bad` tells which of them break it,
+    or is a function that makes these booleans of rows of values, and is called with bad rows only.
+    Without `bad_rows` each row with a bad value is one.
     """
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)

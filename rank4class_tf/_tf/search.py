@@ -27,7 +27,13 @@ def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf
     few = rising.shape[1] is not None and rising.shape[1] <= _FEW
     if few or not in_xla():
         return tf.searchsorted(rising, values, side)
-    return count_leading(rising, values, {"left": tf.less, "right": tf.less_equal}[side])
+    is_before = {"left": tf.less, "right": tf.less_equal}[side]
+    n, count = tf.shape(rising)[1], tf.zeros_like(values, tf.int32)
+    for bit in reversed(range((rising.shape[1] or 2**30).bit_length())):
+        further = count + 2**bit
+        entry = tf.gather(rising, tf.minimum(further, n) - 1, batch_dims=1)
+        count = tf.where((further <= n) & is_before(entry, values), further, count)
+    return count
 
 
 def places_in(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
@@ -35,20 +41,6 @@ def places_in(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     flat = tf.reshape(values, [1, -1])
     found = tf.raw_ops.LowerBound(sorted_inputs=rising[tf.newaxis], values=flat)
     return tf.reshape(found, tf.shape(values))
-
-
-def count_leading(rows: tf.Tensor, values: tf.Tensor, holds: Callable) -> tf.Tensor:
-    """For how many leading entries of its row each value holds, `[batch, P]`, by binary search.
-
-    Rows are `[batch, n]`, n >= 1. `holds(entries, values)`, once False in a row, stays False.
-    """
-    n = tf.shape(rows)[1]
-    count = tf.zeros_like(values, tf.int32)
-    for bit in reversed(range((rows.shape[1] or 2**30).bit_length())):
-        further = count + 2**bit
-        entry = tf.gather(rows, tf.minimum(further, n) - 1, batch_dims=1)
-        count = tf.where((further <= n) & holds(entry, values), further, count)
-    return count
 
 
 # Below this many items per item sought, sorting them all costs less than finding the blocks.
@@ -94,20 +86,8 @@ def top_k_by_blocks(
     """Finds the k classes with the highest scores, block by block; their scores and ids.
 
     Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in any
-    order if their scores are products, which are rounded.
-
-    Args:
-        score: a function of class ids `[m]` that returns their scores `[batch, m]`.
-        num_classes: K, an int.
-        k: in [1, K], an int or a scalar tensor.
-        block_size: classes per block; a block has at least k, and a multiple of 64. Memory is
-            O(batch block_size).
-
-    Example:
-        >>> scores = tf.constant([[0.1, 0.3, 0.2]])
-        >>> values, ids = top_k_by_blocks(lambda i: tf.gather(scores, i, axis=1), 3, k=2)
-        >>> ids.numpy()
-        array([[1, 2]], dtype=int32)
+    order if their scores are products, which are rounded. The function maps class ids `[m]` to
+    scores `[batch, m]`; k is in [1, K]; a block has at least k classes, and a multiple of 64.
     """
     # Python numbers where possible, since XLA needs static shapes.
     largest = max if isinstance(k, int) else tf.maximum
@@ -215,11 +195,10 @@ def first_and_last_ranks(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def maxima(values: tf.Tensor, most: int | None = None) -> tf.Tensor:
     """The highest of each entry and those to its right, `[batch, n]`; it has no gradient."""
-
-    def join(width, values):
-        return [tf.maximum(values, _shifted(values, width, values.dtype.min))]
-
-    return _doubling([tf.stop_gradient(values)], join, values, most)[0]
+    values = tf.stop_gradient(values)
+    for width in _widths(values, most):
+        values = tf.maximum(values, _shifted(values, width, values.dtype.min))
+    return values
 
 
 def decaying_sums(values: tf.Tensor, decay: tf.Tensor, most: int | None = None) -> tf.Tensor:
@@ -242,19 +221,15 @@ def decaying_sums(values: tf.Tensor, decay: tf.Tensor, most: int | None = None) 
 
 
 def _sums(values, decay, most):
-    def join(width, values, decay):
+    for width in _widths(values, most):
         values += decay * _shifted(values, width)
-        return [values, decay * _shifted(decay, width)]
+        decay *= _shifted(decay, width)
+    return values
 
-    return _doubling([values, decay], join, values, most)[0]
 
-
-def _doubling(state, join, rows, most):
-    """Joins what stands for 1, 2, 4, ... entries with what stands for as many to the right."""
-    width = rows.shape[1] or most or 2**30
-    for bit in range((width - 1).bit_length()):
-        state = join(2**bit, *state)
-    return state
+def _widths(rows, most):
+    """1, 2, 4, ...: what stands for so many entries is joined with that of as many to the right."""
+    return [2**bit for bit in range(((rows.shape[1] or most or 2**30) - 1).bit_length())]
 
 
 def _shifted(rows, width, fill=0):

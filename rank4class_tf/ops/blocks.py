@@ -25,13 +25,9 @@ def count_others_by_blocks(
 ) -> list[tf.Tensor]:
     """Counts the classes above given ones, and those tied with them, themselves left out.
 
-    Args:
-        score: a function of class ids `[m]` that returns their scores `[batch, m]`.
-        num_classes: K, an int.
-        class_ids: int32 `[batch, P]`; outside of [0, K), a class that is not among these.
-        own: `[batch, P]`, their scores.
-        block_size: classes per block, a positive int. Memory is O(batch block_size).
-        tolerance: how far apart two scores may be and count as the same, `[batch, P]`.
+    The function maps class ids `[m]` to scores `[batch, m]`; `own` are the scores of the given
+    class ids, both `[batch, P]`. An id outside of [0, K) is a class that is not among these. Scores
+    not farther apart than the tolerance, `[batch, P]`, count as the same.
     """
     # No score within the tolerance is lost where these sums are rounded, since rounding keeps the
     # order of numbers. An infinite score ties only with its equals, and no finite score ties with
@@ -105,11 +101,6 @@ def score_by_recomputed_blocks(
         candidates: `[n, d]`.
         shared: floating tensors in any structure that `score` depends on: encodings and weights.
         block_size: the most candidates per block.
-
-    Example:
-        >>> score = lambda candidates, block, h: tf.matmul(h, candidates, transpose_b=True)
-        >>> score_by_recomputed_blocks(score, tf.eye(3), tf.ones([1, 3]), block_size=1).numpy()
-        array([[1., 1., 1.]], dtype=float32)
     """
     n = candidates.shape[0]
     if n is None or n <= 2 * block_size:
@@ -147,10 +138,6 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
 
     Encodings are `[batch, d]`, candidates `[n, d]` or `[batch, n, d]`, the kernel `[d, u]`; the
     result is `[batch, n, u]`.
-
-    Example:
-        >>> latent_cross(tf.constant([[2.0, 1.0]]), tf.constant([[0.5, 1.0]]), tf.eye(2)).numpy()
-        array([[[3., 2.]]], dtype=float32)
     """
     n, units = candidates.shape[-2], kernel.shape[-1]
     narrow = n is not None and units is not None and units <= n
@@ -175,11 +162,6 @@ def unit_rows(rows: tf.Tensor) -> tf.Tensor:
     """As `tf.math.l2_normalize` of each row of `[..., d]`; rows near zero have no gradient.
 
     The gradient takes a third of the operations.
-
-    Example:
-        >>> unit_rows(tf.constant([[3.0, 4.0], [0.0, 0.0]])).numpy()
-        array([[0.6, 0.8],
-               [0. , 0. ]], dtype=float32)
     """
     scales = _scales(rows)
     scaled = rows * scales

@@ -44,7 +44,7 @@ def value_and_gradients(loss, ids, encodings, tables, dense):
     with tf.GradientTape() as tape:
         tape.watch(encodings)
         products = ClassProducts(encodings, tables, unit_scores)
-        value = loss(ids, products.all_scores() if dense else products)
+        value = loss(ids, unit_scores(encodings, *tables) if dense else products)
         total = tf.reduce_sum(value * upstream)
     gradients = tape.gradient(total, [encodings, *tables], unconnected_gradients="zero")
     return value, *map(tf.convert_to_tensor, gradients)
