@@ -127,16 +127,13 @@ class DenseLists(Lists):
         return tf.reduce_sum(function(differences(self.filled)), axis=-1, keepdims=True)
 
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
-        if levels is None:
-            if self.max_positives == 1:
-                return self.sum_over_differences(functools.partial(violation, margin=margin))
-            levels = self.positive_scores
+        if levels is None and self.max_positives == 1:
+            return self.sum_over_differences(functools.partial(violation, margin=margin))
+        levels = self.positive_scores if levels is None else levels
         if are_few(self.max_positives, self.filled.shape[1]):
-
-            def terms(scores, levels):
-                return violation(scores - levels, margin)
-
-            return _positives.sum_over_items(terms, [self.filled], [levels], self.relevance)
+            return _positives.sum_over_items(
+                lambda s, p: violation(s - p, margin), [self.filled], [levels], self.relevance
+            )
         return keep_nan(_positives.excess(self.filled, levels, margin), self.filled)
 
     def log_sum_exp(self, temperature=1.0, smoothing=0.0):
