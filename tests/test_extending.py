@@ -69,6 +69,26 @@ def test_metric_of_ties_is_the_mean_over_orders(page):
     assert np.isclose(metric.result(), ((1 + 0.5) / 2 + 0.5) / 2)
 
 
+def test_metric_leaves_out_lists_without_a_positive(page):
+    metric = page["GeometricRank"]()
+    metric.update_state([-1, 1], [[3.0, 2.0, 1.0]] * 2)
+    assert np.isclose(metric.result(), 0.5)
+
+
+@pytest.mark.parametrize("positives", [[0], [0, 3]])
+def test_sums_over_differences_that_do_not_tend_to_zero(positives):
+    class SumOfLogs(losses.RankingLoss):
+        def compute(self, lists):
+            sums = lists.sum_over_differences(lambda d: tf.math.log1p(d * d))
+            return lists.sum_of_positives(sums)
+
+    scores, relevance = np.array([5.0, -3.0, 700.0, 2.0]), np.array([0.0, 0.0, -1.0, 0.0])
+    relevance[positives] = 1
+    expected = np.log1p((scores[[0, 1, 3]] - scores[positives][:, np.newaxis]) ** 2).sum()
+    for loss in (SumOfLogs(), SumOfLogs(max_positives=2)):
+        assert np.isclose(loss([relevance], [scores]), expected, rtol=1e-6)
+
+
 def test_metric_of_several_positives(page):
     metric = page["GeometricRank"]()
     metric.update_state([[0, 2]], [[3.0, 2.0, 1.0]])

@@ -7,7 +7,6 @@ item has the score `LOWEST` from `fill_masked` on; labels are read in labels.py,
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -111,10 +110,12 @@ class DenseLists(Lists):
         positives = [self.positive_scores, *positives]
         return _positives.sum_over_items(function, given, positives, self.relevance)
 
-    def sum_over_differences(self, function: Callable, vanishes: bool = False) -> tf.Tensor:
-        if self.max_positives != 1 or self.class_ids is None:
-            return super().sum_over_differences(function, vanishes)
-        ids = self.class_ids
+    def sum_over_differences(
+        self, function: Callable, tends_to_zero: bool = False, vanishes: bool = False
+    ) -> tf.Tensor:
+        ids, falls = self.class_ids, tends_to_zero or vanishes
+        if self.max_positives != 1 or ids is None or not falls:
+            return super().sum_over_differences(function, tends_to_zero, vanishes)
 
         @tf.custom_gradient
         def differences(scores):  # With a gradient that takes half the passes.
@@ -128,7 +129,7 @@ class DenseLists(Lists):
 
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
         if levels is None and self.max_positives == 1:
-            return self.sum_over_differences(functools.partial(violation, margin=margin))
+            return self.sum_over_differences(lambda d: violation(d, margin), True)
         levels = self.positive_scores if levels is None else levels
         if are_few(self.max_positives, self.filled.shape[1]):
             return _positives.sum_over_items(

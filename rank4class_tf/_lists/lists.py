@@ -134,14 +134,11 @@ class Lists(abc.ABC):
         in `sum`.
         """
 
-    def sum_over_differences(self, function: Callable, vanishes: bool = False) -> tf.Tensor:
-        """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`; see `sum`.
-
-        The function tends to 0, with its slope, as the difference falls.
-        """
-        return self.sum_over_items(
-            lambda s, p: function(s - p), tends_to_zero=True, vanishes=vanishes
-        )
+    def sum_over_differences(
+        self, function: Callable, tends_to_zero: bool = False, vanishes: bool = False
+    ) -> tf.Tensor:
+        """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`; see `sum`."""
+        return self.sum_over_items(lambda s, p: function(s - p), (), (), tends_to_zero, vanishes)
 
     @abc.abstractmethod
     def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:

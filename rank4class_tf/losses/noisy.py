@@ -99,9 +99,9 @@ class ForwardCorrectionLoss(RankingLoss):
         finite = np.log(columns, out=np.full(columns.shape, _LEAST), where=columns > 0)
         logarithms = tf.constant(finite, lists.dtype)  # Of T, with a row for each label.
         labels = lists.at_positives(tf.broadcast_to(tf.range(n), tf.shape(lists.mask)))
-        # [batch, P, n]; a masked class has the probability 0.
+        # [batch, P, n]; a masked class has the probability 0, and does not tie with a log 0 of T.
         terms = lists.scores[:, tf.newaxis] + tf.gather(logarithms, labels)
-        terms = tf.where(lists.mask[:, tf.newaxis], terms, _LEAST)
+        terms = tf.where(lists.mask[:, tf.newaxis], terms, 2 * _LEAST)
         losses = lists.log_sum_exp()[0] - tf.reduce_logsumexp(terms, axis=-1)
         return lists.sum_of_positives(lists.relevance * losses)
 

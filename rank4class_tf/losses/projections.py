@@ -204,8 +204,8 @@ class FenchelYoungLoss(RankingLoss):
 def _of_adaptive_alpha(lists):
     constant = lists.constant()
     # The label itself adds 1 to both sums.
-    total = constant.sum_over_differences(lambda d: violation(d, 1.0)) - 1
-    squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2) - 1
+    total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
+    squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, True) - 1
     # total**2 / (1 + total), written so that it does not overflow.
     share = total / (1 + total)
     losses = (squares / (1 + total) + total * share) / 2

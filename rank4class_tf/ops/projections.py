@@ -41,7 +41,8 @@ def cap(top: tf.Tensor, tail: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.T
     # Sums run from the smallest up, so that a large d_1 costs no digits.
     rest = tail[..., tf.newaxis] + tf.cumsum(top, axis=-1, reverse=True)
     left = tf.cast(k, top.dtype)[..., tf.newaxis] - tf.range(top.shape[-1], dtype=top.dtype)
-    cut = tf.argmax(tf.cast(left * top <= rest, tf.int32), axis=-1, output_type=tf.int32)
+    # Not `<=`, so that a NaN is cut first and shows.
+    cut = tf.argmax(tf.cast(~(left * top > rest), tf.int32), axis=-1, output_type=tf.int32)
     return tf.gather(rest, cut, batch_dims=cut.shape.rank), cut
 
 

@@ -83,7 +83,7 @@ def sigmoid_ranks(
     lists = as_lists(scores, class_ids, mask=mask)
     # The item itself adds sigmoid(0) = 1/2 to the sum over all items. We multiply by 1 / T, since
     # dividing a masked item by T has an infinite slope in T, which forward mode turns into NaN.
-    return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d * (1 / temperature)))
+    return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d * (1 / temperature)), True)
 
 
 def sigmoid_ranks_among_positives(

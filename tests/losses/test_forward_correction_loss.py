@@ -164,3 +164,12 @@ def test_a_label_whose_mean_is_rounded_up_is_taken_to_be_right():
 def test_what_the_estimate_cannot_be_made_of(probabilities, labels, name):
     with pytest.raises(ValueError, match=rf"`{name}` must .* Received: "):
         r4c.losses.estimate_transition(probabilities, labels)
+
+
+def test_a_masked_class_has_no_share_where_the_label_is_impossible():
+    # Of the classes that are left none carries label 0: its class does not, and the other is gone.
+    loss = losses.ForwardCorrectionLoss([[0.0, 1.0], [1.0, 0.0]])
+    relevance, scores = np.array([[1.0, -1.0]]), np.array([[0.5, 2.0]])
+    value, gradient = value_and_gradient(loss, relevance, scores)
+    np.testing.assert_allclose(value, [1e30], rtol=1e-6)
+    np.testing.assert_array_equal(gradient, [[0.0, 0.0]])

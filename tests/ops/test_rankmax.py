@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf import ops
+from rank4class_tf import losses, ops
 
 from . import projections
 
@@ -78,3 +78,14 @@ def test_properties(z, y, k):
     # Items below both the label and the k-th score by more than the margin get nothing.
     below = z < min(z[y], np.sort(z)[-k]) - 1
     assert (x[below] == 0).all()
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_nan_among_the_scores_shows(place, k):
+    scores = np.array([[4.0, 3.0, 2.0, 1.0, 0.0]])
+    scores[0, place] = np.nan
+    assert np.isnan(losses.RankmaxLoss(k)([3], scores))
+    assert np.isnan(ops.rankmax(scores, [[3]], k)).all()
+    for projection in (ops.euclidean_projection, ops.entropy_projection):
+        assert np.isnan(projection(scores, k)).all()
