@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf.models import ExtremeClassifier, TwoTower
+from rank4class_tf import _checks
+from rank4class_tf.models.base import RetrievalModel
 
 
 def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
@@ -45,12 +46,31 @@ def _of_tuple(dataset):
 
 def check_gives_scores(model: Any) -> None:
     """Raises for a model that is known not to give scores."""
-    for kind, name in ((ExtremeClassifier, "An ExtremeClassifier"), (TwoTower, "A TwoTower")):
-        if isinstance(model, kind):
-            use = f"{name} gives encodings; use its `evaluate`, `ranks` or `top_k`"
-            raise ValueError(f"`model` must give scores [batch, n]. {use}. Received: {model!r}.")
+    what = f"{type(model).__name__} gives encodings; use its `evaluate`, `ranks` or `top_k`."
+    is_right = not isinstance(model, RetrievalModel)
+    _checks.require(is_right, f"`model` must give scores [batch, n]. {what}", model)
 
 
-def scores_of(model: Any, features: Any) -> Any:
-    """The scores of a Keras model, in inference, or of a function for the features of a batch."""
-    return model(features, training=False) if hasattr(model, "layers") else model(features)
+def scores_of(model: Any, features: Any, logits: bool = False) -> Any:
+    """The scores of a Keras model, in inference, or a function; without one, the features.
+
+    If they must be `logits`, probabilities raise, where the graph shows them.
+    """
+    check_gives_scores(model)
+    rule = "`model` must be a model, a function, or None for scores in place of features."
+    _checks.require(model is None or callable(model), rule, type(model).__name__)
+    training = {"training": False} if hasattr(model, "layers") else {}
+    scores = features if model is None else model(features, **training)
+    if logits:
+        _checks.no_probabilities("model", _checks.function_behind(scores))
+    return one_output("`model` must give the scores [batch, n]", scores)
+
+
+def one_output(rule: str, given: Any) -> Any:
+    """Scores or labels; raises for those of several outputs of a model."""
+    several = isinstance(given, list | tuple) and any(map(tf.is_tensor, given))
+    if several or isinstance(given, dict):
+        key = next(iter(given)) if isinstance(given, dict) else 0
+        which = f"`lambda x: model(x)[{key!r}]`, `dataset.map(lambda x, y: (x, y[{key!r}]))`"
+        _checks.require(False, f"{rule} of one output: {which}.", f"{len(given)} of them")
+    return given

@@ -18,7 +18,7 @@ from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
 
 
-def require(is_right: bool, rule: str, received: object) -> None:
+def require(is_right: object, rule: str, received: object) -> None:
     """Raises `ValueError` unless an argument is right.
 
     `rule` is a sentence that names it, `received` its value or a text that describes this.
@@ -163,3 +163,32 @@ def one_for_each_class(
     if given.ndim != 1 or not is_right(given):
         raise ValueError(f"`{name}` must hold {rule}. Received: {value!r}.")
     return given.tolist()
+
+
+def function_behind(scores: Any) -> str | None:
+    """`"softmax"` or `"sigmoid"` if scores come from one, and None if nothing shows it.
+
+    A graph shows the operation, at no cost when it runs. In eager mode rows of positive numbers
+    that sum to 1 tell of a softmax, which costs a pass.
+    """
+    if tf.is_symbolic_tensor(scores):
+        operation = scores.op
+        while operation.type in ("Identity", "Cast", "Reshape"):
+            operation = operation.inputs[0].op
+        name = operation.type.lower()
+        return name if name in ("softmax", "sigmoid") else None
+    if not tf.executing_eagerly():
+        return None  # A constant of a graph.
+    scores = tf.cast(tf.convert_to_tensor(scores), tf.float32)
+    if scores.shape.rank != 2 or not tf.size(scores) or scores.shape[1] == 1:
+        return None
+    # Half precision rounds each of them.
+    sums_to_1 = tf.abs(tf.reduce_sum(scores, axis=-1) - 1) < 1e-2
+    return "softmax" if tf.reduce_all(sums_to_1) and tf.reduce_all(scores > 0) else None
+
+
+def no_probabilities(name: str, function: str | None) -> None:
+    """Raises where scores come from a function, as `function_behind` says."""
+    remedy = "Leave it out, or take the logarithm of a softmax: `lambda x: tf.math.log(model(x))`"
+    received = f"the output of a {function}. {remedy}"
+    require(function is None, f"`{name}` must be scores, not probabilities.", received)

@@ -29,3 +29,15 @@ def count_labels(labels: TensorLike | tf.data.Dataset, num_classes: int) -> tupl
             raise ValueError(f"{rule} Received: {wrong[0]!r}.")
         counts += np.bincount(ids[ids >= 0].astype(np.int64), minlength=num_classes)
     return counts, examples
+
+
+def checked_counts(counts: TensorLike) -> np.ndarray:
+    """Counts of classes or candidates, int64."""
+    counts = np.asarray(counts)
+    rule = "`counts` must be integers >= 0, at least one."
+    is_right = counts.ndim == 1 and counts.size > 0 and counts.dtype.kind in "iuf"
+    _checks.require(is_right, rule, f"shape {counts.shape}, {counts.dtype}")
+    wrong = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
+    if wrong.size:
+        _checks.require(False, rule, f"{wrong[0].item()!r} among them")
+    return counts.astype(np.int64)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files
-from rank4class_tf.layers.serving import as_names, check_classes
+from rank4class_tf.layers.serving import as_names, at_ids, check_classes
 
 
 def write_top_k(
@@ -46,7 +46,7 @@ def write_top_k(
     def named(features, k):
         result = best(features, k)
         if class_names is not None:
-            result["class_names"] = tf.gather(names, result["class_ids"])
+            result["class_names"] = at_ids(names, result["class_ids"])
         return result
 
     leaves = tf.nest.flatten(features_spec)

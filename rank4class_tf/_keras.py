@@ -20,11 +20,19 @@ from rank4class_tf._types import TensorLike
 
 try:
     KERAS_3 = hasattr(keras, "ops")  # The import itself is lazy.
+    _backend = keras.backend.backend() if KERAS_3 else "tensorflow"
 except ImportError as error:
+    _backend = getattr(error.__context__, "name", None)  # What Keras did not find.
+    if _backend in (None, "keras", "tf_keras"):
+        raise ImportError(
+            "TensorFlow's Keras is not installed. TF_USE_LEGACY_KERAS=1 needs tf_keras, in the "
+            f"version of TensorFlow: pip install 'tf_keras=={tf.__version__.rpartition('.')[0]}.*'"
+        ) from error
+if _backend != "tensorflow":
     raise ImportError(
-        "TensorFlow's Keras is not installed. TF_USE_LEGACY_KERAS=1 needs tf_keras, in the version "
-        f"of TensorFlow: pip install 'tf_keras=={tf.__version__.rpartition('.')[0]}.*'"
-    ) from error
+        "Keras must run on TensorFlow: set KERAS_BACKEND=tensorflow before it is imported, or "
+        f"`backend` in ~/.keras/keras.json. Received: Keras on {_backend}."
+    )
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._batches import batches, check_gives_scores, scores_of
+from rank4class_tf._batches import batches, one_output, scores_of
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
 from rank4class_tf.layers import PredictionSets, Probabilities
@@ -44,7 +44,7 @@ def calibrate(
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
-            operations that does so, which is compiled.
+            operations that does so, which is compiled; None if `dataset` has the scores.
         dataset: examples that the model was not trained on: batches `(features, labels)` or
             `(features, labels, sample_weight)`, or one such tuple of all examples.
         label_format: as in the losses.
@@ -55,12 +55,12 @@ def calibrate(
 
     Example:
         >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
-        >>> probabilities = calibrate(lambda x: x, (scores, class_ids))
+        >>> probabilities = calibrate(None, (scores, class_ids))
         >>> probabilities(scores[:1]).numpy().round(4)  # right three times of four
         array([[0.75, 0.25]], dtype=float32)
     """
     parts = []
-    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):
+    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, True):
         lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
         parts.append((labels.scores, lists.item_relevance(), weights))
     scores, relevance, weights = (
@@ -138,7 +138,7 @@ def conformalize(
 
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])
-        >>> sets = conformalize(lambda x: x, (scores, [1, 1, 1]), coverage=0.75)
+        >>> sets = conformalize(None, (scores, [1, 1, 1]), coverage=0.75)
         >>> round(sets.threshold, 4)  # the ceil(4 * 0.75)-th highest of 0.9, 0.4 and 0.75
         0.4
         >>> sets(tf.math.log([[0.55, 0.45]])).numpy()
@@ -147,7 +147,8 @@ def conformalize(
     coverage = _checks.inner_fraction("coverage", coverage)
     sets = PredictionSets(0.0, method, probabilities)
     reached = []
-    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size):
+    how = label_format, batch_size, isinstance(sets.probabilities, Probabilities)
+    for labels, weights in _labelled_scores(model, dataset, *how):
         number, rule = labels.num_positives.numpy(), "`dataset` must have one positive per example."
         _checks.require(bool((number == 1).all()), rule, number)
         no_weights = bool(tf.reduce_all(weights == 1))
@@ -156,8 +157,7 @@ def conformalize(
         conformity = sets.conformity(labels.scores)
         reached.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())
     values = np.concatenate(reached)
-    if np.isnan(values).any():
-        raise ValueError("`model` must give scores that are numbers. Received: NaN.")
+    _checks.require(not np.isnan(values).any(), "`model` must give scores that are numbers.", "NaN")
     # The lower threshold keeps classes that XLA, or another size of batch, rounds otherwise.
     threshold = _conformal_threshold(values, coverage)
     return PredictionSets(threshold * (1 - _ROUNDING), method, probabilities)
@@ -224,15 +224,17 @@ def _conformal_threshold(conformity, coverage):
 
 
 def _labelled_scores(
-    model: Any, dataset: Any, label_format: str | None, batch_size: int
+    model: Any, dataset: Any, label_format: str | None, batch_size: int, logits: bool
 ) -> Iterator[tuple[_labels.Labels, tf.Tensor]]:
     """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
-    check_gives_scores(model)
     batch_size = _checks.positive_int("batch_size", batch_size)
-    compiled = tf.function(functools.partial(scores_of, model))
-    width = None
+    compiled = tf.function(functools.partial(scores_of, model, logits=logits))
+    width, behind = None, "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
+        y_true = one_output("`dataset` must give labels", y_true)
         labels = _labels.parse(y_true, compiled(features), label_format)
+        # The scores of one batch may look like probabilities by chance.
+        behind = behind and _checks.function_behind(labels.scores)
         found = int(tf.shape(labels.scores)[1])
         rule = "`model` must give scores of as many classes in each batch."
         _checks.require(width in (None, found), rule, f"{width} and {found}")
@@ -248,5 +250,5 @@ def _labelled_scores(
                 given = _labels.mean_weights(labels, _labels.weights_of_items(given, labels.scores))
             weights *= tf.cast(given, tf.float32)
         yield labels, weights
-    if width is None:
-        raise ValueError("`dataset` must have at least one batch. Received: none.")
+    _checks.require(width is not None, "`dataset` must have at least one batch.", "none")
+    _checks.no_probabilities("model", behind)

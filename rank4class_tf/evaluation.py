@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _files, _intervals
 from rank4class_tf import metrics as _metrics
-from rank4class_tf._batches import batches, scores_of
+from rank4class_tf._batches import batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import parse
 from rank4class_tf._types import TensorLike
@@ -119,7 +119,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: Callable[..., Any],
+    model: Any,
     dataset: Any,
     metrics: Sequence[Any],
     confidence: float = 0.95,
@@ -149,8 +149,10 @@ def evaluate(
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
-            operations that does so, which is compiled; or an `ExtremeClassifier`, or a `TwoTower`
-            with an index, which take labels as in their own `evaluate` and rank all in blocks.
+            operations that does so, which is compiled; None if `dataset` has scores in place of
+            features, such as `(model.predict(x), labels)`; or an `ExtremeClassifier`, or a
+            `TwoTower` with an index, which take labels as in their own `evaluate` and rank all in
+            blocks.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics that are means over lists, or their names, such as `"ndcg_at_5"`; or a
@@ -165,15 +167,14 @@ def evaluate(
 
     Example:
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
-        >>> print(evaluate(lambda x: x, (scores, class_ids), ["top_k_accuracy_at_1", "mrr"]))
+        >>> print(evaluate(None, (scores, class_ids), ["top_k_accuracy_at_1", "mrr"]))
         metric                 value      low     high
         top_k_accuracy_at_1   0.7500   0.3006   0.9544
         mrr                   0.8333   0.2323   0.9880
         4 lists
     """
     confidence = _checks.inner_fraction("confidence", confidence)
-    if method not in ("normal", "bootstrap"):
-        raise ValueError(f"`method` must be 'normal' or 'bootstrap'. Received: {method!r}.")
+    _checks.one_of("method", method, ("normal", "bootstrap"))
     _checks.positive_int("samples", samples)
     seed = _checks.seed(seed)
     batch_size = _checks.positive_int("batch_size", batch_size)
@@ -196,7 +197,7 @@ class Evaluator:
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Any,
         metrics: Sequence[Any],
         exclude: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -204,8 +205,8 @@ class Evaluator:
         self.names = [
             macro + name for metric, macro in self._metrics for name in metric.result_names
         ]
-        if exclude is not None and not callable(exclude):
-            raise ValueError(f"`exclude` must be a function of features. Received: {exclude!r}.")
+        rule = "`exclude` must be a function of features."
+        _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
         self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
         rule = (
             "`exclude` must be None for a model that ranks all items itself; a `TwoTower` has an "
@@ -219,14 +220,13 @@ class Evaluator:
         def measure(features, labels, sample_weight=None):
             if self._ranks_all:
                 encodings = model(features, training=False)
-                ranks = model._ranks_of_batch(  # type: ignore[attr-defined]
-                    features, labels, encodings, tf.float64
-                )
+                ranks = model._ranks_of_batch(features, labels, encodings, tf.float64)
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 none = tf.zeros([tf.shape(best)[0], 0], tf.int64)
                 measured = [m.per_list(ranks, None, sample_weight) for m in every]
                 return (best, none, self._if_macro(ids)), measured
+            labels = one_output("`dataset` must give labels", labels)
             scores = scores_of(model, features)
             left_out = None if exclude is None else exclude(features)
             measured = [m.per_list(labels, scores, sample_weight, left_out) for m in every]
@@ -248,8 +248,7 @@ class Evaluator:
             tf.nest.map_structure(lambda x: x.numpy(), self._step(*batch))
             for batch in batches(dataset, batch_size)
         ]
-        if not results:
-            raise ValueError("`dataset` must have at least one batch. Received: none.")
+        _checks.require(results, "`dataset` must have at least one batch.", "none")
         kept, of_batches = zip(*results, strict=True)
         class_ids, top_classes, positives = map(_joined, zip(*kept, strict=True))
         (ranks, _), *measured = [
@@ -393,8 +392,7 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
         0.6667
     """
     confidence = _checks.inner_fraction("confidence", confidence)
-    if not evaluations:
-        raise ValueError("`evaluations` must have at least one. Received: none.")
+    _checks.require(evaluations, "`evaluations` must have at least one.", "none")
     first, *others = evaluations
     for other in others:
         _check_same_lists(first, other)

@@ -58,8 +58,8 @@ def export_top_k(
     scores = tf.function(lambda features: scores_of(model, features))
     concrete = scores.get_concrete_function(features_spec)
     shape = concrete.output_shapes
-    if not isinstance(shape, tf.TensorShape) or shape.rank != 2 or shape[1] is None:
-        raise ValueError(f"`model` must give scores [batch, n]. Received: shape {shape}.")
+    is_right = isinstance(shape, tf.TensorShape) and shape.rank == 2 and shape[1] is not None
+    _checks.require(is_right, "`model` must give scores [batch, n].", f"shape {shape}")
     dtype = "float64" if concrete.output_dtypes == tf.float64 else "float32"
     top = TopClasses(1, None, probabilities, prediction_sets, dtype=dtype)
 

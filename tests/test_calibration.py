@@ -83,7 +83,7 @@ def test_there_may_be_no_best_temperature(scores, message):
 def test_other_models_and_datasets_raise():
     model = r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4)
     for function in (r4c.calibrate, r4c.conformalize):
-        with pytest.raises(ValueError, match="An ExtremeClassifier gives encodings"):
+        with pytest.raises(ValueError, match="ExtremeClassifier gives encodings"):
             function(model, (np.ones([2, 3]), [0, 1]))
         with pytest.raises(ValueError, match="at least one batch"):
             function(tf.identity, [])
@@ -346,3 +346,19 @@ def test_callbacks_see_a_list_of_cutoffs(rng):
     stop = keras.callbacks.EarlyStopping("val_ndcg_at_5", mode="max", patience=1)
     model.fit(x, y, validation_data=(x, y), epochs=2, verbose=0, callbacks=[stop])
     assert stop.best is not None and 0 < stop.best <= 1
+
+
+def test_probabilities_are_refused(rng):
+    scores, ids = drawn(rng, 300)
+    softmax = special.softmax(scores, axis=1)
+    for fit in (r4c.calibrate, r4c.conformalize):
+        for function in ("softmax", "sigmoid"):
+            with pytest.raises(ValueError, match=rf"(?s)scores, not.* of a {function}"):
+                fit(getattr(keras.activations, function), (scores, ids))
+        with pytest.raises(ValueError, match=r"not probabilities.*`lambda x: tf.math.log"):
+            fit(None, (softmax, ids))
+    found = [r4c.calibrate(None, (x, ids)).temperature for x in (scores, np.log(softmax))]
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    # A layer that takes them as they are makes the same sets.
+    sets = r4c.conformalize(tf.nn.softmax, (scores, ids), probabilities=tf.identity)
+    assert sets.threshold == pytest.approx(r4c.conformalize(None, (scores, ids)).threshold)

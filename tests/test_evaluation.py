@@ -490,3 +490,20 @@ def test_seeds_count_as_samples(rng):
         differences = 0.05 * rng.normal(size=(few, 1)) + 0.1 * rng.normal(size=(few, 500))
         p_values.append(_intervals.mean_difference(differences, np.ones(500), 0.95).p_value)
     assert np.mean(np.array(p_values) < 0.05) < 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_scores_that_are_computed_before(rng):
+    scores, ids = rng.normal(size=(20, 5)).astype("float32"), rng.integers(0, 5, 20)
+    ranks = (scores >= np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
+    found = r4c.evaluate(None, (scores, ids), ["mrr"], batch_size=7)
+    assert found["mrr"].value == pytest.approx(np.mean(1 / ranks))
+
+
+@pytest.mark.parametrize("call", [lambda f, data: r4c.evaluate(f, data, ["mrr"]), r4c.calibrate])
+def test_one_of_several_outputs_must_be_chosen(call, rng):
+    scores, ids = rng.normal(size=(20, 5)).astype("float32"), rng.integers(0, 5, 20)
+    for model, which in ((lambda x: {"a": x, "b": -x}, "'a'"), (lambda x: (x, -x), 0)):
+        with pytest.raises(ValueError, match=rf"(?s)must give the scores.*`lambda.*\[{which}\]`"):
+            call(model, (scores, ids))
+    with pytest.raises(ValueError, match=r"(?s)labels of one output.*`dataset.map.*y\['a'\]"):
+        call(lambda x: x, (scores, {"a": ids, "b": ids}))

@@ -112,7 +112,7 @@ def test_other_tensors_raise(make):
         make()(tf.sparse.from_dense(labels), scores)
     for dtype in (tf.string, tf.complex64):
         bad = tf.as_string(scores) if dtype == tf.string else tf.cast(scores, dtype)
-        with pytest.raises(ValueError, match=f"`y_pred` must hold numbers .* {dtype.name}"):
+        with pytest.raises(ValueError, match=f"`y_pred` must be numbers. Received: {dtype.name}"):
             make()(labels, bad)
         with pytest.raises(ValueError, match=f"`sample_weight` must be .* {dtype.name}"):
             make()(labels, scores, bad[:, 0])

@@ -1,6 +1,7 @@
 """What the package is from outside: its version, and what an import of it brings."""
 
 import configparser
+import os
 import pathlib
 import re
 import subprocess
@@ -79,3 +80,11 @@ def test_names_of_the_bridge_are_listed_where_they_work():
     for name in set(r4c.tfr.__all__) - {"load"}:
         assert (name in dir(r4c.tfr)) == usable
     assert set(dir(r4c.tfr)) <= set(r4c.tfr.__all__)  # No module that it imports.
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_keras_on_another_backend(backend):
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_USE_LEGACY_KERAS": "0"}
+    command = [sys.executable, "-c", "import rank4class_tf"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert "Keras must run on TensorFlow: set KERAS_BACKEND" in done.stderr

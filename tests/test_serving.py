@@ -252,8 +252,18 @@ def test_arguments_are_checked(arguments, message, tmp_path):
 
 def test_models_of_no_scores_raise(tmp_path):
     extreme = r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4)
-    with pytest.raises(ValueError, match="An ExtremeClassifier gives encodings"):
+    with pytest.raises(ValueError, match="ExtremeClassifier gives encodings"):
         r4c.export_top_k(extreme, tmp_path / "served")
     images = keras.Sequential([keras.layers.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)])
     with pytest.raises(ValueError, match=r"`model` must give scores \[batch, n\]"):
         r4c.export_top_k(images, tmp_path / "served")
+
+
+@pytest.mark.parametrize("function", ["softmax", "sigmoid"])
+def test_a_model_of_probabilities_gets_no_other_ones(tmp_path, function):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3, function)])
+    r4c.export_top_k(model, tmp_path / "served", 2)  # Their order is right.
+    both = r4c.layers.Probabilities(2.0), r4c.layers.PredictionSets(0.5)
+    for name, layer in zip(("probabilities", "prediction_sets"), both, strict=True):
+        with pytest.raises(ValueError, match=f"scores, not probabilities.*of a {function}"):
+            r4c.export_top_k(model, tmp_path / "served", 2, **{name: layer})

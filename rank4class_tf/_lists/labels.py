@@ -377,20 +377,17 @@ def as_scores(name: str, values: TensorLike) -> tf.Tensor:
 
     Float32 holds no integers beyond 2**24, such as times in seconds.
     """
-    scores = tf.convert_to_tensor(values)
-    dtype = scores.dtype
-    is_number = dtype.is_floating or dtype.is_integer or dtype.is_bool
-    require(
-        scores.shape.rank in (None, 2) and is_number,
-        f"`{name}` must hold numbers of the shape [batch, n].",
-        f"{dtype.name} of shape {scores.shape}",
-    )
+    scores = as_numbers(name, values)
+    dtype, rule = scores.dtype, f"`{name}` must hold numbers of the shape [batch, n]."
+    require(scores.shape.rank in (None, 2), rule, f"{dtype.name} of shape {scores.shape}")
     is_wide = dtype == tf.float64 or dtype.is_integer and dtype.size > 2
     return tf.cast(scores, tf.float64 if is_wide else tf.float32)
 
 
 def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
-    """A tensor; raises if it holds strings or complex numbers."""
+    """A tensor; raises for strings, complex numbers, and `ClassProducts`, which hold no scores."""
+    rule = f"`{name}` must hold scores: only a `RankingLoss` reads classes by blocks."
+    require(not hasattr(values, "encodings"), rule, "`over_classes` of a head")
     values = tf.convert_to_tensor(values)
     require(values.dtype not in _NO_NUMBERS, f"`{name}` must be numbers.", values.dtype.name)
     return values

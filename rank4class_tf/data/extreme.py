@@ -197,7 +197,8 @@ def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> 
 
     Args:
         path: as for `write_extreme_classification`.
-        batches: pairs `(scores, class_ids)` of `[batch, k]`, as `ExtremeClassifier.top_k` gives.
+        batches: pairs `(scores, class_ids)` of `[batch, k]`, as `ExtremeClassifier.top_k` gives;
+            the id -1 is left out.
         num_labels: number of labels.
 
     Example:
@@ -221,6 +222,7 @@ def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> 
     with _written(path) as file:
         file.write(f"{len(points)} {num_labels}\n")
         for number, (scores, class_ids) in enumerate(points, start=2):
+            scores, class_ids = scores[class_ids != -1], class_ids[class_ids != -1]
             _check_range(path, number, "label", class_ids, num_labels)
             order = np.lexsort([scores, class_ids])
             file.write(_pairs(path, number, class_ids[order], scores[order]))

@@ -9,17 +9,17 @@ The dtype of all is float32, also under mixed precision, unless it is given.
 
 from typing import Any, Self
 
-import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry, ops
+from rank4class_tf._counts import checked_counts
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.gather import gather, indices, where
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._tf.raising import checked, same_sizes
 from rank4class_tf._types import TensorLike
 from rank4class_tf.layers.serving import ScoreLayer
 
@@ -36,11 +36,18 @@ def _prepared(scores, labels):
     labels = tf.convert_to_tensor(labels)
     rule = "`scores` must have the shape [batch, n]."
     _checks.require(scores.shape.rank == 2, rule, f"{scores.shape}")
-    rule = "`labels` must hold the columns of the positives of each list, [batch] or [batch, P]."
-    _checks.require(labels.shape.rank in (1, 2), rule, f"{labels.shape}")
+    rule = "`labels` must hold the columns of the positives, each once, not one-hot labels"
+    several = labels.shape.rank == 2 and labels.shape[1] != 1
+    is_right = labels.shape.rank in (1, 2) and not (several and labels.dtype.is_floating)
+    received = f"{labels.dtype.name} {labels.shape}"
+    _checks.require(is_right, f"{rule}: integers [batch] or [batch, P].", received)
     num_columns = scores.shape[1] or tf.shape(scores)[1]
     zero = tf.zeros([tf.shape(scores)[0], 1], scores.dtype)
     columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
+    if several:
+        ordered = tf.sort(columns, axis=1)
+        twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+        zero = checked(zero, tf.pad(twice, [[0, 0], [1, 0]]), ordered, rule)
     there = columns >= 0
     some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
     return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
@@ -94,16 +101,10 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
         Counts `[num_buckets]` are integers >= 0: how often each id is the positive.
         """
-        counts = np.asarray(counts)
-        rule = "`counts` must be integers >= 0, at least one."
-        is_right = counts.ndim == 1 and counts.size > 0 and counts.dtype.kind in "iuf"
-        _checks.require(is_right, rule, f"shape {counts.shape}, {counts.dtype}")
-        wrong = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
-        if wrong.size:
-            raise ValueError(f"{rule} Received: {wrong[0].item()!r} among them.")
+        counts = checked_counts(counts)
         layer = cls(len(counts), running=False, **kwargs)
         layer.build(None)
-        layer.counts.assign(counts.astype(np.int64))
+        layer.counts.assign(counts)
         return layer
 
     def build(self, input_shape: Any) -> None:

@@ -339,14 +339,15 @@ class SampledScores(Head):
             exclude: None, or classes whose score is -inf, `[batch, E]` padded with -1.
 
         Returns:
-            Scores and class ids, both `[batch, k]`, the best first. Classes whose scores differ
-            only by rounding may come in any order.
+            Scores and class ids, both `[batch, k]`, the best first; -inf and -1 where fewer than k
+            classes are left. Classes whose scores differ only by rounding may come in any order.
         """
         known = tf.get_static_value(k)
         is_right = isinstance(known, int | np.integer) and 1 <= known <= self.num_classes
         rule = f"`k` must be in [1, {self.num_classes}]."
         _checks.require(known is None or bool(is_right), rule, f"k={k}")
-        return _top_k(self._built_scores(), encodings, k, exclude)
+        scores, ids = _top_k(self._built_scores(), encodings, k, exclude)
+        return scores, tf.where(scores == -float("inf"), -1, ids)
 
     def ranks(
         self, encodings: Any, class_ids: Any, exclude: TensorLike | None = None

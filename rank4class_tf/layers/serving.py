@@ -133,6 +133,8 @@ class Probabilities(ScoreLayer):
         self.regularizer = regularizer
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if tf.is_symbolic_tensor(inputs):  # Otherwise it would cost a pass, and tell by chance.
+            _checks.no_probabilities("inputs", _checks.function_behind(inputs))
         if self.regularizer != "entropy":
             return ops.simplex_projection(inputs, self.regularizer, alpha=1 / self.temperature)
         # The projection in a third of the time (64 x 100,000), as phones have it. Unlike
@@ -211,9 +213,8 @@ class PredictionSets(ScoreLayer):
         super().__init__(**kwargs)
         self.threshold = _checks.fraction("threshold", threshold)
         self.method = _checks.one_of("method", method, tuple(_CONFORMITY))
+        _checks.layer_or_none("probabilities", probabilities)
         self.probabilities = Probabilities() if probabilities is None else probabilities
-        rule = "`probabilities` must be None or a layer."
-        _checks.require(callable(self.probabilities), rule, repr(probabilities))
 
     def conformity(self, scores: tf.Tensor) -> tf.Tensor:
         """Numbers `[batch, n]`; a class with at least `threshold` is in the set."""
@@ -246,7 +247,8 @@ class TopClasses(ScoreLayer):
 
     Input: scores `[batch, n]`, n >= k. Output: a dict, the best class first, of
 
-    - `scores`: `[batch, k]`,
+    - `scores`: `[batch, k]`; -inf where fewer than k classes are left, as after `ExcludeItems`: the
+      class id is -1 there, the name "", the probability 0,
     - `class_ids`: int32 `[batch, k]`,
     - `class_names`: strings `[batch, k]`, if there are names,
     - `probabilities`: `[batch, k]`, with `probabilities`,
@@ -284,20 +286,28 @@ class TopClasses(ScoreLayer):
     def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         result = self.best(inputs, self.k)
         if self.class_names is not None:
-            result["class_names"] = tf.gather(tf.constant(self.class_names), result["class_ids"])
+            result["class_names"] = at_ids(tf.constant(self.class_names), result["class_ids"])
         return result
 
     def best(self, scores: tf.Tensor, k: TensorLike) -> dict[str, tf.Tensor]:
         """The outputs without the names, for any k, an int or a scalar tensor."""
         scores = tf.cast(scores, self.compute_dtype)
         values, class_ids = tf.math.top_k(scores, k)
-        result = {"scores": values, "class_ids": class_ids}
+        # On a phone an excluded class has the lowest number. A NaN keeps its class.
+        named = tf.where(values <= scores.dtype.min, -1, class_ids)
+        result = {"scores": values, "class_ids": named}
         if self.probabilities is not None:
             result["probabilities"] = tf.gather(self.probabilities(scores), class_ids, batch_dims=1)
         if self.prediction_sets is not None:
             in_set = tf.cast(self.prediction_sets(scores), tf.int32)
             result["set_sizes"] = tf.reduce_sum(in_set, axis=-1)
         return result
+
+
+def at_ids(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """The values `[n]`, integers or strings, at ids of any shape; -1 or "" where an id is -1."""
+    nothing = tf.constant("") if values.dtype == tf.string else tf.cast(-1, values.dtype)
+    return tf.where(ids < 0, nothing, tf.gather(values, tf.maximum(ids, 0)))
 
 
 def as_names(class_names: Any) -> list[str]:

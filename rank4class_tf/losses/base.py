@@ -200,7 +200,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
 
     def _look_at(self, scores):
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""
-        function = _function_behind(scores)
+        function = _checks.function_behind(scores)
         # Looking at a graph costs nothing, and the next graph may show more.
         self._looks_at_scores = function is None and not tf.executing_eagerly()
         if function is not None:
@@ -243,28 +243,6 @@ def _weights_of_classes(given, n):
     weights = np.ones(n)
     weights[list(given)] = list(given.values())
     return weights
-
-
-def _function_behind(scores):
-    """`"softmax"` or `"sigmoid"` if scores come from one, and None if nothing shows it.
-
-    A graph shows the operation, at no cost when it runs. In eager mode rows of positive numbers
-    that sum to 1 tell of a softmax, which costs a pass.
-    """
-    if tf.is_symbolic_tensor(scores):
-        operation = scores.op
-        while operation.type in ("Identity", "Cast", "Reshape"):
-            operation = operation.inputs[0].op
-        name = operation.type.lower()
-        return name if name in ("softmax", "sigmoid") else None
-    if not tf.executing_eagerly():
-        return None  # A constant of a graph.
-    scores = tf.cast(tf.convert_to_tensor(scores), tf.float32)
-    if scores.shape.rank != 2 or not tf.size(scores) or scores.shape[1] == 1:
-        return None
-    # Half precision rounds each of them.
-    sums_to_1 = tf.abs(tf.reduce_sum(scores, axis=-1) - 1) < 1e-2
-    return "softmax" if tf.reduce_all(sums_to_1) and tf.reduce_all(scores > 0) else None
 
 
 # A number, or a scalar `tf.Variable` that training changes, such as by a callback.
@@ -436,6 +414,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Tensor:
         """Computes the weighted sum of the losses, each with its own reduction and weights."""
+        if y_true is y_pred:  # As in `RankingLoss`.
+            return _keras.reduced(self, y_pred, sample_weight)
         for loss in self.losses:
             _keras.pass_on_permission(self, loss)
         values = [loss(y_true, y_pred, sample_weight) for loss in self.losses]
@@ -443,6 +423,20 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         return self(y_true, y_pred)
+
+    @property
+    def num_mined(self) -> int | None:
+        """How many of the highest negatives the losses read, as in `RankingLoss`."""
+        numbers = [loss.num_mined for loss in self.losses]
+        return None if None in numbers else max(numbers)
+
+    def per_example(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """As in `RankingLoss`, of which all must be; they leave the same weights, of examples."""
+        parts = [loss.per_example(y_true, y_pred, sample_weight) for loss in self.losses]
+        losses, weights = zip(*parts, strict=True)
+        return tf.add_n([w * x for w, x in zip(self.weights, losses, strict=True)]), weights[0]
 
     def get_config(self) -> dict[str, Any]:
         losses = [keras.utils.serialize_keras_object(loss) for loss in self.losses]

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
-from rank4class_tf._counts import count_labels
+from rank4class_tf._counts import checked_counts, count_labels
 from rank4class_tf._lists.dense import below
 from rank4class_tf._lists.positives import are_few
 from rank4class_tf._tf import search
@@ -26,7 +26,10 @@ from rank4class_tf.ops import Lists
 
 
 def class_prior(
-    labels: TensorLike | tf.data.Dataset, num_classes: int, pseudo_count: float = 1.0
+    labels: TensorLike | tf.data.Dataset | None = None,
+    num_classes: int | None = None,
+    pseudo_count: float = 1.0,
+    counts: TensorLike | None = None,
 ) -> list[float]:
     r"""Returns the share of each class among the labels, for `SoftmaxLoss(class_prior=...)`.
 
@@ -39,14 +42,18 @@ def class_prior(
             `(features, ids)`, or of these and weights, which is read once.
         num_classes: positive integer.
         pseudo_count: a >= 0, added to each count so that a class without labels has a share.
+        counts: in place of the two, how many labels each class has, integers >= 0.
 
     Example:
         >>> class_prior([0, 0, 1], num_classes=2, pseudo_count=0.0)
         [0.6666666666666666, 0.3333333333333333]
     """
-    num_classes = _checks.positive_int("num_classes", num_classes)
     pseudo_count = _checks.non_negative_float("pseudo_count", pseudo_count)
-    counts = count_labels(labels, num_classes)[0] + pseudo_count
+    rule = "Either `labels` or `counts` must be given."
+    _checks.require((counts is None) != (labels is None), rule, "both or none")
+    if labels is not None:
+        counts = count_labels(labels, _checks.positive_int("num_classes", num_classes))[0]
+    counts = checked_counts(counts) + pseudo_count
     rule = "`pseudo_count` must be > 0 where a class has no labels."
     received = f"pseudo_count={pseudo_count!r}, no labels of class {counts.argmin()}"
     _checks.require(bool(counts.all()), rule, received)

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
-from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import TensorLike
 from rank4class_tf.metrics.base import ExactSum, RankingMetric, _weighted
@@ -159,9 +158,13 @@ class ExpectedCalibrationError(RankingMetric):
         return [hits(ranks, k=1)]
 
     def _parsed(self, y_true, y_pred, exclude):
-        if self.probabilities is not None:
-            y_pred = self.probabilities(as_floating(y_pred))
-        return super()._parsed(y_true, y_pred, exclude)
+        labels = super()._parsed(y_true, y_pred, exclude)
+        if self.probabilities is None:
+            return labels
+        scores = labels.scores
+        if labels.mask is not None:  # Those of the items that are there.
+            scores = tf.where(labels.mask, scores, -float("inf"))
+        return labels._replace(scores=self.probabilities(scores))
 
     def _add_batch(self, labels, sample_weight):
         dtype = self.sums.dtype

@@ -12,7 +12,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._types import TensorLike
-from rank4class_tf.losses import RankingLoss
+from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models.multi_worker import MultiWorker
 
@@ -129,7 +129,7 @@ class RetrievalModel(MultiWorker, keras.Model):
 
     def _per_example(self, labels, scores, sample_weight):
         """`per_example` of the compiled loss; without one Keras reads nothing of it."""
-        if not isinstance(self.loss, RankingLoss):
+        if self.loss is None:
             return tf.zeros([1]), None
         return self.loss.per_example(labels, scores, sample_weight)
 
@@ -139,7 +139,7 @@ class RetrievalModel(MultiWorker, keras.Model):
 
     def _mined_by_loss(self) -> int | None:
         """How many of the highest negatives the loss reads; None for all."""
-        return self.loss.num_mined if isinstance(self.loss, RankingLoss) else None
+        return None if self.loss is None else self.loss.num_mined
 
     @property
     def _scores_all(self) -> bool:
@@ -156,21 +156,24 @@ class RetrievalModel(MultiWorker, keras.Model):
         _keras.unlock(self)  # A subclass may have more layers.
 
     def _check_loss(self, loss):
-        if not isinstance(loss, RankingLoss):
-            raise ValueError(
-                "`loss` must be a loss of rank4class_tf.losses, such as `SoftmaxLoss()`: the model "
-                f"scores {self._scored}, and other losses would read positions among these as "
-                f"class ids. Received: {loss!r}."
-            )
+        if isinstance(loss, WeightedSumLoss):
+            for part in loss.losses:
+                self._check_loss(part)
+            return
+        scored = "all classes in blocks" if self._scores_all else self._scored
+        rule = (
+            "`loss` must be a loss of rank4class_tf.losses that is a `RankingLoss`, such as "
+            f"`SoftmaxLoss()`: the model scores {scored}, which others would misread."
+        )
+        _checks.require(isinstance(loss, RankingLoss), rule, repr(loss))
         if self._scores_all:
             return
         for name in loss.by_class_id:
-            if getattr(loss, name) is not None:
-                raise ValueError(
-                    f"`loss` must have no `{name}`, since the model scores {self._scored}, "
-                    "whose positions are not class ids. Examples may have a `sample_weight`. "
-                    f"Received: {getattr(loss, name)}."
-                )
+            rule = (
+                f"`loss` must have no `{name}`, since the model scores {scored}, whose positions "
+                "are not class ids. Examples may have a `sample_weight`."
+            )
+            _checks.require(getattr(loss, name) is None, rule, f"{getattr(loss, name)}")
 
 
 def _check_metric(argument, metric):

@@ -17,6 +17,7 @@ from rank4class_tf import _checks, _export, _files, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
+from rank4class_tf.layers.serving import at_ids
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.models.candidates import Reader, id_keys, known_to, of_key
 from rank4class_tf.models.catalogue import Catalogue, arrays, fingerprint
@@ -90,8 +91,8 @@ class SearchModel(RetrievalModel):
         """
         candidates = arrays(candidates)
         ids = self._reader.ids(candidates)
-        if ids is None:
-            raise ValueError("`candidates` must have ids to be added. Received: candidate_id=None.")
+        rule = "`candidates` must have ids to be added."
+        _checks.require(ids is not None, rule, "candidate_id=None")
         self._encode_what_changed()
         with self.distribute_strategy.scope():
             rows = self._encode_candidates(candidates)
@@ -111,7 +112,7 @@ class SearchModel(RetrievalModel):
             queries: a batch of what the query encoder takes.
             k: in [1, N], an int or a scalar tensor.
             exclude: ids to leave out, `[batch, E]`; None for those of the key `exclude`, if any.
-                If fewer than k candidates are left, the last ones have the score -inf.
+                Where fewer than k candidates are left, the score is -inf and the id -1 or "".
 
         Returns:
             Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
@@ -119,8 +120,9 @@ class SearchModel(RetrievalModel):
             any order.
         """
         self._encode_what_changed()
-        scores, rows = self._best(queries, k, exclude)
-        return scores, tf.gather(self._catalogue.ids, rows)
+        excluded, encodings = self._excluded(queries, exclude), self._encode_queries(queries)
+        scores, rows = self._catalogue.head.top_k(encodings, k, excluded)
+        return scores, at_ids(self._catalogue.ids, rows)
 
     def write_top_k(self, path: str | os.PathLike[str], queries: tf.data.Dataset, k: int) -> None:
         """Writes the k candidates with the highest scores of very many queries.
@@ -135,16 +137,16 @@ class SearchModel(RetrievalModel):
         self._encode_what_changed()
         ids = self._catalogue.ids.numpy()
         ids = ids.astype("S") if ids.dtype == object else ids
-        best = tf.function(lambda of: self._best(of, k, None), reduce_retracing=True)
+        best = tf.function(lambda of: self.top_k(of, k), reduce_retracing=True)
         files = os.path.join(path, "scores.npy"), os.path.join(path, "candidate_ids.npy")
         with (
             _files.appending_rows(files[0], (k,), np.dtype(np.float32)) as add_scores,
             _files.appending_rows(files[1], (k,), ids.dtype) as add_ids,
         ):
             for of_batch in queries:
-                scores, rows = best(of_batch)
+                scores, found = best(of_batch)
                 add_scores(scores.numpy())
-                add_ids(ids[rows.numpy()])
+                add_ids(found.numpy().astype(ids.dtype))
 
     def ranks(self, queries: Any, candidates: Any, exclude: TensorLike | None = None) -> ops.Ranks:
         """Ranks given candidates among all, in blocks of candidates.
@@ -279,10 +281,6 @@ class SearchModel(RetrievalModel):
         known = known_to(self.candidate_encoder, features, "candidates")
         return self._scaled(self._encoded(self.candidate_encoder, known, training))
 
-    def _best(self, queries, k, exclude):
-        excluded = self._excluded(queries, exclude)
-        return self._catalogue.head.top_k(self._encode_queries(queries), k, excluded)
-
     def _excluded(self, queries, exclude):
         """The rows `[batch, E]` of the index to leave out; None for none."""
         if exclude is None and self.exclude is not None:
@@ -303,10 +301,8 @@ class SearchModel(RetrievalModel):
         catalogue = self._catalogue
         ids = self._reader.ids(candidates)
         if ids is None:
-            raise ValueError(
-                "`candidate_id` must be given to rank candidates, unless their features are ids. "
-                f"Received: candidate_id=None, candidates={candidates!r}."
-            )
+            rule = "`candidate_id` must be given to rank candidates, unless their features are ids."
+            raise ValueError(f"{rule} Received: candidate_id=None, candidates={candidates!r}.")
         rule = "`candidates` must have a row for each query."
         ids = same_sizes(_labels.in_rows(ids), encodings, rule)
         rows = catalogue.places(ids, "candidate_id")

@@ -438,3 +438,21 @@ def test_parts_in_a_model_of_plain_keras(rng):
     model.fit(x, np.zeros(64, int), batch_size=8, epochs=20, verbose=0)
     scores = model.queries(features).numpy() @ model.candidates(features).numpy().T
     assert np.mean(np.argmax(scores, axis=1)[ids] == ids) > 0.3  # chance is 1 / 30
+
+
+@pytest.mark.parametrize(
+    "labels", [np.eye(4, dtype="f")[1:3], np.eye(4, dtype=int), np.array([[1, 1]])]
+)
+@pytest.mark.parametrize("name", ["Mining", "Hits", "Correction"])
+def test_one_hot_labels_are_not_read_as_columns(name, labels):
+    scores, others = tf.random.stateless_normal((len(labels), 4), (1, 2)), np.ones(4, np.float32)
+    layer, *inputs = {
+        "Mining": (layers.HardNegativeMining(1),),
+        "Hits": (layers.RemoveAccidentalHits(), np.arange(4)),
+        "Correction": (layers.SamplingProbabilityCorrection(), others),
+    }[name]
+    with pytest.raises(ValueError, match="columns of the positives, each once, not one-hot"):
+        layer(scores, labels, *inputs)
+    if labels.dtype.kind == "i":  # XLA cannot raise.
+        result = tf.nest.flatten(graph(layer, scores, labels, *inputs, jit_compile=True))[0]
+        assert np.isnan(result).any(axis=1).all()

@@ -140,7 +140,7 @@ def test_a_model_is_saved_with_all_of_them(regularizer, scores, tmp_path):
         (lambda: layers.Probabilities(regularizer="l1"), "`regularizer` must be one of"),
         (lambda: layers.PredictionSets(1.5), r"`threshold` must be a number in \[0, 1\]"),
         (lambda: layers.PredictionSets(0.5, "raps"), "`method` must be one of"),
-        (lambda: layers.PredictionSets(0.5, "lac", 2.0), "`probabilities` must be None or a layer"),
+        (lambda: layers.PredictionSets(0.5, "lac", 2.0), "`probabilities` must be a layer or None"),
         (lambda: layers.TopClasses(0), "`k` must be a positive integer"),
         (lambda: layers.TopClasses(4)(tf.ones([2, 3])), r"`k` must be in \[1, 3\]. Received: k=4"),
         (
@@ -152,3 +152,12 @@ def test_a_model_is_saved_with_all_of_them(regularizer, scores, tmp_path):
 def test_arguments_are_checked(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_where_classes_are_excluded_there_is_no_name():
+    scores = layers.ExcludeItems()([tf.constant([[1.0, 2.0, 3.0]]), tf.constant([[2, 0]])])
+    best = layers.TopClasses(3, ["a", "b", "c"], layers.Probabilities())(scores)
+    np.testing.assert_array_equal(best["class_ids"], [[1, -1, -1]])
+    np.testing.assert_array_equal(best["class_names"], [[b"b", b"", b""]])
+    np.testing.assert_array_equal(best["probabilities"], [[1.0, 0.0, 0.0]])
+    assert 0 in layers.TopClasses(2)(tf.constant([[np.nan, 1.0]]))["class_ids"].numpy()

@@ -125,3 +125,11 @@ def test_class_prior_counts_labels():
     for wrong in ([0, 3], [-2], [0.5], np.eye(3), [True, False]):
         with pytest.raises(ValueError, match="`labels` must hold class ids"):
             losses.class_prior(wrong, 3)
+
+
+def test_prior_of_counts():
+    assert losses.class_prior(counts=[6, 2], pseudo_count=0.0) == [0.75, 0.25]
+    assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior([0, 0, 1, 2, 2, 2], 3)
+    for arguments in ({"counts": []}, {"counts": [1, -1]}, {"counts": [1], "labels": [0]}, {}):
+        with pytest.raises(ValueError, match="`counts` must be"):
+            losses.class_prior(**arguments)

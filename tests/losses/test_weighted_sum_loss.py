@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import losses
+from rank4class_tf import layers, losses, metrics, models, ops, optimizers
 
 SOFTMAX, NDCG = losses.SoftmaxLoss, losses.ApproxNDCGLoss
 
@@ -72,3 +72,31 @@ def test_the_draws_of_a_random_loss_go_on_from_a_file(rng, tmp_path):
 def test_losses_and_weights_that_do_not_go_together(of, weights, rule):
     with pytest.raises(ValueError, match=rule):
         losses.WeightedSumLoss(of, weights)
+
+
+@pytest.mark.parametrize("num_sampled", [None, 3])
+def test_it_trains_a_model_that_scores_classes_in_a_step(num_sampled, rng):
+    features, labels = rng.normal(size=(8, 2)).astype("float32"), rng.integers(0, 6, 8)
+    weights = rng.uniform(size=8).astype("float32")
+    mined = losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(2))
+
+    def loss_of_step(loss):
+        model = models.ExtremeClassifier(keras.layers.Identity(), 6, 2, num_sampled, seed=1)
+        model.compile(optimizers.RowwiseSGD(0.1), loss)
+        return model.train_on_batch(features, labels, weights)
+
+    one, other = loss_of_step(SOFTMAX()), loss_of_step(mined)
+    both = loss_of_step(losses.WeightedSumLoss([SOFTMAX(), mined], [1.0, 0.5]))
+    np.testing.assert_allclose(both, one + 0.5 * other, rtol=1e-6)
+
+
+def test_losses_that_need_all_scores_say_so():
+    head = layers.DotProductHead(5)
+    head(tf.zeros([3, 2]))
+    model = models.ExtremeClassifier(keras.layers.Dense(2), 5, 2, num_sampled=None)
+    for loss in (losses.SpearmanLoss(), losses.WeightedSumLoss([losses.SpearmanLoss()], [1.0])):
+        for read in (loss, metrics.MRR()):
+            with pytest.raises(ValueError, match=r"`y_pred` must hold scores.* `over_classes`"):
+                read([0, 1, 2], head.over_classes(tf.zeros([3, 2])))
+        with pytest.raises(ValueError, match=r"a `RankingLoss`.* all classes in blocks"):
+            model.compile("sgd", loss)

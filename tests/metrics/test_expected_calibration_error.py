@@ -162,3 +162,11 @@ def test_scores_may_be_lists_and_integers():
     metric.reset_state()
     metric.update_state([0, 1], [[1, 0], [0, 1]])
     assert float(metric.result()) == of_numbers > 0
+
+
+def test_probabilities_of_the_items_that_are_there():
+    ragged = [tf.ragged.constant(x) for x in ([[1.0, 0.0], [1.0]], [[np.log(3.0), 0.0], [7.0]])]
+    for batch in (ragged, ([[1.0, 0.0], [1.0, -1.0]], [[np.log(3.0), 0.0], [7.0, 9.0]])):
+        metric = ExpectedCalibrationError(probabilities=layers.Probabilities())
+        metric.update_state(*batch)  # The best has 3/4, an only item has 1, and both are right.
+        assert float(metric.result()) == pytest.approx((1 / 4 + 0) / 2, rel=1e-5)
