@@ -133,7 +133,7 @@ def test_scores_may_be_large_integers(dtype):
 
 
 def test_ranks_need_scores_and_columns():
-    with pytest.raises(ValueError, match="`scores` must hold numbers of .* Received: string"):
+    with pytest.raises(ValueError, match="`scores` must be numbers. Received: string"):
         ops.ranks_of_positives([["3", "1", "2"]], [[0]])
     with pytest.raises(ValueError, match=r"`class_ids` must have the shape \[batch, P\]"):
         ops.ranks_of_positives([[3.0, 1.0, 2.0]], [0])
