@@ -22,29 +22,10 @@ if TYPE_CHECKING:
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
 
-__all__ = [
-    "Comparison",
-    "Estimate",
-    "Evaluation",
-    "average",
-    "calibrate",
-    "callbacks",
-    "compare",
-    "conformalize",
-    "data",
-    "encoders",
-    "evaluate",
-    "evaluate_retrieval",
-    "export_top_k",
-    "layers",
-    "losses",
-    "metrics",
-    "models",
-    "ops",
-    "optimizers",
-    "plots",
-    "tfr",
-]
+__all__ = ["losses", "metrics", "layers", "models", "optimizers", "ops", "data", "encoders", "tfr"]
+__all__ += ["callbacks", "plots", "calibrate", "conformalize", "export_top_k"]
+__all__ += ["evaluate", "evaluate_retrieval", "compare", "average"]
+__all__ += ["Evaluation", "Estimate", "Comparison"]
 
 
 # Imported at their first use: no saved model needs them.

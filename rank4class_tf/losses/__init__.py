@@ -40,44 +40,16 @@ from rank4class_tf.ops import (
     UniformWeights,
 )
 
-__all__ = [
-    "ApproxMRRLoss",
-    "ApproxNDCGLoss",
-    "FenchelYoungLoss",
-    "ForwardCorrectionLoss",
-    "GeneralizedCrossEntropyLoss",
-    "GumbelApproxMRRLoss",
-    "GumbelApproxNDCGLoss",
-    "GumbelNoise",
-    "ListMLELoss",
-    "MeanAveragePrecisionLoss",
-    "MeanSquaredLoss",
-    "MetricLoss",
-    "NDCGLambdaWeights",
-    "OrderedLoss",
-    "OrderedWeightedLoss",
-    "PairwiseHingeLoss",
-    "PairwiseLogisticLoss",
-    "PowerLawWeights",
-    "RandomRankingLoss",
-    "RankTripletLoss",
-    "RankingLoss",
-    "RankmaxLoss",
-    "SoftmaxLoss",
-    "SorterLoss",
-    "SparsemaxLoss",
-    "SpearmanLoss",
-    "StaircaseWeights",
-    "StochasticNegativeMiningLoss",
-    "TopKWeights",
-    "UniformWeights",
-    "UniqueSoftmaxLoss",
-    "WARPLoss",
-    "WeightedSumLoss",
-    "class_prior",
-    "estimate_transition",
-    "get",
-]
+__all__ = ["SoftmaxLoss", "RankmaxLoss", "SparsemaxLoss", "FenchelYoungLoss", "UniqueSoftmaxLoss"]
+__all__ += ["ListMLELoss", "PairwiseHingeLoss", "PairwiseLogisticLoss", "MeanSquaredLoss"]
+__all__ += ["ApproxNDCGLoss", "ApproxMRRLoss", "GumbelApproxNDCGLoss", "GumbelApproxMRRLoss"]
+__all__ += ["OrderedWeightedLoss", "StochasticNegativeMiningLoss", "WARPLoss"]
+__all__ += ["GeneralizedCrossEntropyLoss", "ForwardCorrectionLoss", "estimate_transition"]
+__all__ += ["SpearmanLoss", "MeanAveragePrecisionLoss", "RankTripletLoss", "WeightedSumLoss"]
+__all__ += ["RankingLoss", "RandomRankingLoss", "MetricLoss", "GumbelNoise"]
+__all__ += ["OrderedLoss", "SorterLoss"]
+__all__ += ["NDCGLambdaWeights", "PowerLawWeights", "StaircaseWeights", "TopKWeights"]
+__all__ += ["UniformWeights", "class_prior", "get"]
 
 
 def get(

@@ -23,28 +23,11 @@ from rank4class_tf.metrics.ranks import MRR, MeanRank, MedianRank
 # The name of the same metric in retrieval.
 HitRate = TopKAccuracy
 
-__all__ = [
-    "DCG",
-    "MRR",
-    "NDCG",
-    "AveragePrecisionAtK",
-    "BPref",
-    "ExpectedCalibrationError",
-    "HitRate",
-    "MacroAverage",
-    "MeanAveragePrecision",
-    "MeanRank",
-    "MedianRank",
-    "PrecisionAtK",
-    "PropensityScoredNDCG",
-    "PropensityScoredPrecisionAtK",
-    "RankingMetric",
-    "RecallAtK",
-    "SpearmanCorrelation",
-    "TopKAccuracy",
-    "get",
-    "propensities",
-]
+__all__ = ["NDCG", "DCG", "MRR", "TopKAccuracy", "HitRate", "PrecisionAtK", "RecallAtK"]
+__all__ += ["AveragePrecisionAtK", "BPref", "MeanRank", "MedianRank", "PropensityScoredNDCG"]
+__all__ += ["PropensityScoredPrecisionAtK", "propensities", "MacroAverage"]
+__all__ += ["ExpectedCalibrationError", "MeanAveragePrecision", "SpearmanCorrelation"]
+__all__ += ["RankingMetric", "get"]
 
 
 def get(identifier: Any, **kwargs: Any) -> Metric:
