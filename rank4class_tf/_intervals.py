@@ -87,32 +87,20 @@ def bootstrap(values, weights, confidence, samples, rng):
 
 def mean_difference(
     differences: np.ndarray, weights: np.ndarray, confidence: float, most: float = math.inf
-) -> Comparison:
-    """The mean of differences `[seeds, lists]`; lists and seeds are samples of their kinds.
+) -> Estimate:
+    """The mean of differences of lists, `[n]`; `compare` tells of the two more lists.
 
-    The variance is the sum of those over lists and over seeds, with Satterthwaite's degrees of
-    freedom. One seed counts as no sample. `compare` tells of the two more lists. `most` is the
-    largest difference that a list can have; infinity stands for the largest one here.
+    `most` is the largest difference that a list can have; infinity stands for the largest one here.
     """
     if not weights.any():
-        return Comparison(0.0, 0.0, 0.0, 1.0)
+        return Estimate(0.0, 0.0, 0.0)
     shares = weights / weights.sum()
-    size = 1 / float(shares @ shares)
-    of_seeds, of_lists = differences @ shares, differences.mean(axis=0)
-    mean = float(of_seeds.mean())
-    most = most if math.isfinite(most) else float(np.abs(of_lists).max())
+    size, mean = 1 / float(shares @ shares), float(shares @ differences)
+    most = most if math.isfinite(most) else float(np.abs(differences).max())
     center = mean * size / (size + 2)
-    second = (float(shares @ of_lists**2) * size + most**2) / (size + 2)
-    parts = [((second - center**2) / (size + 2), size + 1)]
-    if len(of_seeds) > 1:
-        parts.append((float(of_seeds.var(ddof=1)) / len(of_seeds), len(of_seeds) - 1))
-    variance = sum(v for v, _ in parts)
-    if not variance > 0:
-        return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
-    freedom = variance**2 / sum(v**2 / f for v, f in parts)
-    half = student(confidence, freedom) * math.sqrt(variance)
-    low, high = max(center - half, -most), min(center + half, most)
-    return Comparison(mean, low, high, two_sided(mean / math.sqrt(variance), freedom))
+    second = (float(shares @ differences**2) * size + most**2) / (size + 2)
+    half = student(confidence, size + 1) * math.sqrt((second - center**2) / (size + 2))
+    return Estimate(mean, max(center - half, -most), min(center + half, most))
 
 
 def _mean(values, weights):

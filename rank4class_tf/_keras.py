@@ -1,8 +1,7 @@
 """The one place that knows which Keras this process runs.
 
 `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
-when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs between them, and no
-other reads Keras's private attributes.
+when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs between them.
 """
 
 import contextlib
@@ -106,11 +105,14 @@ def mask_of(y_pred: TensorLike) -> tf.Tensor | None:
     return tf.cast(mask, tf.bool)
 
 
-def weights_of_lists(sample_weight: TensorLike, mask: tf.Tensor | None) -> TensorLike:
+def weights_of_lists(sample_weight: TensorLike, y_pred: TensorLike) -> TensorLike:
     """Weights `[batch]` where Keras 2 has multiplied them by the mask of the items."""
-    if KERAS_3 or mask is None:
+    mask = None if KERAS_3 else mask_of(y_pred)
+    if mask is None:
         return sample_weight
-    return tf.reduce_max(tf.convert_to_tensor(sample_weight), axis=-1)
+    weights = tf.convert_to_tensor(sample_weight)
+    here = tf.reduce_sum(tf.cast(mask, weights.dtype), axis=-1)
+    return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), here)
 
 
 def given_labels(y_true: TensorLike) -> TensorLike:

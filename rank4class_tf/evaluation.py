@@ -451,10 +451,9 @@ def compare(
     for name, values in first.values.items():
         weights = first.weights[name]
         low, high = first.bounds.get(name) or UNBOUNDED
-        found = _intervals.mean_difference(
-            (values - second.values[name])[np.newaxis], weights, confidence, high - low
-        )
-        differences = weights * (values - second.values[name])
+        differences = values - second.values[name]
+        found = _intervals.mean_difference(differences, weights, confidence, high - low)
+        differences = weights * differences
         total = differences.sum()
         # A swap changes nothing where the models agree.
         differences = differences[differences != 0]
@@ -464,7 +463,7 @@ def compare(
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
         p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
-        result[name] = dataclasses.replace(found, p_value=p_value)
+        result[name] = Comparison(found.value, found.low, found.high, p_value)
     return result
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.gather import flat_places, indices, where
 from rank4class_tf._tf.raising import check, checked, in_xla, same_sizes
@@ -106,7 +107,7 @@ def parse(
         exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
             `[batch, n]`, True for such an item.
     """
-    is_sparse = isinstance(y_pred, tf.SparseTensor)
+    is_sparse, mask = isinstance(y_pred, tf.SparseTensor), _keras.mask_of(y_pred)
     require(not is_sparse, "`y_pred` must be dense or ragged.", "a SparseTensor")
     if isinstance(y_pred, tf.RaggedTensor):
         y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
@@ -123,6 +124,7 @@ def parse(
         labels = _of_ids(scores, ids, value_if_empty)
     else:
         labels = _of_relevance(scores, y_true, max_positives)
+    labels = labels if mask is None else without(labels, ~mask)
     return labels if exclude is None else without(labels, exclude)
 
 

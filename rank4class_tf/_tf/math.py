@@ -1,26 +1,19 @@
 """The mathematics of formulas, by NumPy's names, over TensorFlow.
 
-A formula of a loss or a metric reads `Lists` or `Ranks`, uses operators and slices, and takes from
-here what works entry by entry or along an axis. So it does not depend on TensorFlow by itself.
+A formula that reads `Lists` or `Ranks` and uses operators and slices takes from here what works
+entry by entry or along an axis, and does not depend on TensorFlow by itself.
 Custom gradients, loops, scatter and gather, assertions and dtypes' limits do not belong here.
 """
 
 import tensorflow as tf
 
-Tensor, newaxis = tf.Tensor, tf.newaxis
-float32, float64, int32, int64 = tf.float32, tf.float64, tf.int32, tf.int64
-
-exp, expm1, log, log1p = tf.exp, tf.math.expm1, tf.math.log, tf.math.log1p
-sqrt, square = tf.sqrt, tf.square
-abs, sign, floor, ceil = tf.abs, tf.sign, tf.floor, tf.math.ceil
+Tensor, newaxis, int32 = tf.Tensor, tf.newaxis, tf.int32
+log, log1p, expm1, sign, ceil = tf.math.log, tf.math.log1p, tf.math.expm1, tf.sign, tf.math.ceil
 maximum, minimum, clip = tf.maximum, tf.minimum, tf.clip_by_value
-relu, sigmoid, softplus = tf.nn.relu, tf.sigmoid, tf.math.softplus
-isnan, isfinite, isinf = tf.math.is_nan, tf.math.is_finite, tf.math.is_inf
-where, cast, stop_gradient = tf.where, tf.cast, tf.stop_gradient
-zeros_like, ones_like, full, arange = tf.zeros_like, tf.ones_like, tf.fill, tf.range
-sum, mean, max, min = tf.reduce_sum, tf.reduce_mean, tf.reduce_max, tf.reduce_min
-any, all, logsumexp = tf.reduce_any, tf.reduce_all, tf.reduce_logsumexp
-cumsum, sort, concat, stack = tf.cumsum, tf.sort, tf.concat, tf.stack
+relu, softplus = tf.nn.relu, tf.math.softplus
+isnan, isfinite, where, cast = tf.math.is_nan, tf.math.is_finite, tf.where, tf.cast
+zeros_like, ones_like, arange = tf.zeros_like, tf.ones_like, tf.range
+sum, max = tf.reduce_sum, tf.reduce_max
 # x / y, and 0 where y is 0, in value and gradient.
 divide_no_nan = tf.math.divide_no_nan
 

@@ -144,16 +144,15 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             if sample_weight is not None:
                 sample_weight = example_weights(sample_weight, y_pred.encodings)
             return self._of_classes(y_true, y_pred), sample_weight
-        item_weights, mask = None, _keras.mask_of(y_pred)
+        item_weights = None
         if sample_weight is not None:
             per_item = self._item_weights is not None
             if not per_item:
-                sample_weight = _keras.weights_of_lists(sample_weight, mask)
+                sample_weight = _keras.weights_of_lists(sample_weight, y_pred)
             sample_weight = example_weights(sample_weight, y_pred, per_item)
             if sample_weight.shape.rank == 2:
                 item_weights, sample_weight = sample_weight, None
-        exclude = None if mask is None else ~mask
-        labels = parse(y_true, y_pred, self.label_format, self.max_positives, exclude)
+        labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if self._looks_at_scores and not isinstance(y_pred, tf.RaggedTensor):
             self._look_at(y_pred)
         counted = labels.has_positive
@@ -181,14 +180,13 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         counted = labels.has_positive
         # What has no loss must not be NaN either.
         products = products._replace(encodings=where(counted, encodings, 0.0))
-        compute = _keras.with_autograph_of_caller(self._compute_chunk)
+        compute = _keras.with_autograph_of_caller(self._formula_of_chunks())
         losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance)
         return self._finished(losses, labels, counted, num_classes)
 
-    def _compute_chunk(self, lists, chunk):
-        """The formula; `chunk` is the number of the chunk of examples, None for all of them."""
-        del chunk
-        return self.compute(lists)
+    def _formula_of_chunks(self):
+        """The formula, of lists and the number of their chunk of examples, None for all of them."""
+        return lambda lists, chunk: self.compute(lists)
 
     def _finished(self, losses, labels, counted, num_classes):
         is_right, rule = losses.shape.rank in (None, 1), "`compute` must return the losses [batch]."
@@ -310,14 +308,19 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         finally:
             self._seed = None
 
-    def _compute_chunk(self, lists, chunk):
-        if chunk is None or self._seed is None:
-            return super()._compute_chunk(lists, chunk)
-        seed, self._seed = self._seed, fold_in(self._seed, chunk)
-        try:
-            return super()._compute_chunk(lists, chunk)
-        finally:
-            self._seed = seed
+    def _formula_of_chunks(self):
+        seed = self._seed  # The gradient computes a chunk again, after the call, with its numbers.
+
+        def compute(lists, chunk):
+            before, self._seed = self._seed, seed
+            if seed is not None and chunk is not None:
+                self._seed = fold_in(seed, chunk)
+            try:
+                return self.compute(lists)
+            finally:
+                self._seed = before
+
+        return compute
 
     def save_own_variables(self, store: Any) -> None:
         store["random_state"] = self._state.numpy()

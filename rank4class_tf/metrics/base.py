@@ -242,9 +242,8 @@ class RankingMetric(Metric):
         """`Labels`; or the `Ranks` that are given in their place."""
         if isinstance(y_true, ops.Ranks):
             return y_true
-        labels = parse(_keras.given_labels(y_true), y_pred, self.label_format, exclude=exclude)
-        mask = _keras.mask_of(y_pred)
-        return labels if mask is None else without(labels, ~mask)
+        y_true = _keras.given_labels(y_true)
+        return parse(y_true, y_pred, self.label_format, exclude=exclude)
 
     def _add_batch(self, labels, sample_weight):
         self.sums.add(_weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))

@@ -146,29 +146,11 @@ class ExtremeClassifier(RetrievalModel):
         return encodings
 
     def top_k(self, features: Any, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds the k classes with the highest scores, in blocks of classes.
-
-        Args:
-            features: a batch of what the encoder takes.
-            k: in [1, K], an int or a scalar tensor.
-
-        Returns:
-            Scores and class ids, both `[batch, k]`, the best first. Classes whose scores differ
-            only by rounding may come in any order.
-        """
+        """Finds the k best classes for a batch of features, as `SampledScores.top_k` does."""
         return self.scores.top_k(self(features, training=False), k)
 
     def ranks(self, features: Any, class_ids: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
-        """Counts the classes above and the classes tied with given ones, in blocks of classes.
-
-        Args:
-            features: a batch of what the encoder takes.
-            class_ids: `[batch]`, `[batch, 1]` or `[batch, P]`, padded with -1.
-
-        Returns:
-            Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same up
-            to rounding, with the class itself; see `SampledScores.ranks`.
-        """
+        """Ranks given classes for a batch of features, as `SampledScores.ranks` does."""
         return self.scores.ranks(self(features, training=False), class_ids)
 
     def export_top_k(

@@ -274,6 +274,24 @@ def test_what_needs_every_item_says_so():
     Looks()([0, 1, 2], a_head().over_classes(encodings()))
 
 
+def test_the_gradient_of_a_random_loss_is_that_of_its_value(monkeypatch):
+    """The gradient computes each chunk again, with the draws of the value."""
+    monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
+    loss = losses.GumbelApproxNDCGLoss(num_samples=1, seed=1, reduction="sum")
+    head, given, step = a_head(), encodings(4), 1e-2
+    direction = tf.sign(tf.random.stateless_normal(given.shape, [1, 2]))
+
+    def value(shift):
+        return float(loss([3, 1, 4, 1], head.over_classes(given + shift * direction)))
+
+    slope = (value(step) - value(-step)) / (2 * step)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        total = loss([3, 1, 4, 1], head.over_classes(given))
+    gradient = tape.gradient(total, given)
+    assert slope == pytest.approx(float(tf.reduce_sum(gradient * direction)), rel=1e-2)
+
+
 def test_random_losses_draw_anew_for_each_chunk(monkeypatch):
     monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
     loss = losses.GumbelApproxNDCGLoss(num_samples=1, seed=1, reduction="none")
