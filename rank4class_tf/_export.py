@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files
-from rank4class_tf.layers.serving import as_names, at_ids, check_classes
+from rank4class_tf.layers.serving import as_names, check_classes, names_at
 
 
 def write_top_k(
@@ -41,12 +41,12 @@ def write_top_k(
     rule = f"`k` must be in [1, {num_classes}]."
     if class_names is not None:
         # A variable, since a constant of the graph may not be larger than 2 GB.
-        names = tf.Variable(class_names, trainable=False, dtype=tf.string)
+        names = tf.Variable([*class_names, ""], trainable=False, dtype=tf.string)
 
     def named(features, k):
         result = best(features, k)
         if class_names is not None:
-            result["class_names"] = at_ids(names, result["class_ids"])
+            result["class_names"] = names_at(names, result["class_ids"])
         return result
 
     leaves = tf.nest.flatten(features_spec)

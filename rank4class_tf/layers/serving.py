@@ -286,7 +286,8 @@ class TopClasses(ScoreLayer):
     def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         result = self.best(inputs, self.k)
         if self.class_names is not None:
-            result["class_names"] = at_ids(tf.constant(self.class_names), result["class_ids"])
+            names = tf.constant([*self.class_names, ""])
+            result["class_names"] = names_at(names, result["class_ids"])
         return result
 
     def best(self, scores: tf.Tensor, k: TensorLike) -> dict[str, tf.Tensor]:
@@ -304,10 +305,9 @@ class TopClasses(ScoreLayer):
         return result
 
 
-def at_ids(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """The values `[n]`, integers or strings, at ids of any shape; -1 or "" where an id is -1."""
-    nothing = tf.constant("") if values.dtype == tf.string else tf.cast(-1, values.dtype)
-    return tf.where(ids < 0, nothing, tf.gather(values, tf.maximum(ids, 0)))
+def names_at(names: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """The names `[n + 1]` at ids, the last one, "", at -1; phones choose between no strings."""
+    return tf.gather(names, tf.where(ids < 0, names.shape[0] - 1, ids))
 
 
 def as_names(class_names: Any) -> list[str]:

@@ -17,7 +17,6 @@ from rank4class_tf import _checks, _export, _files, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import TensorLike
-from rank4class_tf.layers.serving import at_ids
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.models.candidates import Reader, id_keys, known_to, of_key
 from rank4class_tf.models.catalogue import Catalogue, arrays, fingerprint
@@ -122,7 +121,9 @@ class SearchModel(RetrievalModel):
         self._encode_what_changed()
         excluded, encodings = self._excluded(queries, exclude), self._encode_queries(queries)
         scores, rows = self._catalogue.head.top_k(encodings, k, excluded)
-        return scores, at_ids(self._catalogue.ids, rows)
+        ids = self._catalogue.ids
+        nothing = tf.constant("") if ids.dtype == tf.string else tf.cast(-1, ids.dtype)
+        return scores, tf.where(rows < 0, nothing, tf.gather(ids, tf.maximum(rows, 0)))
 
     def write_top_k(self, path: str | os.PathLike[str], queries: tf.data.Dataset, k: int) -> None:
         """Writes the k candidates with the highest scores of very many queries.
