@@ -323,6 +323,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         return compute
 
     def save_own_variables(self, store: Any) -> None:
+        """Writes the seed and the count, for Keras."""
         store["random_state"] = self._state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
