@@ -17,9 +17,8 @@ _PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
 class Configured:
     """Mixin of what Keras serializes: the configuration is the arguments of the constructor.
 
-    An object keeps each argument of its constructor, and of those of its parents that are
-    `Configured`, in an attribute of that name. A variable is the number that it holds. The mixin
-    goes before Keras's class. A dataclass may have it too.
+    An object keeps each argument of its constructor, and of its `Configured` parents, in an
+    attribute of that name; a variable is its number. The mixin goes before Keras's class.
     """
 
     def get_config(self) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def lowest_in_support(lists: Lists, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Te
 _MAX_STEPS = 64
 
 
-class Regularizer:
+class Regularizer(_registry.Configured):
     r"""A separable regulariser; make your own from two functions, or as a subclass.
 
     Args:
@@ -242,6 +242,9 @@ class Regularizer:
     def __init__(self, inverse_derivative: Callable, value: Callable | None = None) -> None:
         self._inverse_derivative = inverse_derivative
         self._value = value
+
+    def get_config(self) -> dict:
+        return _registry.constructor_arguments(self, type(self))  # Not the two functions.
 
     def inverse_derivative(self, u: tf.Tensor) -> tf.Tensor:
         """$(h')^{-1}(u)$."""
@@ -275,7 +278,6 @@ class Regularizer:
 
     def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
         """The threshold `[batch, 1]` of what `from_kth` returns: the shares sum to `selected`."""
-        del top
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
 
         def enough(threshold):

@@ -69,8 +69,9 @@ def plain(name):
             if name == "dot_product":
                 return tf.einsum("bd,nd->bn", h, c) + head.classes.bias
             hidden, kernel = pairs(h, c)
-            hidden = tf.einsum("bnd,du->bnu", hidden, kernel) + head.interaction.first_bias
-            for kernel, bias in zip(head.interaction.kernels, head.interaction.biases, strict=True):
+            first_bias, *biases = head.interaction.biases
+            hidden = tf.einsum("bnd,du->bnu", hidden, kernel) + first_bias
+            for kernel, bias in zip(head.interaction.kernels, biases, strict=True):
                 hidden = tf.einsum("bnu,uv->bnv", tf.nn.relu(hidden), kernel) + bias
             return hidden[..., 0]
 

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import ops
 from rank4class_tf.losses import FenchelYoungLoss
@@ -154,3 +155,20 @@ def test_arguments_are_checked():
         ValueError, match="`k` must be at most the number of items, 3. Received: k=4"
     ):
         FenchelYoungLoss(k=4)([0], [[0.0, 1.0, 2.0]])
+
+
+@keras.utils.register_keras_serializable("tests")
+class Steep(ops.Regularizer):
+    """h(x) = x² / 2a."""
+
+    def __init__(self, a):
+        self.a = a
+        super().__init__(lambda u: a * u, lambda x: x**2 / (2 * a))
+
+
+def test_a_regularizer_of_a_user_is_saved_with_its_arguments():
+    loss = FenchelYoungLoss(Steep(3.0))
+    again = FenchelYoungLoss.from_config(loss.get_config())
+    labels, scores = [0], [[1.0, 1.2, -0.5]]
+    assert float(again(labels, scores)) == float(loss(labels, scores))
+    assert again.regularizer.a == 3
