@@ -33,7 +33,6 @@ _ON_FIRST_USE = ("callbacks", "data", "encoders", "plots")
 
 
 def __dir__() -> list[str]:
-    """What the package has, for completion."""
     return sorted({*globals(), *_ON_FIRST_USE})
 
 

@@ -93,7 +93,7 @@ def specs_of_arguments(specs: Any) -> list[Any]:
 
     def renamed(spec, key):
         name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
-        name = name if name[0].isalpha() else f"arg_{name}"
+        name = name if name[0].isalpha() and name not in ("k", "self") else f"arg_{name}"
         if isinstance(spec, tf.SparseTensorSpec):
             rank = spec.shape.rank
             return [

@@ -80,8 +80,8 @@ class PretrainedEncoder:
 
 def _load_backbone(preset, **kwargs):
     """Loads a backbone in the precision of Keras's policy."""
-    policy = keras.mixed_precision.dtype_policy()
-    return _import_hub().models.Backbone.from_preset(preset, dtype=policy, **kwargs)
+    hub, policy = _import_hub(), keras.mixed_precision.dtype_policy()
+    return hub.models.Backbone.from_preset(preset, dtype=policy, **kwargs)
 
 
 class ImageEncoder(PretrainedEncoder):

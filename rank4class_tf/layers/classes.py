@@ -224,7 +224,7 @@ def _numbers(name, values, dtype):
 
 
 @_keras.register
-class EncodedClasses(_registry.Configured, Classes):
+class EncodedClasses(Classes):
     """Classes whose features, such as descriptions or places in a taxonomy, an encoder encodes.
 
     Classes with few examples learn from similar ones, and unseen classes can be scored.
@@ -292,7 +292,8 @@ class EncodedClasses(_registry.Configured, Classes):
         self.num_classes = self._features.num_rows
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "features": _to_config(self.features)}
+        config = {**super().get_config(), "features": _to_config(self.features)}
+        return {**config, "encoder": keras.utils.serialize_keras_object(self.encoder)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EncodedClasses":
