@@ -27,7 +27,6 @@ __all__ += ["callbacks", "plots", "calibrate", "conformalize", "export_top_k"]
 __all__ += ["evaluate", "evaluate_retrieval", "compare", "average"]
 __all__ += ["Evaluation", "Estimate", "Comparison"]
 
-
 # Imported at their first use: no saved model needs them.
 _ON_FIRST_USE = ("callbacks", "data", "encoders", "plots")
 

@@ -278,6 +278,7 @@ class SampledScores(Head):
     def compute_output_spec(
         self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
     ) -> Any:
+        """Returns what Keras 3 expects of a call."""
         width = self.num_classes
         if class_ids is not None:
             width = 1 + (self._checked(num_mined) or self.num_negatives)
