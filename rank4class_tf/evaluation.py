@@ -192,7 +192,7 @@ def evaluate(
 class Evaluator:
     """`evaluate` for one model, whose graph serves any number of calls.
 
-    `names` are those of the values that a call gives.
+    A call returns one value for each of `names`.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Evaluator:
     def __call__(self, dataset: Any, batch_size: int = 256, confidence: float = 0.95) -> Evaluation:
         """Evaluates a dataset; see `evaluate`."""
         if isinstance(self._model, TwoTower):
-            self._model.index()  # As its own `evaluate` does.
+            self._model._encode_what_changed()  # As its own `evaluate` does.
         results = [
             tf.nest.map_structure(lambda x: x.numpy(), self._step(*batch))
             for batch in batches(dataset, batch_size)
@@ -274,7 +274,7 @@ class Evaluator:
 def mean_metrics(metrics: Sequence[Any]) -> list[tuple[_metrics.RankingMetric, str]]:
     """Metrics that are means over lists, and "macro_" for each to be averaged over classes.
 
-    Of a `MacroAverage`, or a name that begins with "macro_", it is the metric within.
+    A `MacroAverage`, or a name that begins with "macro_", gives the metric within it.
     """
     if not isinstance(metrics, (list, tuple)):
         raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")

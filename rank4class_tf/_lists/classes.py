@@ -48,7 +48,7 @@ class ClassProducts(NamedTuple):
     # A function of encodings and some rows of each table that returns scores `[batch, m]`. Rows are
     # `[m, ...]`, of classes shared by all examples, or `[batch, m, ...]`. It reads no variables.
     score: Callable
-    shard: Shard | None = None  # What the shard is where the tables are those of one.
+    shard: Shard | None = None  # The shard that the tables belong to, if any.
     handles: tuple[tf.Tensor, ...] = ()  # What stands for the tables in a gradient.
 
     @property
@@ -291,7 +291,7 @@ class Record:
 class _Slices(NamedTuple):
     """Gradients of rows of the tables."""
 
-    rows: list[tf.Tensor]  # Of each table; none where there is no gradient.
+    rows: list[tf.Tensor]  # One for each table; empty without a gradient.
     places: tf.Tensor | None = None  # None for all of them in order.
     is_few: tf.Tensor | None = None  # Whether the places may be any; else they are all in order.
 

@@ -324,7 +324,7 @@ def dense_lists(
 ) -> DenseLists:
     """Lists from tensors that are known to be right; `filled` is from `fill_masked`.
 
-    Class ids `[batch, P]` are int32, padded with -1; None if the columns are those of the items.
+    Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
     """
     weights = item_weights
     if class_ids is None:

@@ -403,7 +403,7 @@ def excluded_items(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The items to leave out, in any form `parse` takes, as booleans `[batch, n]`.
 
-    Of the scores only the shape counts. The lists are as in `padded_ids`.
+    Only the shape of the scores counts. The lists are as in `padded_ids`.
     """
     exclude = _dense(exclude, keep=tf.bool)
     rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"

@@ -17,7 +17,7 @@ def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
     """Computes values `[batch]` whose gradients come along with them, without second derivatives.
 
     The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one of
-    the shape of each input, in which an example depends on its own inputs alone. It may read
+    the shape of each input, in which an example depends only on its own inputs. It may read
     variables, such as a layer's weights.
     """
 

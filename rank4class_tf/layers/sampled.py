@@ -1,6 +1,6 @@
 """The head for very many classes: a sample of them in training, search among all of them.
 
-`SampledScores`, at the end, draws negatives, masks those that are the example's own classes, and
+`SampledScores`, at the end, draws negatives, masks the example's own classes among them, and
 mines the highest. Before it stands what it and the models search with: the best classes, and the
 ranks of given ones, block by block, from a table here or from shards. How a row and an encoding
 become a score stands in `classes.py`, the loops over blocks in `ops/blocks.py`.

@@ -76,7 +76,7 @@ class OneShard:
 
 
 class Shards(Trackable):
-    """All shards of a table, `size` of them, of which this process has `local`, by rank."""
+    """The `size` shards of a table. This process has those in `local`, by rank."""
 
     def __init__(self, num_classes: int, width: int, seed: int, optimizer: Any) -> None:
         self.num_classes = num_classes
@@ -232,7 +232,7 @@ class Shards(Trackable):
 
 
 class _Joined:
-    """The rows of several files, of which only what is asked for is read."""
+    """The rows of several files. A slice reads only the rows that it asks for."""
 
     def __init__(self, folder: Any, parts: list[tuple[int, np.ndarray]]) -> None:
         self._parts = sorted(parts, key=lambda part: part[0])
