@@ -29,7 +29,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import _files
 from scripts import command_line
-from scripts.reproductions import few_examples, harness
+from scripts.reproductions import harness
 from scripts.tables import plus_minus, table
 
 LOSSES = (
@@ -94,6 +94,13 @@ def problem_of(args):
     return dataclasses.replace(problem, settings=settings)
 
 
+def draw(class_ids, shots, seed):
+    """Row numbers of a given number of examples of each class."""
+    rng = np.random.default_rng(seed)
+    of_class = (np.flatnonzero(class_ids == k) for k in range(class_ids.max() + 1))
+    return np.concatenate([rng.permutation(rows)[:shots] for rows in of_class])
+
+
 def parts(args, problem, seed):
     """The examples of a seed: to train, to choose and fit, to conformalize and to test."""
     splits = problem.load(1024, seed)
@@ -102,7 +109,7 @@ def parts(args, problem, seed):
         for split in (splits.train, splits.validation, splits.test)
     )
     if args.dataset == "digits":
-        rows = few_examples.draw(train[1], args.shots, seed)
+        rows = draw(train[1], args.shots, seed)
         train = tuple(array[rows] for array in train)
     order = np.random.default_rng(seed).permutation(len(validation[1]))
     halves = np.array_split(order, 2)

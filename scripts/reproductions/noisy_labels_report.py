@@ -2,8 +2,7 @@
 
     python -m scripts.reproductions.noisy_labels_report --out out/noisy
 
-writes noisy_labels.md, noisy_labels.json and the pictures noisy_labels_DATASET.png and
-noisy_labels_DATASET_curves.png there.
+writes noisy_labels.md, noisy_labels.json and the pictures noisy_labels_DATASET.png there.
 """
 
 import argparse
@@ -18,7 +17,6 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from rank4class_tf import _files
-from scripts.reproductions import noisy_labels_why
 from scripts.reproductions.noisy_labels import BASELINE, KINDS, METHODS
 
 TITLES = {
@@ -180,55 +178,6 @@ def draw(results: Results, path: pathlib.Path) -> None:
     _save(figure, path)
 
 
-def by_change(folder: pathlib.Path) -> str:
-    """The accuracy of the recombined losses, and the wrong labels that they memorise."""
-    names = {**noisy_labels_why.COMPARED, **noisy_labels_why.VARIANTS}
-    results = read(folder, names)
-    kinds = [kind for kind in noisy_labels_why.KINDS if (kind, noisy_labels_why.LEVEL) in results]
-    rows = []
-    for name in names:
-        row = [name]
-        for kind in kinds:
-            run = results[kind, noisy_labels_why.LEVEL].get(name)
-            row += (
-                ["", ""]
-                if run is None
-                else [
-                    _number(float(values(run, measure).mean()))
-                    for measure in ("accuracy", "memorised_best")
-                ]
-            )
-        if any(row[1:]):
-            rows.append(row)
-    columns = [title for kind in kinds for title in (TITLES[kind], "memorised")]
-    return _table(f"{noisy_labels_why.LEVEL} %", columns, rows)
-
-
-def draw_curves(folder: pathlib.Path, path: pathlib.Path) -> None:
-    """Draws the curves over many epochs, if there are such runs."""
-    titles = {
-        "accuracy": "Top-1 on right labels",
-        "memorised": "wrong labels that are learned",
-        "pull_of_wrong": "share of the pull from wrong labels",
-    }
-    curves = {
-        name: json.loads(file.read_text())
-        for name in noisy_labels_why.CURVES
-        for file in folder.glob(f"curve_lookalike_*_{name.replace(' ', '_')}.json")
-    }
-    if not curves:
-        return
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    for (measure, title), panel in zip(titles.items(), figure.subplots(1, 3), strict=True):
-        for name, curve in curves.items():
-            panel.plot(range(1, 1 + len(curve[measure])), curve[measure], label=name)
-        panel.set(title=title, xlabel="epochs")
-        panel.grid(alpha=0.3)
-    figure.axes[0].set_ylim(bottom=0.6)
-    figure.axes[1].legend(fontsize=8)
-    _save(figure, path)
-
-
 def _save(figure, path):
     with _files.replacing(path) as temporary:
         figure.savefig(temporary, dpi=100, format="png")
@@ -242,10 +191,8 @@ def write(out: pathlib.Path) -> str:
         kinds = list(dict.fromkeys(kind for kind, _ in results if kind != "none"))
         tables = [by_level(results, kind) for kind in kinds]
         tables += [by_measure(results, *key) for key in results if key[1] in (0, 30)]
-        tables += [by_change(folder)] if any(folder.glob("curve_*")) else []
         parts += [f"## {folder.name}", *tables]
         draw(results, out / f"noisy_labels_{folder.name}.png")
-        draw_curves(folder, out / f"noisy_labels_{folder.name}_curves.png")
         kept[folder.name] = [
             {"kind": kind, "level": level, "method": name, "over_baseline": d, "p": p}
             for (kind, level), runs in with_means(results).items()

@@ -14,9 +14,6 @@ The test part is used once per seed, with the weights of the best epoch. With `-
 validation part is only for tuning: each seed trains on the training and the validation films, for
 as many epochs as were best in tuning, and its last weights are tested.
 
-`--expand 16 32` trains on a fractal expansion of the ratings, with 16 times the users and 32 times
-the films, just as the paper's Movielens 1B expands MovieLens 20M.
-
 EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is not in the paper. It is
 a ridge regression of each film on all others, in closed form. Its L2 is chosen in the same way as
 for the losses.
@@ -37,7 +34,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from scripts import command_line, tables
-from scripts.reproductions import fractal, harness, retrieval
+from scripts.reproductions import harness, retrieval
 
 # The figures of the paper's Table 2 for its smallest dataset.
 PAPER = {
@@ -183,9 +180,6 @@ def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
 
     def make():
         users = r4c.data.movielens(args.version, args.data_dir, seed=seed)
-        if args.expand:
-            expansion = fractal.fractal_expansion(users, *args.expand)
-            users = r4c.data.UserItems.from_pairs(expansion.batches(), seed=seed)
         if refit_epochs:
             both = tf.concat([users.train, users.validation], axis=1)
             users = dataclasses.replace(users, train=both, validation=users.validation[:, :0])
@@ -198,7 +192,6 @@ def cached(loss_name, learning_rate, l2, seed, args, test, refit_epochs=None):
         settings["refit_epochs"] = refit_epochs
     shared = (
         "version",
-        "expand",
         "epochs",
         "evaluate_every",
         "patience",
@@ -239,9 +232,8 @@ def summary(chosen, runs, args):
         ]
         rows.append([*cells, f"{seconds:.0f}", paper])
     trained = "training and validation films" if args.refit else "training films"
-    expanded = " expanded {} times {}".format(*args.expand) if args.expand else ""
     title = (
-        f"MovieLens {args.version}{expanded}, models of the {trained}, test part, "
+        f"MovieLens {args.version}, models of the {trained}, test part, "
         f"mean ± standard deviation of seeds {args.seeds}."
     )
     return "\n".join([title, "", *tables.table(head, rows)]) + "\n"
@@ -310,13 +302,6 @@ def parse_args(argv=None):
         help="stop after this many epochs without a better AP@10",
     )
     parser.add_argument("--batch-size", type=count, default=128, help="users per batch")
-    parser.add_argument(
-        "--expand",
-        nargs=2,
-        type=count,
-        metavar=("ROWS", "COLUMNS"),
-        help="train on a fractal expansion",
-    )
     parser.add_argument("--refit", action="store_true", help="also train on the validation set")
     parser.add_argument("--units", type=count, default=64)
     parser.add_argument("--dropout", type=command_line.number_below(1), default=0.5)

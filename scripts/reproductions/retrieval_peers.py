@@ -13,15 +13,13 @@ evaluated only by the encodings of its towers. Each library appears twice:
   training, and only the highest negatives of a batch if this is better.
 
 `TwoTower` appears twice more: without any option, and with 512 negatives drawn from all films, an
-option that the other libraries do not have. `--expand 2 2` measures on a fractal expansion of the
-ratings, with twice the users and films, and with the settings chosen on the original ratings.
+option that the other libraries do not have.
 
 The temperature, then the number of negatives, are chosen by NDCG@10 on the validation items, with a
 seed that is not one of those reported; the epoch of each run is chosen in the same way. TensorFlow
 Recommenders runs in a process with Keras 2. The time of a step is CPU time, in the fastest epoch.
 Memory is the growth of the resident set in training. Lines of code are counted in the function that
-makes the model. Each run is a file in `--out`; the table is `results-1-1.md`, named after the
-expansion.
+makes the model. Each run is a file in `--out`; the table is `results.md`.
 """
 
 import argparse
@@ -229,7 +227,7 @@ def train(name, temperature, hard, seed, args):
 
     from scripts.reproductions import retrieval, retrieval_task
 
-    task = retrieval_task.load(args.zip, args.batch_size, args.expand)
+    task = retrieval_task.load(args.zip, args.batch_size)
     keras.utils.set_random_seed(seed)
     towers = retrieval_task.towers(task.films, args.width)
     model, loss = MODELS[name](towers, task, seed, temperature, hard)
@@ -277,14 +275,14 @@ def study(args):
     """Does all missing runs, each in its own process; yields each model with its runs."""
     from scripts.reproductions import harness
 
-    def run(name, temperature, hard, seed, expand):
+    def run(name, temperature, hard, seed):
         of_run = {"name": name, "temperature": temperature, "hard": hard, "seed": seed}
         names = ("epochs", "width", "batch_size")
-        of_run |= {"expand": expand, **{name: getattr(args, name) for name in names}}
-        file = "-".join(map(str, (name, temperature, hard, seed, *expand))).replace(" ", "_")
+        of_run |= {name: getattr(args, name) for name in names}
+        file = "-".join(map(str, (name, temperature, hard, seed))).replace(" ", "_")
 
         def make():
-            given = [*benchmarks.options(args, "zip", *names), "--expand", *expand]
+            given = benchmarks.options(args, "zip", *names)
             legacy = "1" if name.startswith("TensorFlow") else "0"
             environment = {**benchmarks.RETURN_MEMORY, "TF_USE_LEGACY_KERAS": legacy}
             result = benchmarks.in_process(
@@ -303,9 +301,9 @@ def study(args):
         if is_tuned(name):
             for choices in ([(t, HARD[0]) for t in TEMPERATURES], [(None, hard) for hard in HARD]):
                 choices = [(t or best[0], hard) for t, hard in choices]
-                tried = [run(name, *choice, args.tuning_seed, (1, 1)) for choice in choices]
+                tried = [run(name, *choice, args.tuning_seed) for choice in choices]
                 best = choices[int(np.argmax([r["validation"]["ndcg_at_10"] for r in tried]))]
-        yield name, best, [run(name, *best, seed, args.expand) for seed in args.seeds]
+        yield name, best, [run(name, *best, seed) for seed in args.seeds]
 
 
 def report(results):
@@ -331,8 +329,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     count = command_line.positive(int)
     parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/peers"))
-    expand = "factors for the numbers of users and films"
-    parser.add_argument("--expand", type=count, nargs=2, default=[1, 1], help=expand)
     parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument("--width", type=count, default=64)
@@ -351,11 +347,10 @@ def main(argv=None):
     from rank4class_tf import _files
 
     results = []
-    name = "results-{}-{}.md".format(*args.expand)
     for result in study(args):
         results.append(result)
         args.out.mkdir(parents=True, exist_ok=True)
-        _files.write_text(args.out / name, report(results))
+        _files.write_text(args.out / "results.md", report(results))
     print(report(results))
 
 

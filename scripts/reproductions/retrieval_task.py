@@ -13,15 +13,13 @@ import io
 import pathlib
 import re
 import zipfile
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import data, layers, losses, metrics, models
-from scripts.reproductions import fractal
+from rank4class_tf import layers, losses, metrics, models
 
 HISTORY = 50  # the tower reads at most so many films of a user, the last ones
 RECENT = 5  # the last films, which are also separate inputs
@@ -174,42 +172,9 @@ class Task:
         return queries, np.array([user[-held_out] for user in self.users])
 
 
-def expanded(task: Task, rows: int, columns: int) -> Task:
-    """The task with a fractal expansion of its ratings.
-
-    Each of the `rows * columns` blocks has all users and films again, with a part of their ratings.
-    Users keep the order of time, and films their features. Each column has a copy of a film, with
-    the same title and another id and number.
-    """
-    owners = np.repeat(np.arange(len(task.users)), [len(user) for user in task.users])
-    pairs = data.UserItems.from_pairs([(owners, np.concatenate(task.users))])
-    expansion = fractal.fractal_expansion(pairs, rows, columns)
-    size = len(task.films.ids)
-    rng = np.random.default_rng(0)
-    users = []
-    for number, items in enumerate(expansion.users(0, expansion.num_users).numpy()):
-        column, item = np.divmod(items, expansion.num_base_items)
-        of_base = task.users[number % len(task.users)]
-        time = np.zeros(size, np.int64)
-        time[of_base] = np.arange(len(of_base))
-        of_films = pairs.item_ids[item]
-        order = np.lexsort((rng.random(len(items)), time[of_films]))
-        users.append((column * size + of_films)[order])
-    films = task.films
-    ids = np.concatenate([films.ids + i * (films.ids.max() + 1) for i in range(columns)])
-    copies: dict[str, Any] = {
-        name: np.concatenate([getattr(films, name)] * columns)
-        for name in ("words", "genres", "decades")
-    }
-    films = dataclasses.replace(films, ids=ids, titles=films.titles * columns, **copies)
-    return Task(films, [user for user in users if len(user) >= 3])
-
-
-def load(path: pathlib.Path, batch_size: int, expand: Sequence[int] = (1, 1)) -> Task:
-    """The task of an archive, `expanded` by rows and columns, with at least one training batch."""
+def load(path: pathlib.Path, batch_size: int) -> Task:
+    """The task of an archive, with at least one training batch."""
     task = Task(*read(path))
-    if tuple(expand) != (1, 1):
-        task = expanded(task, *expand)
     if batch_size > (most := len(task.ends)):
         raise SystemExit(f"--batch-size must be at most {most}, the examples, not {batch_size}")
     return task

@@ -2,17 +2,15 @@
 
     python -m scripts.reproductions.snm --tasks wordnet --out out/snm
 
-Tasks: `planted`, artificial points with one to three labels and a long tail of labels; `words`, a
-word left out of a comment of GoEmotions, in the dataset's own split; `wordnet`, the concepts above
-a concept, from the words of its definition; and `files`, three files in the format of the Extreme
-Classification Repository. Protocol: the model is that of examples/extreme_classification.py,
-trained with the binary ordered weighted loss, hinge, on B classes sampled for each batch. Negative
-sampling takes the mean over all B, and Top-k mining the mean over the k highest. "Top-64>Top-1"
-uses the 64 highest in the first half of the epochs and the highest in the second. `word2vec` is the
-other negative sampling: dot products of vectors of any length, the logistic loss, and negatives
-whose total weight is 15 times that of the positive. Softmax has the temperature 0.1. A "full"
-method uses the loss of that name over all classes, with all labels of an example; the number after
-it is a factor of the scores.
+Tasks: `wordnet`, the concepts above a concept, from the words of its definition; and `files`, three
+files in the format of the Extreme Classification Repository. Protocol: the model is that of
+examples/extreme_classification.py, trained with the binary ordered weighted loss, hinge, on B
+classes sampled for each batch. Negative sampling takes the mean over all B, and Top-k mining the
+mean over the k highest. "Top-64>Top-1" uses the 64 highest in the first half of the epochs and the
+highest in the second. `word2vec` is the other negative sampling: dot products of vectors of any
+length, the logistic loss, and negatives whose total weight is 15 times that of the positive.
+Softmax has the temperature 0.1. A "full" method uses the loss of that name over all classes, with
+all labels of an example; the number after it is a factor of the scores.
 
 All methods share one grid: the learning rate of the rows, and the ratio of that rate to the rate of
 the dense weights. Each pair is tried for `--search-epochs` with `--tuning-seed`, which is none of
@@ -20,7 +18,7 @@ the seeds reported. If the best rate is at an end of the grid, the grid is exten
 `--finalists` pairs are tried in full, if there are several. The pair with the best Recall@5 on the
 validation part is used with each seed, and the epoch is chosen by the same metric. The test part is
 used once per seed, with the weights of the best epoch. A seed determines the initial weights, the
-samples, the order of the batches and, for words, the words left out in training.
+samples and the order of the batches.
 
 Each finished run is a file in `--out`. A second call with the same settings resumes there; a call
 with other settings replaces the runs. The results are `results.md`, `results.json` and, with
@@ -33,7 +31,6 @@ import functools
 import os
 import pathlib
 import re
-import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -42,7 +39,7 @@ from tensorflow import keras
 from examples import extreme_classification as example
 from rank4class_tf import data, losses, metrics, ops, optimizers
 from scripts import command_line, tables
-from scripts.reproductions import goemotions_words, harness, planted_points
+from scripts.reproductions import harness
 from scripts.reproductions import wordnet as _wordnet
 
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
@@ -164,30 +161,6 @@ class Task:
     num_classes: int
 
 
-def planted(args):
-    """The artificial points, the same for each seed."""
-    size, largest = args.planted_classes, args.planted_points
-    parts = []
-    with tempfile.TemporaryDirectory() as folder:
-        for seed, count in enumerate((largest, *[max(1, largest // 10)] * 2)):
-            path = pathlib.Path(folder, f"{seed}.txt")
-            points = planted_points.planted_points(count, size, size, seed)
-            data.write_extreme_classification(path, points, size, size)
-            parts.append(data.extreme_classification(path, args.batch_size))
-        return harness.in_random_order(Task(*parts, size, size))
-
-
-def words(args):
-    """The words of GoEmotions, made anew for each run, since a reused object counts epochs on."""
-
-    def task(seed):
-        splits = goemotions_words.goemotions_words(args.data_dir, args.batch_size, seed)
-        parts = (splits.train, splits.validation, splits.test)
-        return Task(*parts, splits.num_classes, splits.num_classes)
-
-    return task
-
-
 def wordnet(args):
     """WordNet's concepts, the same for each seed."""
     splits = _wordnet.wordnet(args.wordnet_dir, args.batch_size, seed=0)
@@ -206,7 +179,7 @@ def files(args):
     return harness.in_random_order(Task(*parts, num_features, num_classes))
 
 
-TASKS = {"planted": planted, "words": words, "wordnet": wordnet, "files": files}
+TASKS = {"wordnet": wordnet, "files": files}
 
 
 def get_optimizer(row_multiplier, args):
@@ -296,8 +269,6 @@ def experiment(name, num_sampled, args):
     """The rates of each method, its runs with each seed, and the figures of `most_frequent`."""
     task = functools.cache(lambda: TASKS[name](args))  # Only missing runs need it.
     common = {"task": name, "batch_size": args.batch_size}
-    if name == "planted":
-        common |= {"points": args.planted_points, "classes": args.planted_classes}
     if name == "files":
         common["files_dir"] = os.path.realpath(args.files_dir)
     if name == "wordnet":
@@ -448,11 +419,10 @@ def parse_args(argv=None):
     """The command line."""
     parser = command_line.parser(__spec__, description=__doc__)
     count, number = command_line.positive(int), command_line.positive(float)
-    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=[*TASKS][:3])
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=["wordnet"])
     parser.add_argument(
         "--files-dir", type=pathlib.Path, help="folder of the three files, for files"
     )
-    parser.add_argument("--data-dir", help="TensorFlow Datasets' folder, for words")
     parser.add_argument(
         "--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict, for wordnet"
     )
@@ -510,10 +480,6 @@ def parse_args(argv=None):
         type=count,
         default=4,
         help="stop after this many epochs without a better Recall@5",
-    )
-    parser.add_argument("--planted-points", type=count, default=40_000, help="training points")
-    parser.add_argument(
-        "--planted-classes", type=count, default=10_000, help="classes, and as many features"
     )
     return parser.parse_args(argv)
 

@@ -4,19 +4,12 @@ import numpy as np
 import pytest
 
 from examples import extreme_classification as example
-from rank4class_tf import data
-from scripts.reproductions.planted_points import planted_points
-
-
-def write(path, points=20, num_features=30, num_labels=12, seed=1):
-    planted = planted_points(points, num_features, num_labels, seed)
-    data.write_extreme_classification(path, planted, num_features, num_labels)
-    return str(path)
+from tests import planted_points
 
 
 def test_learns_from_files(tmp_path):
-    files = ["--train", write(tmp_path / "train.txt", 1500, 300, 100)]
-    files += ["--test", write(tmp_path / "test.txt.gz", 100, 300, 100, seed=2)]
+    files = ["--train", planted_points.write(tmp_path / "train.txt", 1500, 300, 100)]
+    files += ["--test", planted_points.write(tmp_path / "test.txt.gz", 100, 300, 100, seed=2)]
     outputs = ["--out", str(tmp_path / "new" / "m.keras"), "--export", str(tmp_path / "index")]
     options = "--num-sampled 40 --width 32 --epochs 5 --batch-size 32".split()
     results = example.main([*files, *options, *outputs])
@@ -28,10 +21,10 @@ def test_learns_from_files(tmp_path):
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):
-    files = ["--train", write(tmp_path / "a.txt"), "--test"]
-    for name, sizes in (("c.txt", {"num_features": 40}), ("d.txt", {"num_labels": 13})):
+    files = ["--train", planted_points.write(tmp_path / "a.txt", 20, 30, 12), "--test"]
+    for name, sizes in (("c.txt", (40, 12)), ("d.txt", (30, 13))):
         with pytest.raises(SystemExit, match="--test must have the features and labels"):
-            example.main([*files, write(tmp_path / name, **sizes)])
+            example.main([*files, planted_points.write(tmp_path / name, 20, *sizes)])
 
 
 def test_rows_have_a_rate_of_their_own_and_no_momentum():

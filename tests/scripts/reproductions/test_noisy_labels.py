@@ -10,7 +10,6 @@ import tensorflow as tf
 from rank4class_tf import losses, metrics
 from scripts.reproductions import noisy_labels as study
 from scripts.reproductions import noisy_labels_report as report
-from scripts.reproductions import noisy_labels_why as why
 from scripts.reproductions.stacked_training import Settings, Trainer
 
 
@@ -97,18 +96,6 @@ def test_smoothing_is_that_of_the_softmax_loss(digits):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
 
 
-def test_a_loss_that_is_remade_of_itself_is_itself(rng):
-    scores = tf.constant(rng.normal(size=(6, 5)), tf.float32)
-    ids = tf.constant([0, 1, 2, 3, 4, 0])
-    for loss in (losses.SoftmaxLoss(), losses.RankmaxLoss()):
-        again = why.remade(loss, why.pull(loss))
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            total = tf.reduce_sum(again(ids, scores, None))
-        expected = why.gradient(loss, ids, scores)
-        np.testing.assert_allclose(tape.gradient(total, scores), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.fixture
 def short(digits, monkeypatch):
     few = dataclasses.replace(digits, epochs=2, hidden=16, rates=(3e-3,), decays=(0.0,))
@@ -132,20 +119,6 @@ def test_the_study_goes_on_and_is_reported(short, tmp_path, monkeypatch):
     assert (tmp_path / "noisy_labels_digits.png").exists()
     assert json.loads((tmp_path / "noisy_labels.json").read_text())["digits"]
     assert (tmp_path / "noisy_labels.md").read_text().strip() == tables
-
-
-@pytest.mark.slow
-def test_why(short, tmp_path, monkeypatch):
-    monkeypatch.setattr(why, "EPOCHS", 2)
-    monkeypatch.setattr(why, "KINDS", ("lookalike",))
-    monkeypatch.setattr(why, "CURVES", ("Rankmax",))
-    keep = ("softmax, until won",)
-    monkeypatch.setattr(why, "VARIANTS", {name: why.VARIANTS[name] for name in keep})
-    monkeypatch.setattr(why, "COMPARED", {"softmax": study.METHODS["softmax"]})
-    why.main(["--out", str(tmp_path), "--seeds", "2"])
-    curve = json.loads((tmp_path / "digits" / "curve_lookalike_30_Rankmax.json").read_text())
-    assert all(len(values) == 2 for values in curve.values())
-    assert all(0 <= value <= 1 for values in curve.values() for value in values)
 
 
 @pytest.mark.slow

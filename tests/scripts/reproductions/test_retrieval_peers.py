@@ -25,7 +25,7 @@ def test_runs_in_short(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "MODELS", kept)
     monkeypatch.setattr(script, "TEMPERATURES", (0.2,))
     path = movielens_files.write(tmp_path / "tiny.zip")
-    options = "--epochs 1 --seeds 0 --width 4 --batch-size 24 --expand 2 1".split()
+    options = "--epochs 1 --seeds 0 --width 4 --batch-size 24".split()
     script.main(["--zip", str(path), "--out", str(tmp_path), *options])
-    lines = (tmp_path / "results-2-1.md").read_text().splitlines()
+    lines = (tmp_path / "results.md").read_text().splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in kept]

@@ -91,18 +91,3 @@ def test_a_batch_is_not_above_the_examples(tmp_path):
     assert len(retrieval_task.load(path, 24 * 6).users) == 24
     with pytest.raises(SystemExit, match="--batch-size must be at most 144, .* not 145"):
         retrieval_task.load(path, 145)
-
-
-def test_expands_users_and_films(task):
-    large = retrieval_task.expanded(task, 2, 3)
-    films, size = task.films, len(task.films.ids)
-    assert len(large.films.ids) == len(set(large.films.ids.tolist())) == 3 * size
-    assert large.films.titles[size + 4] == films.titles[4] and len(large.users) <= 2 * 24
-    np.testing.assert_array_equal(large.films.words[2 * size :], films.words)
-    orders = [user.tolist() for user in task.users]
-    for user in large.users:
-        assert len(set(user.tolist())) == len(user)  # no film twice
-        base = [film % size for film in user.tolist()]
-        # What one user has rated, in that user's order of time.
-        places = [[order.index(film) for film in base] for order in orders if {*base} <= {*order}]
-        assert any(place == sorted(place) for place in places)

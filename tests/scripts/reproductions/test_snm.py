@@ -8,25 +8,35 @@ import pytest
 
 from scripts.reproductions import harness
 from scripts.reproductions import snm as script
+from tests import planted_points
 
 ARGUMENTS = (
-    "--tasks planted --seeds 0 --learning-rates 30 --row-multipliers 1000 --search-epochs 1 "
-    "--finalists 1 --epochs 2 --evaluate-every 1 --width 8 --num-sampled 20 --planted-points 400 "
-    "--planted-classes 100 --batch-size 40"
+    "--tasks files --seeds 0 --learning-rates 30 --row-multipliers 1000 --search-epochs 1 "
+    "--finalists 1 --epochs 2 --evaluate-every 1 --width 8 --num-sampled 20 "
+    "--batch-size 40"
 )
 
 
 METHODS = ["negative sampling", "Top-1", "full softmax"]
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The option that names a folder with the three files."""
+    folder = tmp_path_factory.mktemp("files")
+    for seed, (name, points) in enumerate((("train", 400), ("validation", 40), ("test", 40))):
+        planted_points.write(folder / f"{name}.txt", points, 100, 100, seed)
+    return ["--files-dir", str(folder)]
+
+
 @pytest.mark.slow
-def test_small_run(tmp_path, monkeypatch):
-    arguments = [*ARGUMENTS.split(), "--out", str(tmp_path), "--methods", *METHODS]
+def test_small_run(tmp_path, monkeypatch, files):
+    arguments = [*ARGUMENTS.split(), *files, "--out", str(tmp_path), "--methods", *METHODS]
     script.main(arguments)
     assert (tmp_path / "ratios.png").read_bytes().startswith(b"\x89PNG")
-    runs = json.loads((tmp_path / "results.json").read_text())["planted, B = 20"]
+    runs = json.loads((tmp_path / "results.json").read_text())["files, B = 20"]
     assert list(runs) == METHODS
-    tuning = json.loads((tmp_path / "planted-20-Top-1-30-1000-100-search.json").read_text())
+    tuning = json.loads((tmp_path / "files-20-Top-1-30-1000-100-search.json").read_text())
     assert "test" not in tuning and [point["epoch"] for point in tuning["history"]] == [1]
     assert [point["epoch"] for point in runs["Top-1"][0]["history"]] == [1, 2]
     # The table's ratios are those of the figures in the files.
@@ -169,10 +179,11 @@ def fake_runs(tmp_path, monkeypatch, best, options=""):
 
     monkeypatch.setattr(script, "Trainer", Trainer)
     monkeypatch.setattr(script, "most_frequent", lambda task: {"test": {}})
-    monkeypatch.setitem(script.TASKS, "planted", lambda args: lambda seed: None)
-    words = f"{ARGUMENTS} --seeds 0 1 --learning-rates 3 10 30 --out {tmp_path} {options}"
+    monkeypatch.setitem(script.TASKS, "files", lambda args: lambda seed: None)
+    words = f"{ARGUMENTS} --files-dir {tmp_path} --seeds 0 1 --learning-rates 3 10 30"
+    words += f" --out {tmp_path} {options}"
     args = script.parse_args([*words.split(), "--methods", *best])
-    return script.experiment("planted", 20, args), runs
+    return script.experiment("files", 20, args), runs
 
 
 def test_rates_are_chosen_on_validation(tmp_path, monkeypatch):
@@ -202,18 +213,17 @@ def test_without_the_baseline_there_are_figures_and_no_ratios(tmp_path, monkeypa
     (chosen, runs, _), _ = fake_runs(tmp_path, monkeypatch, {"Top-1": (10, 1000)})
     frequency = dict.fromkeys(script.METRICS, 0.5)
     args = script.parse_args(ARGUMENTS.split())
-    lines = script.summary("planted", chosen, runs, frequency, args)
+    lines = script.summary("files", chosen, runs, frequency, args)
     assert not any("Ratios" in line for line in lines)
     assert any(line.startswith("| Top-1 | 10 | 1000 | -") for line in lines)
-    script.draw({"planted": (chosen, runs, frequency)}, tmp_path / "none.png")
+    script.draw({"files": (chosen, runs, frequency)}, tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
 
 
 @pytest.mark.slow
-def test_a_run_depends_on_its_seed_alone(tmp_path):
-    words = f"{ARGUMENTS} --num-sampled 20 --out {tmp_path}".replace("400", "200")
-    args = script.parse_args(words.split())
-    task = script.planted(args)
+def test_a_run_depends_on_its_seed_alone(tmp_path, files):
+    args = script.parse_args([*ARGUMENTS.split(), *files, "--out", str(tmp_path)])
+    task = script.files(args)
     trainer = script.Trainer(task, "Top-1", 20, 1000.0, 0, args)
     length = {"epochs": 2, "evaluate_every": 1, "patience": 2, "test": True}
     first, other, again = (trainer.run(rate, **length) for rate in (30, 3, 30))
@@ -224,9 +234,9 @@ def test_a_run_depends_on_its_seed_alone(tmp_path):
     assert figures[0] != figures[1] and figures[0] != figures[4]
 
 
-def test_batches_come_in_an_order_of_the_seed(tmp_path):
-    args = script.parse_args(f"{ARGUMENTS} --out {tmp_path}".split())
-    task = script.planted(args)
+def test_batches_come_in_an_order_of_the_seed(tmp_path, files):
+    args = script.parse_args([*ARGUMENTS.split(), *files, "--out", str(tmp_path)])
+    task = script.files(args)
 
     def order(seed):
         return [tuple(y.numpy().ravel()) for _, y in task(seed).train]
