@@ -15,6 +15,7 @@ from rank4class_tf.evaluation import (
     evaluate_retrieval,
 )
 from rank4class_tf.serving import export_top_k
+from rank4class_tf.trials import Trial, TryOut, try_out
 
 if TYPE_CHECKING:
     from rank4class_tf import callbacks, data, encoders, plots
@@ -25,7 +26,7 @@ __version__ = "0.1.0"
 __all__ = ["losses", "metrics", "layers", "models", "optimizers", "ops", "data", "encoders", "tfr"]
 __all__ += ["callbacks", "plots", "calibrate", "conformalize", "export_top_k"]
 __all__ += ["evaluate", "evaluate_retrieval", "compare", "average"]
-__all__ += ["Evaluation", "Estimate", "Comparison"]
+__all__ += ["Evaluation", "Estimate", "Comparison", "try_out", "TryOut", "Trial"]
 
 # Imported at their first use: no saved model needs them.
 _ON_FIRST_USE = ("callbacks", "data", "encoders", "plots")

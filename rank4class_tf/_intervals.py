@@ -87,20 +87,31 @@ def bootstrap(values, weights, confidence, samples, rng):
 
 def mean_difference(
     differences: np.ndarray, weights: np.ndarray, confidence: float, most: float = math.inf
-) -> Estimate:
-    """The mean of differences of lists, `[n]`; `compare` tells of the two more lists.
+) -> Comparison:
+    """The mean of differences `[seeds, lists]`, both samples, with the p-value of Student's T.
 
-    `most` is the largest difference that a list can have; infinity stands for the largest one here.
+    The variance is the sum of that over lists, of which `compare` tells of two more, and of that
+    over seeds, if there are several; the degrees of freedom are Satterthwaite's. `most` is the
+    largest difference that a list can have; infinity stands for the largest one here.
     """
     if not weights.any():
-        return Estimate(0.0, 0.0, 0.0)
+        return Comparison(0.0, 0.0, 0.0, 1.0)
     shares = weights / weights.sum()
-    size, mean = 1 / float(shares @ shares), float(shares @ differences)
-    most = most if math.isfinite(most) else float(np.abs(differences).max())
+    of_seeds, of_lists = differences @ shares, differences.mean(axis=0)
+    size, mean = 1 / float(shares @ shares), float(shares @ of_lists)
+    most = most if math.isfinite(most) else float(np.abs(of_lists).max())
     center = mean * size / (size + 2)
-    second = (float(shares @ differences**2) * size + most**2) / (size + 2)
-    half = student(confidence, size + 1) * math.sqrt((second - center**2) / (size + 2))
-    return Estimate(mean, max(center - half, -most), min(center + half, most))
+    second = (float(shares @ of_lists**2) * size + most**2) / (size + 2)
+    parts = [((second - center**2) / (size + 2), size + 1)]
+    if len(of_seeds) > 1:
+        parts.append((float(of_seeds.var(ddof=1)) / len(of_seeds), len(of_seeds) - 1))
+    variance = sum(part for part, _ in parts)
+    if not variance > 0:
+        return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
+    freedom = variance**2 / sum(part**2 / of for part, of in parts)
+    half = student(confidence, freedom) * math.sqrt(variance)
+    p_value = two_sided(center / math.sqrt(variance), freedom)
+    return Comparison(mean, max(center - half, -most), min(center + half, most), p_value)
 
 
 def _mean(values, weights):

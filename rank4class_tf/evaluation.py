@@ -192,7 +192,7 @@ def evaluate(
 class Evaluator:
     """`evaluate` for one model, whose graph serves any number of calls.
 
-    A call returns one value for each of `names`.
+    A call returns one value for each of `names`; higher is better for those that are `rising`.
     """
 
     def __init__(
@@ -202,9 +202,12 @@ class Evaluator:
         exclude: Callable[[Any], Any] | None = None,
     ) -> None:
         self._metrics = mean_metrics(metrics)
-        self.names = [
-            macro + name for metric, macro in self._metrics for name in metric.result_names
-        ]
+        rises = {
+            macro + name: metric.higher_is_better
+            for metric, macro in self._metrics
+            for name in metric.result_names
+        }
+        self.names, self.rising = list(rises), [name for name in rises if rises[name]]
         rule = "`exclude` must be a function of features."
         _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
         self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
@@ -452,7 +455,7 @@ def compare(
         weights = first.weights[name]
         low, high = first.bounds.get(name) or UNBOUNDED
         differences = values - second.values[name]
-        found = _intervals.mean_difference(differences, weights, confidence, high - low)
+        found = _intervals.mean_difference(differences[np.newaxis], weights, confidence, high - low)
         differences = weights * differences
         total = differences.sum()
         # A swap changes nothing where the models agree.
@@ -463,7 +466,7 @@ def compare(
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
         p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
-        result[name] = Comparison(found.value, found.low, found.high, p_value)
+        result[name] = dataclasses.replace(found, p_value=p_value)
     return result
 
 

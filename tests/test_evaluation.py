@@ -477,7 +477,7 @@ def test_intervals_near_no_difference_cover_it(n, rates, rng):
     for _ in range(draws):
         drawn = rng.random(n)
         differences = (drawn < better) * 1.0 - (drawn > 1 - worse)
-        found = _intervals.mean_difference(differences, np.ones(n), 0.95, 1.0)
+        found = _intervals.mean_difference(differences[np.newaxis], np.ones(n), 0.95, 1.0)
         assert found.low < found.high
         covered += found.low <= better - worse <= found.high
     assert covered >= 0.92 * draws  # Four standard errors below 95 % would be .91.

@@ -24,7 +24,7 @@ from rank4class_tf._lists.dense import dense_lists, fill_masked, others, without
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
 from rank4class_tf._lists.positives import are_few, excess, masked
 from rank4class_tf._tf import raising
-from rank4class_tf._tf.exact import violation
+from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._tf.gather import scatter_add, where
 from rank4class_tf._tf.gradients import cond, has_nan
 from rank4class_tf._tf.loops import fold_blocks, in_pieces
@@ -291,6 +291,7 @@ class BlockedLists(Lists):
 
     def log_sum_exp(self, temperature=1.0, smoothing=0.0):
         constant, exchange = self._transform(), self._record.products.exchange
+        smooths = not is_zero(smoothing)
 
         def add(raw, ids, best, total):
             scores = self._filled(raw, ids, *constant)
@@ -315,17 +316,17 @@ class BlockedLists(Lists):
         def gradient(scores, *by):
             (by,) = by or (temperature,)
             share = tf.exp((scores - highest) / by - log_total)
-            return share + minus_mean(scores, by) if smoothing else share
+            return share + minus_mean(scores, by) if smooths else share
 
         mean = tf.zeros_like(log_total[:, 0])
-        if smoothing:
+        if smooths:
             mean = self.constant().sum(lambda scores: minus_mean(scores, temperature))
 
         def of_entries(f, given, parameters):
             return tf.reduce_sum(f(*given, *parameters), axis=-1)
 
         trained = [] if isinstance(temperature, int | float) else [temperature]
-        how = {"tends_to_zero": not smoothing, "value": mean}
+        how = {"tends_to_zero": not smooths, "value": mean}
         result = self._sum(of_entries, gradient, trained, mean, **how)
         return log_total + result[:, tf.newaxis], highest
 

@@ -18,7 +18,7 @@ from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import FEW, are_few, masked
 from rank4class_tf._tf import raising, search
-from rank4class_tf._tf.exact import divided, violation
+from rank4class_tf._tf.exact import divided, is_zero, violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add, where
 from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
 from rank4class_tf._tf.raising import same_sizes
@@ -146,7 +146,7 @@ class DenseLists(Lists):
             scores = tf.maximum(scores, -(self.dtype.max**0.25))
         powers = tf.exp(divided(scores, temperature))
         total = tf.math.log(tf.reduce_sum(powers, axis=-1, keepdims=True))
-        if smoothing:
+        if not is_zero(smoothing):
             mean = where(self.mask, self.filled - highest, 0.0)
             mean = tf.reduce_sum(mean, axis=-1, keepdims=True)
             mean /= tf.maximum(self.num_items, 1)[:, tf.newaxis]

@@ -154,7 +154,7 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def log_sum_exp(
-        self, temperature: TensorLike = 1.0, smoothing: float = 0.0
+        self, temperature: TensorLike = 1.0, smoothing: TensorLike = 0.0
     ) -> tuple[tf.Tensor, tf.Tensor]:
         r"""$\log \sum_j e^{(s_j - t) / T}$ and t, the highest score, a constant, `[batch, 1]`.
 

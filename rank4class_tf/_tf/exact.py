@@ -128,6 +128,11 @@ def as_floating(values: TensorLike) -> tf.Tensor:
     return values if values.dtype.is_floating else tf.cast(values, tf.float32)
 
 
+def is_zero(number: TensorLike) -> bool:
+    """Whether it is the number 0; nobody knows of a tensor."""
+    return isinstance(number, int | float) and number == 0
+
+
 def divided(values: tf.Tensor, number: TensorLike) -> tf.Tensor:
     """`values / number`, without the fourteen operations of it and its gradient where that is 1."""
     return values if isinstance(number, (int, float)) and number == 1 else values / number

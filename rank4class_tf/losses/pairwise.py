@@ -11,7 +11,7 @@ import numpy as np
 
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._tf import math
-from rank4class_tf._tf.exact import violation
+from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
 
@@ -44,11 +44,12 @@ class PairwiseLoss(RankingLoss):
         f is `loss_of`, whose value and slope tend to 0, or reach it if it `vanishes`, as the
         difference falls; `loss_of_tie` is f(0).
         """
-        smoothing = self.label_smoothing
-        falls = {"tends_to_zero": not smoothing, "vanishes": vanishes and not smoothing}
+        smoothing = present(self.label_smoothing, lists.dtype)
+        smooths = not is_zero(smoothing)
+        falls = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
 
         def pair_loss(difference):
-            if not smoothing:
+            if not smooths:
                 return loss_of(difference)
             return (1 - smoothing) * loss_of(difference) + smoothing * loss_of(-difference)
 
@@ -63,7 +64,7 @@ class PairwiseLoss(RankingLoss):
                 [lists.relevance, weights.positive_gains, weights.positive_ranks],
                 **falls,
             )
-        elif lists.max_positives == 1 and not smoothing:
+        elif lists.max_positives == 1 and not smooths:
             # With a single positive every item but itself is less relevant.
             losses = lists.sum_over_differences(pair_loss, **falls) - loss_of_tie
         else:

