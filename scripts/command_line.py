@@ -1,7 +1,8 @@
 """Functions that the command lines of all scripts share."""
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -12,16 +13,39 @@ class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionH
         return action.help if action.default is None else super()._get_help_string(action)
 
 
-def parser(module: Any, **kwargs: Any) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser with an option `--quick`, which stands for other defaults.
+
+    Args:
+        quick: the defaults of the short form, by name.
+        **kwargs: of `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, quick: Mapping[str, Any], **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, **kwargs)
+        self._quick = quick
+        self.add_argument("--quick", action="store_true", help="a short form, under a minute")
+
+    def parse_args(self, args=None, namespace=None):
+        """The arguments."""
+        args = list(map(str, sys.argv[1:] if args is None else args))
+        if "--quick" in args:
+            self.set_defaults(**self._quick)
+        return super().parse_args(args, namespace)
+
+
+def parser(
+    module: Any, quick: Mapping[str, Any] | None = None, **kwargs: Any
+) -> argparse.ArgumentParser:
     """Returns a parser that describes a script by its docstring.
 
     Args:
         module: the `__spec__` of the script.
+        quick: the defaults of its short form, if it has one.
         **kwargs: of `argparse.ArgumentParser`, `description` among them.
     """
-    return argparse.ArgumentParser(
-        prog=f"python -m {module.name}", formatter_class=Formatter, **kwargs
-    )
+    kwargs |= {"prog": f"python -m {module.name}", "formatter_class": Formatter}
+    return argparse.ArgumentParser(**kwargs) if quick is None else Parser(quick, **kwargs)
 
 
 def positive(kind: type) -> Callable[[str], Any]:

@@ -6,6 +6,5 @@ set -euo pipefail
 EXTRAS="${EXTRAS:-docs,beam}"
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
 
-python -m scripts.benchmarks.page
 python -m sphinx --builder html --fail-on-warning --keep-going --quiet "$@" docs out/docs
 echo "The pages are in $PWD/out/docs/index.html"

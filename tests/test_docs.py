@@ -6,7 +6,6 @@ import re
 import pytest
 
 from docs import docstrings, public
-from scripts.benchmarks import page as figures_page
 from tests import pages
 
 
@@ -63,13 +62,6 @@ def test_links_lead_somewhere(page):
 
 def test_readme_is_short():
     assert len((pages.ROOT / "README.md").read_text().splitlines()) < 150
-
-
-def test_the_figures_of_benchmarks_are_those_of_their_files():
-    texts = [page.read_text() for page in figures_page.PAGES]
-    assert [figures_page.filled(text) for text in texts] == texts
-    named = {name for text in texts for name in re.findall(r"<!-- figures: (\w+) -->", text)}
-    assert named == {path.stem for path in figures_page.FIGURES.glob("*.json")}
 
 
 @pytest.mark.slow

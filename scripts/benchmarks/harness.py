@@ -1,12 +1,14 @@
-"""Shared code of the benchmarks: a process per case, best times of rounds, memory, and tables.
+"""Shared code of the benchmarks: a process for each case, best times of rounds, memory, tables.
 
-A benchmark starts itself again for each case, with `in_process`. That process prints its results
-with `answer`. The process that starts the others does not import TensorFlow.
+A benchmark starts itself again for each case, with `in_process`. That process prints what the
+benchmark's `measure` returns. The process that starts the others does not import TensorFlow.
 """
 
 import argparse
+import csv
 import dataclasses
 import importlib.metadata
+import io
 import json
 import os
 import pathlib
@@ -17,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 from scripts import command_line, tables
 
@@ -35,9 +38,9 @@ SIGNALS_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT)
 OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "allocate memory")
 
 
-def in_process(module, arguments, environment=None, time_limit=None):
-    """Runs a module; returns its last line of output, read as JSON, or a dict with an `error`."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+def in_process(module, settings, environment=None, time_limit=None):
+    """What `measure(**settings)` of a module returns in its own process, or a dict with `error`."""
+    command = [sys.executable, "-m", module, "--child", json.dumps(settings)]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | (environment or {})
     try:
         done = subprocess.run(
@@ -57,38 +60,32 @@ def in_process(module, arguments, environment=None, time_limit=None):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def time_and_memory(module, arguments, environment=None, time_limit=None):
-    """The figures of `--child time` and `--child memory`, each in a process of its own.
+def answer(measure, settings):
+    """Prints `measure(**settings)` for `in_process`; `memory_limit` of the settings is in GB."""
+    limit = int(settings.pop("memory_limit") * 1e9)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    print(json.dumps(measure(**settings)))
+
+
+def run(module, args, environment=None, **settings):
+    """`in_process` with the seconds and the limits of the command line."""
+    settings |= {"seconds": args.seconds, "memory_limit": args.memory_limit}
+    return in_process(module, settings, environment, args.time_limit)
+
+
+def time_and_memory(module, args, environment=None, **settings):
+    """The times of a case and its memory, each in a process of its own.
 
     Without times, `error` has the reason; without a memory figure, its entry has the reason.
     """
     environment = environment or {}
-    result = in_process(module, ["--child", "time", *arguments], environment, time_limit)
+    result = run(module, args, environment, what="time", **settings)
     if "error" in result:
         return result
-    child = ["--child", "memory", *arguments]
-    memory = in_process(module, child, environment | RETURN_MEMORY, time_limit)
+    memory = run(module, args, environment | RETURN_MEMORY, what="memory", **settings)
     if "error" in memory:
         memory = {f"{mode}_memory": memory["error"] for mode in MODES if mode in result}
     return result | memory
-
-
-def answer(measure, memory_limit):
-    """Prints the result of `measure()` for `in_process`, under a memory limit in GB."""
-    limit = int(memory_limit * 1e9)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    print(json.dumps(measure()))
-
-
-def options(args, *names):
-    """The command line that passes these options of the parent to a process."""
-    given = {f"--{name.replace('_', '-')}": getattr(args, name) for name in names}
-    return [
-        x
-        for key, value in given.items()
-        if value is not None
-        for x in (key, *(value if isinstance(value, list) else [value]))
-    ]
 
 
 def compiled(function, *inputs, jit_compile):
@@ -121,28 +118,23 @@ def best_times(calls, seconds):
     return best
 
 
-def by_mode(make, args, names):
-    """Times, or memory, of calls in graphs and under XLA, by mode.
+def by_mode(make, what, seconds, names):
+    """Times of calls in graphs and under XLA, by mode, or the memory of the first of them.
 
-    Args:
-        make: a function of whether XLA compiles. It returns functions that make the calls, or None
-            in place of a call. The first call is measured, and the others alternate with it.
-        args: `child` is "time" or "memory", `seconds` the time for the turns.
-        names: suffixes of the mode, for the time of each call.
+    `make` is a function of whether XLA compiles; it returns functions that make the calls. The
+    calls alternate; their times have the name of the mode and a suffix of `names`.
     """
     import tensorflow as tf
 
     result = {}
     for mode, jit_compile in MODES.items():
-        key = f"{mode}_memory" if args.child == "memory" else mode
+        key = f"{mode}_memory" if what == "memory" else mode
         try:
             makers = make(jit_compile)
-            if makers is None:
-                continue
-            if args.child == "memory":
+            if what == "memory":
                 result[key] = memory_of(makers[0]())
             else:
-                times = best_times([make_call() for make_call in makers], args.seconds)
+                times = best_times([make_call() for make_call in makers], seconds)
                 result |= {f"{mode}{name}": x for name, x in zip(names, times, strict=False)}
         except (MemoryError, tf.errors.ResourceExhaustedError):
             result[key] = "out of memory"
@@ -191,141 +183,85 @@ def memory_status(key):
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table; its text is Markdown.
+    """The rows of a table, as text; `right` of its last columns are set to the right."""
 
-    Attributes:
-        head: the titles of the columns.
-        rows: the cells, as text.
-        title: the heading above the table.
-        numbers_to_the_right: how many columns at the end are set to the right.
-    """
-
-    head: list
-    rows: list
     title: str
-    numbers_to_the_right: int = 0
-
-    def __str__(self):
-        """The Markdown."""
-        lines = tables.table(self.head, self.rows, self.numbers_to_the_right)
-        return "\n".join([f"### {self.title}", "", *lines]) + "\n"
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: int = 0
 
 
-def show(all_tables, args):
-    """Prints each table when it is measured, and writes all tables so far to the files.
-
-    Args:
-        all_tables: an iterable of `Table`.
-        args: the arguments of a `parser`: `out` and `json` are the files; None writes no file.
-    """
-    shown = []
-    figures = {"command": args.command, "machine": machine(), "tables": []}
-    for one in all_tables:
-        shown.append(one)
-        figures["tables"].append(dataclasses.asdict(one))
-        print(one, flush=True)
-        if args.out or args.json:
-            from rank4class_tf import _files  # It imports TensorFlow, which children do not need.
-        if args.out:
-            _files.write_text(args.out, "\n".join(map(str, shown)))
-        if args.json:
-            _files.write_text(args.json, json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
+def show(measured, args):
+    """Prints each table when it is measured, and writes all tables so far to `args.csv`."""
+    if args.csv:  # Before anything is measured.
+        args.csv.parent.mkdir(parents=True, exist_ok=True)
+    about = machine()
+    print(f"`{args.command}`\n\n{about}\n", flush=True)
+    text = io.StringIO()
+    print(f"# {args.command}\n# {about}", file=text)
+    for table in measured:
+        lines = tables.table(table.head, table.rows, table.right)
+        print("\n".join([f"**{table.title}**", "", *lines, ""]), flush=True)
+        print(f"# {table.title}", file=text)
+        csv.writer(text, lineterminator="\n").writerows([table.head, *table.rows])
+        if args.csv:
+            args.csv.write_text(text.getvalue())
 
 
-# A file of figures has the versions of these packages, where they are installed.
-PACKAGES = (
-    *("tensorflow", "keras", "tf_keras", "numpy", "tensorflow-ranking", "keras-rs"),
-    *("scikit-learn", "torch", "entmax", "torchsort", "diffsort"),
-)
+# The versions of these packages are printed, where they are installed.
+PACKAGES = ["tensorflow", "keras", "tf_keras", "numpy", "tensorflow-ranking", "keras-rs"]
+PACKAGES += ["scikit-learn", "torch", "entmax", "torchsort", "diffsort"]
 
 
 def machine():
     """What figures depend on: the processor, the number of cores that may be used, versions."""
-    versions = {"python": platform.python_version()}
+    versions = [f"python {platform.python_version()}"]
     for name in PACKAGES:
         try:
-            versions[name] = importlib.metadata.version(name)
+            versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load before": round(os.getloadavg()[0], 1),
-        "versions": versions,
-    }
+    processor = platform.machine()
+    if (path := pathlib.Path("/proc/cpuinfo")).exists():
+        lines = [line for line in path.read_text().splitlines() if line.startswith("model name")]
+        processor = lines[0].partition(":")[2].strip() if lines else processor
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    return f"{cores} × {processor}, load {load:.1f} before it began; {', '.join(versions)}."
 
 
-def _processor():
-    """The name of the processor."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-class _Parser(argparse.ArgumentParser):
-    """Keeps the command without its output files as `command`; makes the folders of these files."""
-
-    def parse_args(self, args=None, namespace=None):
-        result = super().parse_args(args, namespace)
-        for option, path in (("--out", result.out), ("--json", result.json)):
-            if path:
-                try:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                except OSError as error:
-                    self.error(f"{option} must be a file in a folder that can be created: {error}")
-        given = iter(map(str, sys.argv[1:] if args is None else args))
-        kept = []
-        for word in given:
-            if word in ("--out", "--json"):
-                next(given)
-            elif not word.startswith(("--out=", "--json=")):
-                kept.append(word)
-        result.command = f"{self.prog} {shlex.join(kept)}"
-        return result
-
-
-def parser(module, description):
-    """The command line of a benchmark, with files for the tables."""
-    result = _Parser(
-        prog=f"python -m {module.name}",
-        description=description,
-        formatter_class=command_line.Formatter,
-    )
-    result.add_argument("--out", type=pathlib.Path, help="a Markdown file for the tables")
-    result.add_argument("--json", type=pathlib.Path, help="a JSON file for the tables")
+def parser(module, description, quick, seconds=2.0, time_limit=120.0, memory_limit=8.0):
+    """The command line of a benchmark; the last three are defaults of its options."""
+    result = command_line.parser(module, quick, description=description)
+    result.add_argument("--csv", type=pathlib.Path, help="a file for the tables")
+    add = result.add_argument
+    add("--seconds", type=float, default=seconds, help="seconds per case and mode")
+    add("--time-limit", type=float, default=time_limit, help="seconds per process")
+    add("--memory-limit", type=float, default=memory_limit, help="GB per process")
+    add("--child", type=json.loads, help=argparse.SUPPRESS)
     return result
 
 
-def add_cases(parser, option, kind, cases, measures, time_limit=120.0, memory_limit=8.0):
-    """Adds options of a benchmark whose cases have names and run in separate processes."""
-    parser.add_argument(option, nargs="+", choices=sorted(cases), default=list(cases))
-    parser.add_argument("--seconds", type=float, default=2.0, help=f"seconds per {kind} and mode")
-    parser.add_argument(
-        "--time-limit", type=float, default=time_limit, help="time limit per process in seconds"
-    )
-    parser.add_argument(
-        "--memory-limit", type=float, default=memory_limit, help="memory limit per process in GB"
-    )
-    parser.add_argument("--child", choices=measures, help=argparse.SUPPRESS)
+def main(parser, measure, measured, argv=None):
+    """Measures one case, if `in_process` has started this process; otherwise shows all tables.
+
+    `measure` is a function of the settings of a case, `measured` one from arguments to tables.
+    """
+    given = list(map(str, sys.argv[1:] if argv is None else argv))
+    args = parser.parse_args(given)
+    if args.child is not None:
+        answer(measure, args.child)
+        return
+    args.command = f"{parser.prog} {shlex.join(given)}".strip()
+    show(measured(args), args)
 
 
-def shape_of(dimensions):
-    """A type for options of this many numbers: `"64x1000"` -> `(64, 1000)`."""
+def add_shapes(parser, names, default):
+    """Adds `--shapes`; with two names, `64x1000` is the shape `(64, 1000)`."""
 
     def shape(text):
         numbers = text.lower().split("x")
-        if len(numbers) != dimensions or not all(n.isdecimal() and int(n) for n in numbers):
-            raise argparse.ArgumentTypeError(
-                f"must be {dimensions} integers > 0 with an x between, not {text!r}"
-            )
+        if len(numbers) != len(default[0]) or not all(n.isdecimal() and int(n) for n in numbers):
+            raise argparse.ArgumentTypeError(f"must be integers > 0 as {names}, not {text!r}")
         return tuple(map(int, numbers))
 
-    return shape
-
-
-def shape_text(shape):
-    """`(64, 1000)` -> `"64x1000"`."""
-    return "x".join(map(str, shape))
+    parser.add_argument("--shapes", nargs="*", type=shape, default=default, help=names)

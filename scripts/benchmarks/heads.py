@@ -5,11 +5,12 @@
 Each row times one head: its forward pass and the gradients of its weights and of the encodings. It
 runs in a separate process and alternates with `keras.layers.Dense` for the same number of classes.
 The best time of each is reported, so other work on the machine affects both equally. The plain
-forms compute the formulas with `tf.einsum` over all pairs, and alternate with the head, too. Memory
-is measured in a second process, as in `losses.py`: the growth of the resident set during one step,
-which includes the gradients but not the weights.
+forms of two heads compute the formula over all pairs with `tf.einsum`, and alternate with the head,
+too. Memory is measured in a second process, as in `losses.py`: the growth of the resident set
+during one step, which includes the gradients but not the weights. To add a head, add a row to
+`CASES`.
 
-To add a head, add a row to `CASES`.
+All heads at all shapes take three quarters of an hour. `--quick` times one head with few classes.
 """
 
 import functools
@@ -17,7 +18,6 @@ import functools
 from scripts.benchmarks import harness
 
 MLPS = ("latent_cross", "concat")
-HEADS = ("dot_product", "cosine", "bilinear", *MLPS)
 
 
 def by_name(name):
@@ -45,30 +45,22 @@ def dense(n, width, units):
 
 
 def plain(name):
-    """The formula of a head over all pairs, with the weights of the head."""
+    """The formula of a head with an MLP over all pairs, with the weights of the head."""
 
     def make(n, width, units):
         import tensorflow as tf
 
         head, variables = by_name(name)(n, width, units)
 
-        def pairs(h, c):
-            if name == "latent_cross":
-                return h[:, tf.newaxis] * (1 + c), head.interaction.first[0]
-            shape = [tf.shape(h)[0], n, width]
-            both = [tf.broadcast_to(x, shape) for x in (h[:, tf.newaxis], c)]
-            return tf.concat(both, axis=-1), tf.concat(head.interaction.first, axis=0)
-
         def score(h):
             c = tf.convert_to_tensor(head.classes.embeddings)
-            if name == "cosine":
-                h, c = (tf.math.l2_normalize(x, axis=1) for x in (h, c))
-                return head.interaction.scale * tf.einsum("bd,nd->bn", h, c)
-            if name == "bilinear":
-                return tf.einsum("bd,de,ne->bn", h, head.interaction.kernel, c) + head.classes.bias
-            if name == "dot_product":
-                return tf.einsum("bd,nd->bn", h, c) + head.classes.bias
-            hidden, kernel = pairs(h, c)
+            if name == "latent_cross":
+                hidden, kernel = h[:, tf.newaxis] * (1 + c), head.interaction.first[0]
+            else:
+                shape = [tf.shape(h)[0], n, width]
+                both = [tf.broadcast_to(x, shape) for x in (h[:, tf.newaxis], c)]
+                hidden = tf.concat(both, axis=-1)
+                kernel = tf.concat(head.interaction.first, axis=0)
             first_bias, *biases = head.interaction.biases
             hidden = tf.einsum("bnd,du->bnu", hidden, kernel) + first_bias
             for kernel, bias in zip(head.interaction.kernels, biases, strict=True):
@@ -80,14 +72,11 @@ def plain(name):
     return make
 
 
-CASES = {
-    name: form
-    for head in HEADS
-    for name, form in ((head, by_name(head)), (f"plain_{head}", plain(head)))
-}
+CASES = {name: by_name(name) for name in ("dot_product", "cosine", "bilinear", *MLPS)}
+CASES |= {f"plain_{name}": plain(name) for name in MLPS}
 
 
-def measure(name, shape, args):
+def measure(what, name, shape, units, seconds):
     """Times of a head and of `Dense`, or the memory of the head, in this process."""
     import numpy as np
     import tensorflow as tf
@@ -98,7 +87,7 @@ def measure(name, shape, args):
     upstream = tf.constant(rng.normal(size=(batch, n)), tf.float32)
 
     def compiled(make, jit_compile):
-        score, variables = make(n, width, tuple(args.units))
+        score, variables = make(n, width, tuple(units))
 
         def step(encodings):
             with tf.GradientTape() as tape:
@@ -115,21 +104,13 @@ def measure(name, shape, args):
             makers.append(CASES[name.removeprefix("plain_")])
         return [functools.partial(compiled, make, jit_compile) for make in makers]
 
-    return harness.by_mode(calls, args, ("", "_dense", "_own"))
-
-
-def run(name, shape, args):
-    """Measures one head: time and memory, each in a process of its own."""
-    arguments = ["--heads", name, "--shapes", harness.shape_text(shape)]
-    arguments += harness.options(args, "seconds", "memory_limit", "units")
-    return harness.time_and_memory(__spec__.name, arguments, time_limit=args.time_limit)
+    return harness.by_mode(calls, what, seconds, ("", "_dense", "_own"))
 
 
 def table(shape, results):
-    """The Markdown table of one shape."""
-    batch, n, width = shape
+    """The table of one shape."""
     head = ["head", "graph ms", "XLA ms", "graph ÷ Dense", "XLA ÷ Dense", "graph MB", "XLA MB"]
-    head += ["ours faster, graph", "XLA"]
+    head += ["graph ÷ ours", "XLA ÷ ours"]
     modes = harness.MODES
     rows = []
     for name, result in results.items():
@@ -138,38 +119,31 @@ def table(shape, results):
         cells += [harness.number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
         cells += [harness.quotient(result.get(mode), result.get(f"{mode}_own")) for mode in modes]
         rows.append([name, *cells])
-    return harness.Table(head, rows, f"{batch} × {n}, d = {width}")
+    return harness.Table("{} × {}, d = {}".format(*shape), head, rows)
 
 
-def parse_args(argv=None):
+def parser():
     """The command line."""
-    parser = harness.parser(__spec__, __doc__)
-    harness.add_cases(parser, "--heads", "head", CASES, ["time", "memory"], 300.0, 16.0)
-    parser.add_argument(
-        "--shapes",
-        nargs="+",
-        type=harness.shape_of(3),
-        default=[(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)],
-        help="batch x n x d",
-    )
-    parser.add_argument(
-        "--units", nargs="+", type=int, default=[256, 256], help="widths of the hidden layers"
-    )
-    return parser.parse_args(argv)
+    quick = {"heads": ["plain_concat"], "shapes": [(4, 8, 16)], "units": [8], "seconds": 0.1}
+    result = harness.parser(__spec__, __doc__, quick, time_limit=300.0, memory_limit=16.0)
+    result.add_argument("--heads", nargs="+", choices=sorted(CASES), default=list(CASES))
+    default = [(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)]
+    harness.add_shapes(result, "batch x n x d", default)
+    widths = "widths of the hidden layers"
+    result.add_argument("--units", nargs="+", type=int, default=[256, 256], help=widths)
+    return result
 
 
-def main(argv=None):
-    """Prints the tables."""
-    args = parse_args(argv)
-    if args.child:
-        name, shape = args.heads[0], args.shapes[0]
-        harness.answer(lambda: measure(name, shape, args), args.memory_limit)
-        return
-    tables = (
-        table(shape, {name: run(name, shape, args) for name in args.heads}) for shape in args.shapes
-    )
-    harness.show(tables, args)
+def measured(args):
+    """Yields the table of each shape."""
+    for shape in args.shapes:
+        settings = {"shape": shape, "units": args.units}
+        results = {
+            name: harness.time_and_memory(__spec__.name, args, name=name, **settings)
+            for name in args.heads
+        }
+        yield table(shape, results)
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(parser(), measure, measured)

@@ -5,20 +5,18 @@
 Keras's `SparseTopKCategoricalAccuracy` stops reading a list once k scores are above the label's. It
 is therefore measured twice: with random labels, where it reads a small part of the scores, and with
 the label at the highest score, as for a good model, where it reads all. TF-Ranking's metrics need
-Keras 2 and run in a separate process, together with Keras's metric. A peer that is not installed is
-left out. All take class ids, except TF-Ranking, keras-rs and scikit-learn, which take one-hot
-labels. The metrics that take one-hot labels are also measured with grades from 0 to 4 for all
-items. Keras's metric does not accept grades, so those tables show it with class ids. With 20
+Keras 2 and run in a separate process, together with Keras's metric. All take class ids, except
+TF-Ranking, keras-rs and scikit-learn, which take one-hot labels. What takes one-hot labels is also
+measured with grades from 0 to 4 for all items, beside Keras's metric with class ids. With 20
 positives per list, ids `[batch, 20]`, the peers are plain formulas, which break ties by position.
-Updates run in a tf.function, except scikit-learn's. They alternate, and the best time of each is
-reported, so other work on the machine hardly matters.
+Updates run in a tf.function, except scikit-learn's. They alternate; the best time of each counts.
+
+All shapes take five minutes. `--quick` measures short lists.
 """
 
-import argparse
 import functools
 import importlib.metadata
 import importlib.util
-import json
 import os
 import sys
 
@@ -26,17 +24,11 @@ from scripts.benchmarks import harness
 
 BASELINE = "Keras SparseTopKCategoricalAccuracy(5)"
 OURS = "NDCG(5)"
-OURS_OF_ALL_ITEMS = "NDCG(5), labels of all items"
-OUR_MRR_OF_ALL_ITEMS = "MRR(), labels of all items"
+OF_ALL_ITEMS = ", labels of all items"
 PEERS = ("TF-Ranking", "keras-rs", "scikit-learn")
+PEERS_UP_TO = 2**21  # scores; beyond, a peer takes seconds
 POSITIVES = 20
-OF_SEVERAL = {
-    "NDCG(5)": ("ndcg", {"k": 5}),
-    "RecallAtK(5)": ("recall", {"k": 5}),
-    "HitRate(5)": ("hit_rate", {"k": 5}),
-    "MRR()": ("mrr", {}),
-}
-SLOW = (OURS_OF_ALL_ITEMS, OUR_MRR_OF_ALL_ITEMS, *PEERS)
+KERAS_2 = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 
 
 def cases():
@@ -44,53 +36,59 @@ def cases():
     import tensorflow as tf
     from tensorflow import keras
 
-    def compiled(metric, labels_of_items=False):
-        @tf.function
-        def update(labels, of_items, scores):
-            metric.update_state(of_items if labels_of_items else labels, scores)
+    from rank4class_tf import metrics
 
-        return update
+    def compiled(make, labels_of_items=True):
+        def build():
+            metric = make()
 
-    def ours(name, labels_of_items=False, **kwargs):
-        from rank4class_tf import metrics
+            @tf.function
+            def update(labels, of_items, scores):
+                metric.update_state(of_items if labels_of_items else labels, scores)
 
-        return compiled(metrics.get(name, **kwargs), labels_of_items)
+            return update
+
+        return build
 
     def tf_ranking(name, **kwargs):
         from rank4class_tf import tfr
 
-        return compiled(getattr(tfr.load().keras.metrics, name)(**kwargs), labels_of_items=True)
+        return getattr(tfr.load().keras.metrics, name)(**kwargs)
 
     def keras_rs():
         import keras_rs
 
-        return compiled(keras_rs.metrics.NDCG(k=5), labels_of_items=True)
+        return keras_rs.metrics.NDCG(k=5)
 
     def scikit_learn():
         from sklearn.metrics import ndcg_score
 
         return lambda labels, of_items, scores: ndcg_score(of_items.numpy(), scores.numpy(), k=5)
 
-    common = {
-        BASELINE: lambda: compiled(keras.metrics.SparseTopKCategoricalAccuracy(5)),
-        OURS: lambda: ours("ndcg", k=5),
+    of_ids = {
+        BASELINE: lambda: keras.metrics.SparseTopKCategoricalAccuracy(5),
+        OURS: lambda: metrics.NDCG(5),
     }
-    if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
-        return common | {
-            OURS_OF_ALL_ITEMS: lambda: ours("ndcg", labels_of_items=True, k=5),
-            OUR_MRR_OF_ALL_ITEMS: lambda: ours("mrr", labels_of_items=True),
+    of_items = {OURS + OF_ALL_ITEMS: lambda: metrics.NDCG(5)}
+    if KERAS_2:
+        of_items |= {
+            f"MRR(){OF_ALL_ITEMS}": metrics.MRR,
             "TF-Ranking NDCG(5)": lambda: tf_ranking("NDCGMetric", topn=5),
             "TF-Ranking MRR()": lambda: tf_ranking("MRRMetric"),
         }
-    return common | {
-        "TopKAccuracy(5)": lambda: ours("top_k_accuracy", k=5),
-        "MRR()": lambda: ours("mrr"),
-        "NDCG([1, 3, 5, 10])": lambda: ours("ndcg", k=[1, 3, 5, 10]),
-        "TopKAccuracy([1, 3, 5, 10])": lambda: ours("top_k_accuracy", k=[1, 3, 5, 10]),
-        OURS_OF_ALL_ITEMS: lambda: ours("ndcg", labels_of_items=True, k=5),
-        "keras-rs NDCG(5)": keras_rs,
-        "scikit-learn ndcg_score(5)": scikit_learn,
-    }
+    else:
+        of_ids |= {
+            "TopKAccuracy(5)": lambda: metrics.TopKAccuracy(5),
+            "MRR()": metrics.MRR,
+            "NDCG([1, 3, 5, 10])": lambda: metrics.NDCG([1, 3, 5, 10]),
+            "TopKAccuracy([1, 3, 5, 10])": lambda: metrics.TopKAccuracy([1, 3, 5, 10]),
+        }
+        of_items["keras-rs NDCG(5)"] = keras_rs
+    found = {name: compiled(make, False) for name, make in of_ids.items()}
+    found |= {name: compiled(make) for name, make in of_items.items()}
+    if not KERAS_2:
+        found["scikit-learn ndcg_score(5)"] = scikit_learn
+    return found
 
 
 def of_several(batch, n):
@@ -115,34 +113,39 @@ def of_several(batch, n):
         return 1 / tf.reduce_sum(tf.cast(scores >= best, tf.float32), axis=1)
 
     def ndcg(ids, scores):
-        ideal = tf.reduce_sum(discounts)
-        return tf.reduce_sum(highest(ids, scores) * discounts, axis=1) / ideal
-
-    plain = {
-        "NDCG(5)": ndcg,
-        "RecallAtK(5)": lambda *x: tf.reduce_sum(highest(*x), axis=1) / POSITIVES,
-        "HitRate(5)": lambda *x: tf.reduce_max(highest(*x), axis=1),
-        "MRR()": mrr,
-    }
+        return tf.reduce_sum(highest(ids, scores) * discounts, axis=1) / tf.reduce_sum(discounts)
 
     def of_plain(formula):
         total = tf.Variable(0.0)
         return tf.function(lambda *x: total.assign_add(tf.reduce_sum(formula(*x))))
 
-    for name, (identifier, kwargs) in OF_SEVERAL.items():
-        ours = tf.function(metrics.get(identifier, **kwargs).update_state)
-        yield name, functools.partial(ours, ids, scores)
-        yield f"plain {name}", functools.partial(of_plain(plain[name]), ids, scores)
+    for name, metric, formula in (
+        ("NDCG(5)", metrics.NDCG(5), ndcg),
+        (
+            "RecallAtK(5)",
+            metrics.RecallAtK(5),
+            lambda *x: tf.reduce_sum(highest(*x), axis=1) / POSITIVES,
+        ),
+        ("HitRate(5)", metrics.HitRate(5), lambda *x: tf.reduce_max(highest(*x), axis=1)),
+        ("MRR()", metrics.MRR(), mrr),
+    ):
+        yield name, functools.partial(tf.function(metric.update_state), ids, scores)
+        yield f"plain {name}", functools.partial(of_plain(formula), ids, scores)
 
 
-def measure(shapes, seconds, peers_up_to):
-    """Yields shape, kind of labels, name, and the seconds or why the row is left out."""
+def measure(shapes, seconds):
+    """Rows of shape, kind of labels, name, and the seconds or why the row is left out."""
     import numpy as np
     import tensorflow as tf
 
-    rng = np.random.default_rng(0)
-    compared_with_peers = (BASELINE, OURS, OURS_OF_ALL_ITEMS, OUR_MRR_OF_ALL_ITEMS)
+    rng, rows = np.random.default_rng(0), []
+
+    def time(calls, *place):
+        times = harness.best_times(list(calls.values()), seconds)
+        rows.extend([*place, name, taken] for name, taken in zip(calls, times, strict=True))
+
     for batch, n in shapes:
+        shape = f"{batch}x{n}"
         scores = tf.constant(rng.normal(size=(batch, n)).astype(np.float32))
         random = tf.constant(rng.integers(0, n, batch), tf.int32)
         best = tf.argmax(scores, axis=1, output_type=tf.int32)
@@ -152,78 +155,33 @@ def measure(shapes, seconds, peers_up_to):
             ("best", best, tf.one_hot(best, n)),
             ("graded", random, graded),
         ):
-            calls = {}
+            # A few turns are enough for slow updates.
+            fast, slow = {}, {}
             for name, build in cases().items():
-                peer = name.startswith(PEERS)
-                if peer and batch * n > peers_up_to:
+                is_peer, of_all = name.startswith(PEERS), name.endswith(OF_ALL_ITEMS)
+                if is_peer and batch * n > PEERS_UP_TO:
                     continue
-                if kind == "graded" and not peer and name not in compared_with_peers:
+                if kind == "graded" and not (is_peer or of_all or name in (BASELINE, OURS)):
                     continue
                 try:
-                    calls[name] = functools.partial(build(), labels, of_items, scores)
+                    call = functools.partial(build(), labels, of_items, scores)
                 except ImportError as error:
-                    yield f"{batch}x{n}", kind, name, str(error)
-            # A few turns are enough for slow updates.
-            for slow in (False, True):
-                names = [name for name in calls if name.startswith(SLOW) == slow]
-                times = harness.best_times([calls[name] for name in names], seconds)
-                for name, taken in zip(names, times, strict=True):
-                    yield f"{batch}x{n}", kind, name, taken
-        if n > POSITIVES and os.environ.get("TF_USE_LEGACY_KERAS") != "1":
-            calls = dict(of_several(batch, n))
-            times = harness.best_times(list(calls.values()), seconds)
-            for name, taken in zip(calls, times, strict=True):
-                yield f"{batch}x{n}", f"{POSITIVES} positives", name, taken
+                    rows.append([shape, kind, name, str(error)])
+                    continue
+                (slow if is_peer or of_all else fast)[name] = call
+            time(fast, shape, kind)
+            time(slow, shape, kind)
+        if n > POSITIVES and not KERAS_2:
+            time(dict(of_several(batch, n)), shape, f"{POSITIVES} positives")
+    return rows
 
 
-def in_process(args, legacy_keras):
-    """Rows measured in a process of its own."""
-    arguments = ["--worker", *harness.options(args, "seconds", "peers_up_to")]
-    arguments += ["--shapes", *map(harness.shape_text, args.shapes)]
-    environment = {"TF_USE_LEGACY_KERAS": str(int(legacy_keras))}
-    rows = harness.in_process(__spec__.name, arguments, environment)
-    if "error" in rows:
-        sys.exit(rows["error"])
-    for _, _, name, taken in rows:
+def table(package, measured):
+    """The table of a process, with Keras 3 or Keras 2."""
+    for _, _, name, taken in measured:
         if isinstance(taken, str):
             print(f"{name} left out: {taken}", file=sys.stderr)
-    return [row for row in rows if not isinstance(row[-1], str)]
-
-
-def parse_arguments(argv):
-    """The command line."""
-    parser = harness.parser(__spec__, __doc__)
-    parser.add_argument(
-        "--shapes",
-        nargs="+",
-        type=harness.shape_of(2),
-        default=[(1024, 28), (1024, 1000), (1024, 100_000)],
-    )
-    parser.add_argument("--seconds", type=float, default=1.0, help="seconds for the rows of a kind")
-    parser.add_argument(
-        "--peers-up-to",
-        type=int,
-        default=2**21,
-        help="number of scores beyond which peers are left out",
-    )
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
-
-
-def main(argv=None):
-    """Prints a table for each process."""
-    args = parse_arguments(argv)
-    if args.worker:
-        print(json.dumps(list(measure(args.shapes, args.seconds, args.peers_up_to))))
-        return
-    packages = filter(importlib.util.find_spec, ("keras", "tf_keras"))
-    harness.show((table(args, package) for package in packages), args)
-
-
-def table(args, package):
-    """The table of a process, with Keras 3 or Keras 2."""
-    measured = in_process(args, legacy_keras=package == "tf_keras")
-    times = {(shape, kind, name): taken for shape, kind, name, taken in measured}
+    times = {tuple(place): taken for *place, taken in measured if not isinstance(taken, str)}
     rows = []
     for (shape, kind, name), taken in times.items():
         others = (times.get((shape, kind, other)) for other in (BASELINE, OURS, f"plain {name}"))
@@ -231,8 +189,26 @@ def table(args, package):
         rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *ratios])
     head = ["scores", "labels", "metric", "ms", "over Keras's top-k", "over our NDCG(5)"]
     head.append("over the plain formula")
-    return harness.Table(head, rows, f"{package} {importlib.metadata.version(package)}", 4)
+    return harness.Table(f"{package} {importlib.metadata.version(package)}", head, rows, 4)
+
+
+def parser():
+    """The command line."""
+    quick = {"shapes": [(8, 32)], "seconds": 0.05}
+    result = harness.parser(__spec__, __doc__, quick, seconds=1.0, time_limit=3600.0)
+    harness.add_shapes(result, "batch x n", [(1024, 28), (1024, 1000), (1024, 100_000)])
+    return result
+
+
+def measured(args):
+    """Yields a table for each Keras that is installed."""
+    for package in filter(importlib.util.find_spec, ("keras", "tf_keras")):
+        environment = {"TF_USE_LEGACY_KERAS": str(int(package == "tf_keras"))}
+        rows = harness.run(__spec__.name, args, environment, shapes=args.shapes)
+        if "error" in rows:
+            sys.exit(rows["error"])
+        yield table(package, rows)
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(parser(), measure, measured)

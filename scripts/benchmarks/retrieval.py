@@ -2,24 +2,16 @@
 
     python -m scripts.benchmarks.retrieval
 
-Suites:
+The first table has a training step of two towers (a layer of `--width` each), with the other items
+of the batch as negatives: softmax; softmax with accidental hits masked and scores corrected by
+log-Q; and the latter over the 16 highest negatives only. `TwoTower` is compared with the same
+towers and optimizer with the layers of keras-rs (`pip install keras-rs`) and Keras's own loss. The
+second, `top-k`, has the `--k` best of `--candidates` for `--queries` queries: the index of
+`TwoTower`, keras-rs's `BruteForceRetrieval` and, as a bound, only the matrix product of both.
 
-- `step`: a training step of two towers (a layer of `--width` each), with the other items of the
-  batch as negatives: softmax; softmax with accidental hits masked and scores corrected by log-Q;
-  and the latter over the 16 highest negatives only. `TwoTower` is compared with the same towers and
-  optimizer with the layers of keras-rs (`pip install keras-rs`) and Keras's own loss.
-- `pieces`: a step of towers of `--layers` layers of 1,024 units with `encode_in` and `score_in`,
-  compared with the plain step;
-- `catalogue`: `evaluate` of `--queries` queries among 100,000 candidates that such a tower encodes,
-  after training and when nothing has changed, compared with only encoding them;
-- `top_k`: the `--k` best of `--candidates` for `--queries` queries: the index of `TwoTower`,
-  keras-rs's `BruteForceRetrieval` and, as a bound, only the matrix product of both.
-
-Time and memory are measured in separate processes. To measure time, all models of a case alternate,
-and the best time of each counts, so other work on the machine affects all equally.
+Everything runs in graph mode. Time and memory have separate processes. The models of a case
+alternate, and the best time of each counts. All cases take ten minutes; `--quick` measures two.
 """
-
-import argparse
 
 from scripts.benchmarks import harness
 
@@ -28,47 +20,26 @@ STEPS = {
     "hits and log-Q": {"hits": True, "correct": True},
     "16 highest": {"hits": True, "correct": True, "mined": 16},
 }
-SUITES = ("step", "pieces", "catalogue", "top_k")
+TOP_K = "top-k"
 OURS, THEIRS, PRODUCT = "rank4class_tf", "keras-rs", "product alone"
-PIECES, PLAIN = "in pieces of 256", "plain"
-CHANGED, UNCHANGED, ENCODING = "changed", "unchanged", "encoding alone"
-CATALOGUE = 100_000
 
 
-def data(batch, width):
-    """Features of queries and candidates, and ids, some of which occur twice."""
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    features = [rng.normal(size=(batch, width)).astype(np.float32) for _ in range(2)]
-    return *features, rng.integers(0, 4 * batch, batch)
-
-
-def our_step(batch, width, jit_compile, hits, correct=False, mined=None):
+def our_step(batch, width, hits, correct=False, mined=None):
     """A call that trains a `TwoTower` for one step."""
-    from tensorflow import keras
-
-    from rank4class_tf import layers, losses, models
-
-    def tower(name):
-        inputs = keras.layers.Input((width,), name=name)
-        return keras.Model({name: inputs}, keras.layers.Dense(width)(inputs))
+    from rank4class_tf import layers, models
 
     model = models.TwoTower(
-        tower("query"),
-        tower("candidate"),
+        tower("query", width),
+        tower("candidate", width),
         candidate_id="id" if hits else None,
         normalize=False,
         frequencies=layers.CandidateFrequencies(4 * batch) if correct else None,
         num_mined=mined,
     )
-    model.compile(keras.optimizers.SGD(1e-3), loss=losses.SoftmaxLoss())
-    queries, candidates, ids = data(batch, width)
-    batch_of = {"query": queries}, {"candidate": candidates, "id": ids}
-    return trained(model, batch_of, jit_compile)
+    return trained(model, batch, width)
 
 
-def their_step(batch, width, jit_compile, hits, correct=False, mined=None):
+def their_step(batch, width, hits, correct=False, mined=None):
     """A call that trains a model for one step, built as in keras-rs's guides."""
     import keras_rs
     import tensorflow as tf
@@ -97,227 +68,143 @@ def their_step(batch, width, jit_compile, hits, correct=False, mined=None):
                 scores, labels = self.mining(scores, tf.eye(batch))
             return super().compute_loss(x, labels, scores, sample_weight)
 
-    model = Towers()
     kind = "Categorical" if mined else "SparseCategorical"
     loss = getattr(keras.losses, f"{kind}Crossentropy")(from_logits=True)
-    model.compile(keras.optimizers.SGD(1e-3), loss=loss)
-    queries, candidates, ids = data(batch, width)
-    # In keras-rs, the user has to count.
-    probability = tf.fill([batch], 1 / batch)
-    batch_of = {"query": queries, "candidate": candidates}, {"id": ids, "probability": probability}
-    return trained(model, batch_of, jit_compile)
+    return trained(Towers(), batch, width, loss)
 
 
-def trained(model, batch, jit_compile):
-    """A call of a model's compiled training step."""
-    import tensorflow as tf
-
-    batch = tf.nest.map_structure(tf.constant, batch)
-    model(batch[0])
-    model.optimizer.build(model.trainable_variables)
-    tf.function(model.train_step)(batch)  # Builds everything that the first call builds.
-    return harness.compiled(lambda x, y: model.train_step((x, y)), *batch, jit_compile=jit_compile)
-
-
-def deep_tower(name, width, layers):
-    """A tower whose activations are most of the memory of a step."""
-    from tensorflow import keras
-
-    inputs = x = keras.layers.Input((width,), name=name)
-    for _ in range(layers):
-        x = keras.layers.Dense(1024, "relu")(x)
-    return keras.Model({name: inputs}, keras.layers.Dense(width)(x))
-
-
-def step_in_pieces(batch, width, layers, jit_compile, size):
-    """A call that trains deep towers for one step."""
-    from tensorflow import keras
-
-    from rank4class_tf import losses, models
-
-    both = (deep_tower(name, width, layers) for name in ("query", "candidate"))
-    model = models.TwoTower(*both, candidate_id="id", encode_in=size, score_in=size)
-    model.compile(keras.optimizers.SGD(1e-3), loss=losses.SoftmaxLoss())
-    queries, candidates, ids = data(batch, width)
-    return trained(model, ({"query": queries}, {"candidate": candidates, "id": ids}), jit_compile)
-
-
-def evaluations(queries, width, layers, catalogue=CATALOGUE):
-    """Name -> a call that evaluates, or that encodes all candidates."""
+def trained(model, batch, width, loss=None):
+    """A call of a model's compiled training step; a model of keras-rs has its own loss."""
     import numpy as np
-
-    from rank4class_tf import losses, metrics, models
-
-    def model_and_pairs():
-        both = (deep_tower(name, width, layers) for name in ("query", "candidate"))
-        model = models.TwoTower(*both, candidate_id="id")
-        model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[metrics.NDCG(10)])
-        rows = np.random.default_rng(0).normal(size=(catalogue, width)).astype(np.float32)
-        model.index({"candidate": rows, "id": np.arange(catalogue)})
-        found = {"candidate": rows[:queries], "id": np.arange(queries)}
-        return model, ({"query": rows[:queries]}, found)
-
-    def changed():
-        model, pairs = model_and_pairs()
-        weight = model.candidate_encoder.trainable_variables[0]
-
-        def call():
-            weight.assign_add(1e-6 * np.ones(weight.shape))
-            model.evaluate(*pairs, batch_size=queries, verbose=0)
-
-        return call
-
-    def unchanged():
-        model, pairs = model_and_pairs()
-        return lambda: model.evaluate(*pairs, batch_size=queries, verbose=0)
-
-    return {CHANGED: changed, UNCHANGED: unchanged, ENCODING: lambda: model_and_pairs()[0].index}
-
-
-def searches(queries, candidates, width, k):
-    """Name -> a call that returns the k best, in a graph."""
     import tensorflow as tf
     from tensorflow import keras
 
-    from rank4class_tf import models
+    from rank4class_tf import losses
+
+    rng = np.random.default_rng(0)
+    queries, candidates = (rng.normal(size=(batch, width)).astype(np.float32) for _ in range(2))
+    ids = rng.integers(0, 4 * batch, batch)  # Some occur twice.
+    if loss is None:
+        data = {"query": queries}, {"candidate": candidates, "id": ids}
+    else:  # In keras-rs, the user has to count.
+        labels = {"id": ids, "probability": tf.fill([batch], 1 / batch)}
+        data = {"query": queries, "candidate": candidates}, labels
+    data = tf.nest.map_structure(tf.constant, data)
+    model.compile(keras.optimizers.SGD(1e-3), loss=loss or losses.SoftmaxLoss())
+    model(data[0])
+    model.optimizer.build(model.trainable_variables)
+    tf.function(model.train_step)(data)  # Builds everything that the first call builds.
+    return harness.compiled(lambda x, y: model.train_step((x, y)), *data, jit_compile=False)
+
+
+def tower(name, width):
+    """A tower of one layer."""
+    from tensorflow import keras
+
+    inputs = keras.layers.Input((width,), name=name)
+    return keras.Model({name: inputs}, keras.layers.Dense(width)(inputs))
+
+
+def search(name, queries, candidates, width, k):
+    """A call that returns the k best, in a graph."""
+    import tensorflow as tf
 
     rows = tf.random.stateless_normal([candidates, width], [1, 2])
     asked = tf.random.stateless_normal([queries, width], [3, 4])
+    if name == OURS:
+        from tensorflow import keras
 
-    def ours():
-        tower = keras.Sequential([keras.layers.Input((width,)), keras.layers.Activation("linear")])
-        model = models.TwoTower(tower, tower, normalize=False)
+        from rank4class_tf import models
+
+        same = keras.Sequential([keras.layers.Input((width,)), keras.layers.Activation("linear")])
+        model = models.TwoTower(same, same, normalize=False)
         model.index(rows, batch_size=candidates)
         return harness.compiled(lambda x: model.top_k(x, k), asked, jit_compile=False)
-
-    def theirs():
+    if name == THEIRS:
         import keras_rs
 
         layer = keras_rs.layers.BruteForceRetrieval(rows, k=k)
         return harness.compiled(lambda x: layer(x), asked, jit_compile=False)
 
-    def product():
-        def largest(x):
-            # This computes all products, but reads few of them.
-            return tf.matmul(x, rows, transpose_b=True)[:, 0]
+    def product(x):
+        return tf.matmul(x, rows, transpose_b=True)[:, 0]  # It computes all and reads few.
 
-        return harness.compiled(largest, asked, jit_compile=False)
-
-    return {OURS: ours, THEIRS: theirs, PRODUCT: product}
+    return harness.compiled(product, asked, jit_compile=False)
 
 
-def calls_of(args, case):
-    """Name -> a function that makes the call to measure."""
+def make_call(case, name, sizes):
+    """The call of one of those that a case compares."""
+    batch, width, queries, candidates, k = sizes
     if case in STEPS:
-        step = {OURS: our_step, THEIRS: their_step}
-        arguments = args.batch, args.width, args.mode == "xla"
-        return {
-            name: lambda make=make: make(*arguments, **STEPS[case]) for name, make in step.items()
-        }
-    if case == "pieces":
-        arguments = args.batch, args.width, args.layers, args.mode == "xla"
-        return {
-            name: lambda size=size: step_in_pieces(*arguments, size)
-            for name, size in ((PIECES, 256), (PLAIN, None))
-        }
-    if case == "catalogue":
-        return evaluations(args.queries, args.width, args.layers)
-    return searches(args.queries, args.candidates, args.width, args.k)
+        make = our_step if name == OURS else their_step
+        return make(batch, width, **STEPS[case])
+    return search(name, queries, candidates, width, k)
 
 
-def measure(args):
-    """The figures of a process."""
-    calls = calls_of(args, args.case)
-    if args.child == "time":
-        made = {}
-        for name, make in calls.items():
-            try:
-                made[name] = make()
-            except ImportError:
-                continue
-        times = harness.best_times(list(made.values()), args.seconds)
-        return dict(zip(made, times, strict=True))
-    return {"memory": harness.memory_of(calls[args.of]())}
+def measure(case, sizes, what, seconds):
+    """The times of what a case compares, by name, or the memory of one, in this process."""
+    if what != "time":
+        return harness.memory_of(make_call(case, what, sizes))
+    made = {}
+    for name in (OURS, THEIRS) if case in STEPS else (OURS, THEIRS, PRODUCT):
+        try:
+            made[name] = make_call(case, name, sizes)
+        except ImportError:
+            continue
+    return dict(zip(made, harness.best_times(list(made.values()), seconds), strict=True))
 
 
-def run(case, mode, args):
+def run(case, args):
     """Times by name, and memory by name in MB."""
-    names = ["batch", "width", "layers", "queries", "candidates", "k", "seconds"]
-    given = harness.options(args, *names) + ["--case", case, "--mode", mode]
-    times = harness.in_process(__spec__.name, ["--child", "time", *given])
+    names = ("batch", "width", "queries", "candidates", "k")
+    settings = {"case": case, "sizes": [getattr(args, name) for name in names]}
+    times = harness.run(__spec__.name, args, what="time", **settings)
     memory = {}
     for name in times if "error" not in times else ():
-        child = ["--child", "memory", "--of", name, *given]
-        memory[name] = harness.in_process(__spec__.name, child, harness.RETURN_MEMORY)
-    return times, {name: of.get("memory") for name, of in memory.items()}
+        found = harness.run(__spec__.name, args, harness.RETURN_MEMORY, what=name, **settings)
+        memory[name] = found if isinstance(found, float) else None
+    return times, memory
 
 
-def table(rows, title, of=(OURS, THEIRS, PRODUCT)):
-    """The table of a suite: time and memory of each, and ratios of the first to the others."""
-    names = [n for n in of if any(n in times for _, times, _ in rows)]
+def table(rows, title):
+    """The table of a suite: time and memory of each, and ratios of ours to the others."""
+    names = [n for n in (OURS, THEIRS, PRODUCT) if any(n in times for _, times, _ in rows)]
     head = ["case", *(f"{n}, ms" for n in names), *(f"{n}, MB" for n in names)]
-    head += [f"time ÷ {n}" for n in names[1:]] + [f"memory ÷ {n}" for n in names[1:]]
+    head += [f"{what} ÷ {n}" for what in ("time", "memory") for n in names[1:]]
     lines = []
     for case, times, memory in rows:
-        if "error" in times:
-            lines.append([case, times["error"], *[""] * (len(head) - 2)])
-            continue
-        cells = [f"{times[n] * 1e3:.1f}" if n in times else "" for n in names]
-        cells += [f"{memory[n]:.0f}" if memory.get(n) is not None else "" for n in names]
+        cells = [harness.number(times.get(name), 1e3) for name in names]
+        cells += [harness.number(memory.get(name), digits=0) for name in names]
         for figures in (times, memory):
-            for name in names[1:]:
-                both = figures.get(name) and figures.get(of[0]) is not None
-                cells.append(f"{figures[of[0]] / figures[name]:.3f}" if both else "")
-        lines.append([case, *cells])
-    return harness.Table(head, lines, title, len(head) - 1)
+            cells += [harness.quotient(figures.get(OURS), figures.get(n), 3) for n in names[1:]]
+        lines.append([f"{case}: {times['error']}" if "error" in times else case, *cells])
+    return harness.Table(title, head, lines, len(head) - 1)
 
 
-def parse_args(argv=None):
+def parser():
     """The command line."""
-    parser = harness.parser(__spec__, __doc__)
-    parser.add_argument("--suite", nargs="+", choices=SUITES, default=list(SUITES))
-    parser.add_argument("--batch", type=int, default=4096, help="pairs per step")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--layers", type=int, default=8, help="layers of the towers of `pieces`")
-    parser.add_argument("--queries", type=int, default=256, help="queries per search")
-    parser.add_argument("--candidates", type=int, default=1_000_000, help="candidates to search")
-    parser.add_argument("--k", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds per case and mode")
-    parser.add_argument("--modes", nargs="+", choices=harness.MODES, default=["graph"])
-    parser.add_argument("--child", choices=("time", "memory"), help=argparse.SUPPRESS)
-    for name in ("case", "mode", "of"):
-        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
+    quick = {"cases": ["16 highest", TOP_K], "batch": 32, "width": 4, "queries": 3, "seconds": 0.02}
+    quick |= {"candidates": 500, "k": 7}
+    result = harness.parser(__spec__, __doc__, quick, 10.0, 600.0, memory_limit=16.0)
+    cases = [*STEPS, TOP_K]
+    result.add_argument("--cases", nargs="+", choices=cases, default=cases)
+    result.add_argument("--batch", type=int, default=4096, help="pairs per step")
+    result.add_argument("--width", type=int, default=64)
+    result.add_argument("--queries", type=int, default=256, help="queries per search")
+    result.add_argument("--candidates", type=int, default=1_000_000, help="candidates to search")
+    result.add_argument("--k", type=int, default=100)
+    return result
 
 
-def main(argv=None):
-    """Prints a table for each suite."""
-    args = parse_args(argv)
-    if args.child:
-        harness.answer(lambda: measure(args), memory_limit=16.0)
-        return
-
-    def tables():
-        if "step" in args.suite:
-            cases = [(case, mode) for mode in args.modes for case in STEPS]
-            rows = [(f"{case}, {mode}", *run(case, mode, args)) for case, mode in cases]
-            yield table(rows, f"A step of {args.batch:,} pairs, d = {args.width}")
-        if "pieces" in args.suite:
-            rows = [(f"pieces, {mode}", *run("pieces", mode, args)) for mode in args.modes]
-            title = f"A step of {args.batch:,} pairs, towers of {args.layers} layers of 1,024"
-            yield table(rows, title, (PIECES, PLAIN))
-        if "catalogue" in args.suite:
-            rows = [("evaluate", *run("catalogue", "graph", args))]
-            title = f"{args.queries} queries among {CATALOGUE:,} candidates"
-            title += f", towers of {args.layers} layers of 1,024"
-            yield table(rows, title, (CHANGED, UNCHANGED, ENCODING))
-        if "top_k" in args.suite:
-            title = f"The {args.k} best of {args.candidates:,} for {args.queries} queries"
-            rows = [("top-k, graph", *run("top_k", "graph", args))]
-            yield table(rows, f"{title}, d = {args.width}")
-
-    harness.show(tables(), args)
+def measured(args):
+    """Yields the tables of the steps and of the search."""
+    if cases := [case for case in args.cases if case in STEPS]:
+        rows = [(case, *run(case, args)) for case in cases]
+        yield table(rows, f"A step of {args.batch:,} pairs, d = {args.width}")
+    if TOP_K in args.cases:
+        title = f"The {args.k} best of {args.candidates:,} for {args.queries} queries"
+        yield table([(TOP_K, *run(TOP_K, args))], f"{title}, d = {args.width}")
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(parser(), measure, measured)

@@ -9,14 +9,13 @@ mean error of the ranks divided by d on the lists of `sorting.py`, and the share
 slope vanishes or has the wrong sign. A peer that exceeds `--memory-limit` or `--time-limit`, or
 that is not installed, is reported as such.
 
-Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++) and diffsort (sorting networks,
-Petersen et al. 2021), both in PyTorch; NeuralSort (Grover et al. 2019), which is written here; and
-fast_soft_sort, the authors' SoftRank, with numba, if its repository is on PYTHONPATH.
+Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++, in PyTorch), of which only the time is
+measured, and NeuralSort (Grover et al. 2019), which is written here.
+
+Everything takes half an hour. `--quick` measures two sorters on few short lists.
 """
 
-import dataclasses
 import os
-from collections.abc import Callable
 
 from scripts.benchmarks import harness
 
@@ -33,142 +32,61 @@ def ours(identifier, **kwargs):
     return make
 
 
-def neural_sort(temperature):
+def neural_sort(size):
     """NeuralSort: each rank's softmax over items, and the mean rank of each item."""
-
-    def make(size):
-        import tensorflow as tf
-
-        places = tf.range(1, size + 1, dtype=tf.float32)
-
-        def ranks(scores):
-            spread = tf.reduce_sum(tf.abs(scores[:, :, None] - scores[:, None, :]), axis=2)
-            logits = (size + 1 - 2 * places)[:, None] * scores[:, None, :] - spread[:, None, :]
-            shares = tf.nn.softmax(logits / temperature, axis=2)
-            totals = tf.reduce_sum(shares, axis=1)
-            return tf.linalg.matvec(shares, places, transpose_a=True) / totals
-
-        return ranks
-
-    return make
-
-
-def torchsort(regularization):
-    """The public SoftRank in C++."""
-
-    def make(size):
-        del size
-        import torchsort
-
-        return lambda scores: torchsort.soft_rank(-scores, regularization_strength=regularization)
-
-    return make
-
-
-def fast_soft_sort(regularization):
-    """The SoftRank of its authors."""
-
-    def make(size):
-        del size
-        from fast_soft_sort import pytorch_ops
-
-        return lambda scores: pytorch_ops.soft_rank(
-            scores, direction="DESCENDING", regularization_strength=regularization
-        )
-
-    return make
-
-
-def diffsort(steepness):
-    """An odd-even sorting network, with the Cauchy distribution."""
-
-    def make(size):
-        import diffsort
-        import torch
-
-        network = diffsort.DiffSortNet(
-            "odd_even", size, steepness=steepness, distribution="cauchy", device=torch.device("cpu")
-        )
-        # It sorts in rising order; places count from 0.
-        places = size - torch.arange(size, dtype=torch.float32)
-        return lambda scores: network(scores)[1] @ places
-
-    return make
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A row of the table.
-
-    Attributes:
-        make: takes the length of the lists and returns a function from scores to ranks.
-        in_torch: whether the function takes tensors of PyTorch.
-        is_timed: whether it is timed; False if another setting of the same sorter takes as long.
-    """
-
-    make: Callable
-    in_torch: bool = False
-    is_timed: bool = True
-
-
-CASES = {
-    "laplace": Case(ours("laplace", temperature=0.1)),
-    "laplace_sharp": Case(ours("laplace", temperature=0.01), is_timed=False),
-    "sigmoid": Case(ours("sigmoid", temperature=0.1)),
-    "soft_rank": Case(ours("soft_rank", regularization=0.1)),
-    "soft_rank_sharp": Case(ours("soft_rank", regularization=0.01), is_timed=False),
-    "torchsort": Case(torchsort(0.1), in_torch=True),
-    "fast_soft_sort": Case(fast_soft_sort(0.1), in_torch=True),
-    "diffsort": Case(diffsort(10.0), in_torch=True),
-    "neural_sort": Case(neural_sort(1.0)),
-}
-
-
-def as_tensorflow(function):
-    """Turns a function of PyTorch tensors into a function of TensorFlow tensors."""
     import tensorflow as tf
-    import torch
 
-    @tf.custom_gradient
+    places = tf.range(1, size + 1, dtype=tf.float32)
+
     def ranks(scores):
-        def forward(scores):
-            return function(torch.tensor(scores.numpy())).numpy()
-
-        def backward(scores, upstream):
-            inputs = torch.tensor(scores.numpy(), requires_grad=True)
-            outputs = function(inputs)
-            return torch.autograd.grad(outputs, inputs, torch.tensor(upstream.numpy()))[0].numpy()
-
-        def gradient(upstream):
-            return tf.ensure_shape(
-                tf.py_function(backward, [scores, upstream], tf.float32), scores.shape
-            )
-
-        value = tf.py_function(forward, [scores], tf.float32)
-        return tf.ensure_shape(value, scores.shape), gradient
+        spread = tf.reduce_sum(tf.abs(scores[:, :, None] - scores[:, None, :]), axis=2)
+        logits = (size + 1 - 2 * places)[:, None] * scores[:, None, :] - spread[:, None, :]
+        shares = tf.nn.softmax(logits, axis=2)
+        totals = tf.reduce_sum(shares, axis=1)
+        return tf.linalg.matvec(shares, places, transpose_a=True) / totals
 
     return ranks
 
 
-def accuracy(case, length, count):
-    """L1 and slopes, measured with `sorting.measure`."""
+def torchsort(size):
+    """The public SoftRank in C++."""
+    del size
+    import torchsort
+
+    return lambda scores: torchsort.soft_rank(-scores, regularization_strength=0.1)
+
+
+# Name -> a function of the length of the lists, which returns a function from scores to ranks.
+CASES = {
+    "laplace": ours("laplace", temperature=0.1),
+    "laplace_sharp": ours("laplace", temperature=0.01),
+    "sigmoid": ours("sigmoid", temperature=0.1),
+    "soft_rank": ours("soft_rank", regularization=0.1),
+    "soft_rank_sharp": ours("soft_rank", regularization=0.01),
+    "torchsort": torchsort,
+    "neural_sort": neural_sort,
+}
+IN_TORCH = ("torchsort",)
+NOT_TIMED = ("laplace_sharp", "soft_rank_sharp")  # Another temperature takes as long.
+
+
+def measure(what, name, shape, lists, seconds):
+    """The accuracy of a sorter, or its times, in this process."""
+    function = CASES[name](shape[-1])
+    if what == "time":
+        return timed(function, name in IN_TORCH, shape, seconds)
     from scripts.reproductions import sorting
 
-    function = case.make(length)
-    if case.in_torch:
-        function = as_tensorflow(function)
-    return sorting.measure(function, [length], count)
+    return sorting.measure(function, [shape[-1]], lists)
 
 
-def timed(case, batch, length, seconds):
+def timed(function, in_torch, shape, seconds):
     """The best times by mode, forward and with the gradient, each next to the time of `tf.sort`."""
     import numpy as np
     import tensorflow as tf
 
-    scores = np.random.default_rng(0).uniform(-1, 1, (batch, length)).astype(np.float32)
-    function = case.make(length)
-    result = {}
-    if case.in_torch:
+    scores = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+    if in_torch:
         import torch
 
         # As many threads as TensorFlow may use.
@@ -195,44 +113,35 @@ def timed(case, batch, length, seconds):
             return tape.gradient(loss, scores)
 
         calls = {
-            mode: [
-                harness.compiled(f, inputs, jit_compile=jit_compile) for f in (function, gradient)
-            ]
-            for mode, jit_compile in harness.MODES.items()
+            mode: [harness.compiled(f, inputs, jit_compile=jit) for f in (function, gradient)]
+            for mode, jit in harness.MODES.items()
         }
     sort = harness.compiled(lambda x: tf.sort(x, axis=1), tf.constant(scores), jit_compile=False)
+    result = {}
     for mode, of_mode in calls.items():
         times = harness.best_times([*of_mode, sort], seconds)
         result[mode] = dict(zip(("forward", "gradient", "sort"), times, strict=True))
     return result
 
 
-def run(what, name, shape, args):
-    """Measures one case in a new process."""
-    arguments = ["--child", what, "--sorters", name, "--shapes", harness.shape_text(shape)]
-    arguments += harness.options(args, "seconds", "lists", "memory_limit")
-    return harness.in_process(__spec__.name, arguments, time_limit=args.time_limit)
-
-
-def ratio_cell(result, mode, what):
-    """A time over that of `tf.sort`, and in milliseconds."""
-    if mode not in result:
-        return result.get("error", "")
-    times = result[mode]
-    return f"{times[what] / times['sort']:.1f} ({1e3 * times[what]:.3g} ms)"
-
-
 def time_table(shape, results):
-    """The Markdown table of the times of one shape."""
+    """The table of the times of one shape."""
     head = ["sorter", "graph forward ÷ sort", "with gradient"]
     head += ["XLA forward ÷ sort", "with gradient"]
-    columns = [(mode, what) for mode in harness.MODES for what in ("forward", "gradient")]
-    rows = [[name, *(ratio_cell(result, *c) for c in columns)] for name, result in results.items()]
-    return harness.Table(head, rows, "{} × {}".format(*shape))
+    rows = []
+    for name, result in results.items():
+        row = [name]
+        for mode in harness.MODES:
+            times, reason = result.get(mode, {}), result.get("error", "")
+            for what in ("forward", "gradient"):
+                ratio = times and times[what] / times["sort"]
+                row.append(f"{ratio:.1f} ({1e3 * times[what]:.3g} ms)" if times else reason)
+        rows.append(row)
+    return harness.Table("{} × {}".format(*shape), head, rows)
 
 
 def accuracy_table(length, results):
-    """The Markdown table of the errors and slopes at one length."""
+    """The table of the errors and slopes at one length."""
     head = ["sorter", "L1", "vanishing slopes", "wrong slopes", "median slope"]
     forms = {f"l1_{length}": ".4f", "vanishing_slopes": ".1%"}
     forms |= {"wrong_slopes": ".1%", "median_slope": ".3g"}
@@ -240,50 +149,37 @@ def accuracy_table(length, results):
     for name, result in results.items():
         cells = [format(result[key], form) for key, form in forms.items() if key in result]
         rows.append([name, *(cells or [result["error"], "", "", ""])])
-    return harness.Table(head, rows, f"d = {length}")
+    return harness.Table(f"d = {length}", head, rows)
 
 
-def parse_args(argv=None):
+def parser():
     """The command line."""
-    parser = harness.parser(__spec__, __doc__)
-    harness.add_cases(parser, "--sorters", "sorter", CASES, ["time", "accuracy"])
-    parser.add_argument(
-        "--shapes",
-        nargs="*",
-        type=harness.shape_of(2),
-        default=[(b, d) for b in (32, 512) for d in (10, 100, 1000, 10_000)],
-        help="batch x d, for the times",
-    )
-    parser.add_argument(
-        "--lengths", nargs="*", type=int, default=[10, 100, 1000], help="d, for the accuracy"
-    )
-    parser.add_argument("--lists", type=int, default=10_000, help="lists for the accuracy")
-    return parser.parse_args(argv)
+    quick = {"sorters": ["laplace", "neural_sort"], "lengths": [10], "lists": 50}
+    quick |= {"shapes": [(2, 8)], "seconds": 0.05}
+    result = harness.parser(__spec__, __doc__, quick)
+    result.add_argument("--sorters", nargs="+", choices=sorted(CASES), default=list(CASES))
+    shapes = [(b, d) for b in (32, 512) for d in (10, 100, 1000, 10_000)]
+    harness.add_shapes(result, "batch x d", shapes)
+    lengths = [10, 100, 1000]
+    result.add_argument("--lengths", nargs="*", type=int, default=lengths, help="d of accuracies")
+    result.add_argument("--lists", type=int, default=10_000, help="lists for the accuracy")
+    return result
 
 
-def main(argv=None):
-    """Prints the tables."""
-    args = parse_args(argv)
-    if args.child:
-        case, (batch, length) = CASES[args.sorters[0]], args.shapes[0]
-        measures = {
-            "time": lambda: timed(case, batch, length, args.seconds),
-            "accuracy": lambda: accuracy(case, length, args.lists),
-        }
-        harness.answer(measures[args.child], args.memory_limit)
-        return
+def measured(args):
+    """Yields the tables."""
 
-    def tables():
-        for length in args.lengths:
-            results = {n: run("accuracy", n, (1, length), args) for n in args.sorters}
-            yield accuracy_table(length, results)
-        for shape in args.shapes:
-            names = [n for n in args.sorters if CASES[n].is_timed]
-            results = {n: run("time", n, shape, args) for n in names}
-            yield time_table(shape, results)
+    def run(what, names, shape):
+        settings = {"what": what, "shape": shape, "lists": args.lists}
+        return {name: harness.run(__spec__.name, args, name=name, **settings) for name in names}
 
-    harness.show(tables(), args)
+    names = [name for name in args.sorters if name not in IN_TORCH]
+    for length in args.lengths:
+        yield accuracy_table(length, run("accuracy", names, (1, length)))
+    names = [name for name in args.sorters if name not in NOT_TIMED]
+    for shape in args.shapes:
+        yield time_table(shape, run("time", names, shape))
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(parser(), measure, measured)

@@ -220,22 +220,22 @@ def counts_by_id(task):
     return np.bincount(task.films.ids[rows])
 
 
-def train(name, temperature, hard, seed, args):
+def train(name, temperature, hard, seed, archive, epochs, width, batch_size):
     """Trains a model in this process and returns its figures."""
     import tensorflow as tf
     from tensorflow import keras
 
     from scripts.reproductions import retrieval, retrieval_task
 
-    task = retrieval_task.load(args.zip, args.batch_size)
+    task = retrieval_task.load(pathlib.Path(archive), batch_size)
     keras.utils.set_random_seed(seed)
-    towers = retrieval_task.towers(task.films, args.width)
+    towers = retrieval_task.towers(task.films, width)
     model, loss = MODELS[name](towers, task, seed, temperature, hard)
     model.compile(keras.optimizers.Adam(RATE), loss)
     row_of = np.zeros(task.films.ids.max() + 1, np.int32)
     row_of[task.films.ids] = np.arange(len(task.films.ids))
     row_of = tf.constant(row_of)
-    batches = task.pairs(args.batch_size, seed)
+    batches = task.pairs(batch_size, seed)
     batches = batches.map(lambda x, y: (x, {**y, "row": tf.gather(row_of, y["id"])}))
     cosines = "all set" in name or name.startswith("rank4class_tf")
     features = features_of(task.films.features(task.rated))
@@ -251,7 +251,7 @@ def train(name, temperature, hard, seed, args):
         return retrieval.figures(parts[0] @ parts[1].T, task, held_out)
 
     best, steps, before = None, [], benchmarks.reset_peak()
-    for epoch in range(1, args.epochs + 1):
+    for epoch in range(1, epochs + 1):
         start = time.process_time()
         model.fit(batches, epochs=1, shuffle=False, verbose=0)
         steps.append((time.process_time() - start) / len(batches) * 1e3)
@@ -282,14 +282,10 @@ def study(args):
         file = "-".join(map(str, (name, temperature, hard, seed))).replace(" ", "_")
 
         def make():
-            given = benchmarks.options(args, "zip", *names)
             legacy = "1" if name.startswith("TensorFlow") else "0"
             environment = {**benchmarks.RETURN_MEMORY, "TF_USE_LEGACY_KERAS": legacy}
-            result = benchmarks.in_process(
-                __spec__.name,
-                ["--child", json.dumps([name, temperature, hard, seed]), *given],
-                environment,
-            )
+            settings = of_run | {"archive": str(args.zip), "memory_limit": 16.0}
+            result = benchmarks.in_process(__spec__.name, settings, environment)
             if "error" in result:
                 raise SystemExit(f"{name}: {result['error']}")
             return result
@@ -327,22 +323,25 @@ def parse_args(argv=None) -> argparse.Namespace:
     """The command line."""
     parser = command_line.parser(__spec__, description=__doc__)
     count = command_line.positive(int)
-    parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
+    parser.add_argument("--zip", type=pathlib.Path, help="MovieLens's archive")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/peers"))
     parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
     parser.add_argument("--width", type=count, default=64)
     parser.add_argument("--epochs", type=count, default=8, help="maximum number of epochs")
     parser.add_argument("--batch-size", type=count, default=512)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.child is None and args.zip is None:
+        parser.error("--zip must be MovieLens's archive")
+    return args
 
 
 def main(argv=None):
     """Runs the study and writes the table after each model."""
     args = parse_args(argv)
     if args.child:
-        benchmarks.answer(lambda: train(*json.loads(args.child), args), memory_limit=16.0)
+        benchmarks.answer(train, args.child)
         return
     from rank4class_tf import _files
 

@@ -1,0 +1,232 @@
+"""Time and memory of training with many classes: losses over all of them, and steps on a sample.
+
+    taskset -c 0 python -m scripts.benchmarks.many_classes --suite blocks
+    python -m scripts.benchmarks.many_classes --suite step --threads 1 --steps 200
+
+Suites:
+
+- `blocks`: the value and the gradients of a loss over all classes, by blocks, compared with the
+  same loss on the matrix of scores, `[batch, K]`, in graph mode. Each example has `--positives`
+  labels; its encoding lies near the rows of its classes, as in a trained model.
+- `step`: a step of `fit` with `--sampled` classes, compared with `tf.nn.sampled_softmax_loss` in a
+  Keras model and, for few classes, with softmax over all. The models have the same encoder and the
+  same row-wise optimizer; `top_k` is stochastic negative mining with the k highest of the sample.
+
+Each row runs in a process of its own. In it the models alternate, and the best time of each counts.
+Everything takes three hours, most of it losses with 849,000 classes. `--quick` measures one loss,
+and steps with few classes.
+"""
+
+import functools
+
+from scripts.benchmarks import harness
+
+OURS, PLAIN = "by blocks", "plain"
+FEATURES = 64
+FULL_SOFTMAX_LIMIT = 13_330  # above this K, a full step takes longer than all others together
+MODELS = ("top_1", "top_16", "sampled_softmax", "full_softmax")
+
+
+def losses():
+    """The losses of `blocks` by name."""
+    from rank4class_tf import losses as L
+    from rank4class_tf import ops
+
+    return {
+        "softmax": L.SoftmaxLoss(0.1),
+        "Rankmax": L.RankmaxLoss(margin=0.3),
+        "Rankmax, k = 5": L.RankmaxLoss(k=5, margin=0.3),
+        "Sparsemax": L.FenchelYoungLoss(alpha=10.0),
+        "top-10 OWL": L.OrderedWeightedLoss("pairwise", "hinge", ops.TopKWeights(10)),
+        "pairwise logistic": L.PairwiseLogisticLoss(),
+        "pairwise hinge": L.PairwiseHingeLoss(margin=0.3),
+        "WARP": L.WARPLoss(margin=0.3),
+        "ListMLE": L.ListMLELoss(),
+        "ApproxNDCG": L.ApproxNDCGLoss(),
+        "lambda weights": L.PairwiseLogisticLoss(lambda_weights=L.NDCGLambdaWeights()),
+    }
+
+
+LOSSES = ["softmax", "Rankmax", "Rankmax, k = 5", "Sparsemax", "top-10 OWL", "pairwise logistic"]
+LOSSES += ["pairwise hinge", "WARP", "ListMLE", "ApproxNDCG", "lambda weights"]
+
+
+def blocks(what, loss, classes, batch, width, positives, padded, seconds):
+    """Times of both forms of a loss, or the memory of the form `what`, in this process."""
+    import tensorflow as tf
+
+    from rank4class_tf import layers
+
+    loss = losses()[loss]
+    tf.random.set_seed(0)
+    head = layers.SampledScores(classes, seed=0)
+    head.build((None, width))
+    ids = tf.random.uniform([batch, positives], 0, classes, tf.int32)
+    encodings = tf.math.l2_normalize(tf.random.normal([batch, width]), axis=1)
+    rows = tf.reduce_sum(head.classes.rows(ids), axis=1)
+    encodings = 4 * tf.math.l2_normalize(rows, axis=1) + encodings
+    signature = None
+    if padded:
+        number = tf.random.uniform([batch, 1], 1, positives + 1, tf.int32)
+        ids = tf.where(tf.range(positives) < number, ids, -1)
+        signature = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, width])]
+
+    def call(name):
+        def step(ids, encodings):
+            table = head.classes.trainable_variables
+            with tf.GradientTape() as tape:
+                tape.watch(encodings)
+                scores = head(encodings) if name == PLAIN else head.over_classes(encodings)
+                value = loss(ids, scores)
+            gradients = tape.gradient(value, [encodings, *(getattr(v, "value", v) for v in table)])
+            return value, *gradients
+
+        known = () if signature else (ids, encodings)
+        run = tf.function(step, signature).get_concrete_function(*known)
+        return lambda: run(ids, encodings)[0].numpy()
+
+    names = (OURS, PLAIN)
+    if what != "time":
+        return {what: harness.memory_of(call(what))}
+    return dict(zip(names, harness.best_times([call(x) for x in names], seconds), strict=True))
+
+
+def peer(encoder, classes, width, sampled):
+    """A Keras model with TensorFlow's sampled softmax, or with the softmax over all classes."""
+    import tensorflow as tf
+    from tensorflow import keras
+
+    class Softmax(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.encoder = encoder
+            self.table = tf.Variable(tf.random.normal([classes, width]) / width**0.5)
+            self.offsets = tf.Variable(tf.zeros([classes]), trainable=False)
+
+        def call(self, inputs):
+            return self.encoder(inputs)
+
+        def train_step(self, data):
+            inputs, labels = data
+            with tf.GradientTape() as tape:
+                encodings = tf.math.l2_normalize(self(inputs, training=True), axis=1)
+                if sampled:
+                    value = tf.nn.sampled_softmax_loss(
+                        self.table, self.offsets, labels, encodings, sampled, classes
+                    )
+                else:
+                    scores = tf.matmul(encodings, self.table, transpose_b=True)
+                    value = tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, 0], scores)
+                value = tf.reduce_mean(value)
+            weights = [*self.encoder.trainable_variables, self.table]
+            self.optimizer.apply_gradients(zip(tape.gradient(value, weights), weights, strict=True))
+            return {"loss": value}
+
+    return Softmax()
+
+
+def step(models, classes, batch, width, sampled, optimizer, executed, steps, seconds):
+    """The best seconds of a step of each model, and the peak of memory, in this process."""
+    import numpy as np
+    import tensorflow as tf
+    from tensorflow import keras
+
+    from rank4class_tf import losses, metrics, ops, optimizers
+    from rank4class_tf import models as of_package
+
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(batch, FEATURES)).astype(np.float32)
+    class_ids = rng.integers(0, classes, (batch, 1))
+    batches = tf.data.Dataset.from_tensors((features, class_ids)).repeat(steps)
+
+    def compiled(name):
+        encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(width)])
+        options = {"steps_per_execution": executed}
+        if name.startswith("top_"):
+            model = of_package.ExtremeClassifier(encoder, classes, width, num_sampled=sampled)
+            weights = ops.TopKWeights(int(name[4:]))
+            options["loss"] = losses.OrderedWeightedLoss("binary", "hinge", weights)
+            options["metrics"] = [metrics.PrecisionAtK([1, 3, 5])]
+        else:
+            model = peer(encoder, classes, width, sampled if name == "sampled_softmax" else None)
+        model.compile(getattr(optimizers, optimizer)(0.1), **options)
+        return model
+
+    models = [name for name in models if name != "full_softmax" or classes <= FULL_SOFTMAX_LIMIT]
+    calls = [functools.partial(compiled(name).fit, batches, verbose=0) for name in models]
+    times = [taken / steps for taken in harness.best_times(calls, seconds)]
+    return dict(zip(models, times, strict=True)) | {"GB": harness.memory_status("VmHWM") / 1e9}
+
+
+def measure(suite, **settings):
+    """The figures of a row, in this process."""
+    return (blocks if suite == "blocks" else step)(**settings)
+
+
+def parser():
+    """The command line."""
+    quick = {"classes": [500], "losses": ["Rankmax"], "seconds": 0.1, "steps": 2, "sampled": 50}
+    result = harness.parser(__spec__, __doc__, quick, 4.0, time_limit=600.0, memory_limit=24.0)
+    suites = ["blocks", "step"]
+    result.add_argument("--suite", nargs="+", choices=suites, default=suites)
+    result.add_argument("--classes", type=int, nargs="+", default=[13_330, 100_000, 849_000])
+    result.add_argument("--batch", type=int, default=256)
+    result.add_argument("--width", type=int, default=64, help="width of encodings and rows")
+    result.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
+    result.add_argument("--positives", type=int, default=1, help="labels per example, for blocks")
+    padded = "1 to --positives labels per example; the graph does not know the number"
+    result.add_argument("--padded", action="store_true", help=padded)
+    result.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    result.add_argument("--sampled", type=int, default=1024, help="sampled classes of a step")
+    result.add_argument("--optimizer", default="RowwiseSGD", help="row-wise optimizer of a step")
+    result.add_argument("--steps", type=int, default=20, help="number of steps of a fit")
+    result.add_argument("--executed", type=int, default=1, help="`steps_per_execution`")
+    result.add_argument("--threads", type=int, help="threads of TensorFlow; default: its choice")
+    return result
+
+
+def measured(args):
+    """Yields the table of each suite."""
+    threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    threads = dict.fromkeys(threads, str(args.threads)) if args.threads else {}
+    number, quotient = harness.number, harness.quotient
+
+    def run(suite, classes, environment=None, **settings):
+        settings |= {"batch": args.batch, "width": args.width, "classes": classes}
+        environment = threads | (environment or {})
+        return harness.run(__spec__.name, args, environment, suite=suite, **settings)
+
+    if "blocks" in args.suite:
+        rows = []
+        for n, loss in ((n, loss) for n in args.classes for loss in args.losses):
+            of_row = {"loss": loss, "positives": args.positives, "padded": args.padded}
+            times = run("blocks", n, what="time", **of_row)
+            memory = {}
+            for form in (OURS, PLAIN):
+                memory |= run("blocks", n, harness.RETURN_MEMORY, what=form, **of_row)
+            row = [loss, f"{n:,}", number(times.get(OURS, times.get("error")), 1e3)]
+            row += [quotient(times.get(OURS), times.get(PLAIN))]
+            row += [number(memory.get(OURS, memory.get("error")), digits=0)]
+            rows.append([*row, quotient(memory.get(OURS), memory.get(PLAIN), 3)])
+        labels = f"{'1 to ' * args.padded}{args.positives} labels"
+        title = f"{args.batch} examples of {labels}, d = {args.width}"
+        head = ["loss", "classes", "ms", "over plain", "MB more", "over plain"]
+        yield harness.Table(title, head, rows, 4)
+    if "step" in args.suite:
+        names = ("models", "sampled", "optimizer", "executed", "steps")
+        of_step = {name: getattr(args, name) for name in names}
+        rows = []
+        for n in args.classes:
+            found = run("step", n, **of_step)
+            row = [f"{n:,}", *(number(found.get(x, found.get("error")), 1e3) for x in args.models)]
+            softmax = found.get("sampled_softmax")
+            row += [quotient(found.get(x), softmax) for x in args.models if x.startswith("top")]
+            rows.append([*row, number(found.get("GB"))])
+        head = ["classes", *(f"{name}, ms" for name in args.models)]
+        head += [f"{name} ÷ sampled softmax" for name in args.models if name.startswith("top")]
+        title = f"A step of {args.batch} examples, B = {args.sampled:,}, d = {args.width}"
+        yield harness.Table(title, [*head, "peak GB"], rows, len(head))
+
+
+if __name__ == "__main__":
+    harness.main(parser(), measure, measured)
