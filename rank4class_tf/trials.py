@@ -313,7 +313,7 @@ class _Candidate:
         place, self._own = _own_parameter(*self._copies())
         self._given = getattr(place, self._own, 1.0)
         middle = self.setting(np.exp(np.log(_RANGES).mean(axis=1)))
-        self._numbers = {n: tf.Variable(x, trainable=False) for n, x in middle.items()}
+        self._numbers = _as_variables(middle)
         self._model = self.new(self._numbers)
         self._variables = list(self._model.variables)
         optimizer = self._model.optimizer
@@ -370,7 +370,7 @@ class _Candidate:
             number = len(tf.nest.flatten(train)[0])
             train = tf.data.Dataset.from_tensor_slices(train).shuffle(number)
             train = train.batch(self._batch_size)
-        fresh, model = self.new(setting), self._model
+        fresh, model = self.new(_as_variables(setting)), self._model
         starts = [*fresh.variables, *self._start]
         variables = [*self._variables, *model.optimizer.variables]
         for variable, start in zip(variables, starts, strict=True):
@@ -434,6 +434,10 @@ class _Candidate:
             return None
         encodings = self._build(keras.layers.Activation("linear"))(self._features, training=False)
         return float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
+
+
+def _as_variables(setting):
+    return {name: tf.Variable(number, trainable=False) for name, number in setting.items()}
 
 
 def _own_parameter(loss, head):

@@ -1,69 +1,67 @@
 #!/usr/bin/env bash
-# Sets up the environment and runs all checks: lint, types, then the tests and the doctests under
-# Keras 3, and the tests marked keras2 under Keras 2. Arguments go to pytest: scripts/test.sh -k rankmax.
-# Tests marked slow, such as short forms of the reproductions, run only with scripts/test.sh -m ""
+# Sets up the environment and runs all checks: lint, format, types, then the tests and doctests under
+# Keras 3, and the tests marked keras2 under Keras 2, in as many processes as there are cores.
 #
-#   scripts/test.sh --quick   lint, types and one representative of everything, in a minute
+#   scripts/test.sh --quick       lint, types and one representative of everything, in a minute
+#   scripts/test.sh --all         also what is marked slow, TensorFlow 2.15, and the numerical tests
+#                                 as other processors run them; takes one to two hours
+#   scripts/test.sh -k rankmax    other arguments go to pytest
+#
+#   KERAS    the Kerases to test with; default "3 2"
 #
 # scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
-
-# Two parts run side by side. Each part runs several processes, one after the other, since a process
-# can use only one version of Keras and keeps in memory what XLA has compiled. A line holds a version
-# of Keras and the tests to run under it.
-others="tests/ops tests/layers tests/losses tests/metrics tests/optimizers tests/scripts tests/data"
-front="3 tests/contract
-3 $others"
-behind="2 tests
-3 rank4class_tf tests --ignore=tests/contract $(printf -- '--ignore=%s ' $others)"
-if [ "${1:-}" = --quick ]; then
-  shift
-  front="3 --quick tests/contract/test_completeness.py tests/contract/test_losses.py"
-  front+=" tests/contract/test_metrics.py tests/contract/test_heads.py tests/contract/test_sorters.py"
-  front+=" tests/ops/test_rankmax.py tests/losses/test_rankmax_loss.py tests/metrics/test_ndcg.py"
-  front+=" tests/data/test_extreme.py tests/test_names.py"
-  front+=" tests/models/test_extreme_classifier.py::test_evaluates_over_all_classes"
-  behind=""
-fi
-
-results="$(mktemp -d)"
-run_part() {
-  local keras tests status marker="not slow"
-  while read -r keras tests; do
-    [ -n "$keras" ] || continue
-    echo "== Keras $keras: $tests"
-    [ "$keras" = 3 ] || marker="keras2 and not slow"
-    status=0
-    # shellcheck disable=SC2086  # The tests are several arguments.
-    TF_USE_LEGACY_KERAS="$((3 - keras))" python -m pytest -o "cache_dir=.pytest_cache/keras$keras" \
-      -m "$marker" --doctest-modules $tests "${@:2}" < /dev/null || status=$?
-    marker="not slow"
-    # Status 5: the arguments select no test of this part.
-    case "$status" in
-      0) touch "$results/chosen" ;;
-      5) ;;
-      *) touch "$results/chosen"; echo "Keras $keras: $tests" >> "$results/failed" ;;
-    esac
-  done <<< "$1"
-}
-check_types_and_run() {
-  mypy || echo "mypy" >> "$results/failed"
-  run_part "$@"
-}
-ruff check . || echo "ruff" >> "$results/failed"
-set -m  # The part gets its own process group, so that its processes end with it.
-check_types_and_run "$behind" "$@" > "$results/behind" 2>&1 &
-behind_pid=$!
-set +m
-trap 'kill -- "-$behind_pid" 2>/dev/null || true; rm -rf "$results"' EXIT
-run_part "$front" "$@"
-wait "$behind_pid"
-cat "$results/behind"
+scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+case "${1:-}" in --quick | --all) part="$1"; shift ;; *) part="" ;; esac
+source "$scripts/setup_env.sh"
 
 failed=()
-[ -e "$results/chosen" ] || failed+=("no test was chosen")
-if [ -e "$results/failed" ]; then mapfile -t -O "${#failed[@]}" failed < "$results/failed"; fi
+check() {
+  echo "== $*"
+  "$@" || failed+=("$*")
+}
+# Python draws the order of a set anew in each process, and the processes must agree on the tests.
+export PYTHONHASHSEED=0
+tests() { python -m pytest -n auto --dist worksteal "$@" < /dev/null; }
+tests_of_keras() {
+  echo "== Keras $1"
+  local status=0
+  TF_USE_LEGACY_KERAS="$((3 - $1))" tests -o "cache_dir=.pytest_cache/keras$1" "${@:2}" || status=$?
+  # Status 5: the arguments select no test of this Keras.
+  [ "$status" = 5 ] || chosen=yes
+  [ "$status" = 0 ] || [ "$status" = 5 ] || failed+=("the tests of Keras $1")
+}
+
+chosen=""
+check ruff check .
+check ruff format --check .
+check mypy
+for keras in ${KERAS:-3 2}; do
+  case "$part$keras" in
+    --quick2) ;;
+    --quick3)
+      tests_of_keras 3 --quick -m "not slow" tests/contract tests/losses/test_rankmax_loss.py \
+        tests/metrics/test_ndcg.py tests/data/test_extreme.py tests/test_names.py \
+        tests/models/test_extreme_classifier.py::test_evaluates_over_all_classes "$@"
+      ;;
+    --all3) tests_of_keras 3 --doctest-modules -m "" rank4class_tf tests "$@" ;;
+    *3) tests_of_keras 3 --doctest-modules -m "not slow" rank4class_tf tests "$@" ;;
+    --all2) tests_of_keras 2 -m "keras2" tests "$@" ;;
+    *2) tests_of_keras 2 -m "keras2 and not slow" tests "$@" ;;
+  esac
+done
+[ -n "$chosen" ] || failed+=("no test was chosen")
+
+if [ "$part" = --all ]; then
+  check env VENV=.venv-tf2.15 EXTRAS= bash "$scripts/test_tf215.sh" -m "not slow" rank4class_tf tests "$@"
+  # oneDNN with the instructions of older processors, and without it: each sums in another order.
+  for setting in ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 TF_ENABLE_ONEDNN_OPTS=0; do
+    echo "== $setting"
+    env "$setting" python -m pytest -n auto --dist worksteal -m "not slow" tests/ops tests/losses \
+      tests/metrics tests/layers tests/models tests/contract "$@" < /dev/null || failed+=("$setting")
+  done
+fi
+
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'Failed: %s\n' "${failed[@]}"
   exit 1

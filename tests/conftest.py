@@ -4,8 +4,7 @@ import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Tests run compiled code only once or twice, so XLA need not optimise it; scripts/test_matrix.sh
-# lets it.
+# Tests run compiled code only once or twice, so XLA need not optimise it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np
