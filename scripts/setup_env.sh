@@ -4,13 +4,14 @@
 #   VENV     folder of the environment; default .venv
 #   PYTHON   the Python (3.11 to 3.13) that creates it; default python3
 #   EXTRAS   extras to install besides the usual ones, such as oracles
+#   USUAL    the usual ones, for what needs fewer
 #   TF_RANKING   the extra that installs TF-Ranking; default tfr
 #   CONSTRAINTS   the file with the versions; default constraints.txt
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VENV="${VENV:-.venv}"
 constraints="${CONSTRAINTS:-constraints.txt}"
-extras="data,${TF_RANKING:-tfr},plots,test${EXTRAS:+,$EXTRAS}"
+extras="${USUAL:-data,${TF_RANKING:-tfr},plots,test}${EXTRAS:+,$EXTRAS}"
 
 [ -x "$VENV/bin/python" ] || "${PYTHON:-python3}" -m venv "$VENV"
 source "$VENV/bin/activate"

@@ -50,8 +50,8 @@ def digits(
         (TensorShape([32, 64]), TensorShape([32]), 10)
     """
     seed = _checks.seed(seed)
-    bunch = splits.import_extra("sklearn.datasets").load_digits()
-    split = splits.import_extra("sklearn.model_selection").train_test_split
+    bunch = splits.import_extra("sklearn.datasets", "demo").load_digits()
+    split = splits.import_extra("sklearn.model_selection", "demo").train_test_split
     pixels = (bunch.data / _MAX_PIXEL).astype("float32")
     class_ids = bunch.target.astype("int64")
 

@@ -57,9 +57,9 @@ def from_arrays(
     return Splits(train, validation, test, tuple(class_names), tuple(vocabulary))
 
 
-def import_extra(module: str) -> Any:
-    """Imports a module of the `data` extra."""
-    return _checks.imported(module, f"This dataset needs `{module}`", "data")
+def import_extra(module: str, extra: str = "data") -> Any:
+    """Imports a module of an extra."""
+    return _checks.imported(module, f"This dataset needs `{module}`", extra)
 
 
 def load(name: str, *, data_dir: str | os.PathLike | None, source: str, **kwargs: Any) -> Any:
