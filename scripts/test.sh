@@ -40,7 +40,7 @@ for keras in ${KERAS:-3 2}; do
   case "$part$keras" in
     --quick2) ;;
     --quick3)
-      tests_of_keras 3 --quick -m "not slow" tests/contract tests/losses/test_rankmax_loss.py \
+      tests_of_keras 3 --quick -m "not slow" tests/contract tests/losses/test_projections.py \
         tests/metrics/test_ndcg.py tests/data/test_extreme.py tests/test_names.py \
         tests/models/test_extreme_classifier.py::test_evaluates_over_all_classes "$@"
       ;;

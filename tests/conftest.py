@@ -38,10 +38,15 @@ def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="run a row of each table of the contract")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before `-m` looks at the markers.
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what the marker `base` and the option `--quick` do."""
+    """Leaves out what `--quick` does; `base(names)` marks all rows but those as slow."""
+    for item in items:
+        base = item.get_closest_marker("base")
+        if base and item.callspec.params["case"].name not in base.args[0]:
+            item.add_marker("slow")
     quick = config.getoption("quick")
-    chosen = [item for item in items if _runs(item) and (not quick or _is_quick(item))]
+    chosen = [item for item in items if not quick or _is_quick(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = chosen
 
@@ -49,11 +54,6 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Garbage collection never looks at what was imported before the first test."""
     gc.freeze()
-
-
-def _runs(item):
-    base = item.get_closest_marker("base")
-    return base is None or item.callspec.params["case"].name in base.args[0]
 
 
 def _is_quick(item):

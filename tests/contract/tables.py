@@ -12,6 +12,7 @@ import numpy as np
 from tensorflow import keras
 
 import rank4class_tf as r4c
+from rank4class_tf import losses
 
 from ..losses import oracles
 
@@ -22,133 +23,160 @@ class LossCase:
 
     Attributes:
         name: id of the test.
-        make: builds the loss; takes the keyword arguments that all losses share.
+        loss: its class.
+        oracle: the loss of one list in NumPy: takes the scores and the labels of its items, their
+            weights if `weighted`, and the options of the loss. Of a random loss, the mean.
+        options: arguments of the loss and of its definition.
+        weighted: whether the loss takes weights of items.
+        random: whether the loss draws random numbers.
         shift_invariant: whether adding a constant to all scores changes nothing.
         extreme: the largest score for which value and gradient stay finite.
-        random: whether the loss draws random numbers; `make` then gives it a seed.
         far: how far above the others a score may be without costing them digits.
-        definition: the loss of one list in NumPy: takes the scores and the labels of its items.
-            None where a test of `tests/losses` has it.
     """
 
     name: str
-    make: Callable
+    loss: type
+    oracle: Callable
+    options: dict = dataclasses.field(default_factory=dict)
+    weighted: bool = False
+    random: bool = False
     shift_invariant: bool = True
     extreme: float = 1e15
-    random: bool = False
     far: float = 2.0**26
-    definition: Callable | None = None
+
+    def make(self, **kwargs):
+        """Builds the loss; takes the keyword arguments that all losses share."""
+        return self.loss(**self.options, **({"seed": 1} if self.random else {}), **kwargs)
+
+    def definition(self, scores, labels, *weights):
+        return self.oracle(scores, labels, *weights, **self.options)
 
 
-def ordered_weighted(phi, weights, kind="pairwise", **of_case):
-    """A row for an ordered weighted loss."""
-    return LossCase(
+def rows(loss, oracle, **of_each):
+    """A function that makes rows of one loss, of their names and of options or flags."""
+    flags = {field.name for field in dataclasses.fields(LossCase)}
+
+    def row(name, **given):
+        of_row = {key: value for key, value in given.items() if key in flags}
+        options = {key: value for key, value in given.items() if key not in flags}
+        return LossCase(name, loss, oracle, options, **{**of_each, **of_row})
+
+    return row
+
+
+fenchel_young = rows(losses.FenchelYoungLoss, oracles.fenchel_young)
+noisy = rows(losses.GeneralizedCrossEntropyLoss, oracles.generalized_cross_entropy)
+rankmax = rows(losses.RankmaxLoss, oracles.rankmax)
+warp = rows(losses.WARPLoss, oracles.warp)
+softmax = rows(losses.SoftmaxLoss, oracles.softmax, weighted=True)
+logistic = rows(losses.PairwiseLogisticLoss, oracles.pairwise_logistic, weighted=True)
+hinge = rows(losses.PairwiseHingeLoss, oracles.pairwise_hinge, weighted=True)
+ndcg = rows(losses.ApproxNDCGLoss, oracles.approx_ndcg, weighted=True)
+mrr = rows(losses.ApproxMRRLoss, oracles.approx_mrr, weighted=True)
+list_mle = rows(losses.ListMLELoss, oracles.list_mle, weighted=True)
+unique = rows(losses.UniqueSoftmaxLoss, oracles.unique_softmax, weighted=True)
+squared = rows(losses.MeanSquaredLoss, oracles.mean_squared, weighted=True, shift_invariant=False)
+noisy_ndcg, noisy_mrr = (
+    rows(loss, oracles.over_gumbel_noise(oracle), random=True)
+    for loss, oracle in (
+        (losses.GumbelApproxNDCGLoss, oracles.approx_ndcg),
+        (losses.GumbelApproxMRRLoss, oracles.approx_mrr),
+    )
+)
+mining = rows(losses.StochasticNegativeMiningLoss, oracles.stochastic_negative_mining, random=True)
+LAMBDA = losses.NDCGLambdaWeights
+
+
+def ordered(kind, phi, weights):
+    return rows(losses.OrderedWeightedLoss, oracles.ordered_weighted)(
         f"ordered_weighted_{kind}_{phi if isinstance(phi, str) else type(phi).__name__.lower()}",
-        lambda **kw: r4c.losses.OrderedWeightedLoss(kind, phi, weights, **kw),
+        **{"kind": kind, "phi": phi, "rank_weights": weights},
         shift_invariant=kind == "pairwise",
-        **of_case,
+        extreme=80.0 if phi == "exponential" else 1e15,
     )
 
 
 LOSSES = [
-    LossCase("rankmax", r4c.losses.RankmaxLoss, extreme=1e30),
-    LossCase("rankmax_margin", lambda **kw: r4c.losses.RankmaxLoss(margin=0.3, **kw)),
-    LossCase("rankmax_2", lambda **kw: r4c.losses.RankmaxLoss(k=2, **kw), extreme=1e30),
-    LossCase(
-        "rankmax_mean",
-        lambda **kw: r4c.losses.RankmaxLoss(k=3, positive_reduction="mean", **kw),
-        extreme=1e30,
+    rankmax("rankmax", extreme=1e30),
+    rankmax("rankmax_margin", margin=0.3),
+    rankmax("rankmax_2", k=2, extreme=1e30),
+    rankmax("rankmax_mean", k=3, positive_reduction="mean", extreme=1e30),
+    LossCase("sparsemax", losses.SparsemaxLoss, oracles.fenchel_young),
+    fenchel_young("fenchel_young_euclidean", regularizer="euclidean", k=2, alpha=0.5, far=2.0**8),
+    fenchel_young("fenchel_young_entropy", regularizer="entropy"),
+    fenchel_young("fenchel_young_entropy_3", regularizer="entropy", k=3, far=2.0**8),
+    fenchel_young("fenchel_young_adaptive", alpha="adaptive"),
+    softmax("softmax"),
+    noisy("generalized_cross_entropy", q=0.7),
+    noisy("generalized_cross_entropy_1", q=1.0),
+    softmax("softmax_mean", positive_reduction="mean"),
+    softmax("softmax_temperature", temperature=2.0),
+    logistic("pairwise_logistic"),
+    logistic("pairwise_logistic_lambda", lambda_weights=LAMBDA(smooth_fraction=0.5)),
+    hinge("pairwise_hinge"),
+    hinge("pairwise_hinge_lambda", margin=2.0, lambda_weights=LAMBDA(top_k=3)),
+    ndcg("approx_ndcg"),
+    mrr("approx_mrr"),
+    noisy_ndcg("gumbel_approx_ndcg", num_samples=3),
+    noisy_mrr("gumbel_approx_mrr", num_samples=3),
+    list_mle("list_mle"),
+    unique("unique_softmax"),
+    squared("mean_squared"),
+    squared("mean_squared_rescaled", positive_weight=3.0, positive_target=2.0),
+    ordered("pairwise", "hinge", losses.TopKWeights(3, tail=0.01)),
+    ordered("pairwise", "logistic", losses.PowerLawWeights(0.5)),
+    ordered("pairwise", "squared_hinge", losses.UniformWeights()),
+    ordered("pairwise", "exponential", [3.0, 1.0]),
+    ordered("binary", "hinge", losses.TopKWeights(2)),
+    ordered("binary", "exponential", losses.UniformWeights()),
+    ordered("pairwise", r4c.ops.Scaled("hinge", 3.0), losses.TopKWeights(1)),
+    ordered("binary", r4c.ops.Ramp(4.0), losses.StaircaseWeights([(1, 1.0), (3, 0.5)], tail=0.2)),
+    mining(
+        "stochastic_negative_mining", num_sampled=3, rank_weights=losses.TopKWeights(2, tail=0.1)
     ),
-    LossCase("sparsemax", r4c.losses.SparsemaxLoss),
-    LossCase(
-        "fenchel_young_euclidean",
-        lambda **kw: r4c.losses.FenchelYoungLoss("euclidean", k=2, alpha=0.5, **kw),
-        far=2.0**8,  # The value is a difference of sums of the k largest scores.
-    ),
-    LossCase("fenchel_young_entropy", lambda **kw: r4c.losses.FenchelYoungLoss("entropy", **kw)),
-    LossCase(
-        "fenchel_young_entropy_3",
-        lambda **kw: r4c.losses.FenchelYoungLoss("entropy", k=3, **kw),
-        far=2.0**8,
-    ),
-    LossCase(
-        "fenchel_young_adaptive",
-        lambda **kw: r4c.losses.FenchelYoungLoss(alpha="adaptive", **kw),
-    ),
-    LossCase("softmax", r4c.losses.SoftmaxLoss),
-    LossCase("generalized_cross_entropy", r4c.losses.GeneralizedCrossEntropyLoss),
-    LossCase(
-        "generalized_cross_entropy_1",
-        lambda **kw: r4c.losses.GeneralizedCrossEntropyLoss(q=1.0, **kw),
-    ),
-    LossCase("softmax_mean", lambda **kw: r4c.losses.SoftmaxLoss(positive_reduction="mean", **kw)),
-    LossCase("softmax_temperature", lambda **kw: r4c.losses.SoftmaxLoss(temperature=2.0, **kw)),
-    LossCase("pairwise_logistic", r4c.losses.PairwiseLogisticLoss),
-    LossCase(
-        "pairwise_logistic_lambda",
-        lambda **kw: r4c.losses.PairwiseLogisticLoss(
-            lambda_weights=r4c.losses.NDCGLambdaWeights(smooth_fraction=0.5), **kw
-        ),
-    ),
-    LossCase("pairwise_hinge", r4c.losses.PairwiseHingeLoss),
-    LossCase(
-        "pairwise_hinge_lambda",
-        lambda **kw: r4c.losses.PairwiseHingeLoss(
-            margin=2.0, lambda_weights=r4c.losses.NDCGLambdaWeights(top_k=3), **kw
-        ),
-    ),
-    LossCase("approx_ndcg", r4c.losses.ApproxNDCGLoss),
-    LossCase("approx_mrr", r4c.losses.ApproxMRRLoss),
-    LossCase(
-        "gumbel_approx_ndcg",
-        lambda **kw: r4c.losses.GumbelApproxNDCGLoss(num_samples=3, seed=1, **kw),
-        random=True,
-    ),
-    LossCase(
-        "gumbel_approx_mrr",
-        lambda **kw: r4c.losses.GumbelApproxMRRLoss(num_samples=3, seed=1, **kw),
-        random=True,
-    ),
-    LossCase("list_mle", r4c.losses.ListMLELoss),
-    LossCase("unique_softmax", r4c.losses.UniqueSoftmaxLoss),
-    LossCase("mean_squared", r4c.losses.MeanSquaredLoss, shift_invariant=False),
-    LossCase(
-        "mean_squared_rescaled",
-        lambda **kw: r4c.losses.MeanSquaredLoss(3.0, 2.0, **kw),
-        shift_invariant=False,
-        definition=lambda scores, labels: oracles.mean_squared(scores, labels, 3.0, 2.0),
-    ),
-    ordered_weighted("hinge", r4c.losses.TopKWeights(3, tail=0.01)),
-    ordered_weighted("logistic", r4c.losses.PowerLawWeights(0.5)),
-    ordered_weighted("squared_hinge", r4c.losses.UniformWeights()),
-    ordered_weighted("exponential", [3.0, 1.0], extreme=80.0),
-    ordered_weighted("hinge", r4c.losses.TopKWeights(2), "binary"),
-    ordered_weighted("exponential", r4c.losses.UniformWeights(), "binary", extreme=80.0),
-    ordered_weighted(r4c.ops.Scaled("hinge", 3.0), r4c.losses.TopKWeights(1)),
-    ordered_weighted(
-        r4c.ops.Ramp(4.0), r4c.losses.StaircaseWeights([(1, 1.0), (3, 0.5)], tail=0.2), "binary"
-    ),
-    LossCase(
-        "stochastic_negative_mining",
-        lambda **kw: r4c.losses.StochasticNegativeMiningLoss(
-            3, rank_weights=r4c.losses.TopKWeights(2, tail=0.1), seed=1, **kw
-        ),
-        random=True,
-    ),
-    LossCase(
+    mining(
         "stochastic_negative_mining_binary",
-        lambda **kw: r4c.losses.StochasticNegativeMiningLoss(
-            2, "binary", "exponential", r4c.losses.UniformWeights(), rescale=False, seed=1, **kw
-        ),
+        **{"num_sampled": 2, "kind": "binary", "phi": "exponential", "rescale": False},
+        rank_weights=losses.UniformWeights(),
         shift_invariant=False,
         extreme=80.0,
-        random=True,
     ),
-    LossCase("warp", r4c.losses.WARPLoss),
-    LossCase(
-        "warp_sampled",
-        lambda **kw: r4c.losses.WARPLoss([1.0, 0.5, 0.25], 2.0, num_trials=3, seed=1, **kw),
-        random=True,
+    warp("warp", rank_weights=losses.PowerLawWeights(1.0)),
+    warp("warp_sampled", rank_weights=[1.0, 0.5, 0.25], margin=2.0, num_trials=3, random=True),
+]
+
+# Options that no row above has: of the formula alone, so that only `test_definitions.py` runs them.
+OPTIONS = [
+    rankmax("rankmax_2_margin", k=2, margin=2.5),
+    fenchel_young("euclidean_3", k=3, alpha=2.0),
+    fenchel_young("entropy_2", regularizer="entropy", k=2, alpha=0.3),
+    softmax("softmax_smoothed", temperature=2.0, label_smoothing=0.3),
+    noisy("generalized_cross_entropy_2", q=0.2),
+    logistic("logistic_smoothed", temperature=0.5, label_smoothing=0.2),
+    logistic("logistic_smoothed_lambda", lambda_weights=LAMBDA(4, 0.3), label_smoothing=0.2),
+    hinge("hinge_smoothed", margin=0.7, label_smoothing=0.2),
+    hinge("hinge_lambda_mart", margin=1.5, lambda_weights=LAMBDA(smooth_fraction=1.0)),
+    mrr("approx_mrr_3", temperature=0.3),
+    ndcg("approx_ndcg_options", temperature=0.3, gain="linear", discount="reciprocal"),
+    noisy_ndcg("gumbel_options", num_samples=2, gumbel_temperature=0.8, temperature=0.3),
+    list_mle("list_mle_7", temperature=0.7),
+    unique("unique_7", temperature=0.7),
+    warp("warp_options", rank_weights=[1.0, 0.5, 0.25, 0.125], margin=0.3),
+    mining(
+        "mining_binary",
+        **{"num_sampled": 3, "kind": "binary", "phi": "logistic"},
+        rank_weights=losses.TopKWeights(2),
+    ),
+    *(
+        ordered(kind, *phi_and_weights)
+        for kind in ("pairwise", "binary")
+        for phi_and_weights in (
+            ("hinge", losses.TopKWeights(99)),
+            ("squared_hinge", losses.StaircaseWeights([(1, 1.0), (3, 0.5)], 0.2)),
+            ("logistic", np.array([1.0, 0.25])),
+            ("exponential", losses.TopKWeights(2, tail=0.1)),
+            ("ramp", [0.5, 2.0, 0.0, 1.0]),
+        )
     ),
 ]
 
@@ -188,20 +216,18 @@ class SorterLossCase:
 
 
 SORTER_LOSSES = [
-    SorterLossCase(
-        "spearman", r4c.losses.SpearmanLoss, lambda rng: rng.normal(size=(8, 1)), width=1
-    ),
+    SorterLossCase("spearman", losses.SpearmanLoss, lambda rng: rng.normal(size=(8, 1)), width=1),
     SorterLossCase(
         "spearman_items",
-        lambda **kw: r4c.losses.SpearmanLoss(axis="items", **kw),
+        lambda **kw: losses.SpearmanLoss(axis="items", **kw),
         lambda rng: rng.normal(size=(8, 8)),
     ),
     SorterLossCase(
         "mean_average_precision",
-        r4c.losses.MeanAveragePrecisionLoss,
+        losses.MeanAveragePrecisionLoss,
         lambda rng: rng.integers(0, 2, size=(8, 8)),
     ),
-    SorterLossCase("rank_triplet", r4c.losses.RankTripletLoss, lambda rng: np.arange(8)),
+    SorterLossCase("rank_triplet", losses.RankTripletLoss, lambda rng: np.arange(8)),
 ]
 
 
@@ -381,10 +407,10 @@ OTHERS = [
     lambda: r4c.layers.SparseDense(4),
     lambda: r4c.layers.TopClasses(2),
     lambda: r4c.layers.UniformNegatives(3),
-    lambda: r4c.losses.ForwardCorrectionLoss([[0.75, 0.25], [0.5, 0.5]]),
-    lambda: r4c.losses.StaircaseWeights([(1, 2.0)]),
-    lambda: r4c.losses.TopKWeights(2),
-    lambda: r4c.losses.WeightedSumLoss([r4c.losses.RankmaxLoss()], [1.0]),
+    lambda: losses.ForwardCorrectionLoss([[0.75, 0.25], [0.5, 0.5]]),
+    lambda: losses.StaircaseWeights([(1, 2.0)]),
+    lambda: losses.TopKWeights(2),
+    lambda: losses.WeightedSumLoss([losses.RankmaxLoss()], [1.0]),
     lambda: r4c.metrics.MacroAverage(r4c.metrics.NDCG(2), 5),
     lambda: r4c.metrics.PropensityScoredNDCG(2, [0.5, 0.25, 1.0]),
     lambda: r4c.metrics.PropensityScoredPrecisionAtK(2, [0.5, 0.25, 1.0]),

@@ -1,27 +1,159 @@
-"""Losses against the definition in their row, value and gradient."""
+"""Each loss against the definition in its row: value and gradient, for every option of a formula.
 
+Blocks, padding and sorting set in at sizes that short lists do not reach. There a value can be
+right and its gradient NaN, where a branch that `tf.where` leaves out is infinite.
+"""
+
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from ..losses.by_definition import (
-    assert_by_definition,
-    assert_by_definition_with_tied_scores,
-    every_size,
-)
-from .tables import LOSSES
+from ..losses import oracles
+from .tables import LOSSES, OPTIONS
 
-pytestmark = pytest.mark.parametrize(
-    "case", [case for case in LOSSES if case.definition], ids=lambda case: case.name
-)
+# Each size stands for a path: no negatives, one block, several blocks, a last block with padding,
+# sorting, lists of up to 128 and of up to 256 items, which have paths less, and many blocks.
+SIZES = [(1, 1), (2, 1), (17, 16), (40, 40), (70, 15), (100, 11), (200, 16), (300, 3), (300, 33)]
+SIZES += [(129, 129), (257, 257), (1500, 6)]
 
 
-def oracle_of(case):
-    return lambda scores, labels: lambda x: case.definition(x, labels)
+def of(cases):
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
 
 
-@every_size
-def test_equals_its_definition(case, n, grades, rng):
-    assert_by_definition(case.make(reduction="none"), oracle_of(case), rng, n, grades)
+EVERY = [*LOSSES, *OPTIONS]
+exact_losses = of([case for case in EVERY if not case.random])
 
 
+def value_and_gradient(loss, labels, scores, *weights):
+    """In float64; Keras's reduction is in float32."""
+    scores = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value, of_lists = loss.per_example(labels, scores, *weights)
+        if of_lists is not None:
+            value *= tf.cast(of_lists, value.dtype)
+    return value.numpy(), tape.gradient(value, scores).numpy()
+
+
+def graded_lists(rng, n, grades):
+    """Lists with grades, equal grades and masked items; the last list has one positive."""
+    labels = rng.integers(0, grades, (4, n)).astype(np.float64)
+    labels[3] = 0
+    labels[:, n // 2] = 1
+    labels[0, :3] = -1
+    labels[2, [0, n - 1]] = -1
+    return labels, rng.normal(size=(4, n))
+
+
+def assert_by_definition(found, definition, labels, scores, *weights, tolerance=1e-10):
+    """Compares values and whole gradients."""
+    for row, (value, gradient) in enumerate(zip(*found, strict=True)):
+        there = labels[row] >= 0
+        others = [x[row, there] for x in (labels, *weights)]
+
+        def of_scores(s, others=others):
+            return definition(s, *others)
+
+        s = scores[row, there]
+        np.testing.assert_allclose(value, of_scores(s), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            gradient[there], oracles.gradient(of_scores, s), rtol=1e-5, atol=1e-6
+        )
+        assert not gradient[~there].any()
+
+
+@exact_losses
+@pytest.mark.parametrize("grades", [2, 5])
+def test_grades_and_masks(case, grades, rng):
+    labels, scores = graded_lists(rng, 9, grades)
+    found = value_and_gradient(case.make(reduction="none"), labels, scores)
+    assert_by_definition(found, case.definition, labels, scores)
+
+
+@exact_losses
 def test_tied_scores(case):
-    assert_by_definition_with_tied_scores(case.make(reduction="none"), oracle_of(case))
+    """The gradient of those that move together: there losses with a kink at ties have one, too."""
+    scores = np.array([[0.5, 0.5, 0.5, -0.25, -0.25]])
+    labels = np.array([[0.0, 1.0, 2.0, 1.0, 0.0]])
+    value, gradient = value_and_gradient(case.make(reduction="none"), labels, scores)
+    np.testing.assert_allclose(value[0], case.definition(scores[0], labels[0]), rtol=1e-12)
+    groups = np.array([scores[0] > 0, scores[0] < 0], np.float64)
+    slopes = oracles.gradient(lambda x: case.definition(x @ groups, labels[0]), [0.5, -0.25])
+    np.testing.assert_allclose(groups @ gradient[0], slopes, rtol=1e-6, atol=1e-8)
+
+
+def relevance_of(ids, n, rng=None):
+    """Relevance 1 of ids `[batch, P]`, or grades where there is a generator."""
+    relevance = np.zeros((len(ids), n))
+    for row, of_row in zip(relevance, ids, strict=True):
+        positives = of_row[of_row >= 0]
+        row[positives] = 1 if rng is None else rng.integers(1, 4, size=len(positives))
+    return relevance
+
+
+@pytest.mark.parametrize(
+    ("case", "form"),
+    [(case, "relevance") for case in EVERY] + [(case, "ids") for case in LOSSES],
+    ids=lambda x: getattr(x, "name", x),
+)
+def test_short_and_long_lists(case, form):
+    """Random losses against differences of the same draws."""
+    for n, num_positives in SIZES:
+        rng = np.random.default_rng(100 * n + num_positives)
+        loss = case.make(reduction="none", label_format=form)
+        if n < max(getattr(loss, "k", 1), 5 * case.random) or (case.random and num_positives > 99):
+            continue  # k items are to be selected, or sampled, of n; noise by blocks takes seconds.
+        scores, direction = rng.normal(size=(2, 2, n))
+        ids = np.stack([rng.permutation(n)[:num_positives] for _ in range(2)])
+        ids[1, 1:][rng.random(num_positives - 1) < 0.5] = -1
+        relevance = relevance_of(ids, n, None if form == "ids" else rng)
+        labels = ids if form == "ids" else relevance
+
+        def values(scores, labels=labels, relevance=relevance):
+            if case.random:
+                same = case.make(reduction="none", label_format=form)
+                return value_and_gradient(same, labels, scores)[0]
+            return [case.definition(*row) for row in zip(scores, relevance, strict=True)]
+
+        value, gradient = value_and_gradient(loss, labels, scores)
+        where = f"n = {n}, P = {num_positives}"
+        assert np.isfinite(gradient).all(), where
+        np.testing.assert_allclose(value, values(scores), rtol=1e-9, atol=1e-9, err_msg=where)
+        step = 1e-6 * direction
+        slope = np.subtract(values(scores + step), values(scores - step)) / 2e-6
+        scale = 1 + np.abs(gradient).sum(axis=1)
+        actual = (gradient * direction).sum(axis=1) / scale
+        np.testing.assert_allclose(actual, slope / scale, atol=2e-5, err_msg=where)
+
+
+@of([case for case in LOSSES if case.weighted])
+@pytest.mark.parametrize(("n", "grades"), [(9, 2), (9, 5), (100, 3)])
+def test_weights_of_items(case, n, grades, rng):
+    labels, scores = graded_lists(rng, n, grades)
+    weights = rng.choice([0.0, 0.5, 2.0, 7.0], labels.shape)
+    found = value_and_gradient(case.make(reduction="none"), labels, scores, weights)
+    assert_by_definition(found, case.definition, labels, scores, weights)
+
+
+@of([case for case in LOSSES if not case.weighted and not case.name.startswith("gumbel")])
+def test_other_losses_take_no_weights_of_items(case):
+    with pytest.raises(ValueError, match=r"no form with weights of items. Received: float32"):
+        case.make()([[1.0, 0.0]], [[0.0, 0.0]], [[1.0, 2.0]])
+
+
+@of([case for case in EVERY if case.random])
+def test_random_losses_have_the_mean_of_their_draws(case, rng):
+    draws, labels = 20_000, np.array([0.0, 2, 0, 1, 0, 0, -1])
+    scores = rng.normal(size=7)
+    many = np.tile(labels, (draws, 1)), np.tile(scores, (draws, 1))
+    drawn, gradients = value_and_gradient(case.make(reduction="none"), *many)
+
+    def mean(s):
+        return case.definition(s, labels[labels >= 0])
+
+    six_errors = 6 * drawn.std() / draws**0.5
+    assert six_errors > 0 and abs(drawn.mean() - mean(scores[labels >= 0])) < six_errors
+    expected = np.append(oracles.gradient(mean, scores[labels >= 0]), 0)
+    six_errors = 6 * gradients.std(axis=0) / draws**0.5
+    assert (abs(gradients.mean(axis=0) - expected) < six_errors + 1e-9).all()

@@ -1,126 +1,215 @@
-"""The listwise and pairwise losses of one list, by definition: NumPy, float64, all pairs."""
+"""The losses of one list by definition: NumPy, float64, all pairs.
+
+Each takes the scores `s` and the labels `y` of the items that are there, where the loss has them
+the weights `w` of these items, and the options of the loss by their names.
+"""
 
 import math
 
 import numpy as np
-import tensorflow as tf
 
-from rank4class_tf import ops
+from ..ops import projections
 
 
-def softmax(s, y, temperature=1.0):
+def reduced(total, y, positive_reduction):
+    return total / y.sum() if positive_reduction == "mean" else total
+
+
+def softmax(s, y, w=1.0, temperature=1.0, label_smoothing=0.0, positive_reduction="sum"):
     s = s / temperature
-    return -(y * (s - s.max() - np.log(np.exp(s - s.max()).sum()))).sum()
+    share = (1 - label_smoothing) * y + label_smoothing * y.sum() / len(y)
+    return reduced(-(w * share * (s - np.logaddexp.reduce(s))).sum(), y, positive_reduction)
 
 
-def pairs(s, y, pair_loss, weight=None):
-    """`pair_loss(s_i - s_j)` over the pairs with `y_i > y_j`."""
-    losses = pair_loss(s[:, None] - s[None, :])
-    weight = np.ones_like(losses) if weight is None else weight
-    return (losses * weight * (y[:, None] > y[None, :])).sum()
+def generalized_cross_entropy(s, y, q=0.7):
+    share = np.exp(s - np.logaddexp.reduce(s))
+    return (y * (1 - share**q)).sum() / q
 
 
-def pairwise_logistic(s, y, temperature=1.0, weight=None):
-    return pairs(s, y, lambda d: np.logaddexp(0, -d / temperature), weight)
+def rankmax(s, y, k=1, margin=1.0, positive_reduction="sum"):
+    ids = np.flatnonzero(y > 0)
+    share = projections.rankmax(s, ids, k, margin)[np.arange(len(ids)), ids]
+    return reduced(-(y[ids] * np.log(share)).sum(), y, positive_reduction)
 
 
-def pairwise_hinge(s, y, margin=1.0, weight=None):
-    return pairs(s, y, lambda d: np.maximum(0, margin - d), weight)
+def fenchel_young(s, y, regularizer="euclidean", k=1, alpha=1.0):
+    """Omega*(s) + Omega(t) - <s, t>, with the target t uniform over the positives."""
+    if alpha == "adaptive":  # For each positive that of its Rankmax: x_y = alpha.
+        ids = np.flatnonzero(y > 0)
+        alphas = projections.rankmax(s, ids, 1)[np.arange(len(ids)), ids]
+        each = zip(y[ids], np.eye(len(s))[ids], alphas, strict=True)
+        return sum(w * fenchel_young(s, own, alpha=a) for w, own, a in each)
+    k = min(k, (y > 0).sum())
+    target = k * (y > 0) / (y > 0).sum()
 
+    def omega(x):
+        if regularizer == "euclidean":
+            return (x**2).sum() / 2 / alpha
+        return (x * np.log(np.where(x > 0, x, 1))).sum() / alpha
 
-def exact_ranks(s):
-    return 1.0 + (s[None, :] > s[:, None]).sum(axis=1)
+    x = getattr(projections, regularizer)(s, k, alpha)
+    return s @ x - omega(x) + omega(target) - s @ target
 
 
 def discount(rank):
     return 1 / np.log2(1 + rank)
 
 
-def lambda_weights(s, y, top_k=None, smooth_fraction=0.0):
-    """Of a list without tied scores."""
-    rank, n = exact_ranks(s), len(s)
+def weights_of_pairs(s, y, top_k=None, smooth_fraction=0.0):
+    """Of LambdaLoss: of tied items the more relevant one ranks last, the less relevant first."""
+    n = len(s)
     k = n if top_k is None else top_k
+    last, first = (s >= s[:, None]).sum(axis=1)[:, None], 1 + (s > s[:, None]).sum(axis=1)
     gain = 2.0**y - 1
-    gain = gain / (np.sort(gain)[::-1][:k] * discount(np.arange(1, n + 1))[:k]).sum()
-    weight = np.zeros((n, n))
-    for i in range(n):
-        for j in range(n):
-            if i == j or min(rank[i], rank[j]) > k:
-                continue
-            apart = abs(rank[i] - rank[j])
-            relative = discount(apart) - discount(apart + 1)
-            cut = [discount(r) if r <= k else 0.0 for r in (rank[i], rank[j])]
-            weight[i, j] = (1 - smooth_fraction) * relative + smooth_fraction * abs(cut[0] - cut[1])
-    return n * weight * np.abs(gain[:, None] - gain[None, :])
+    gain /= (np.sort(gain)[::-1][:k] * discount(np.arange(1, n + 1))[:k]).sum()
+    apart = abs(last - first)
+    relative = discount(np.maximum(apart, 1)) - discount(apart + 1)
+    cut = [np.where(rank <= k, discount(rank), 0) for rank in (last, first)]
+    weight = (1 - smooth_fraction) * np.where(apart > 0, relative, 0)
+    weight += smooth_fraction * abs(cut[0] - cut[1])
+    return n * weight * (np.minimum(last, first) <= k) * abs(gain[:, None] - gain)
+
+
+def pairs(s, y, w, pair_loss, lambda_weights=None, label_smoothing=0.0):
+    """`pair_loss(s_i - s_j)` over the pairs with `y_i > y_j`, some of them the other way round."""
+    d = s[:, None] - s
+    losses = (1 - label_smoothing) * pair_loss(d) + label_smoothing * pair_loss(-d)
+    if lambda_weights is not None:
+        losses *= weights_of_pairs(s, y, lambda_weights.top_k, lambda_weights.smooth_fraction)
+    return (np.ones(len(s)) * w) @ (losses * (y[:, None] > y)).sum(axis=1)
+
+
+def pairwise_logistic(s, y, w=1.0, temperature=1.0, **options):
+    return pairs(s, y, w, lambda d: np.logaddexp(0, -d / temperature), **options)
+
+
+def pairwise_hinge(s, y, w=1.0, margin=1.0, **options):
+    return pairs(s, y, w, lambda d: np.maximum(0, margin - d), **options)
+
+
+def mean_weight(y, w):
+    """What weights of items make of the loss of a list that they weigh as a whole."""
+    return (w * y).sum() / y.sum()
 
 
 def soft_ranks(s, temperature):
-    above = 1 / (1 + np.exp(-(s[None, :] - s[:, None]) / temperature))
-    return 1 + above.sum(axis=1) - np.diag(above)
+    """Of scores `[..., n]`."""
+    above = (1 + np.tanh((s[..., None, :] - s[..., None]) / 2 / temperature)) / 2
+    return 0.5 + above.sum(axis=-1)
 
 
-def ndcg(ranks, y):
-    gain = 2.0**y - 1
-    ideal = (np.sort(gain)[::-1] * discount(np.arange(1, len(y) + 1))).sum()
-    return (gain * discount(ranks)).sum() / ideal
+def approx_ndcg(s, y, w=1.0, temperature=0.1, gain="exponential", discount="logarithmic"):
+    gain = 2.0**y - 1 if gain == "exponential" else y
+    of_rank = {"logarithmic": lambda r: 1 / np.log2(1 + r), "reciprocal": lambda r: 1 / r}[discount]
+    ideal = (np.sort(gain)[::-1] * of_rank(np.arange(1, len(y) + 1))).sum()
+    dcg = (gain * of_rank(soft_ranks(s, temperature))).sum(axis=-1)
+    return -mean_weight(y, w) * dcg / ideal
 
 
-def approx_ndcg(s, y, temperature=0.1):
-    return -ndcg(soft_ranks(s, temperature), y)
+def approx_mrr(s, y, w=1.0, temperature=0.1):
+    return -mean_weight(y, w) * (y / soft_ranks(s, temperature)).sum(axis=-1) / y.sum()
 
 
-def approx_mrr(s, y, temperature=0.1):
-    return -(y / soft_ranks(s, temperature)).sum() / y.sum()
+def over_gumbel_noise(loss):
+    """Its mean, by many samples."""
+
+    def mean(s, y, num_samples, gumbel_temperature=1.0, **options):
+        noise = np.random.default_rng(0).gumbel(size=(100_000, len(s)))
+        return loss((s + noise) / gumbel_temperature, y, **options).mean()
+
+    return mean
 
 
-def unique_softmax(s, y, temperature=1.0):
+def unique_softmax(s, y, w=1.0, temperature=1.0):
     s = s / temperature
     total = 0.0
     for i in np.flatnonzero(y > 0):
         rivals = np.append(s[y < y[i]], s[i])
         total += (2.0 ** y[i] - 1) * (np.logaddexp.reduce(rivals) - s[i])
-    return total
+    return mean_weight(y, w) * total
 
 
-def list_mle(s, y, temperature=1.0):
+def list_mle(s, y, w=1.0, temperature=1.0):
     s = s / temperature
-    return sum(np.logaddexp.reduce(s[y <= y[i]]) - s[i] for i in np.flatnonzero(y > 0))
+    terms = [np.logaddexp.reduce(s[y <= y[i]]) - s[i] for i in np.flatnonzero(y > 0)]
+    return mean_weight(y, w) * sum(terms)
 
 
-def plackett_luce(s, order):
-    """Negative log-likelihood of the first `len(order)` items being `order`."""
-    total, left = 0.0, list(range(len(s)))
-    for i in order:
-        total += np.logaddexp.reduce(s[left]) - s[i]
-        left.remove(i)
+def mean_squared(s, y, w=1.0, positive_weight=1.0, positive_target=1.0):
+    return (w * np.where(y > 0, positive_weight, 1) * (s - positive_target * y) ** 2).mean()
+
+
+PHIS = {
+    "hinge": lambda u: np.maximum(0, 1 - u),
+    "squared_hinge": lambda u: np.maximum(0, 1 - u) ** 2,
+    "logistic": lambda u: np.log2(1 + np.exp(-u)),
+    "exponential": lambda u: np.exp(-u),
+    "ramp": lambda u: np.clip(1 - u, 0, 1),
+}
+
+
+def phi_of(phi, u):
+    """A margin function, of its name, of `Scaled` or of `Ramp`."""
+    if isinstance(phi, str):
+        return PHIS[phi](u)
+    scale = phi.scale if hasattr(phi, "scale") else 1 / phi.width
+    return PHIS[getattr(phi, "phi", "ramp")](scale * u)
+
+
+def theta_of(rank_weights, n):
+    """The weights of the ranks 1 to n: of a list, or of one of the classes for them."""
+    j = np.arange(1, n + 1)
+    match type(rank_weights).__name__:
+        case "TopKWeights":
+            return np.where(j <= rank_weights.k, 1 / rank_weights.k, rank_weights.tail)
+        case "UniformWeights":
+            return np.ones(n)
+        case "PowerLawWeights":
+            return 1 / j**rank_weights.exponent
+        case "StaircaseWeights":
+            ends, weights = zip(*rank_weights.steps, strict=True)
+            return np.select([j <= end for end in ends], weights, rank_weights.tail)
+        case _:
+            return np.array([*rank_weights, *[0.0] * n])[:n]
+
+
+def ordered_weighted(s, y, kind="pairwise", phi="hinge", rank_weights=(1.0,)):
+    """Of the negatives in the order of their scores."""
+    negatives = np.sort(s[y <= 0])[::-1]
+    theta = theta_of(rank_weights, len(negatives))
+    total = 0.0
+    for own, w in zip(s[y > 0], y[y > 0], strict=True):
+        if kind == "pairwise":
+            total += w * theta @ phi_of(phi, own - negatives)
+        else:
+            total += w * (phi_of(phi, own) + theta @ phi_of(phi, -negatives))
     return total
 
 
-def mean_squared(s, y, positive_weight=1.0, positive_target=1.0):
-    weight = np.where(y > 0, positive_weight, 1.0)
-    return (weight * (s - positive_target * y) ** 2).mean()
+def stochastic_negative_mining(s, y, num_sampled, rank_weights, rescale=True, **options):
+    """The mean over all samples, which weighs each of N negatives as lemma 2 says."""
+    b, n = num_sampled, int((y <= 0).sum())
+    ways = [[math.comb(j, i) * math.comb(n - 1 - j, b - 1 - i) for i in range(b)] for j in range(n)]
+    weights = np.array(ways) @ theta_of(rank_weights, b) / math.comb(n, b)
+    return ordered_weighted(s, y, rank_weights=weights * (n / b if rescale else 1), **options)
+
+
+def warp(s, y, rank_weights, margin=1.0, num_trials=None):
+    """With trials the mean: draw t is the first violator with probability (1 - q)^(t - 1) q."""
+    total, n = 0.0, (y <= 0).sum()
+    for own, w in zip(s[y > 0], y[y > 0], strict=True):
+        excess = np.maximum(0, s[y <= 0] - own + margin)
+        violators = (excess > 0).sum()
+        q = violators / max(n, 1)
+        shares = [(violators, 1 / max(violators, 1))]
+        if num_trials:
+            shares = [(n // t, (1 - q) ** (t - 1) / n) for t in range(1, num_trials + 1)]
+        total += w * excess.sum() * sum(x * theta_of(rank_weights, r).sum() for r, x in shares)
+    return total
 
 
 def gradient(function, s, step=1e-6):
     """By central differences."""
-    result = np.zeros_like(s)
-    for i in range(len(s)):
-        up, down = s.copy(), s.copy()
-        up[i] += step
-        down[i] -= step
-        result[i] = (function(up) - function(down)) / (2 * step)
-    return result
-
-
-def expected_weights(rank_weights, num_sampled, num_negatives):
-    """What stochastic negative mining weighs each of N negatives by in the mean: lemma 2."""
-    weights = ops.get_rank_weights(rank_weights).first(num_sampled, tf.float64).numpy()
-    return np.array(
-        [
-            sum(
-                weight * math.comb(j, i) * math.comb(num_negatives - 1 - j, num_sampled - 1 - i)
-                for i, weight in enumerate(weights)
-            )
-            for j in range(num_negatives)
-        ]
-    ) / math.comb(num_negatives, num_sampled)
+    s = np.asarray(s, np.float64)
+    shifts = step * np.eye(len(s))
+    return np.array([function(s + shift) - function(s - shift) for shift in shifts]) / (2 * step)

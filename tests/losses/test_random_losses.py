@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras, losses
+from rank4class_tf import _keras, losses, ops
+from rank4class_tf.losses import GumbelApproxNDCGLoss
 
 from ..contract.tables import LOSSES
-
-pytestmark = pytest.mark.keras2
+from . import oracles
+from .formula import value_of
 
 RANDOM = {case.name: case.make for case in LOSSES if case.random}
 
@@ -50,6 +51,17 @@ def assert_equal(ours, theirs):
         np.testing.assert_array_equal(one, other)
 
 
+def step(loss, ids, scores):
+    """The value of a loss, whose gradient is taken as training does."""
+    scores = tf.convert_to_tensor(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = loss(ids, scores)
+    tape.gradient(value, scores)
+    return value
+
+
+@pytest.mark.keras2
 def test_resumes_bit_by_bit(make, batch, tmp_path):
     train = functools.partial(fit, run_eagerly=True)
     expected = train(compiled(make()), batch, 4)
@@ -71,14 +83,16 @@ def test_resumes_bit_by_bit(make, batch, tmp_path):
     assert_equal(train(other, batch, 2), expected)
 
 
+@pytest.mark.keras2
 def test_a_seed_of_its_own_is_saved(batch, tmp_path):
-    model = compiled(losses.GumbelApproxNDCGLoss())
+    model = compiled(GumbelApproxNDCGLoss())
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.loss.seed is None
     assert_equal(fit(loaded, batch, 2), fit(model, batch, 2))
 
 
+@pytest.mark.keras2
 def test_resumes_after_an_interruption(batch, tmp_path):
     """By Keras's own callback."""
 
@@ -90,16 +104,16 @@ def test_resumes_after_an_interruption(batch, tmp_path):
     def model():
         return compiled(losses.StochasticNegativeMiningLoss(2, seed=1))
 
+    def backup():
+        return keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+
     expected = fit(model(), batch, 4)
     with pytest.raises(KeyboardInterrupt):
-        fit(model(), batch, 4, callbacks=[backup(tmp_path), Interruption()])
-    assert_equal(fit(model(), batch, 4, callbacks=[backup(tmp_path)]), expected)
+        fit(model(), batch, 4, callbacks=[backup(), Interruption()])
+    assert_equal(fit(model(), batch, 4, callbacks=[backup()]), expected)
 
 
-def backup(folder):
-    return keras.callbacks.BackupAndRestore(str(folder / "backup"))
-
-
+@pytest.mark.keras2
 def test_evaluation_moves_nothing(make, batch):
     expected = fit(compiled(make()), batch, 3)
     model = compiled(make())
@@ -107,6 +121,7 @@ def test_evaluation_moves_nothing(make, batch):
     assert_equal(fit(model, batch, 3, validation_data=batch), expected)
 
 
+@pytest.mark.keras2
 def test_the_same_in_and_outside_of_the_scope(batch, two_devices):
     make = RANDOM["gumbel_approx_ndcg"]
     outside = make()
@@ -117,11 +132,106 @@ def test_the_same_in_and_outside_of_the_scope(batch, two_devices):
     np.testing.assert_array_equal(np.array(outside._state), [1, 6])
 
 
+def test_replicas_draw_noise_of_their_own(two_devices):
+    loss, scores = GumbelApproxNDCGLoss(seed=1, reduction="sum"), tf.zeros([1, 9])
+
+    @tf.function
+    def values_of_replicas():
+        replicas = two_devices.run(lambda: step(loss, [0], scores))
+        return two_devices.experimental_local_results(replicas)
+
+    assert len({float(value) for _ in range(3) for value in values_of_replicas()}) == 6
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 loads no file of another compilation.")
 def test_a_file_without_the_loss_changes_nothing(batch, tmp_path):
-    if not _keras.KERAS_3:
-        pytest.skip("Keras 2 loads no file of a model that was compiled otherwise.")
     model = compiled("mse")
     model.save_weights(tmp_path / "model.weights.h5")
     other = compiled(losses.WARPLoss(num_trials=2, seed=3))
     other.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(np.array(other.loss._state), [3, 0])
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_fresh_draws_at_each_step_and_the_same_in_each_run(name, rng):
+    scores, ids = rng.normal(size=(8, 30)).astype(np.float32), tf.range(8)
+
+    def run(loss, call=lambda function: function):
+        function = call(functools.partial(step, loss))
+        values = [float(function(ids, scores)) for _ in range(3)]
+        # Without a gradient, there is no step.
+        assert float(loss(ids, scores)) == float(loss(ids, scores)) not in values
+        return values
+
+    eager = run(RANDOM[name]())
+    assert len(set(eager)) == 3 and run(RANDOM[name]()) == eager
+    assert set(run(of_seed_9(RANDOM[name]()))).isdisjoint(eager)
+    np.testing.assert_allclose(run(RANDOM[name](), tf.function), eager, rtol=1e-5)
+    xla = run(RANDOM[name](), functools.partial(tf.function, jit_compile=True))
+    np.testing.assert_allclose(xla, eager, rtol=1e-5)
+
+
+def test_without_a_seed_noise_follows_that_of_keras():
+    scores = np.zeros((2, 9), np.float32)
+    values = []
+    for seed in (1, 1, 2):
+        keras.utils.set_random_seed(seed)
+        values.append(float(GumbelApproxNDCGLoss()([0, 1], scores)))
+    assert values[0] == values[1] != values[2]
+
+
+@pytest.mark.parametrize(
+    ("make", "oracle"),
+    [
+        (GumbelApproxNDCGLoss, oracles.approx_ndcg),
+        (losses.GumbelApproxMRRLoss, oracles.approx_mrr),
+    ],
+)
+def test_gumbel_noise_by_definition(make, oracle, rng):
+    """Of the draws that the loss makes."""
+    scores, labels = rng.normal(size=(1, 6)), np.array([0, 1.0, 0, 2, 0, 0])
+    loss = make(5, gumbel_temperature=0.8, temperature=0.3, seed=3)
+    seeds = [ops.fold_in(loss.next_seed(), t) for t in range(5)]
+    noise = [ops.gumbel_noise([1, 6], seed, tf.float64).numpy()[0] for seed in seeds]
+
+    def definition(s):
+        return np.mean([oracle((s + g) / 0.8, labels, temperature=0.3) for g in noise])
+
+    variable = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(variable)
+        value = value_of(loss, variable, [[1, 3]], [[1.0, 2.0]])
+    np.testing.assert_allclose(value[0], definition(scores[0]), rtol=1e-10)
+    gradient = tape.gradient(value, variable, output_gradients=tf.constant([2.0], tf.float64))
+    expected = 2 * oracles.gradient(definition, scores[0])
+    np.testing.assert_allclose(gradient[0], expected, rtol=1e-5, atol=1e-8)
+
+
+def test_samples_of_noise_are_independent_of_one_another():
+    """The variance of the mean of m samples is 1/m of that of one."""
+    lists = np.zeros(4000, int), np.zeros((4000, 5), np.float32)
+    one, four = (np.var(GumbelApproxNDCGLoss(m, seed=1, reduction="none")(*lists)) for m in (1, 4))
+    assert 3.6 < one / four < 4.4
+
+
+def test_one_low_gumbel_temperature_is_sampling_from_softmax():
+    """A hard Gumbel-max: the positive ranks first with the probability that softmax gives it."""
+    scores = np.tile(np.log([0.6, 0.3, 0.1]), (20_000, 1)).astype(np.float32)
+    loss = GumbelApproxNDCGLoss(1, gumbel_temperature=1e-3, seed=2, reduction="none")
+    first = (loss(np.zeros(20_000, int), scores) < -0.99).numpy().mean()
+    assert abs(first - 0.6) < 5 * np.sqrt(0.6 * 0.4 / 20_000)
+
+
+def test_masked_items_change_no_noisy_loss(rng):
+    scores = rng.normal(size=(2, 6)).astype(np.float32)
+    labels = np.array([[1.0, 0, 0, -1, 0, -1], [0, 1.0, 2.0, -1, 0, 0]], np.float32)
+    results = []
+    for masked_score in (0.0, 1e10, np.nan):
+        variable = tf.constant(np.where(labels < 0, masked_score, scores).astype(np.float32))
+        with tf.GradientTape() as tape:
+            tape.watch(variable)
+            value = GumbelApproxNDCGLoss(seed=1, reduction="none")(labels, variable)
+        results.append((value.numpy(), tape.gradient(value, variable).numpy()))
+        assert_equal(results[-1], results[0])
+    gradient = results[0][1]
+    assert (gradient[labels < 0] == 0).all() and (gradient[labels >= 0] != 0).all()

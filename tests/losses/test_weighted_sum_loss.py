@@ -59,21 +59,6 @@ def test_the_draws_of_a_random_loss_go_on_from_a_file(rng, tmp_path):
     np.testing.assert_allclose(loaded.get_weights()[0], model.get_weights()[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("of", "weights", "rule"),
-    [
-        ([], [], "at least one. Received: 0 losses"),
-        ([SOFTMAX()], [1.0, 2.0], "a number for each .* Received: 1 losses and 2 weights"),
-        ([SOFTMAX()], [-1.0], "`weights` must be a finite number >= 0"),
-        ([SOFTMAX(), NDCG(reduction="sum")], [1.0, 1.0], "share one reduction"),
-        ([SOFTMAX(reduction="none")], [1.0], "share one reduction"),
-    ],
-)
-def test_losses_and_weights_that_do_not_go_together(of, weights, rule):
-    with pytest.raises(ValueError, match=rule):
-        losses.WeightedSumLoss(of, weights)
-
-
 @pytest.mark.parametrize("num_sampled", [None, 3])
 def test_it_trains_a_model_that_scores_classes_in_a_step(num_sampled, rng):
     features, labels = rng.normal(size=(8, 2)).astype("float32"), rng.integers(0, 6, 8)

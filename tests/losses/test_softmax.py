@@ -1,0 +1,158 @@
+"""What is special to the softmax losses: priors, trained temperatures, orders, probabilities."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rank4class_tf as r4c
+from rank4class_tf import losses
+
+from . import oracles
+from .formula import value_of
+
+
+def test_a_temperature_has_a_gradient_with_masked_items():
+    temperature = tf.Variable(0.05)
+    loss = losses.SoftmaxLoss(temperature)
+    with tf.GradientTape() as tape:
+        value = value_of(loss, [[1.0, 0.9, 3.0]], [[0]], mask=[[True, True, False]])
+    # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's probability.
+    other = 1 / (1 + np.exp(2.0))
+    np.testing.assert_allclose(value, [-np.log(1 - other)], rtol=1e-5)
+    np.testing.assert_allclose(tape.gradient(value, temperature), 40 * other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_logit_adjustment_by_definition(jit_compile, rng):
+    """Of items that are masked the prior does not count."""
+    scores, labels = rng.normal(size=(6, 5)), rng.integers(-1, 3, (6, 5)).astype(np.float64)
+    prior = np.array([0.5, 0.2, 0.2, 0.05, 0.05])
+    loss = losses.SoftmaxLoss(2.0, class_prior=prior, positive_reduction="mean")
+    tensor = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(tensor)
+        value = tf.function(loss.call, jit_compile=jit_compile)(labels, tensor)
+    gradient = tape.gradient(value, tensor).numpy()
+    for row, y in enumerate(labels):
+        there = y >= 0
+        adjusted = scores[row, there] / 2 + np.log(prior[there])
+        positives, total = y[there], max(y[there].sum(), 1)
+        expected = oracles.softmax(adjusted, positives) / total
+        np.testing.assert_allclose(value[row], expected, rtol=1e-10, atol=1e-14)
+        slopes = oracles.gradient(lambda s, y=positives: oracles.softmax(s, y), adjusted)
+        np.testing.assert_allclose(gradient[row, there], slopes / 2 / total, rtol=1e-5, atol=1e-8)
+
+
+def test_class_prior_counts_labels():
+    padded, ragged = [[0, 2], [2, -1]], tf.ragged.constant([[0, 2], [2]])
+    dataset = tf.data.Dataset.from_tensor_slices((np.zeros(3), [0, 2, 2])).batch(2)
+    for labels in (padded, ragged, dataset):
+        prior = losses.class_prior(labels, num_classes=3)
+        np.testing.assert_allclose(prior, [2 / 6, 1 / 6, 3 / 6])
+    with pytest.raises(ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"):
+        losses.class_prior(padded, 3, pseudo_count=0.0)
+    for wrong in ([0, 3], [-2], [0.5], np.eye(3), [True, False]):
+        with pytest.raises(ValueError, match="`labels` must hold class ids"):
+            losses.class_prior(wrong, 3)
+    assert losses.class_prior(counts=[6, 2], pseudo_count=0.0) == [0.75, 0.25]
+    assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior([0, 0, 1, 2, 2, 2], 3)
+    for arguments in ({"counts": []}, {"counts": [1, -1]}, {"counts": [1], "labels": [0]}, {}):
+        with pytest.raises(ValueError, match="`counts` must be"):
+            losses.class_prior(**arguments)
+
+
+def plackett_luce(s, order):
+    """Negative log-likelihood of the first `len(order)` items being `order`."""
+    total, left = 0.0, list(range(len(s)))
+    for i in order:
+        total += np.logaddexp.reduce(s[left]) - s[i]
+        left.remove(i)
+    return total
+
+
+def test_list_mle_bounds_every_order_of_ties(rng):
+    scores = rng.normal(size=6)
+    labels = np.array([[2.0, 1.0, 1.0, 1.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0, 0.0, 0.0]])
+    tied, distinct = losses.ListMLELoss().call(labels, np.tile(scores, (2, 1))).numpy()
+    orders = [(0, *ties) for ties in itertools.permutations([1, 2, 3])]
+    assert tied > max(plackett_luce(scores, order) for order in orders)
+    np.testing.assert_allclose(distinct, plackett_luce(scores, (0, 1, 2, 3)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [losses.ListMLELoss(), losses.UniqueSoftmaxLoss()])
+def test_labels_of_all_items_under_xla(loss, rng):
+    """So many that no tensor of all pairs fits into memory."""
+    scores = rng.normal(size=(64, 10_000)).astype(np.float32)
+    relevance = np.zeros_like(scores)
+    relevance[:, 7] = 1
+    ids = np.tile(np.arange(10_000, dtype=np.int32), (64, 1))
+    actual = tf.function(functools.partial(value_of, loss), jit_compile=True)(
+        scores, ids, relevance
+    )
+    expected = tf.nn.sparse_softmax_cross_entropy_with_logits(np.full(64, 7), scores)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+FITTED = {
+    "softmax": losses.SoftmaxLoss(temperature=0.5),
+    "variable": losses.SoftmaxLoss(tf.Variable(2.0)),
+    "unique": losses.UniqueSoftmaxLoss(temperature=1.5),
+    "list_mle": losses.ListMLELoss(temperature=0.7),
+    "sparsemax": losses.SparsemaxLoss(),
+    "fenchel_young": losses.FenchelYoungLoss("euclidean", alpha=0.4),
+    "entropy": losses.FenchelYoungLoss("entropy", alpha=3.0),
+    "squared": losses.MeanSquaredLoss(positive_target=4.0),
+    "generalized": losses.GeneralizedCrossEntropyLoss(0.3),
+    "transition": losses.ForwardCorrectionLoss(np.eye(5)),
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_the_loss_fits_its_probabilities(name, rng):
+    """Labels drawn from the probabilities of some scores leave these where they are."""
+    loss = FITTED[name]
+    scores = rng.normal(size=(8, 5))
+    if name == "squared":
+        # Scores that are probabilities; others it draws to these.
+        scores = 4 * rng.dirichlet(np.ones(5), size=8)
+    p = loss.probabilities(scores.astype("float32")).numpy()
+    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+    assert np.ptp(p) > 0.2
+    slope = np.zeros_like(scores)
+    for label in range(5):
+        with tf.GradientTape() as tape:
+            x = tf.constant(scores)
+            tape.watch(x)
+            value = tf.reduce_sum(loss.call([label] * 8, x))
+        slope += p[:, label : label + 1] * tape.gradient(value, x)
+    np.testing.assert_allclose(slope, 0, atol=2e-6)
+
+
+def test_the_probabilities_of_a_variable_temperature_are_those_of_now():
+    temperature = tf.Variable(4.0)
+    loss = losses.SoftmaxLoss(temperature)
+    assert loss.probabilities.temperature == 4
+    temperature.assign(2.0)
+    assert loss.probabilities.temperature == 2
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.RankmaxLoss(),
+        losses.ApproxNDCGLoss(),
+        losses.PairwiseLogisticLoss(),
+        losses.FenchelYoungLoss(k=2),
+        losses.FenchelYoungLoss(alpha="adaptive"),
+        losses.MeanSquaredLoss(positive_weight=15.0),
+        losses.SoftmaxLoss(class_prior=[0.5, 0.5]),
+        losses.GeneralizedCrossEntropyLoss(1.0),
+        r4c.losses.SpearmanLoss(),
+    ],
+    ids=lambda loss: loss.name,
+)
+def test_other_losses_have_no_probabilities(loss):
+    assert getattr(loss, "probabilities", None) is None

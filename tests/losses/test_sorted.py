@@ -1,0 +1,250 @@
+"""The losses on ranks of outputs: against SciPy and NumPy, and what holds for all of them."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers, losses
+
+from ..contract.tables import SORTER_LOSSES
+
+BY_LABELS = (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss)
+every_loss = pytest.mark.parametrize("case", SORTER_LOSSES, ids=lambda case: case.name)
+compiled = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+
+
+@keras.utils.register_keras_serializable()
+class ExactSorter(layers.Sorter):
+    """Ranks by comparing all pairs; without a gradient."""
+
+    def soft_ranks(self, scores, mask):
+        above = scores[:, tf.newaxis] > scores[..., tf.newaxis]
+        if mask is not None:
+            above &= mask[:, tf.newaxis]
+        return 1 + tf.reduce_sum(tf.cast(above, scores.dtype), axis=-1)
+
+
+def ranks(values):
+    """Descending, 1-based."""
+    return scipy.stats.rankdata(-np.asarray(values))
+
+
+@pytest.mark.parametrize("axis", ["batch", "items"])
+def test_spearman_is_the_correlation(axis, rng):
+    labels, outputs = rng.normal(size=(2, 30, 7))
+    loss = losses.SpearmanLoss(ExactSorter(), axis, reduction="none")(labels, outputs)
+    assert loss.shape == (30,)
+    lists = (labels.T, outputs.T) if axis == "batch" else (labels, outputs)
+    d = 30 if axis == "batch" else 7
+    correlations = [scipy.stats.spearmanr(y, s).statistic for y, s in zip(*lists, strict=True)]
+    expected = np.mean((1 - np.array(correlations)) * (d**2 - 1) / (6 * d**2))
+    np.testing.assert_allclose(np.mean(loss), expected, rtol=1e-5)
+
+
+def test_equal_labels_share_their_mean_rank(rng):
+    labels, outputs = rng.integers(0, 3, size=20).astype(float), rng.normal(size=20)
+    loss = losses.SpearmanLoss(ExactSorter())(labels, outputs[:, np.newaxis])
+    expected = np.mean((ranks(labels) - ranks(outputs)) ** 2) / 400
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
+def test_training_orders_what_mse_does_not(rng):
+    """Labels in which few are huge: their order is a matter of ranks."""
+    features = rng.normal(size=(256, 5)).astype(np.float32)
+    labels = np.exp(3 * features @ np.array([1.0, -2.0, 0.5, 0, 1], np.float32))
+
+    def spearman(loss):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.05), loss=loss)
+        model.fit(features, labels, batch_size=64, epochs=40, verbose=0)
+        return scipy.stats.spearmanr(labels, model.predict(features, verbose=0)[:, 0]).statistic
+
+    by_ranks = spearman(losses.SpearmanLoss(layers.LaplaceSorter()))
+    assert by_ranks > 0.97
+    assert by_ranks > spearman("mse") + 0.05
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64])
+def test_large_labels_keep_their_order(dtype):
+    labels = np.array([1_700_000_000, 1_700_000_001], dtype)
+    loss = losses.SpearmanLoss(layers.LaplaceSorter(0.01))
+    np.testing.assert_allclose(loss(labels, np.float32([1, 0])), 0.25, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", ["batch", "items"])
+def test_mean_average_precision_by_definition(axis, rng):
+    labels = rng.integers(-1, 2, size=(12, 5))
+    labels[:, 3] = 0  # A class without positives counts for nothing.
+    labels[4] = -1
+    outputs = rng.normal(size=(12, 5))
+    loss = losses.MeanAveragePrecisionLoss(ExactSorter(), axis, reduction="none")(labels, outputs)
+    lists = (labels.T, outputs.T) if axis == "batch" else (labels, outputs)
+    means = []
+    for y, s in zip(*lists, strict=True):
+        valid = y >= 0
+        of_positives = ranks(s[valid])[y[valid] > 0] / max(valid.sum(), 1)
+        means.append(of_positives.mean() if len(of_positives) else np.nan)
+    expected = np.nanmean(means) if axis == "batch" else np.mean(np.nan_to_num(means))
+    np.testing.assert_allclose(np.mean(loss), expected, rtol=1e-5)
+
+
+def test_masked_entries_do_not_count_in_the_alignment():
+    loss = losses.MeanAveragePrecisionLoss(layers.LaplaceSorter(0.01), axis="items", alignment=1.0)
+    expected = loss([[1.0, 0]], [[3.0, 1.0]])
+    np.testing.assert_allclose(loss([[1.0, 0, -1, -1]], [[3.0, 1.0, 7, 7]]), expected, rtol=1e-6)
+    # No gradient either, where such an output is no number.
+    outputs = tf.constant([[3.0, 1.0, float("nan"), float("inf")]])
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        misalignment = loss.misalignment(tf.constant([[1.0, 0, -1, -1]]), outputs)
+    np.testing.assert_allclose(tape.gradient(misalignment, outputs), [[0.5, 0.5, 0, 0]])
+
+
+@pytest.mark.parametrize("margin", [None, 0.3])
+def test_rank_triplets_by_definition(margin, rng):
+    similarities = rng.normal(size=(9, 9))
+    labels = np.array([0, 1, 2, 3, 4, 5, 6, 7, 0])
+    loss = losses.RankTripletLoss(ExactSorter(), margin, reduction="none")(labels, similarities)
+    expected = np.zeros(9)
+    for matrix in (similarities, similarities.T):
+        for i, row in enumerate(matrix):
+            f = ranks(row) / 9
+            negatives = f[labels != labels[i]]
+            expected[i] += max(0, (margin or 1 / 9) + f[i] - negatives.min())
+    np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-7)
+
+
+@compiled
+def test_triplets_without_negatives_have_no_loss(jit_compile):
+    loss = losses.RankTripletLoss(layers.LaplaceSorter(0.01), margin=1.5, reduction="none")
+    np.testing.assert_array_equal(loss([0], [[3.0]]), [0.0])
+    np.testing.assert_array_equal(loss([4, 4], np.eye(2)), [0.0, 0.0])
+    nobody = tf.zeros([0, 1], tf.int32), tf.zeros([0, 0])
+    specs = [tf.TensorSpec([None, 1], tf.int32), tf.TensorSpec([None, None])]
+    graph = tf.function(lambda *batch: loss(*batch), specs, jit_compile=jit_compile)
+    assert loss(*nobody).shape == graph(*nobody).shape == (0,)
+
+
+def test_alignment(rng):
+    labels, outputs = rng.normal(size=(2, 10, 1)).astype(np.float32)
+    plain = losses.SpearmanLoss()(labels, outputs)
+    variable = tf.Variable(0.5)
+    for alignment in (0.5, variable):
+        value = losses.SpearmanLoss(alignment=alignment)(labels, outputs)
+        expected = 0.5 * np.mean(np.abs(outputs - labels))
+        np.testing.assert_allclose(value - plain, expected, rtol=1e-5)
+    loss = losses.SpearmanLoss(alignment=variable)
+    graph = tf.function(loss)
+    graph(labels, outputs)
+    variable.assign(0.0)
+    copy = losses.get(keras.utils.serialize_keras_object(loss))
+    np.testing.assert_allclose(copy(labels, outputs), plain, rtol=1e-5)
+    np.testing.assert_allclose(graph(labels, outputs), plain, rtol=1e-5)
+    pairs = losses.RankTripletLoss(alignment=1.0)(np.arange(3), np.eye(3))
+    np.testing.assert_allclose(pairs, losses.RankTripletLoss()(np.arange(3), np.eye(3)))
+
+
+def labels_and_outputs(case, rng):
+    return case.labels(rng).astype(np.float32), rng.normal(size=(8, case.width))
+
+
+@every_loss
+@compiled
+def test_in_graphs_saved_and_differentiated(case, jit_compile, rng):
+    loss = case.make(sorter=layers.LaplaceSorter(0.3), reduction="none")
+    labels, outputs = labels_and_outputs(case, rng)
+    direction = rng.normal(size=outputs.shape)
+
+    def value_and_gradient(outputs):
+        with tf.GradientTape() as tape:
+            tape.watch(outputs)
+            value = tf.reduce_mean(loss.call(labels, outputs))
+        return value, tape.gradient(value, outputs)
+
+    value, gradient = value_and_gradient(tf.constant(outputs))
+    found = tf.function(value_and_gradient, jit_compile=jit_compile)(tf.constant(outputs))
+    np.testing.assert_allclose(found[0], value, rtol=1e-9)
+    np.testing.assert_allclose(found[1], gradient, rtol=1e-6, atol=1e-9)
+    around = [value_and_gradient(tf.constant(outputs + h * direction))[0] for h in (1e-6, -1e-6)]
+    slope = (around[0] - around[1]) / 2e-6
+    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-5, atol=1e-8)
+    again = losses.get(keras.utils.serialize_keras_object(loss))
+    assert again.sorter.temperature == 0.3
+    np.testing.assert_allclose(again.call(labels, outputs), loss.call(labels, outputs))
+
+
+def test_a_loaded_model_has_the_loss_of_its_learned_sorter(tmp_path, rng):
+    features = rng.normal(size=(20, 3)).astype(np.float32)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", losses.SpearmanLoss(layers.SetSorter.pretrained()))
+    expected = model.evaluate(features, features[:, :1], verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    found = loaded.evaluate(features, features[:, :1], verbose=0)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("make", BY_LABELS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_labels_that_are_not_finite_raise_or_are_nan(make, bad, as_for_xla):
+    labels, outputs = tf.constant([1.0, bad, 3.0]), tf.constant([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="`y_true` must hold finite numbers. Received:.*(nan|inf)"):
+        make()(labels, outputs)
+    assert np.isnan(tf.function(make())(labels, outputs))
+
+
+def test_what_only_running_tells_raises():
+    labels, outputs = tf.constant([1.0, np.nan, 3.0]), tf.constant([1.0, 2.0, 3.0])
+    rule = "`y_true` must hold finite numbers. Received:.*nan"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
+        tf.function(losses.SpearmanLoss())(labels, outputs)
+    signature = [tf.TensorSpec([None]), tf.TensorSpec([None, None])]
+    for make in (*BY_LABELS, losses.RankTripletLoss):
+        graph = tf.function(make(), input_signature=signature)
+        size = 2 if make is losses.RankTripletLoss else 3
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="`y_true` must have|y_true. a number for each"
+        ):
+            graph(np.arange(size, dtype=np.float32), np.eye(3, dtype=np.float32))
+
+
+@every_loss
+@compiled
+def test_batches_whose_size_only_running_tells(case, jit_compile, rng):
+    """As in `fit` where the last batch is smaller. Weights of one are not those of all."""
+    loss, batch = case.make(reduction="none"), labels_and_outputs(case, rng)
+    batch = [tf.constant(x, tf.float64) for x in batch]
+    square = case.name == "rank_triplet"
+    shapes = [[None] * x.shape.rank if square else [None, *x.shape[1:]] for x in batch]
+    specs = [tf.TensorSpec(shape, tf.float64) for shape in [*shapes, [None]]]
+
+    def value_and_gradient(labels, outputs, weights):
+        with tf.GradientTape() as tape:
+            tape.watch(outputs)
+            value = loss(labels, outputs, weights)
+        return value, tape.gradient(value, outputs)
+
+    graph = tf.function(value_and_gradient, specs, jit_compile=jit_compile)
+    for size in (8, 5):
+        part = [x[:size, :size] if square and x.shape.rank == 2 else x[:size] for x in batch]
+        weights = tf.range(1, size + 1, dtype=tf.float64)
+        results = graph(*part, weights), value_and_gradient(*part, weights)
+        for found, expected in zip(*results, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sample_weight.{1,2}must"):
+        graph(*batch, tf.ones(1, tf.float64))
+
+
+@every_loss
+def test_weights_of_examples(case, rng):
+    loss, batch = case.make(reduction="none"), labels_and_outputs(case, rng)
+    weights = np.arange(8.0)
+    for form in (weights, weights[:, np.newaxis]):
+        np.testing.assert_allclose(loss(*batch, sample_weight=form), loss(*batch) * weights)
+    np.testing.assert_allclose(loss(*batch, sample_weight=2.0), 2 * loss(*batch))
+    for shape in ((8, 8), (1, 8), (3,), (3, 1), (8, 1, 1)):
+        with pytest.raises(ValueError, match="`sample_weight` must"):
+            loss(*batch, sample_weight=np.ones(shape))
