@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class_tf import ops
+from rank4class_tf import losses, ops
 
 from ..derivatives import gradient_of
+from ..losses import oracles
 from . import projections
 
 LINEAR = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
@@ -25,7 +26,7 @@ PROJECTIONS = {
         projections.entropy,
     ),
 }
-every_projection = pytest.mark.parametrize("name", PROJECTIONS)
+every_projection = pytest.mark.parametrize(("project", "reference"), PROJECTIONS.values())
 
 
 def product(project, z, weights):
@@ -39,39 +40,33 @@ def product(project, z, weights):
 
 @every_projection
 @pytest.mark.parametrize("seed", range(8))
-def test_value_and_jacobian_against_bisection(name, seed):
-    project, reference = PROJECTIONS[name]
+def test_value_and_jacobian_against_bisection(project, reference, seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 12))
     k, alpha = int(rng.integers(1, n)), rng.choice([0.3, 1.0, 2.0])
     z, weights = rng.normal(size=(2, n)) * 1.5
     x, gradient = product(lambda z: project(z, k, alpha), z, weights)
     np.testing.assert_allclose(x, reference(z, k, alpha), atol=1e-9)
-    expected = projections.slope(lambda z: weights @ reference(z, k, alpha), z)
+    expected = oracles.gradient(lambda z: weights @ reference(z, k, alpha), z)
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
     np.testing.assert_allclose(gradient.sum(), 0, atol=1e-9)
 
 
 @every_projection
-def test_alpha_per_example_and_its_gradient(name, rng):
-    project, reference = PROJECTIONS[name]
+def test_alpha_per_example_and_its_gradient(project, reference, rng):
     z, alpha = rng.normal(size=(2, 6)), np.array([0.5, 2.0])
     expected = [reference(row, 2, a) for row, a in zip(z, alpha, strict=True)]
     np.testing.assert_allclose(project(z, 2, alpha), expected, atol=1e-9)
     weights = rng.normal(size=6)
-    variable = tf.constant(0.8, tf.float64)
-    with tf.GradientTape() as tape:
-        tape.watch(variable)
-        value = tf.reduce_sum(project(z[:1], 2, variable) * weights)
-    numeric = projections.slope(lambda a: weights @ reference(z[0], 2, a[0]), [0.8])
-    np.testing.assert_allclose(tape.gradient(value, variable), numeric[0], atol=1e-6)
+    found = gradient_of(lambda a: project(z[:1], 2, a) * weights, tf.constant(0.8, tf.float64))
+    numeric = oracles.gradient(lambda a: weights @ reference(z[0], 2, a[0]), [0.8])
+    np.testing.assert_allclose(found, numeric[0], atol=1e-6)
 
 
 @every_projection
 @pytest.mark.parametrize("where", ["cond", "map", "forward mode"])
-def test_gradients_wherever_it_is_called(name, where, rng):
+def test_gradients_wherever_it_is_called(project, reference, where, rng):
     z, weights = tf.constant(rng.normal(size=(3, 5))), rng.normal(size=(1, 5))
-    project = PROJECTIONS[name][0]
 
     def value(z):
         return tf.reduce_sum(weights * project(z, 2), axis=1)
@@ -92,24 +87,18 @@ def test_gradients_wherever_it_is_called(name, where, rng):
 def test_gradients_by_what_a_regularizer_reads(rng):
     z, weights = rng.normal(size=(2, 1, 4))
 
-    def derivative(function):
-        factor, step = tf.constant(0.8, tf.float64), 1e-6
-        with tf.GradientTape() as tape:
-            tape.watch(factor)
-            value = function(factor)
-        expected = (function(factor + step) - function(factor - step)) / (2 * step)
-        np.testing.assert_allclose(tape.gradient(value, factor), expected, rtol=1e-6)
+    def value(f):
+        regularizer = ops.Regularizer(lambda u: f * u, lambda x: x * x / (2 * f))
+        return tf.reduce_sum(weights * ops.simplex_projection(z, regularizer))
 
-    def linear(factor):
-        return ops.Regularizer(lambda u: factor * u, lambda x: x * x / (2 * factor))
-
-    derivative(lambda f: tf.reduce_sum(weights * ops.simplex_projection(z, linear(f))))
+    factor = tf.constant(0.8, tf.float64)
+    expected = (value(factor + 1e-6) - value(factor - 1e-6)) / 2e-6
+    np.testing.assert_allclose(gradient_of(value, factor), expected, rtol=1e-6)
 
 
 def test_the_conjugate_of_an_item_far_below_is_0():
-    linear = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
     scores = tf.constant([-np.inf, -1.0, 0.5, 2.0])
-    np.testing.assert_array_equal(linear.conjugate(scores, tf.constant(0.0)), [0, 0, 0.125, 1.5])
+    np.testing.assert_array_equal(LINEAR.conjugate(scores, tf.constant(0.0)), [0, 0, 0.125, 1.5])
 
 
 @pytest.mark.parametrize("n", [50, 10_000])
@@ -121,8 +110,7 @@ def test_many_shares_sum_to_k_in_float32(n, rng):
 
 
 @every_projection
-def test_selecting_all_and_large_alpha(name):
-    project, _ = PROJECTIONS[name]
+def test_selecting_all_and_large_alpha(project, reference):
     z = np.array([[0.3, -1.0, 2.0, 0.4]])
     np.testing.assert_allclose(project(z, 4), np.ones((1, 4)), atol=1e-9)
     np.testing.assert_allclose(project(z, 2, 1e4), [[0, 0, 1, 1]], atol=1e-9)
@@ -166,44 +154,38 @@ def test_long_lists(rng, jit_compile, k):
             np.testing.assert_allclose(compiled(z), expected, rtol=1e-4, atol=2e-6)
 
 
-def test_against_entmax(rng):
+TSALLIS = ops.Regularizer(lambda u: (tf.nn.relu(u + 4 / 3) / 2) ** 2, lambda x: (x**1.5 - x) / 0.75)
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "theirs", "tolerance"),
+    [("euclidean", "sparsemax", 1e-9), (TSALLIS, "entmax15", 1e-6)],
+    ids=["sparsemax", "a regularizer of one's own"],
+)
+def test_against_entmax(regularizer, theirs, tolerance, rng):
     torch = pytest.importorskip("torch", reason="the extra `oracles` is not installed")
     entmax = pytest.importorskip("entmax", reason="the extra `oracles` is not installed")
-    z = rng.normal(size=(20, 300)) * 2
-    theirs = torch.tensor(z, requires_grad=True)
-    expected = entmax.sparsemax(theirs, dim=-1)
-    np.testing.assert_allclose(ops.euclidean_projection(z), expected.detach().numpy(), atol=1e-9)
-    weights = rng.normal(size=z.shape)
-    (gradient,) = torch.autograd.grad(expected, theirs, torch.tensor(weights))
+    z, weights = rng.normal(size=(2, 20, 100)) * 2
+    of_torch = torch.tensor(z, requires_grad=True)
+    expected = getattr(entmax, theirs)(of_torch, dim=-1)
+    (gradient,) = torch.autograd.grad(expected, of_torch, torch.tensor(weights))
     scores = tf.constant(z)
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        x = ops.euclidean_projection(scores)
-    np.testing.assert_allclose(tape.gradient(x, scores, weights), gradient.numpy(), atol=1e-9)
-
-
-def test_a_regularizer_of_ones_own_against_entmax(rng):
-    """Tsallis's entropy of order 3/2: h(x) = (x^1.5 - x) / 0.75."""
-    torch = pytest.importorskip("torch", reason="the extra `oracles` is not installed")
-    entmax = pytest.importorskip("entmax", reason="the extra `oracles` is not installed")
-    tsallis = ops.Regularizer(
-        lambda u: (tf.nn.relu(u + 4 / 3) / 2) ** 2, lambda x: (x**1.5 - x) / 0.75
-    )
-    z = rng.normal(size=(20, 30)) * 2
-    expected = entmax.entmax15(torch.tensor(z), dim=-1).numpy()
-    np.testing.assert_allclose(ops.simplex_projection(z, tsallis), expected, atol=1e-7)
+        x = ops.simplex_projection(scores, regularizer)
+    np.testing.assert_allclose(x, expected.detach().numpy(), atol=tolerance)
+    np.testing.assert_allclose(tape.gradient(x, scores, weights), gradient.numpy(), atol=tolerance)
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(
-    st.sampled_from(["euclidean", "entropy"]),
+    st.sampled_from([ops.euclidean_projection, ops.entropy_projection]),
     st.lists(st.floats(-50, 50), min_size=2, max_size=9),
     st.integers(1, 9),
     st.floats(0.1, 10),
     st.integers(0, 2**31),
 )
-def test_properties(name, z, k, alpha, seed):
-    project, _ = PROJECTIONS[name]
+def test_properties(project, z, k, alpha, seed):
     z, k = np.array(z), min(k, len(z))
     x = project(z[None], k, alpha).numpy()[0]
     assert x.sum() == pytest.approx(k)
@@ -213,3 +195,62 @@ def test_properties(name, z, k, alpha, seed):
     other = z + np.random.default_rng(seed).normal(size=len(z))
     moved = np.linalg.norm(project(other[None], k, alpha).numpy()[0] - x)
     assert moved <= alpha * np.linalg.norm(other - z) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rankmax_against_bisection(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 14))
+    k, width = (int(x) for x in rng.integers(1, n + 1, size=2))
+    margin = rng.choice([0.3, 1.0, 2.5])
+    z, weights = rng.normal(size=(2, n)) * rng.choice([0.3, 1.0, 5.0])
+    ids = rng.permutation(n)[:width]
+    found = ops.rankmax(z[None], ids[None], k, margin)[0]
+    np.testing.assert_allclose(found, projections.rankmax(z, ids, k, margin), atol=1e-9)
+
+    def weighted(z):
+        return ops.rankmax(z, ids[None], k, margin) @ weights[:, np.newaxis]
+
+    gradient = gradient_of(weighted, tf.constant(z[None]))[0]
+    slopes = oracles.gradient(lambda z: (projections.rankmax(z, ids, k, margin) @ weights).sum(), z)
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-5)
+
+
+def test_rankmax_at_its_edges(rng):
+    """All items selected, padding, and ties at the k-th score."""
+    z = np.array([[1.0, -3.0, 0.5]])
+    np.testing.assert_allclose(ops.rankmax(z, [[0, 1]], k=3), np.ones((1, 2, 3)))
+    np.testing.assert_array_equal(ops.rankmax(z, [[-1]]), np.zeros((1, 1, 3)))
+    ties = np.array([[3.0, 1.0, 1.0, 1.0, -5.0]])
+    # 0 is far above the others and selected whole; the three share what is left: 1 / 3 each.
+    expected = [[1, 1 / 3, 1 / 3, 1 / 3, 0]]
+    np.testing.assert_allclose(ops.rankmax(ties, [[1]], k=2)[0], expected)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(
+    st.lists(st.floats(-100, 100), min_size=2, max_size=9), st.integers(0, 8), st.integers(1, 9)
+)
+def test_properties_of_rankmax(z, y, k):
+    z, y, k = np.array(z), y % len(z), min(k, len(z))
+    x = ops.rankmax(z[None], [[y]], k).numpy()[0, 0]
+    assert x.sum() == pytest.approx(k)
+    assert (x >= 0).all() and (x <= 1).all() and x[y] > 0
+    assert (np.diff(x[np.argsort(z)]) >= -1e-12).all()
+    shifted = ops.rankmax((z + 3)[None], [[y]], k).numpy()[0, 0]
+    np.testing.assert_allclose(shifted, x, atol=1e-9)
+    # Items below both the label and the k-th score by more than the margin get nothing.
+    below = z < min(z[y], np.sort(z)[-k]) - 1
+    assert (x[below] == 0).all()
+    value = losses.RankmaxLoss(k).call([y], z[None])
+    np.testing.assert_allclose(value, [-np.log(x[y])], atol=1e-9)
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_nan_among_the_scores_shows(place, k):
+    scores = np.array([[4.0, 3.0, 2.0, 1.0, 0.0]])
+    scores[0, place] = np.nan
+    assert np.isnan(ops.rankmax(scores, [[3]], k)).all()
+    for projection in (ops.euclidean_projection, ops.entropy_projection):
+        assert np.isnan(projection(scores, k)).all()
