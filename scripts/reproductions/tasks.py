@@ -1,0 +1,168 @@
+"""The data on which the programs of this folder compare losses and heads with `try_out`.
+
+A task is arrays and a model. `--file` names an npz with features of CIFAR-10 or BANKING77, made by
+anyone's encoder: `cifar_x`, `cifar_xt` (to train and to test), `cifar_c`, `cifar_ct` (classes),
+`cifar_*_label` (labels of CIFAR-10N), `cifar_scale`; `banking_x`, `banking_y`, `banking_is_test`,
+`banking_weak*` (labels of a weak model, -1 for none), `banking_scale`. Features times scale.
+"""
+
+import argparse
+import csv
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from tensorflow import keras
+
+import rank4class_tf
+from examples import which_loss
+from rank4class_tf import TryOut
+from scripts import command_line
+
+NAMES = ("digits", "cities", "goemotions", "cifar10", "banking77")
+
+# The wrong digit that looks most alike.
+LOOKALIKE = which_loss.LOOKALIKE
+
+
+@dataclasses.dataclass
+class Task:
+    """Examples to train and to test, their right classes, and a model.
+
+    Attributes:
+        x: features.
+        y: class ids.
+        test_x: features of other examples.
+        test_y: their class ids.
+        build: a function of the head that returns a model.
+        given: labels that people or a weak model gave, by name, -1 for none.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+    build: Callable[[keras.layers.Layer], keras.Model]
+    given: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return int(self.y.max()) + 1
+
+    def only(self, kept: np.ndarray) -> "Task":
+        """The task with some of the training examples, in that order."""
+        given = {name: labels[kept] for name, labels in self.given.items()}
+        return dataclasses.replace(self, x=self.x[kept], y=self.y[kept], given=given)
+
+
+def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> Task:
+    """One of `NAMES`; with hidden units, dense features go through a layer of them first."""
+    if name == "cities":
+        x, y, _ = which_loss.cities()
+        return Task(x[:-5000], y[:-5000], x[-5000:], y[-5000:], of_pieces(20_000, 10.0))
+    if name == "goemotions":
+        return goemotions(data_dir)
+    given = {}
+    if name == "digits":
+        images, digits = load_digits(return_X_y=True)
+        order = np.random.default_rng(0).permutation(len(digits))
+        images, digits = images[order] / 16, digits[order]
+        x, y, test_x, test_y = images[:1200], digits[:1200], images[1200:], digits[1200:]
+    else:
+        if file is None:
+            raise SystemExit(f"{name} needs --file")
+        found = np.load(file)
+        scale = found["cifar_scale" if name == "cifar10" else "banking_scale"]
+        if name == "cifar10":
+            x, y = found["cifar_x"] * scale, found["cifar_c"]
+            test_x, test_y = found["cifar_xt"] * scale, found["cifar_ct"]
+            given = {n[6:-6]: found[n] for n in found if n.endswith("_label")}
+        else:
+            x, y, is_test = found["banking_x"] * scale, found["banking_y"], found["banking_is_test"]
+            given = {n: found[f"banking_{n}"][~is_test] for n in ("weak10", "weak20")}
+            x, y, test_x, test_y = x[~is_test], y[~is_test], x[is_test], y[is_test]
+    return Task(
+        x.astype("float32"), y.astype("int32"), test_x.astype("float32"), test_y.astype("int32"),
+        dense(x.shape[1], hidden), given,
+    )  # fmt: skip
+
+
+def goemotions(data_dir: str | None) -> Task:
+    """Comments with one of 28 emotions; 10,000 to train."""
+    splits = rank4class_tf.data.goemotions(data_dir)
+    train, test = (
+        [np.concatenate(part) for part in zip(*parts.as_numpy_iterator(), strict=True)]
+        for parts in (splits.train, splits.test)
+    )
+    build = of_pieces(len(splits.vocabulary), 10.0)
+    return Task(train[0][:10_000], train[1][:10_000].astype("int32"), *test, build)
+
+
+def dense(width: int, hidden: int) -> Callable[[keras.layers.Layer], keras.Model]:
+    """A linear model, or one with a layer of hidden units."""
+
+    def build(head):
+        layers = [keras.layers.Dense(hidden, "relu")] if hidden else []
+        return keras.Sequential([keras.Input((width,)), *layers, head])
+
+    return build
+
+
+def of_pieces(number: int, scale: float) -> Callable[[keras.layers.Layer], keras.Model]:
+    """The mean of the embeddings of tokens, of which 0 fills up, times a scale."""
+
+    def build(head):
+        embed = keras.layers.Embedding(number, 64, mask_zero=True)
+        pooled = [keras.layers.GlobalAveragePooling1D(), keras.layers.Rescaling(scale)]
+        return keras.Sequential([embed, *pooled, head])
+
+    return build
+
+
+def parser(
+    module: Any, quick: dict[str, Any] | None = None, **kwargs: Any
+) -> argparse.ArgumentParser:
+    """A command line with the options of all programs that call `try_out`."""
+    quick = {"settings": 1, "seeds": 1, "epochs": 1, **(quick or {})}
+    result = command_line.parser(module, quick, **kwargs)
+    result.add_argument("--task", choices=NAMES, default="digits", help="the data")
+    result.add_argument("--file", metavar="NPZ", help="features of cifar10 and banking77")
+    result.add_argument("--data-dir", metavar="DIR", help="TFDS's files, for goemotions")
+    result.add_argument("--hidden", type=int, default=0, help="units of a layer; 0 is linear")
+    result.add_argument("--settings", type=int, default=12, help="settings a candidate and seed")
+    result.add_argument("--seeds", type=int, default=8, help="repetitions of everything")
+    result.add_argument("--epochs", type=int, default=30, help="the most epochs of a training")
+    result.add_argument("--batch-size", type=int, default=128, help="examples a step")
+    result.add_argument("--minutes", type=float, help="a budget; None for no bound")
+    result.add_argument("--path", metavar="FILE", help="keeps trainings, and resumes from them")
+    result.add_argument("--csv", metavar="FILE", help="where the table is added")
+    return result
+
+
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `try_out` on the command line."""
+    names = ("settings", "seeds", "epochs", "batch_size", "minutes", "path")
+    return {name: getattr(args, name) for name in names}
+
+
+def report(result: TryOut, args: argparse.Namespace, **columns: Any) -> None:
+    """Prints a result, and adds its rows to the CSV file, after columns that say what it is of."""
+    print(f"\n{result}")
+    if args.csv is None:
+        return
+    head = [*columns, "candidate", "settings", "seeds", "metric", "value", "low", "high"]
+    head += ["gain", "gain_low", "gain_high", "p"]
+    rows = []
+    for trial in result.trials:
+        for metric, of in trial.values.items():
+            gain = trial.gains.get(metric)
+            gained = [gain.difference, gain.low, gain.high, gain.p_value] if gain else []
+            tried = [trial.name, result.num_settings, len(trial.settings), metric]
+            numbers = [f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)]
+            rows.append([*columns.values(), *tried, *numbers])
+    with open(args.csv, "a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([head, *rows] if file.tell() == 0 else rows)
