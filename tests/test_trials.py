@@ -118,6 +118,21 @@ def test_two_names_for_one_loss_draw_other_weights(data):
     assert result.best is result.trials[0] and "Stay with a" in result.verdict
 
 
+@pytest.mark.slow
+def test_false_alarms_are_rare(rng):
+    """In 200 comparisons of a loss with itself, on other data and other weights each time."""
+    alarms = 0
+    for run_number in range(200):
+        y = rng.integers(0, NUM_CLASSES, 160).astype(np.int32)
+        x = (np.eye(NUM_CLASSES)[y] + rng.normal(size=(160, NUM_CLASSES))).astype(np.float32)
+        data = (x[:80], y[:80]), (x[80:], y[80:])
+        names = (f"{run_number}, {name}" for name in "ab")
+        result = run(data, {name: losses.SoftmaxLoss() for name in names}, seeds=3, epochs=2)
+        alarms += result.best is not result.trials[0]
+        keras.backend.clear_session()
+    assert alarms <= 10
+
+
 def test_seeds_are_samples_beside_the_lists(rng):
     """Satterthwaite's interval covers the mean of seeds and lists together."""
     covered = {"both": 0, "lists": 0}
