@@ -15,8 +15,8 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +34,10 @@ _RANGES = ((1e-4, 1e-1), (1e-4, 1.0), (0.25, 4.0))
 _OWN, _SHARES = ("label_smoothing", "q", "margin", "temperature", "scale"), ("label_smoothing", "q")
 
 
+# The learning rate, the weight decay and a candidate's own parameter, by name.
+Setting: TypeAlias = dict[str, Any]
+
+
 @dataclasses.dataclass(frozen=True)
 class Trial:
     """What `try_out` found out about a candidate.
@@ -49,7 +53,7 @@ class Trial:
     name: str
     values: dict[str, Estimate]
     gains: dict[str, Comparison]
-    settings: list[dict[str, float]]
+    settings: list[Setting]
     seconds: float
     build: Callable[[], keras.Model] = dataclasses.field(repr=False)
 
@@ -130,7 +134,7 @@ class TryOut:
         _files.write_text(path, json.dumps(made, indent=1, default=vars))
 
 
-def _gain(trial, metric):
+def _gain(trial: Trial, metric: str) -> str:
     gain = trial.gains.get(metric)
     text = "{0.difference:+.3f} ({0.low:+.3f} to {0.high:+.3f}), p {0.p_value:.2g}"
     return text.format(gain) if gain else ""
@@ -235,7 +239,14 @@ def try_out(
     return TryOut(trials, baseline.monitor, len(done[first][0]), notes, estimate)
 
 
-def _rounds(tried, settings, seeds, minutes, kept, bar):
+def _rounds(
+    tried: dict[str, _Candidate],
+    settings: int,
+    seeds: int,
+    minutes: float | None,
+    kept: _Kept,
+    bar: Any,
+) -> dict[str, list]:
     """For each candidate and seed: validation value, seconds and setting of each training.
 
     A round is one setting of every candidate and seed, so that all have tried as many at any end.
@@ -255,7 +266,7 @@ def _rounds(tried, settings, seeds, minutes, kept, bar):
     return done
 
 
-def _draws(number, seed):
+def _draws(number: int, seed: int) -> np.ndarray:
     """Settings `[number, 3]`: each parameter has one value in each of `number` equal steps."""
     rng = np.random.default_rng([seed, 0])
     low, high = np.log(_RANGES).T
@@ -263,7 +274,7 @@ def _draws(number, seed):
     return np.exp(low + steps / number * (high - low))
 
 
-def _a_dozen(num_classes):
+def _a_dozen(num_classes: int | None) -> dict[str, Any]:
     names = ["softmax", "generalized_cross_entropy", "rankmax", "sparsemax", "approx_ndcg"]
     names += ["approx_mrr", "pairwise_logistic", "warp"]
     found: dict[str, Any] = {name: losses.get(f"{name}_loss") for name in names}
@@ -275,7 +286,7 @@ def _a_dozen(num_classes):
     return found
 
 
-def _num_classes(parts):
+def _num_classes(parts: list) -> int:
     """The width of dense relevance, or the highest class id plus 1."""
     highest = 0
     for part in parts:
@@ -287,7 +298,7 @@ def _num_classes(parts):
     return highest + 1
 
 
-def _fingerprint(examples):
+def _fingerprint(examples: Any) -> Any:
     """What tells other data apart: the content of arrays, the form of datasets."""
     if not isinstance(examples, tuple):
         return str(examples)
@@ -295,14 +306,25 @@ def _fingerprint(examples):
     return [zlib.crc32(tf.io.serialize_tensor(x).numpy()) for x in flat]
 
 
-def _rows(examples, places):
+def _rows(examples: Any, places: np.ndarray) -> Any:
     return tf.nest.map_structure(lambda x: tf.gather(x, places), examples)
 
 
 class _Candidate:
     """A loss and a head whose model is compiled once and trained many times."""
 
-    def __init__(self, name, given, build, head, train, validation, metrics, monitor, *how):
+    def __init__(
+        self,
+        name: str,
+        given: Any,
+        build: Callable,
+        head: Any,
+        train: Any,
+        validation: Any,
+        metrics: Sequence,
+        monitor: str | None,
+        *how: int,
+    ) -> None:
         self._loss, own_head = given if isinstance(given, tuple) else (given, None)
         self._build, self._head = build, own_head or head
         self._train, self._validation = train, validation
@@ -326,7 +348,7 @@ class _Candidate:
         shapes = [tuple(x.shape) for x in self._variables]
         self.described = [name, type(self._loss).__name__, configs, shapes, names, self.monitor]
 
-    def setting(self, drawn):
+    def setting(self, drawn: np.ndarray) -> Setting:
         """The parameters by name, from a row of `_draws`."""
         rate, decay, factor = map(float, drawn)
         found = {"learning_rate": rate, "weight_decay": decay}
@@ -336,10 +358,10 @@ class _Candidate:
             found[self._own] = self._given * factor
         return found
 
-    def _copies(self):
+    def _copies(self) -> list:
         return [x and type(x).from_config(x.get_config()) for x in (self._loss, self._head)]
 
-    def new(self, parameters):
+    def new(self, parameters: Setting) -> keras.Model:
         """A compiled model with parameters that are numbers or variables."""
         loss, head = self._copies()
         place, name = _own_parameter(loss, head)
@@ -355,7 +377,7 @@ class _Candidate:
         model.compile(optimizer, loss)
         return model
 
-    def train(self, setting, seed, examples=None):
+    def train(self, setting: Setting, seed: int, examples: Any = None) -> tuple[float, float]:
         """Trains; returns the best validation value and the seconds of an epoch."""
         keras.utils.set_random_seed((self._seed + seed) % 2**32)
         train, validation = examples or self._train, self._validation
@@ -394,7 +416,7 @@ class _Candidate:
         model.set_weights(weights)
         return best, (time.monotonic() - begin) / epoch
 
-    def test(self, setting, seed, test):
+    def test(self, setting: Setting, seed: int, test: Any) -> dict[str, list]:
         """Trains again and measures the test data: values and weights of lists, and bounds."""
         self.train(setting, seed)
         found = self._evaluate(test)
@@ -404,7 +426,7 @@ class _Candidate:
             for n in names
         }
 
-    def estimate_noise(self, setting, folds=4):
+    def estimate_noise(self, setting: Setting, folds: int = 4) -> dict[str, Any]:
         """Confident learning on cross-validated probabilities, by cleanlab; see `TryOut.noise`."""
         count = _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
         is_right = isinstance(self._train, tuple) and np.ndim(self._train[1]) == 1
@@ -428,7 +450,7 @@ class _Candidate:
             "confusions": sorted(confusions, key=lambda of: -of[2])[:5],
         }
 
-    def length_of_encodings(self):
+    def length_of_encodings(self) -> float | None:
         """The median length of what the head gets before training, or None without a head."""
         if self._head is None:
             return None
@@ -436,11 +458,11 @@ class _Candidate:
         return float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
 
 
-def _as_variables(setting):
+def _as_variables(setting: Setting) -> Setting:
     return {name: tf.Variable(number, trainable=False) for name, number in setting.items()}
 
 
-def _own_parameter(loss, head):
+def _own_parameter(loss: Any, head: Any) -> tuple[Any, str]:
     """The object that has a candidate's own parameter, and its name, or None and ""."""
     for place in (loss, getattr(head, "interaction", None)):
         for name in _OWN if isinstance(place, Configured) else ():
@@ -452,7 +474,7 @@ def _own_parameter(loss, head):
 class _Kept:
     """Finished trainings by name, in a file of JSON lines if a path is given."""
 
-    def __init__(self, path, described):
+    def __init__(self, path: Any, described: str) -> None:
         self._path, self._found, lines = path, {}, []
         if path is not None and os.path.exists(path):
             with open(path, encoding="utf-8") as file:
@@ -464,7 +486,7 @@ class _Kept:
         if path is not None:
             _files.write_text(path, "".join(lines or [json.dumps(described) + "\n"]))
 
-    def get(self, name, make):
+    def get(self, name: str, make: Callable[[], Any]) -> Any:
         """What was kept, or else what `make` returns."""
         if name not in self._found:
             made = make()
@@ -475,12 +497,12 @@ class _Kept:
         return self._found[name]
 
 
-def _of_lists(tests, metric):
+def _of_lists(tests: list, metric: str) -> tuple:
     """The values `[seeds, lists]` of a metric, the weights of the lists, and the bounds."""
     return np.array([test[metric][0] for test in tests]), *map(np.array, tests[0][metric][1:])
 
 
-def _estimate(tests, metric):
+def _estimate(tests: list, metric: str) -> Estimate:
     """The mean with an interval for lists and seeds."""
     values, weights, (low, high) = _of_lists(tests, metric)
     mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
@@ -488,7 +510,7 @@ def _estimate(tests, metric):
     return Estimate(mean, max(float(low), mean + of.low), min(float(high), mean + of.high))
 
 
-def _gains(tests):
+def _gains(tests: dict[str, list]) -> dict[str, dict[str, Comparison]]:
     """Comparisons with the first, seeds and lists in pairs; the p-values are corrected by Holm."""
     first, *others = tests
     found: dict[str, dict[str, Comparison]] = {name: {} for name in tests}
@@ -505,7 +527,9 @@ def _gains(tests):
     return found
 
 
-def _notes(done, chosen, length):
+def _notes(
+    done: dict[str, list], chosen: dict[str, list[Setting]], length: float | None
+) -> Iterator[str]:
     """What a reader must know; that of settings only where four or more were tried."""
     if length is not None and not 0.1 <= length <= 100:
         yield (

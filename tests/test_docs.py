@@ -17,6 +17,16 @@ def test_examples_run(page, tmp_path, monkeypatch):
     assert pages.run(page)
 
 
+@pytest.mark.slow
+def test_the_readme_compares_losses_on_a_csv(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{'red green' if i % 2 else 'blue gray'} {i % 5},{i % 2}" for i in range(60)]
+    (tmp_path / "mine.csv").write_text("\n".join(["text,category", *rows]))
+    (code,) = re.findall(r"^```py\n(.*?)^```$", (pages.ROOT / "README.md").read_text(), re.M | re.S)
+    exec(code, {"__name__": "page"})
+    assert "is better in ndcg_at_5" in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_every_public_name_has_a_docstring():
     assert public.undocumented() == []
 
