@@ -1,9 +1,12 @@
-"""Counts of higher and tied values, by all routes."""
+"""Counts of higher and tied values, by all routes, and the columns that a metric reads."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import rank4class_tf as r4c
 from rank4class_tf.ops import ranks
 
 
@@ -17,17 +20,19 @@ def counts(values, thresholds):
     return np.greater(*compared).sum(axis=-1), np.equal(*compared).sum(axis=-1)
 
 
-@pytest.mark.parametrize("size", [1, 5, 4095, 4096, 9001])
+@pytest.mark.parametrize("size", [1, 5, 60, 4095, 4096, 9001])
 @pytest.mark.parametrize("width", [1, 3, 40])
-@pytest.mark.parametrize("static", [True, False])
-def test_counts(rng, size, width, static):
+@pytest.mark.parametrize("mode", ["graph", "any shape", "xla"])
+def test_counts(rng, size, width, mode):
     values = np.round(rng.normal(size=(3, size)), 1).astype(np.float32)
     values[rng.random(values.shape) < 0.1] = np.nan
     values[rng.random(values.shape) < 0.1] = -np.inf
-    ids = np.tile(np.append(np.arange(min(width, size)), -1).astype(np.int32), (3, 1))
-    positives = np.where(ids >= 0, values[:, ids[0]], np.nan)
+    ids = np.stack([np.append(rng.permutation(size)[:width], -1) for _ in range(3)])
+    ids = ids.astype(np.int32)
+    positives = np.where(ids >= 0, np.take_along_axis(values, np.maximum(ids, 0), 1), np.nan)
     signature = [tf.TensorSpec([3, None]), tf.TensorSpec([3, None], tf.int32)]
-    count = tf.function(count_above_and_tied, None if static else signature)
+    signature = signature if mode == "any shape" else None
+    count = tf.function(count_above_and_tied, signature, jit_compile=mode == "xla" or None)
     for actual, expected in zip(count(values, ids), counts(values, positives), strict=True):
         np.testing.assert_array_equal(actual, expected)
 
@@ -54,21 +59,6 @@ def test_depth_leaves_out_only_what_is_below(rng, depth, jit_compile):
     np.testing.assert_array_equal(greater[~counted], 0)
 
 
-@pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
-@pytest.mark.parametrize("width", [3, 30])
-def test_counts_of_items(rng, width, jit_compile):
-    scores = np.round(rng.normal(size=(5, 60)), 1).astype(np.float32)
-    scores[rng.random(scores.shape) < 0.1] = np.nan
-    scores[rng.random(scores.shape) < 0.1] = -np.inf
-    scores[0] = np.nan
-    ids = np.stack([rng.permutation(60)[:width] for _ in range(5)]).astype(np.int32)
-    ids[:, 1] = -1
-    positives = np.where(ids >= 0, np.take_along_axis(scores, np.maximum(ids, 0), 1), np.nan)
-    count = tf.function(count_above_and_tied, jit_compile=jit_compile)
-    for actual, expected in zip(count(scores, ids), counts(scores, positives), strict=True):
-        np.testing.assert_array_equal(actual, expected)
-
-
 def test_counts_of_all_items_under_xla(rng):
     """So many that no tensor of all pairs fits into memory."""
     scores = rng.permuted(np.tile(np.arange(10_000, dtype=np.float32), (256, 1)), axis=1)
@@ -76,3 +66,60 @@ def test_counts_of_all_items_under_xla(rng):
     above, tied = tf.function(count_above_and_tied, jit_compile=True)(scores, ids)
     np.testing.assert_array_equal(above, 9_999 - scores)
     np.testing.assert_array_equal(tied, np.ones_like(scores))
+
+
+PROPENSITIES = np.linspace(0.1, 1, 60).tolist()
+METRICS: dict[str, Callable] = {
+    "ndcg": lambda: r4c.metrics.NDCG([1, 3, 7], gain="linear"),
+    "dcg": lambda: r4c.metrics.DCG(3),
+    "precision": lambda: r4c.metrics.PrecisionAtK([2, 5]),
+    "recall": lambda: r4c.metrics.RecallAtK([2, 5]),
+    "micro_recall": lambda: r4c.metrics.RecallAtK(5, average="micro"),
+    "average_precision": lambda: r4c.metrics.AveragePrecisionAtK([3, 5]),
+    "top_k_accuracy": lambda: r4c.metrics.TopKAccuracy([1, 4]),
+    "mrr": lambda: r4c.metrics.MRR(3),
+    "mean_rank": r4c.metrics.MeanRank,
+    "median_rank": r4c.metrics.MedianRank,
+    "bpref": lambda: r4c.metrics.BPref([2, 5]),
+    "ps_ndcg": lambda: r4c.metrics.PropensityScoredNDCG(5, PROPENSITIES),
+    "propensity_scored_precision": lambda: r4c.metrics.PropensityScoredPrecisionAtK(
+        5, PROPENSITIES
+    ),
+}
+
+
+def batch(rng, ties, positives, n=60):
+    """Graded lists: some scores are NaN, some items masked, some lists without a positive."""
+    scores = rng.normal(size=(9, n))
+    if ties:
+        scores = np.round(scores * ties) / ties
+    scores[rng.uniform(size=scores.shape) < 0.05] = np.nan
+    scores[1] = np.where(rng.uniform(size=n) < 0.3, -np.inf, scores[1])
+    labels = rng.integers(1, 4, scores.shape) * (rng.uniform(size=scores.shape) < positives)
+    labels[2] = 0
+    labels[rng.uniform(size=scores.shape) < 0.1] = -1
+    return labels.astype(np.float32), scores.astype(np.float32)
+
+
+@pytest.mark.parametrize("positives", [0.02, 0.6])
+@pytest.mark.parametrize("ties", [None, 0.5, 3], ids=["no_ties", "many_ties", "some_ties"])
+@pytest.mark.parametrize(
+    ("name", "xla"), [*((n, False) for n in METRICS), ("ndcg", True), ("mrr", True)]
+)
+def test_fewer_columns_change_nothing(name, ties, positives, xla, rng):
+    metric = METRICS[name]()
+    labels, scores = batch(rng, ties, positives)
+    function = tf.function(metric.per_list, jit_compile=xla, autograph=False)
+    values, weights = function(labels, scores)
+    ids = np.where(labels > 0, np.arange(60), -1)
+    of_all = r4c.ops.ranks_of_positives(scores, ids, labels, labels >= 0)
+    of_all, weights_of_all = metric.per_list(of_all._replace(class_ids=ids), None)
+    np.testing.assert_allclose(values, of_all, rtol=1e-12)
+    np.testing.assert_array_equal(weights, weights_of_all)
+
+
+def test_the_short_way_is_taken(rng, monkeypatch):
+    labels, scores = batch(rng, None, 0.6)
+    monkeypatch.setattr(ranks, "over_positives", None)  # Reads all positives.
+    for metric in (r4c.metrics.NDCG(5), r4c.metrics.MRR()):
+        metric.update_state(labels, scores)

@@ -1,52 +1,153 @@
-"""Samples without replacement: which items, how often, in every mode."""
+"""Random numbers from hashes, and samples without replacement: what, how often, in every mode."""
 
 import collections
 import itertools
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
-from scipy import stats
 
 from rank4class_tf import ops
+from rank4class_tf.ops import sampling
 
-DRAWS = 20_000
-
-
-def samples(eligible, num_sampled, seed=(3, 4)):
-    """Many samples of the same list, each sorted."""
-    lists = np.tile(eligible, (DRAWS, 1))
-    return ops.sample_items(seed, lists, num_sampled).numpy()
+SIZE, DRAWS = 1 << 18, 20_000
+graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 
 
-def test_all_subsets_are_equally_frequent():
+def draw(*seed, size=SIZE):
+    return sampling.uniform([size], seed, tf.float64).numpy()
+
+
+def test_is_uniform():
+    for seed in ((0, 0), (0, 1), (1, 0), (2**40, 3), (-5, 7)):
+        values = draw(*seed)
+        assert 0 < values.min() and values.max() < 1
+        assert scipy.stats.kstest(values, "uniform").pvalue > 1e-4
+
+
+def test_each_bit_is_fair_and_independent_of_its_neighbours():
+    bits = (draw(3, 4) * 2**23).astype(np.int64)[:, None] >> np.arange(23) & 1
+    signs = 2.0 * bits - 1
+    bound = 5 / np.sqrt(SIZE)
+    assert np.abs(signs.mean(axis=0)).max() < bound
+    pairs = signs.T @ signs / SIZE
+    assert np.abs(pairs - np.eye(23)).max() < bound
+    for lag in (1, 2, 3, 10, 1000, 1 << 16):
+        assert np.abs((signs[lag:].T @ signs[:-lag]) / (SIZE - lag)).max() < 6 / np.sqrt(SIZE - lag)
+
+
+@pytest.mark.parametrize("other", [(1, 3), (2, 2), (1 + 2**32, 2), (1, 2 + 2**32)])
+def test_seeds_give_independent_draws(other):
+    a, b = draw(1, 2), draw(*other)
+    assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(SIZE)
+    cells, _, _ = np.histogram2d(a, b, bins=16)
+    assert scipy.stats.chisquare(cells.ravel()).pvalue > 1e-4
+
+
+def test_folded_seeds_are_distinct_and_uniform():
+    seeds = tf.stack([sampling.fold_in([5, 0], i) for i in range(500)]).numpy()
+    assert len({tuple(seed) for seed in seeds}) == 500
+    for half in seeds.T:
+        assert len(set(half)) == 500
+        assert scipy.stats.kstest(half / 2**32, "uniform").pvalue > 1e-4
+    assert abs(np.corrcoef(seeds.T)[0, 1]) < 5 / np.sqrt(500)
+    first = [draw(*seed, size=1)[0] for seed in seeds]
+    assert scipy.stats.kstest(first, "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("limit", [3, 1000, 3 * 2**29])
+def test_integers_are_uniform(limit):
+    values = sampling.uniform_integers([SIZE], (1, 2), limit).numpy()
+    assert values.min() >= 0 and values.max() < limit
+    bins = min(limit, 64)
+    counts = np.bincount(values * bins // limit, minlength=bins)
+    # An even share of the integers falls into each bin, up to one.
+    expected = np.diff([-(-limit * i // bins) for i in range(bins + 1)]) * (SIZE / limit)
+    assert scipy.stats.chisquare(counts, expected).pvalue > 1e-4
+
+
+def test_integers_are_the_product_with_64_bits():
+    seed, limit = (1, 2), 2**31 - 1
+    high, low = sampling.bits([2, 100], seed).numpy().astype(object)
+    expected = [(a * 2**32 + b) * limit >> 64 for a, b in zip(high, low, strict=True)]
+    assert sampling.uniform_integers([100], seed, limit).numpy().tolist() == expected
+
+
+def test_shapes_and_words():
+    line = sampling.bits([24], (1, 2)).numpy()
+    np.testing.assert_array_equal(sampling.bits([2, 3, 4], (1, 2)).numpy().ravel(), line)
+    assert sampling.bits([], (1, 2)).numpy() == line[0]
+    assert sampling.bits([3, 0], (1, 2)).shape == (3, 0)
+    assert len(set(sampling.bits([SIZE], (3, 1)).numpy())) == SIZE
+
+
+@graph_and_xla
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_gumbel_noise(dtype, jit_compile):
+    size = 200_000
+    noise = tf.function(
+        lambda: ops.gumbel_noise([size], seed=[1, 2], dtype=dtype), jit_compile=jit_compile
+    )().numpy()
+    assert np.isfinite(noise).all() and noise.dtype == dtype.as_numpy_dtype
+    # P(G <= x) = exp(-exp(-x)); five standard errors.
+    for x in (-1.5, 0.0, 0.5772, 2.0, 6.0):
+        p = np.exp(-np.exp(-x))
+        assert abs((noise <= x).mean() - p) < 5 * np.sqrt(p * (1 - p) / size)
+    for half in (tf.float16, tf.bfloat16):
+        noise = ops.gumbel_noise([100_000], [1, 2], half)
+        assert noise.dtype == half and bool(tf.reduce_all(tf.math.is_finite(noise)))
+
+
+ELIGIBLE = np.random.default_rng(0).random((6, 40)) < 0.7
+DRAWN = {
+    "uniform": lambda seed: ops.uniform([3, 5], ops.fold_in(seed, 9), tf.float32),
+    "items": lambda seed: ops.sample_items(seed, ELIGIBLE, 9),
+    "few": lambda seed: ops.sample_distinct(40, 5, seed, batch=3),
+    "most": lambda seed: ops.sample_distinct(40, 30, seed, batch=3),
+}
+
+
+@graph_and_xla
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_seed_alone_decides(name, jit_compile):
+    graph = tf.function(DRAWN[name], jit_compile=jit_compile)
+    for seed in ([7, 8], [7, 2**60]):
+        seed = tf.constant(seed, tf.int64)
+        np.testing.assert_array_equal(graph(seed), DRAWN[name](seed))
+    expected = np.sort(DRAWN[name]([7, 8]), axis=1)
+    assert (np.sort(DRAWN[name]([7, 9]), axis=1) != expected).any()
+    assert (expected[0] != expected[1]).any()
+
+
+def pvalue(draws, of):
+    """Of the null hypothesis that all tuples are equally frequent, of which each occurs."""
+    counts = collections.Counter(map(tuple, np.asarray(draws).tolist()))
+    assert set(counts) == set(of)
+    return scipy.stats.chisquare([counts[one] for one in of]).pvalue
+
+
+def test_all_subsets_of_items_are_equally_frequent():
     eligible = np.array([True, False, True, True, True, False, True])
-    drawn = samples(eligible, num_sampled=2)
-    counts = collections.Counter(map(tuple, np.sort(drawn, axis=1)))
-    subsets = list(itertools.combinations(np.flatnonzero(eligible), 2))
-    assert set(counts) == set(subsets)
-    assert stats.chisquare([counts[s] for s in subsets]).pvalue > 1e-3
-    # Order is random too.
-    orders = collections.Counter(map(tuple, drawn))
-    assert stats.chisquare([orders[o] for s in subsets for o in (s, s[::-1])]).pvalue > 1e-3
-
-
-def test_chi_squared_finds_a_bias():
-    """The test above can fail: a sampler that prefers one subset by a fifth is found."""
+    drawn = ops.sample_items((3, 4), np.tile(eligible, (DRAWS, 1)), 2).numpy()
+    items = np.flatnonzero(eligible).tolist()
+    assert pvalue(np.sort(drawn, axis=1), [*itertools.combinations(items, 2)]) > 1e-3
+    assert pvalue(drawn, [*itertools.permutations(items, 2)]) > 1e-3  # Order is random too.
+    # A sampler that prefers one subset by a fifth would be found.
     counts = np.full(10, DRAWS / 10)
     counts[0] *= 1.2
-    assert stats.chisquare(counts, np.full(10, counts.mean())).pvalue < 1e-3
+    assert scipy.stats.chisquare(counts, np.full(10, counts.mean())).pvalue < 1e-3
 
 
 def test_lists_are_independent():
-    drawn = samples(np.full(4, True), num_sampled=1)[:, 0]
+    drawn = ops.sample_items((3, 4), np.full((DRAWS, 4), True), 1).numpy()[:, 0]
     table = np.zeros((4, 4))
     np.add.at(table, (drawn[:-1:2], drawn[1::2]), 1)
-    assert stats.chi2_contingency(table).pvalue > 1e-3
+    assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("num_sampled", [1, 30, 400])
-def test_no_duplicate_and_nothing_else(rng, num_sampled):
+def test_no_item_twice_and_nothing_else(rng, num_sampled):
     eligible = rng.random((50, 500)) < 0.9
     drawn = ops.sample_items([5, 6], eligible, num_sampled).numpy()
     assert drawn.shape == (50, num_sampled)
@@ -62,17 +163,62 @@ def test_few_eligible_items_are_all_there():
     np.testing.assert_array_equal(drawn, expected)
 
 
-def test_seed_decides_alone():
-    eligible = np.full((3, 40), True)
-    first = ops.sample_items([1, 2], eligible, 5).numpy()
-    np.testing.assert_array_equal(ops.sample_items([1, 2], eligible, 5), first)
-    assert (ops.sample_items([1, 3], eligible, 5).numpy() != first).any()
-    assert (first[0] != first[1]).any()
+@pytest.mark.parametrize("size", [1, 7, 20, 21, 40], ids=lambda size: f"{size}_of_40")
+def test_no_class_twice(size):
+    ids = ops.sample_distinct(40, size, [3, 4], batch=25).numpy()
+    assert ids.shape == (25, size) and ids.min() >= 0 and ids.max() < 40
+    assert all(len(set(row)) == size for row in ids)
+    for batch in (np.int64(25), tf.constant(25, tf.int64)):  # Counts may be of 64 bits.
+        wide = ops.sample_distinct(np.int64(40), np.int64(size), [3, 4], batch=batch)
+        np.testing.assert_array_equal(wide, ids)
+    with pytest.raises(ValueError, match=r"`size` must be in \[1, 5\]. Received: size=6"):
+        ops.sample_distinct(5, 6, [1, 2])
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_graph_and_xla_draw_the_same(rng, jit_compile):
-    eligible = rng.random((6, 40)) < 0.7
-    function = tf.function(lambda e: ops.sample_items([1, 2], e, 9), jit_compile=jit_compile)
-    expected = ops.sample_items([1, 2], eligible, 9)
-    np.testing.assert_array_equal(function(tf.constant(eligible)), expected)
+@pytest.mark.parametrize("size", [3, 4], ids=["few", "most"])
+def test_all_subsets_of_classes_are_equally_likely(size):
+    """In one batch, and of one subset per seed, as in training."""
+    subsets = list(itertools.combinations(range(7), size))
+    ids = ops.sample_distinct(7, size, [5, 6], batch=DRAWS)
+    assert pvalue(np.sort(ids, axis=1), subsets) > 1e-3
+    draw = tf.function(lambda seed: ops.sample_distinct(7, size, seed)[0])
+    ids = [draw(tf.constant([7, step])) for step in range(2_000)]
+    assert pvalue(np.sort(ids, axis=1), subsets) > 1e-3
+
+
+def test_millions_of_classes():
+    ids = ops.sample_distinct(2_812_281, 32_768, [1, 1])[0].numpy()
+    assert len(np.unique(ids)) == 32_768
+    assert scipy.stats.kstest(ids / 2_812_281, "uniform").pvalue > 1e-3
+
+
+def log2_probability_of_too_few(num_classes, size, draws):
+    """Of fewer than `size` different ones among so many draws, by the number there at each draw."""
+    there = np.arange(size)
+    repeat, new = there / num_classes, 1 - there / num_classes
+    probability, exponent = np.eye(1, size)[0], 0
+    for _ in range(draws):
+        probability = probability * repeat + np.append(0, (probability * new)[:-1])
+        exponent += np.log2(probability.sum())  # Kept apart, so that nothing underflows.
+        probability /= probability.sum()
+    return exponent
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size"), [(5, 2), (40, 19), (1000, 10), (2000, 999), (13_330, 1024)]
+)
+def test_draws_suffice(num_classes, size):
+    draws = size + sampling._most_repeats(num_classes, size)
+    assert log2_probability_of_too_few(num_classes, size, draws) < -64
+    # The bound wastes no more than a tenth of the draws, or few.
+    enough = draws - max(10, draws // 10)
+    assert enough < size or log2_probability_of_too_few(num_classes, size, enough) > -64
+
+
+def test_class_0_stands_in_for_missing_draws(monkeypatch):
+    monkeypatch.setattr(sampling, "_most_repeats", lambda num_classes, size: 0)
+    ids = ops.sample_distinct(30, 10, [1, 2], batch=50).numpy()
+    for row in ids:
+        there = len(set(row) - {0})
+        assert len(set(row[:there])) == there and not row[there + 1 :].any()
+    assert (np.sort(ids, axis=1)[:, :2] == 0).all(axis=1).any()

@@ -1,14 +1,326 @@
-"""Soft ranks of the positives, against their definition in NumPy."""
+"""Soft ranks, against NumPy, SciPy and scikit-learn, and what learned ones are made of."""
+
+import math
+import re
 
 import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special, stats
+from sklearn.isotonic import isotonic_regression
+from tensorflow import keras
 
 from rank4class_tf import ops
+from rank4class_tf.ops import soft_ranks
+from rank4class_tf.ops.soft_ranks import (
+    LSTMWeights,
+    all_sigmoid_ranks,
+    bidirectional_lstm,
+    laplace_ranks,
+    projected_ranks,
+    standardize,
+)
 
 from ..losses import oracles
 
 
-def test_soft_ranks_among_positives(rng):
+def of_all_pairs(share):
+    """Ranks as one more than the sum of `share` over all other items."""
+
+    def ranks(scores, temperature):
+        differences = (scores[:, None, :] - scores[:, :, None]) / temperature
+        return 1 + share(differences).sum(axis=2) - share(0.0)
+
+    return ranks
+
+
+def projected(scores, regularization):
+    """The projection, by scikit-learn's isotonic regression (Blondel et al. 2020)."""
+    ranks = np.empty_like(scores)
+    for row, list_ in enumerate(scores):
+        order = np.argsort(-list_, kind="stable")
+        scaled = -list_[order] / regularization
+        ranks[row, order] = scaled - isotonic_regression(scaled - np.arange(1, len(list_) + 1))
+    return ranks
+
+
+by_laplace, by_sigmoid = of_all_pairs(stats.laplace.cdf), of_all_pairs(special.expit)
+FORMS = {
+    "laplace": (laplace_ranks, by_laplace),
+    "sigmoid": (all_sigmoid_ranks, by_sigmoid),
+    "projected": (projected_ranks, projected),
+}
+forms = pytest.mark.parametrize(("function", "oracle"), FORMS.values(), ids=FORMS)
+
+
+def lists(rng, size):
+    """Lists of several kinds: random, tied, evenly spaced, dense beside sparse."""
+    scores = rng.normal(size=(6, size))
+    scores[1] = np.round(scores[1], 1)
+    scores[2] = np.linspace(1, -1, size)
+    scores[3] = 0.5
+    scores[4, : size // 2] = np.linspace(0, 3, size // 2)
+    scores[4, size // 2 :] = -1e-3 * np.arange(size - size // 2)
+    scores[5] = scores[5] ** 3
+    return scores
+
+
+@forms
+@pytest.mark.parametrize("smoothness", [1e-4, 0.05, 0.7, 30.0])
+def test_ranks_equal_the_definition(function, oracle, rng, smoothness):
+    for size in (1, 2, 3, 10, 65, 300):
+        scores = lists(rng, size)
+        expected = oracle(scores, smoothness)
+        np.testing.assert_allclose(function(scores, smoothness), expected, rtol=1e-10)
+        single = scores.astype(np.float32)
+        expected = oracle(single.astype(np.float64), smoothness)
+        np.testing.assert_allclose(function(single, smoothness), expected, rtol=2e-6, atol=1e-5)
+
+
+@forms
+@pytest.mark.parametrize("size", [2, 9, 40, 140])
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_equal_central_differences(function, oracle, rng, size, masked):
+    scores, weights = rng.normal(size=(3, size)), rng.normal(size=(3, size))
+    mask = rng.random((3, size)) < 0.7 if masked else None
+    x = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        ranks = function(x, 0.3, mask)
+    kept = np.ones_like(scores, bool) if mask is None else mask
+    gradient = tape.gradient(ranks, x, output_gradients=tf.constant(weights * kept)).numpy()
+    for row in range(3):
+        keep = np.nonzero(kept[row])[0]
+        of_row = weights[row, keep]
+        expected = oracles.gradient(
+            lambda s, w=of_row: oracle(s[None], 0.3)[0] @ w, scores[row, keep]
+        )
+        np.testing.assert_allclose(gradient[row, keep], expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(np.delete(gradient[row], keep), 0, atol=1e-12)
+
+
+@forms
+def test_small_temperatures_give_the_exact_ranks(function, oracle, rng):
+    scores = np.round(rng.normal(size=(5, 200)), 2)
+    expected = stats.rankdata(-scores, axis=1)
+    np.testing.assert_allclose(function(scores, 1e-5), expected, rtol=1e-12)
+    np.testing.assert_array_equal(function(scores.astype(np.float32), 1e-5), expected)
+
+
+def test_ranks_among_positives(rng):
     scores, ids = rng.normal(size=(1, 8)), np.array([[6, 1, -1, 3]])
     ranks = ops.sigmoid_ranks_among_positives(scores, ids, temperature=0.4)
-    expected = oracles.soft_ranks(scores[0, [6, 1, 3]], 0.4)
-    np.testing.assert_allclose(ranks.numpy()[0, [0, 1, 3]], expected, rtol=1e-12)
+    expected = by_sigmoid(scores[:, [6, 1, 3]], 0.4)
+    np.testing.assert_allclose(ranks.numpy()[:, [0, 1, 3]], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.003, 0.1, 5.0])
+def test_long_laplace_ranks_are_as_exact_as_float32(rng, temperature):
+    size = 2000
+    scores = rng.uniform(-1, 1, (2, size)).astype(np.float32)
+    weights = rng.normal(size=(2, size)) + 10
+    double = scores.astype(np.float64)
+    x = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        ranks = laplace_ranks(x, temperature)
+    # Half the distance of two neighbouring float32 numbers is 6e-5 at 2,000.
+    np.testing.assert_allclose(ranks, by_laplace(double, temperature), atol=1e-4)
+    gradient = tape.gradient(ranks, x, output_gradients=tf.constant(weights, tf.float32))
+    near = np.exp(-np.abs(double[:, None, :] - double[:, :, None]) / temperature)
+    pulls = np.einsum("bij,bj->bi", near, weights) - weights * near.sum(axis=2)
+    pulls /= 2 * temperature
+    np.testing.assert_allclose(gradient, pulls, atol=2e-6 * np.abs(pulls).max())
+
+
+@pytest.mark.parametrize("regularization", [1e-3, 0.1])
+def test_long_projections(rng, regularization):
+    scores = lists(rng, 3000)[:5]
+    expected = projected(scores, regularization)
+    np.testing.assert_allclose(projected_ranks(scores, regularization), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_isotonic_regression(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, 70))
+    values = np.round(rng.normal(size=(4, size)) * 3, seed % 3)
+    values += np.linspace(0, rng.uniform(-10, 10), size)
+    expected = [isotonic_regression(row) for row in values]
+    fit = soft_ranks.isotonic_regression(tf.constant(values))
+    np.testing.assert_allclose(fit, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla", "unknown shape"])
+def test_sigmoid_ranks_by_blocks(rng, mode):
+    """Blocks that the items do not fill."""
+    scores = rng.normal(size=(2, 150))
+    spec = tf.TensorSpec([None, None] if mode == "unknown shape" else scores.shape, tf.float64)
+    compiled = tf.function(lambda x: all_sigmoid_ranks(x, 0.1), [spec], jit_compile=mode == "xla")
+    np.testing.assert_allclose(compiled(scores), by_sigmoid(scores, 0.1), rtol=1e-12)
+
+
+def test_memory_of_sigmoid_ranks_is_linear(rng):
+    """No tensor holds all pairs, forward or backward."""
+    size = 2000
+    scores = tf.constant(rng.normal(size=(1, size)), tf.float32)
+
+    @tf.function(jit_compile=True)
+    def compute(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            ranks = all_sigmoid_ranks(scores, 0.1)
+        return tape.gradient(ranks, scores)
+
+    lowered = compute.experimental_get_compiler_ir(scores)(stage="hlo")
+    shapes = re.findall(r"\[([\d,]+)\]", lowered)
+    sizes = [math.prod(int(n) for n in shape.split(",")) for shape in shapes]
+    assert size < max(sizes) < size**2 / 50
+
+
+def test_soft_metrics_of_exact_ranks_are_the_metrics(rng):
+    scores, labels = rng.normal(size=8), np.array([0, 2.0, 0, 1.0, 0, 0, 3.0, 0])
+    ids = np.flatnonzero(labels)
+    ranks, y = stats.rankdata(-scores)[ids], labels[ids]
+    among = stats.rankdata(-scores[ids])
+    dcg, ideal = (
+        np.sum((2**y - 1) / np.log2(1 + r))
+        for y, r in ((y, ranks), (-np.sort(-y), np.arange(1, 4)))
+    )
+    np.testing.assert_allclose(ops.soft_ndcg([ranks], [y]), dcg / ideal)
+    np.testing.assert_allclose(ops.expected_ranks(scores[None], ids[None])[0], ranks)
+    hits = labels[np.argsort(-scores)] > 0
+    precisions = np.cumsum(hits) / np.arange(1, 9)
+    found = ops.soft_average_precision([ranks], [among], [y])
+    np.testing.assert_allclose(found, precisions[hits].mean())
+    np.testing.assert_allclose(ops.soft_reciprocal_rank([ranks], [y]), (y / ranks).sum() / y.sum())
+    for k in range(1, 9):
+        found = ops.soft_recall([ranks], [y], k, temperature=1e-3)
+        np.testing.assert_allclose(found, hits[:k].mean() * k / 3, atol=1e-12)
+
+
+@pytest.mark.parametrize("metric", [ops.soft_ndcg, ops.soft_reciprocal_rank])
+@pytest.mark.parametrize("width", [1, 2])
+def test_soft_metrics_of_the_best_ranks_are_1(metric, width):
+    ranks = tf.tile([[1.0, 2.0][:width]], [40, 1])
+    relevance = tf.tile([[2.0, 0.0][:width]], [40, 1])
+    best = metric(ranks, relevance).numpy()
+    np.testing.assert_array_max_ulp(best, np.ones(40, np.float32), maxulp=width - 1)
+    assert np.isnan(metric(ranks[:1], [[np.nan, 1.0][:width]])).all()
+
+
+def test_soft_metrics_without_positives_or_gains_are_0():
+    ranks, none = np.ones((1, 2)), np.zeros((1, 2))
+    assert ops.soft_average_precision(ranks, ranks, none) == 0
+    assert ops.soft_reciprocal_rank(ranks, none) == 0
+    assert ops.soft_recall(ranks, none, 3) == 0
+    for width in (1, 2):
+        relevance = tf.constant([[1.0, 0.0], [3.0, 0.0]])[:, :width]
+        gained = {"gain": lambda labels: tf.cast(labels >= 2, labels.dtype)}
+        found = ops.soft_ndcg(tf.ones([2, width]), relevance, **gained)
+        np.testing.assert_array_equal(found, [0, 1])
+
+
+def test_discounts_of_numpy_raise():
+    """They would have no gradient."""
+    with pytest.raises(ValueError, match="`discount` must return a tensor"):
+        ops.soft_ndcg([[2.0]], [[1.0]], discount=lambda rank: 1 / np.log2(1 + rank))
+
+
+@pytest.mark.parametrize("argument", ["k", "temperature"])
+@pytest.mark.parametrize("value", [-1, -0.5, float("nan"), float("inf"), "1", True])
+def test_numbers_of_soft_recall_out_of_range_raise(argument, value):
+    with pytest.raises(ValueError, match=f"`{argument}` must be .*{argument}={value!r}"):
+        ops.soft_recall([[1.0]], [[1.0]], **{"k": 1, argument: value})
+
+
+def standard(scores):
+    centred = scores - scores.mean()
+    return centred / np.sqrt((centred**2).mean())
+
+
+@pytest.mark.parametrize("scale, shift", [(1, 0), (1e-12, 3e-13), (1e15, -7e14), (3e29, 1e29)])
+def test_standardized_scores(rng, scale, shift):
+    scores = (scale * rng.standard_normal((4, 9)) + shift).astype(np.float32)
+    expected = [standard(row) for row in scores.astype(np.float64)]
+    np.testing.assert_allclose(standardize(tf.constant(scores)), expected, atol=3e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_standardized_scores_of_masked_items_and_their_gradient(rng, masked):
+    scores, weights = rng.standard_normal((2, 2, 6))
+    mask = rng.random((2, 6)) < 0.7 if masked else np.ones((2, 6), bool)
+    x = tf.constant(np.where(mask, scores, 50))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        found = standardize(x, tf.constant(mask) if masked else None)
+    gradient = tape.gradient(found, x, output_gradients=tf.constant(weights)).numpy()
+    for row, keep in enumerate(mask):
+        np.testing.assert_allclose(found[row][keep], standard(scores[row, keep]))
+        of_row = weights[row, keep]
+        expected = oracles.gradient(lambda s, w=of_row: standard(s) @ w, scores[row, keep])
+        np.testing.assert_allclose(gradient[row, keep], expected, atol=1e-7)
+    assert not found.numpy()[~mask].any() and not gradient[~mask].any()
+
+
+@pytest.mark.parametrize("scores", [[[2.0]], [[1e15, 1e15]], [[0.0, 0.0, 0.0]], [[1e-38, 2e-38]]])
+def test_equal_scores_are_standardized_to_0(scores):
+    scores = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        first = standardize(scores)[:, 0]
+    size = scores.shape[1]
+    np.testing.assert_allclose(first, [0], atol=1e-30)
+    expected = np.where(np.arange(size) == 0, 1 - 1 / size, -1 / size)
+    np.testing.assert_allclose(tape.gradient(first, scores), [expected], atol=1e-6)
+
+
+def test_nothing_to_standardize():
+    scores = tf.constant([[1.0, 2.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        found = standardize(scores, tf.constant([[False, False]]))
+    assert not found.numpy().any() and not tape.gradient(found, scores).numpy().any()
+
+
+UNITS, FEATURES, LENGTH = 3, 4, 7
+
+
+def lstm_weights(rng):
+    shapes = [(FEATURES, 4 * UNITS), (UNITS, 4 * UNITS), (4 * UNITS,)]
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def for_keras(values):
+    """The same with Keras's order of the gates, i, f, g, o, and all of the bias in the weight."""
+    *kernels, bias = values
+    bias = bias + np.repeat([0, 1, 0, 0], UNITS)
+    parts = [np.split(x, 4, axis=-1) for x in (*kernels, bias)]
+    return [np.concatenate([i, f, g, o], axis=-1) for i, f, o, g in parts]
+
+
+def test_the_lstm_is_that_of_keras(rng):
+    inputs = tf.constant(rng.standard_normal((2, LENGTH, FEATURES)), tf.float32)
+    forward, backward = lstm_weights(rng), lstm_weights(rng)
+    upstream = tf.constant(rng.standard_normal((2, LENGTH, 2 * UNITS)), tf.float32)
+    layer = keras.layers.Bidirectional(keras.layers.LSTM(UNITS, return_sequences=True))
+    layer.build(inputs.shape)
+    layer.set_weights([*for_keras(forward), *for_keras(backward)])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(inputs)
+        own = bidirectional_lstm(inputs, LSTMWeights(*forward), LSTMWeights(*backward))
+        expected = layer(inputs)
+    np.testing.assert_allclose(own, expected, atol=1e-6)
+    gradients = [tape.gradient(x, inputs, upstream) for x in (own, expected)]
+    np.testing.assert_allclose(*gradients, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_lstm_passes_masked_items_over(rng, jit_compile):
+    inputs = rng.standard_normal((1, LENGTH, FEATURES)).astype(np.float32)
+    mask = np.array([[False, True, True, False, False, True, False]])
+    directions = [LSTMWeights(*lstm_weights(rng)) for _ in range(2)]
+    run = tf.function(bidirectional_lstm, jit_compile=jit_compile)
+    found = run(tf.constant(inputs), *directions, tf.constant(mask)).numpy()
+    shorter = bidirectional_lstm(tf.constant(inputs[:, mask[0]]), *directions)
+    np.testing.assert_allclose(found[:, mask[0]], shorter, atol=1e-6)
