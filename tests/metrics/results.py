@@ -3,8 +3,8 @@
 import numpy as np
 
 
-def result(metric, y_true, y_pred):
-    metric.update_state(y_true, y_pred)
+def result(metric, *batch):
+    metric.update_state(*batch)
     return metric.result()
 
 

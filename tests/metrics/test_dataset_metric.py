@@ -1,35 +1,144 @@
-"""What the metrics of whole columns of a dataset share."""
+"""Metrics of whole columns of a dataset: against scikit-learn and SciPy, and what they share."""
+
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
+from sklearn.metrics import average_precision_score
 from tensorflow import keras
 
 import rank4class_tf as r4c
+from rank4class_tf.metrics import MeanAveragePrecision, SpearmanCorrelation, get
 
 from ..contract.tables import DATASET_METRICS
 from .results import filled
 
 both = pytest.mark.parametrize("make", DATASET_METRICS.values(), ids=DATASET_METRICS)
+mean_average_precision = functools.partial(MeanAveragePrecision, 4)
+correlation = functools.partial(SpearmanCorrelation, 4)
 
 
-@pytest.mark.parametrize("name", DATASET_METRICS)
-def test_weights_that_are_nan_show(name, columns):
+def spearman(x, y):
+    return stats.spearmanr(np.float32(x), y).statistic
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_average_precision_is_that_of_scikit_learn(columns, weighted, rng):
+    labels, scores = columns
+    weights = rng.choice([0.0, 0.5, 1.0, 3.0], 60) if weighted else None
+    metric = filled(mean_average_precision, labels, scores, weights)
+    expected = [
+        average_precision_score(y > 0, s, sample_weight=weights)
+        for y, s in zip(labels.T, scores.T, strict=True)
+    ]
+    np.testing.assert_allclose(metric.per_class(), expected, rtol=1e-12)
+    np.testing.assert_allclose(metric.result(), np.mean(expected), rtol=1e-12)
+
+
+def test_average_precision_leaves_out_what_is_not_known(columns):
+    labels, scores = columns
+    labels[:20, 2], labels[:, 3] = -1, 0
+    scores[5, 0], labels[5, 0] = np.nan, 0
+    metric = filled(mean_average_precision, labels, scores)
+    last = np.where(np.isnan(scores), -100, scores)
+    expected = [
+        average_precision_score(labels[keep:, c] > 0, last[keep:, c])
+        for c, keep in ((0, 0), (1, 0), (2, 20))
+    ]
+    np.testing.assert_allclose(metric.per_class(), [*expected, np.nan], rtol=1e-12)
+    np.testing.assert_allclose(metric.result(), np.mean(expected), rtol=1e-12)
+    never = MeanAveragePrecision(1)
+    never.update_state([[1], [0]], [[np.nan], [-np.inf]])
+    assert float(never.result()) == 0
+
+
+def test_correlation_is_that_of_scipy(rng, columns):
+    _, scores = columns
+    targets = rng.normal(size=(60, 4)) + scores
+    targets[:, 2] = np.round(targets[:, 2])
+    metric = filled(correlation, targets, scores)
+    expected = [spearman(*pair) for pair in zip(targets.T, scores.T, strict=True)]
+    np.testing.assert_allclose(metric.per_output(), expected, rtol=1e-12)
+    np.testing.assert_allclose(metric.result(), np.mean(expected), rtol=1e-12)
+    targets[7, 0] = np.nan
+    weights = (np.arange(60) % 5 > 0).astype(np.float32)
+    metric = filled(correlation, targets, scores, weights)
+    keep = (weights > 0) & ~np.isnan(targets[:, 0])
+    expected = spearman(targets[keep, 0], scores[keep, 0])
+    np.testing.assert_allclose(metric.per_output()[0], expected, rtol=1e-12)
+
+
+def test_correlation_of_constants_and_nan():
+    metric = SpearmanCorrelation(4)
+    y = np.arange(12.0).reshape(3, 4)
+    targets, scores = y.copy(), y.copy()
+    scores[:, 1] = 5
+    targets[:, 2] = 5
+    metric.update_state(targets, scores)
+    np.testing.assert_allclose(metric.per_output(), [1, 0, np.nan, 1], rtol=1e-12)
+    np.testing.assert_allclose(metric.result(), 2 / 3, rtol=1e-6)
+    scores[1, 3] = np.nan
+    metric.update_state(targets, scores)
+    assert np.isnan(metric.result())
+
+
+def test_correlation_of_columns_with_examples_left_out(rng):
+    targets, scores = rng.integers(0, 5, (2, 8, 11)).astype(float)
+    mask = rng.random((8, 11)) < 0.8
+    value, counts = SpearmanCorrelation(8).compute(
+        *map(tf.constant, (targets, scores, mask.astype(float)))
+    )
+    assert counts.numpy().all()
+    for row in range(8):
+        expected = spearman(targets[row, mask[row]], scores[row, mask[row]])
+        np.testing.assert_allclose(value[row], expected, rtol=1e-12)
+    none = SpearmanCorrelation(2).compute(*[tf.zeros([2, 0])] * 3)
+    np.testing.assert_array_equal(none, np.zeros((2, 2)))
+
+
+def test_one_output_needs_no_column(rng):
+    y, s = rng.normal(size=(2, 9))
+    metric = get("spearman_correlation", dtype="float64")
+    metric.update_state(y, s)
+    metric.update_state(y[:, None], s[:, None])
+    expected = stats.spearmanr(np.tile(y, 2), np.tile(s, 2)).statistic
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (([1.0, 2.0], [1.0, 2.0, 3.0]), "`y_true` must have the shape of `y_pred`"),
+        (([1.0, 2.0], [1.0, 2.0], [1.0]), "`sample_weight` must have a weight for each example"),
+        (([1.0, 2.0], [1.0, 2.0], [1.0] * 3), "`sample_weight` must have a weight for each exampl"),
+        (([2**24 + 1], [0.5]), r"`y_true` must hold whole numbers of at most 2\*\*24"),
+        (([0.5], [-(2**40)]), r"`y_pred` must hold whole numbers of at most 2\*\*24"),
+    ],
+)
+def test_batches_that_raise(batch, message):
+    with pytest.raises(ValueError, match=message):
+        SpearmanCorrelation().update_state(*map(np.array, batch))
+
+
+@both
+def test_labels_and_weights_that_are_nan_show(make, columns):
     labels, scores = columns
     weights = np.ones(60)
     weights[7] = np.nan
-    assert np.isnan(filled(DATASET_METRICS[name], labels, scores, weights).result())
+    assert np.isnan(filled(make, labels, scores, weights).result())
+    if make is DATASET_METRICS["mean_average_precision"]:
+        labels[7, 1] = np.nan
+        assert np.isnan(filled(make, labels, scores).result())
 
 
 @pytest.mark.parametrize("shape", [None, [None, None], [None, 1], [None], []])
 def test_weights_whose_shape_only_running_tells(shape, columns):
     labels, scores = columns
-    weights = np.arange(60, dtype=np.float32) if shape == [None] else np.full((60, 1), 2.0)
-    weights = np.float32(2) if shape == [] else weights.astype(np.float32)
-    metric, expected = (
-        DATASET_METRICS["mean_average_precision"](),
-        DATASET_METRICS["mean_average_precision"](),
-    )
+    weights = np.arange(60) if shape == [None] else np.full([] if shape == [] else (60, 1), 2.0)
+    weights = weights.astype(np.float32)
+    metric, expected = mean_average_precision(), mean_average_precision()
     specs = [tf.TensorSpec([None, 4]), tf.TensorSpec([None, 4]), tf.TensorSpec(shape)]
     # Keras 2 gives an operation, which no function returns.
     update = tf.function(lambda *batch: [metric.update_state(*batch), None][1], specs)
@@ -53,27 +162,21 @@ def test_batches_reset_merge_and_config(make, columns):
     others = [filled(make, labels[rows], scores[rows]) for rows in (slice(25), slice(25, 60))]
     metric.merge_state(others)
     np.testing.assert_allclose(metric.result(), whole, rtol=1e-14)
-    copy = r4c.metrics.get(keras.utils.serialize_keras_object(make(name="mine", max_examples=7)))
+    copy = get(keras.utils.serialize_keras_object(make(name="mine", max_examples=7)))
     assert copy.name == "mine" and copy.max_examples == 7 and type(copy) is type(metric)
 
 
 @both
-def test_too_many_examples(make, columns):
+def test_too_many_examples_raise_or_are_nan(make, columns, monkeypatch):
     labels, scores = columns
     message = "`max_examples`=50 must be at least the number of examples. Received:.*60"
     with pytest.raises(ValueError, match=message):
         filled(make, labels, scores, max_examples=50)
     metric = make(max_examples=50)
-    update = tf.function(lambda y, s: metric.update_state(y, s) and None)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        update(labels, scores)
+        tf.function(lambda y, s: metric.update_state(y, s) and None)(labels, scores)
     assert int(metric.count) == 0
-
-
-@both
-def test_too_many_examples_are_nan_for_xla(make, columns, as_for_xla):
-    labels, scores = columns
-    metric = make(max_examples=50)
+    monkeypatch.setattr(r4c._tf.raising, "in_xla", lambda: True)
     tf.function(lambda y, s: metric.update_state(y, s) and None)(labels, scores)
     assert np.isnan(metric.result())
 
@@ -83,8 +186,6 @@ def test_shapes_and_strategies(make, columns, two_devices):
     labels, scores = columns
     with pytest.raises(ValueError, match=r"`y_pred` must have the shape \[batch, 4\]"):
         make().update_state(labels, scores[:, :2])
-    with pytest.raises(ValueError, match="`max_examples` must be a positive integer"):
-        make(max_examples=0)
     with two_devices.scope(), pytest.raises(ValueError, match="replicas cannot share"):
         make()
 

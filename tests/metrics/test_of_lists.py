@@ -1,0 +1,160 @@
+"""Metrics of lists: cutoffs, names, empty lists, and what is special to single ones."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import metrics, ops
+from rank4class_tf.metrics import NDCG, BPref, MedianRank, PrecisionAtK, RecallAtK, TopKAccuracy
+
+from .results import result
+
+THREE = [[3.0, 2.0, 1.0]]
+
+
+def test_cutoffs_name_their_results():
+    for metric, names in (
+        (TopKAccuracy([1, 5]), ["top_k_accuracy_at_1", "top_k_accuracy_at_5"]),
+        (NDCG([1, None]), ["ndcg_at_1", "ndcg"]),
+        (PrecisionAtK([3]), ["precision_at_3"]),
+        (metrics.MRR([1, 2], name="mine"), ["mine_at_1", "mine_at_2"]),
+    ):
+        for m in (metric, type(metric).from_config(metric.get_config())):
+            assert list(result(m, [0], THREE)) == names
+    assert PrecisionAtK(3).name == "precision_at_3"
+    assert metrics.HitRate is TopKAccuracy
+    assert metrics.get("hit_rate_at_3").get_config() == TopKAccuracy(3).get_config()
+
+
+@pytest.mark.parametrize("name", ["ndcg", "dcg", "mrr", "average_precision"])
+def test_a_cutoff_beyond_the_list_takes_no_memory(name):
+    ranks = ops.ranks_of_positives([[1.0, 2.0]], [[0]])
+    far, near = (metrics.get(name, k=k).per_list(ranks, None)[0] for k in (2**40, np.int64(2)))
+    np.testing.assert_array_equal(far, near)
+
+
+@pytest.mark.parametrize("form", ["ids", "relevance", "exclude", "ranks"])
+@pytest.mark.parametrize("count_empty", [True, False])
+def test_lists_without_positives_count_if_asked(form, count_empty):
+    """The positives of lists 0 and 2 have rank 2, and `exclude` takes that of list 2 away."""
+    scores, weights = np.float32([[3, 2, 1]] * 4), np.arange(1.0, 5)
+    labels, exclude, values = np.array([[1], [-1], [1], [-1]]), None, [0.5, 0, 0.5, 0]
+    if form == "relevance":
+        labels = np.float32([[0, 1, 0], [0, 0, 0], [0, 1, 0], [-1, -1, -1]])
+    elif form == "exclude":
+        exclude, values = labels * [[-1], [1], [1], [1]], [0.5, 0, 0, 0]
+    elif form == "ranks":
+        labels, scores = ops.ranks_of_positives(scores, labels), None
+    metric = metrics.MRR(count_empty=count_empty)
+    metric = metrics.MRR.from_config(metric.get_config())
+    counts = np.array([count_empty or value > 0 for value in values])
+    for of_lists in (None, weights):
+        metric.reset_state()
+        metric.update_state(labels, scores, of_lists, exclude=exclude)
+        expected = np.average(values, weights=(weights if of_lists is not None else 1) * counts)
+        assert float(metric.result()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "scores", "expected"),
+    [
+        (PrecisionAtK(4), [[0, 2]], THREE, 2 / 4),  # The divisor is k even for shorter lists.
+        (PrecisionAtK(), [[1.0, 0, -1]], THREE, 1 / 2),  # The share of positives.
+        (RecallAtK(), [[0, 2]], [[3.0, 1.0, np.nan]], 1 / 2),  # Only a missing score is no hit.
+        (RecallAtK(), [[0, 1]], [[3.0, 1.0, np.nan]], 1),
+        (metrics.MeanRank(), [0], [[np.nan, 1.0, 2.0]], 3),
+        # Of R = 2 and N = 2 judged items one wrong stands above the second positive.
+        (BPref(), [[-1.0, 1, -1, 0, 1, -1, 0]], [[7.0, 6, 5, 4, 3, 2, 1]], (1 + (1 - 1 / 2)) / 2),
+        (BPref(), [[1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]], 1 - 0.5),  # Ties count half.
+        (
+            metrics.DCG(gain=lambda y: 10 * y, discount=lambda r: 1 / r**2),
+            *([[0.0, 2.0, 1.0]], THREE, 20 / 2**2 + 10 / 3**2),
+        ),
+        # The exact metric takes functions of NumPy; the soft one needs a gradient.
+        (NDCG(discount=lambda rank: 1 / np.log2(1 + rank)), [1], THREE, 1 / np.log2(3)),
+    ],
+)
+def test_worked_examples(metric, labels, scores, expected):
+    np.testing.assert_allclose(result(metric, labels, scores), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [0, 1, 2])
+@pytest.mark.parametrize("gain", ["exponential", "linear"])
+def test_ndcg_without_ranks_positives_or_gains(columns, gain):
+    """The metric of a list whose positives gain nothing is 0."""
+
+    def ndcg(relevance, max_items=3, gain=gain):
+        relevance = np.pad(np.reshape(relevance, [-1, 1]), [[0, 0], [0, columns - 1]])
+        ones = tf.ones(relevance.shape, tf.float64)
+        relevance = tf.constant(relevance, tf.float64)
+        ranks = ops.Ranks(0 * ones, ones, relevance, 0 * ones[:, 0], max_items)
+        return NDCG(gain=gain).compute_at(ranks, None)
+
+    if columns == 0:
+        none = ops.ranks_of_positives(THREE * 2, np.zeros((2, 0), int), np.zeros((2, 0)))
+        np.testing.assert_array_equal(NDCG(gain=gain).compute_at(none, None), [0, 0])
+        return
+    assert ndcg(np.zeros(0)).shape == [0]
+    np.testing.assert_array_equal(ndcg([0, 0], 0), [0, 0])
+    np.testing.assert_array_equal(ndcg([0, 0]), [0, 0])
+    assert np.isnan(ndcg([np.nan])).all()
+    high = ndcg([1, 3], gain=lambda labels: tf.cast(labels >= 2, labels.dtype))
+    np.testing.assert_array_equal(high, [0, 1])
+
+
+def first_ranks(labels, scores):
+    """The rank of the best positive in each order that agrees with the scores."""
+    orders = [
+        [y for _, y in order]
+        for order in itertools.permutations(zip(scores, labels, strict=True))
+        if all(a[0] >= b[0] for a, b in itertools.pairwise(order))
+    ]
+    return [order.index(1) + 1 for order in orders]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("max_rank", [2, 3, 100])
+def test_median_rank_over_lists_and_orders(seed, max_rank):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 3, (6, 5)).astype(np.float32)
+    labels = np.zeros((6, 5))
+    for row, count in enumerate([1, 2, 1, 3, 2, 1]):
+        labels[row, rng.permutation(5)[:count]] = 1
+    # 5! orders at most, so that each list has 120 copies of its ranks, in equal shares.
+    ranks = [first_ranks(*lists) for lists in zip(labels, scores, strict=True)]
+    median = np.median([r for of_list in ranks for r in of_list * (120 // len(of_list))])
+    metric = MedianRank(max_rank=max_rank)
+    metric.update_state(labels[:4], scores[:4])
+    metric.update_state(labels[4:], scores[4:])
+    assert float(metric.result()) == (median if median <= max_rank else np.inf)
+    expected = [np.mean(of_list) for of_list in ranks]
+    np.testing.assert_allclose(metric.per_list(labels, scores)[0][:, 0], expected, rtol=1e-12)
+
+
+def test_median_rank_with_weights(as_for_xla):
+    scores = np.tile(np.arange(9, 0, -1, dtype=np.float32), (4, 1))
+    ids = np.array([7, 0, 2, 5])
+    metric = MedianRank()
+    assert float(metric.result()) == 0
+    assert float(result(metric, ids, scores)) == np.median(ids + 1)
+    metric.reset_state()
+    assert float(result(metric, ids, scores, [0.0, 1.0, 0.5, 3.0])) == 6
+    assert float(result(metric, [0], np.full((1, 9), np.nan), 100.0)) == 9
+    other = MedianRank()
+    other.update_state(ids, scores, 1000.0)
+    other.merge_state([metric])
+    # Mass 1001, 1000.5, 1003, 1000 and 100 at the ranks 1, 3, 6, 8 and 9: half of it is 2052.25.
+    assert float(other.result()) == 6
+    tf.function(lambda: other.update_state([[99, -1]], scores[:1]) and None)()
+    assert np.isnan(other.result())
+
+
+def test_median_rank_of_millions_and_of_the_largest_weights():
+    """Sums of places would leave int64."""
+    count = 4_300_000
+    metric = MedianRank(max_rank=count)
+    assert float(result(metric, [0], np.zeros((1, count), np.float32))) == (count + 1) / 2
+    weights = np.full(3, 1e38, np.float32)
+    assert float(result(MedianRank(max_rank=10), [0, 1, 2], np.array(THREE * 3), weights)) == 2
