@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -29,15 +29,15 @@ from rank4class_tf._tf.gather import scatter_add, where
 from rank4class_tf._tf.gradients import cond, has_nan
 from rank4class_tf._tf.loops import fold_blocks, in_pieces
 from rank4class_tf._tf.search import add_columns, top_k_by_blocks
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, Tensor, TensorLike, TensorPair, Tensors, WithGradient
 
 # What needs every item takes chunks of examples with about so many scores, 16 MB.
 _CHUNK = 1 << 22
 
 
 def losses_of_classes(
-    compute: Callable, products: ClassProducts, class_ids: tf.Tensor, relevance: tf.Tensor
-) -> tf.Tensor:
+    compute: Callable, products: ClassProducts, class_ids: Tensor, relevance: Tensor
+) -> Tensor:
     """Applies a formula to lists of all classes, without their scores `[batch, K]`.
 
     The formula takes `Lists`, and the number of a chunk of examples or None. Class ids `[batch, P]`
@@ -53,7 +53,9 @@ def losses_of_classes(
         ) from error
 
 
-def _by_classes(compute, products, class_ids, relevance):
+def _by_classes(
+    compute: Function, products: ClassProducts, class_ids: Tensor, relevance: Tensor
+) -> Tensor:
     """All examples, those of all replicas too, and the classes here block by block."""
     shard, exchange = products.shard, products.exchange
     here = slice(None)
@@ -73,14 +75,14 @@ def _by_classes(compute, products, class_ids, relevance):
         trained = [shard.anchor]
 
     @tf.custom_gradient
-    def losses(encodings, *trained):
+    def losses(encodings: Tensor, *trained: Tensor) -> WithGradient:
         handles = trained if shard is None else tuple(map(handle_of, products.tables))
         every = exchange.joined(tf.stop_gradient(encodings))
         record = Record(products._replace(encodings=every, handles=handles))
         with record.tape:
             values = compute(BlockedLists(record, class_ids, relevance), None)
 
-        def gradient(upstream, variables=()):
+        def gradient(upstream: Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[Any, ...]:
             upstream = exchange.joined(upstream)
             of_encodings, of_trained, of_variables = record.gradients(values, upstream, variables)
             if shard is not None:
@@ -97,11 +99,13 @@ def _by_classes(compute, products, class_ids, relevance):
     return losses(products.encodings, *trained)
 
 
-def _by_examples(compute, products, class_ids, relevance):
+def _by_examples(
+    compute: Function, products: ClassProducts, class_ids: Tensor, relevance: Tensor
+) -> Tensor:
     """All classes for a few examples at a time, whose scores are made again for the gradient."""
     size = max(1, _CHUNK // products.num_classes)
 
-    def of_chunk(labels, encodings, *tables):
+    def of_chunk(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
         chunk, *columns = labels
         scores = fill_masked(products.score(encodings, *tables))
         return compute(dense_lists(scores, *columns), tf.reduce_max(chunk))
@@ -119,7 +123,7 @@ def _by_examples(compute, products, class_ids, relevance):
 class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
-    def __init__(self, record: Record, class_ids: tf.Tensor, relevance: tf.Tensor) -> None:
+    def __init__(self, record: Record, class_ids: Tensor, relevance: Tensor) -> None:
         """Class ids `[batch, P]` are int32, that of a positive where the relevance is 0."""
         self._record = record
         self._class_ids = class_ids
@@ -129,13 +133,13 @@ class BlockedLists(Lists):
         self._flat = None if single else _positives.Flat.of(relevance)
         self._own = record.single_scores(class_ids)
         self._has_gradient = True
-        self._excluded: tf.Tensor | None = None  # `[batch, E]`, padded with -1.
+        self._excluded: Tensor | None = None  # `[batch, E]`, padded with -1.
         # Scores are: factor * raw + by class + shift.
-        self._factor: tf.Tensor | None = None  # A scalar or `[batch, 1]`.
-        self._by_class: tf.Tensor | None = None  # `[1, K]`.
-        self._shift: tf.Tensor | None = None  # `[batch, 1]`.
+        self._factor: Tensor | None = None  # A scalar or `[batch, 1]`.
+        self._by_class: Tensor | None = None  # `[1, K]`.
+        self._shift: Tensor | None = None  # `[batch, 1]`.
 
-    def _changed(self, **changes):
+    def _changed(self, **changes: Any) -> BlockedLists:
         lists = copy.copy(self)
         vars(lists).update(changes)
         return lists
@@ -147,11 +151,11 @@ class BlockedLists(Lists):
         return self._own.dtype
 
     @property
-    def positive_scores(self) -> tf.Tensor:
+    def positive_scores(self) -> Tensor:
         return self._scores_of(self._own, self._class_ids)
 
     @property
-    def num_items(self) -> tf.Tensor:
+    def num_items(self) -> Tensor:
         count = tf.fill(tf.shape(self.relevance)[:1], tf.cast(self.max_items, self.dtype))
         if self._excluded is None:
             return count
@@ -162,7 +166,7 @@ class BlockedLists(Lists):
         return self._record.products.num_classes
 
     def item_relevance(self) -> Callable:
-        def of_block(ids):
+        def of_block(ids: Tensor) -> Tensor:
             """Relevance of the classes of a block, `[batch, size of the block]`."""
             place, here = _places(ids, self._class_ids)
             shape = tf.stack([tf.shape(self.relevance)[0], tf.size(ids)])
@@ -176,11 +180,11 @@ class BlockedLists(Lists):
 
     # The scores of a block.
 
-    def _transform(self):
+    def _transform(self) -> list[Tensor]:
         """What changes raw scores and may have a gradient."""
         return [x for x in (self._factor, self._shift) if x is not None]
 
-    def _seen(self, raw, ids, *transform):
+    def _seen(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
         """Scores of these lists from raw ones; `transform` is that of `_transform`."""
         rest = iter(transform)
         if self._factor is not None:
@@ -189,12 +193,12 @@ class BlockedLists(Lists):
             raw += tf.gather(self._by_class[0], ids)
         return raw if self._shift is None else raw + next(rest)
 
-    def _scores_of(self, raw, ids):
+    def _scores_of(self, raw: Tensor, ids: Tensor) -> Tensor:
         """Scores of single classes from raw ones, `[batch, m]`."""
         scores = self._seen(raw, ids, *self._transform())
         return scores if self._has_gradient else tf.stop_gradient(scores)
 
-    def _filled(self, raw, ids, *transform):
+    def _filled(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
         """Scores of a block, in which a class that is none of the items has the lowest."""
         scores = self._seen(raw, ids, *transform)
         if self._excluded is not None:
@@ -204,7 +208,16 @@ class BlockedLists(Lists):
             scores = add_columns(scores, place, low)
         return fill_masked(scores)
 
-    def _sum(self, of_entries, function, parameters, start, items=(), tends_to_zero=False, **how):
+    def _sum(
+        self,
+        of_entries: Function,
+        function: Callable,
+        parameters: Tensors,
+        start: Tensor,
+        items: Sequence[Function] = (),
+        tends_to_zero: bool = False,
+        **how: Any,
+    ) -> Tensor:
         """Sums `of_entries(function, [scores, *items], parameters)` over the blocks.
 
         The function has an argument more for the mask unless it `tends_to_zero`; `start` has the
@@ -213,7 +226,7 @@ class BlockedLists(Lists):
         transform = self._transform()
         number = len(transform)
 
-        def of_block(raw, ids, *parameters):
+        def of_block(raw: Tensor, ids: Tensor, *parameters: Tensor) -> Tensor:
             scores, parameters = self._filled(raw, ids, *parameters[:number]), parameters[number:]
             values = [of_ids(ids) for of_ids in items]
             if tends_to_zero:
@@ -228,8 +241,14 @@ class BlockedLists(Lists):
         return self._record.sum(of_block, *given, **how)
 
     def _sum_for_positives(
-        self, function, positives, items=(), tends_to_zero=False, vanishes=False, many=None
-    ):
+        self,
+        function: Function,
+        positives: Tensors,
+        items: Sequence[Function] = (),
+        tends_to_zero: bool = False,
+        vanishes: bool = False,
+        many: Function | None = None,
+    ) -> Tensor:
         """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`.
 
         The positives stand in columns, or in `Flat` without padding. Few of them are compared with
@@ -240,12 +259,12 @@ class BlockedLists(Lists):
         terms = _positives.terms if flat is None else flat.terms
         vanishing = vanishes and few  # Only single terms tell which classes have a gradient.
 
-        def of_columns(f, given, positives):
+        def of_columns(f: Function, given: Tensors, positives: Tensors) -> Tensor:
             if many is not None:
                 return many(*given, *positives)
             return _positives.sum_over_items(f, given, positives, self.relevance)
 
-        def of_entries(f, given, positives):
+        def of_entries(f: Function, given: Tensors, positives: Tensors) -> Tensor:
             if few:
                 found = terms(f, given, positives)
                 return found if vanishing else tf.reduce_sum(found, axis=-1)
@@ -269,19 +288,33 @@ class BlockedLists(Lists):
 
     # Reductions over the items.
 
-    def sum(self, function, *parameters, items=(), tends_to_zero=False, vanishes=False):
-        def of_entries(f, given, parameters):
+    def sum(
+        self,
+        function: Function,
+        *parameters: Tensor,
+        items: Sequence[Function] = (),
+        tends_to_zero: bool = False,
+        vanishes: bool = False,
+    ) -> Tensor:
+        def of_entries(f: Function, given: Tensors, parameters: Tensors) -> Tensor:
             terms = f(*given, *parameters)
             return terms if vanishes else tf.reduce_sum(terms, axis=-1)
 
         how = {"tends_to_zero": tends_to_zero or vanishes, "vanishes": vanishes}
         return self._sum(of_entries, function, parameters, self.relevance[:, 0], items, **how)
 
-    def sum_over_items(self, function, items=(), positives=(), tends_to_zero=False, vanishes=False):
+    def sum_over_items(
+        self,
+        function: Function,
+        items: Sequence[Function] = (),
+        positives: Tensors = (),
+        tends_to_zero: bool = False,
+        vanishes: bool = False,
+    ) -> Tensor:
         positives = [self.positive_scores, *positives]
         return self._sum_for_positives(function, positives, items, tends_to_zero, vanishes)
 
-    def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
+    def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
         return self._sum_for_positives(
             lambda s, p: violation(s - p, margin),
             [self.positive_scores if levels is None else levels],
@@ -289,11 +322,11 @@ class BlockedLists(Lists):
             many=lambda scores, levels: excess(scores, levels, margin),
         )
 
-    def log_sum_exp(self, temperature=1.0, smoothing=0.0):
+    def log_sum_exp(self, temperature: TensorLike = 1.0, smoothing: TensorLike = 0.0) -> TensorPair:
         constant, exchange = self._transform(), self._record.products.exchange
         smooths = not is_zero(smoothing)
 
-        def add(raw, ids, best, total):
+        def add(raw: Tensor, ids: Tensor, best: Tensor, total: Tensor) -> list[Tensor]:
             scores = self._filled(raw, ids, *constant)
             highest = tf.maximum(best, tf.reduce_max(scores, axis=-1, keepdims=True))
             total *= tf.exp((best - highest) / temperature)
@@ -308,12 +341,12 @@ class BlockedLists(Lists):
             log_total = tf.math.log(total)
             share_of_mean = smoothing / tf.maximum(self.num_items, 1)[:, tf.newaxis]
 
-        def minus_mean(scores, by):
+        def minus_mean(scores: Tensor, by: TensorLike) -> Tensor:
             return -share_of_mean * (scores - highest) / by
 
         # d log sum e^s = sum softmax * ds: record the sum of softmax for its gradient only; its
         # value is known. That of the mean takes a pass.
-        def gradient(scores, *by):
+        def gradient(scores: Tensor, *by: Tensor) -> Tensor:
             (by,) = by or (temperature,)
             share = tf.exp((scores - highest) / by - log_total)
             return share + minus_mean(scores, by) if smooths else share
@@ -322,7 +355,7 @@ class BlockedLists(Lists):
         if smooths:
             mean = self.constant().sum(lambda scores: minus_mean(scores, temperature))
 
-        def of_entries(f, given, parameters):
+        def of_entries(f: Function, given: Tensors, parameters: Tensors) -> Tensor:
             return tf.reduce_sum(f(*given, *parameters), axis=-1)
 
         trained = [] if isinstance(temperature, int | float) else [temperature]
@@ -330,14 +363,14 @@ class BlockedLists(Lists):
         result = self._sum(of_entries, gradient, trained, mean, **how)
         return log_total + result[:, tf.newaxis], highest
 
-    def top_k(self, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def top_k(self, k: TensorLike) -> tuple[Tensor, Tensor, Tensor]:
         n = self.max_items
         require(k <= n, f"`k` must be at most the number of items, {n}.", f"k={k}")
         if k > classes.BLOCK:
             raise EveryItemNeeded(f"The {k} highest of {n} classes are too many for a block.")
         products, transform = self._record.products, self._transform()
 
-        def score(places):
+        def score(places: Tensor) -> Tensor:
             return self._filled(*products.block(places), *transform)
 
         with self._record.tape.stop_recording():
@@ -349,7 +382,7 @@ class BlockedLists(Lists):
         found = tf.reduce_sum(tf.cast(there, tf.int32), axis=-1)
         return values, ids, tf.maximum(found, 1)
 
-    def _scores_at(self, ids):
+    def _scores_at(self, ids: Tensor) -> Tensor:
         """Scores of single classes of each example; those of the first class for -1."""
         ids = tf.maximum(ids, 0)
         return self._scores_of(self._record.single_scores(ids), ids)
@@ -368,7 +401,7 @@ class BlockedLists(Lists):
             _shift=None if self._shift is None else self._shift * factor,
         )
 
-    def shifted(self, shift: tf.Tensor) -> BlockedLists:
+    def shifted(self, shift: Tensor) -> BlockedLists:
         if shift.shape[1] == 1:
             return self._changed(_shift=shift if self._shift is None else self._shift + shift)
         if shift.shape != (1, self.max_items):
@@ -380,20 +413,20 @@ class BlockedLists(Lists):
     def negatives(self) -> BlockedLists:
         return self.without(tf.where(self.is_positive, self._class_ids, -1))
 
-    def without(self, places: tf.Tensor) -> BlockedLists:
+    def without(self, places: Tensor) -> BlockedLists:
         if self._excluded is not None:
             places = tf.concat([self._excluded, places], axis=1)
         return self._changed(_excluded=places)
 
-    def only(self, places: tf.Tensor) -> Lists:
+    def only(self, places: Tensor) -> Lists:
         filled = tf.where(places >= 0, self._scores_at(places), LOWEST[self.dtype])
         return others(filled, self.relevance, self.positive_scores)
 
-    def keep_nan(self, losses: tf.Tensor) -> tf.Tensor:
+    def keep_nan(self, losses: Tensor) -> Tensor:
         # A sum is NaN by itself. A search may miss the NaN of a row.
         products = self._record.products
 
-        def look(places, broken):
+        def look(places: Tensor, broken: Tensor) -> list[Tensor]:
             found = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(places)]
             return [functools.reduce(tf.logical_or, found, broken)]
 
@@ -405,7 +438,7 @@ class BlockedLists(Lists):
         return tf.where(broken, tf.constant(float("nan"), losses.dtype), losses)
 
 
-def _places(ids, wanted):
+def _places(ids: Tensor, wanted: Tensor) -> TensorPair:
     """Where wanted ids `[batch, m]` stand among the rising ids of a block, and whether they do."""
     flat = tf.reshape(wanted, [-1])
     place = tf.minimum(tf.searchsorted(ids, flat), tf.size(ids) - 1)

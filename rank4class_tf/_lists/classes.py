@@ -21,6 +21,7 @@ from rank4class_tf._lists.lists import EveryItemNeeded
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exchange import Exchange, NoExchange
 from rank4class_tf._tf.loops import fold_blocks
+from rank4class_tf._types import Function, Tensor, TensorPair, Tensors
 
 # Scores of 256 examples take 1 MB a block. Blocks of 512 take a tenth longer, larger ones are no
 # faster (100,000 classes of 64 numbers).
@@ -36,20 +37,20 @@ class Shard(NamedTuple):
     first: int  # The id of the first class here; those after it follow.
     num_classes: int  # K, of all replicas.
     exchange: Exchange
-    anchor: tf.Tensor  # Without effect; by it tapes see that the tables are trained.
+    anchor: Tensor  # Without effect; by it tapes see that the tables are trained.
     update: Callable  # Takes the gradients of the tables and updates them.
 
 
 class ClassProducts(NamedTuple):
     """Scores `[batch, K]` of encodings with all classes, before anything is computed."""
 
-    encodings: tf.Tensor  # `[batch, d]`, float32.
+    encodings: Tensor  # `[batch, d]`, float32.
     tables: tuple[Any, ...]  # Rows `[K, width]`, perhaps biases `[K]`: variables or tensors.
     # A function of encodings and some rows of each table that returns scores `[batch, m]`. Rows are
     # `[m, ...]`, of classes shared by all examples, or `[batch, m, ...]`. It reads no variables.
     score: Callable
     shard: Shard | None = None  # The shard that the tables belong to, if any.
-    handles: tuple[tf.Tensor, ...] = ()  # What stands for the tables in a gradient.
+    handles: tuple[Tensor, ...] = ()  # What stands for the tables in a gradient.
 
     @property
     def num_classes(self) -> int:
@@ -66,20 +67,20 @@ class ClassProducts(NamedTuple):
         """Between the replicas that have the other classes."""
         return NoExchange() if self.shard is None else self.shard.exchange
 
-    def rows(self, places: tf.Tensor) -> list[tf.Tensor]:
+    def rows(self, places: Tensor) -> list[Tensor]:
         """Rows of each table by their places in it; a table is never read as a whole."""
         handles = self.handles or self.tables
         return [_rows(x, table, places) for x, table in zip(handles, self.tables, strict=True)]
 
-    def ids(self, places: tf.Tensor) -> tf.Tensor:
+    def ids(self, places: Tensor) -> Tensor:
         """The ids of the classes at some places of the tables."""
         return places if self.shard is None else self.shard.first + places
 
-    def block(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def block(self, places: Tensor) -> TensorPair:
         """Scores and ids of the classes at some places of the tables."""
         return self.score(self.encodings, *self.rows(places)), self.ids(places)
 
-    def rows_of(self, ids: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor | None]:
+    def rows_of(self, ids: Tensor) -> tuple[list[Tensor], Tensor, Tensor | None]:
         """Rows of classes by their ids, ones for a class of another shard; their places; if here.
 
         The last are booleans, or None if all classes are here.
@@ -93,7 +94,7 @@ class ClassProducts(NamedTuple):
         return rows, places, here
 
 
-def handle_of(table: Any) -> tf.Tensor:
+def handle_of(table: Any) -> Tensor:
     """What stands for a table: TensorFlow would copy all of a variable that a function captures."""
     if not isinstance(table, tf.Variable):
         return table
@@ -102,7 +103,7 @@ def handle_of(table: Any) -> tf.Tensor:
     return tf.convert_to_tensor(table) if outside else table.handle
 
 
-def _rows(handle, table, places):
+def _rows(handle: Tensor, table: Any, places: Tensor) -> Tensor:
     if handle.dtype != tf.resource:
         return tf.gather(handle, places)
     rows = tf.raw_ops.ResourceGather(resource=handle, indices=places, dtype=table.dtype)
@@ -113,11 +114,11 @@ class _Sum(NamedTuple):
     """The sum over all classes that a formula has asked for."""
 
     of_block: Callable  # Raw scores of a block, its ids and the parameters -> `[batch, ...]`.
-    parameters: list[tf.Tensor]  # They get a gradient.
-    result: tf.Tensor
+    parameters: list[Tensor]  # They get a gradient.
+    result: Tensor
     # `[K]` booleans, which classes have a term that is not 0; None where this was not asked: other
     # terms have slopes even where they are 0.
-    used: tf.Tensor | None
+    used: Tensor | None
 
 
 class Record:
@@ -126,10 +127,10 @@ class Record:
     def __init__(self, products: ClassProducts) -> None:
         self.products = products
         self.tape = tf.GradientTape(persistent=True)
-        self._single: list[tuple[tf.Tensor, tf.Tensor]] = []
+        self._single: list[TensorPair] = []
         self._sum: _Sum | None = None
 
-    def single_scores(self, ids: tf.Tensor) -> tf.Tensor:
+    def single_scores(self, ids: Tensor) -> Tensor:
         """Scores of classes of each example, `[batch, m]`."""
         products = self.products
         with self.tape.stop_recording():
@@ -144,13 +145,13 @@ class Record:
     def fold(self, step: Callable, *state: Any) -> list:
         """Folds `step(raw scores, ids, *state)` over the blocks of this shard, no gradients."""
 
-        def of_block(places, *state):
+        def of_block(places: Tensor, *state: Any) -> Sequence:
             return step(*self.products.block(places), *state)
 
         with self.tape.stop_recording():
             return fold_blocks(of_block, self.products.num_here, BLOCK, state)
 
-    def check_constant(self, tensors: Sequence[tf.Tensor]) -> None:
+    def check_constant(self, tensors: Tensors) -> None:
         """Raises if tensors that a pass reads as constants have a gradient."""
         sources = [scores for _, scores in self._single] + [*self.tape.watched_variables()]
         if self._sum is not None:
@@ -162,12 +163,12 @@ class Record:
     def sum(
         self,
         of_block: Callable,
-        parameters: Sequence[tf.Tensor],
-        start: tf.Tensor,
+        parameters: Tensors,
+        start: Tensor,
         has_gradient: bool,
         vanishes: bool = False,
-        value: tf.Tensor | None = None,
-    ) -> tf.Tensor:
+        value: Tensor | None = None,
+    ) -> Tensor:
         """The sum of `of_block(raw scores, ids, *parameters)` over the blocks; see `_Sum`.
 
         It starts with zeros of its shape. Of all sums only one can have a gradient. If it
@@ -179,11 +180,11 @@ class Record:
         # Copies: the gradient of a tensor passed twice would count twice.
         parameters = [tf.identity(x) for x in parameters]
 
-        def whole(*block):
+        def whole(*block: Tensor) -> Tensor:
             terms = of_block(*block)
             return tf.reduce_sum(terms, axis=-1) if vanishes else terms
 
-        def add(raw, ids, total):
+        def add(raw: Tensor, ids: Tensor, total: Tensor) -> list[Tensor]:
             return [total + whole(raw, ids, *parameters)]
 
         used = None
@@ -199,12 +200,12 @@ class Record:
             self._sum = _Sum(whole, parameters, value, used)
         return value
 
-    def _sum_and_used(self, of_block, parameters, start):
+    def _sum_and_used(self, of_block: Function, parameters: Tensors, start: Tensor) -> TensorPair:
         """The sum, and which classes have a term above 0."""
         products = self.products
         number, first = products.num_here, products.ids(tf.constant(0))
 
-        def add(raw, ids, total, used):
+        def add(raw: Tensor, ids: Tensor, total: Tensor, used: tf.TensorArray) -> list:
             terms = of_block(raw, ids, *parameters)
             # A product with ones takes a fifth of the time of a maximum over examples.
             by_class = tf.reshape(terms, [-1, tf.size(ids)])
@@ -221,8 +222,8 @@ class Record:
         return value, tf.ensure_shape(blocks.concat(), [number])
 
     def gradients(
-        self, values: tf.Tensor, upstream: tf.Tensor, variables: Sequence[tf.Variable]
-    ) -> tuple[tf.Tensor, list[Any], list[Any]]:
+        self, values: Tensor, upstream: Tensor, variables: Sequence[tf.Variable]
+    ) -> tuple[Tensor, list[Any], list[Any]]:
         """Gradients of the encodings, of the tables, and of variables, such as a temperature."""
         products, tape = self.products, self.tape
         leaves = [scores for _, scores in self._single]
@@ -257,7 +258,7 @@ class Record:
             slices = slices.plus(places, of_rows)
         return products.exchange.total(of_encodings), slices.of(products.tables), of_variables
 
-    def _backward_pass(self, total, upstream):
+    def _backward_pass(self, total: _Sum, upstream: Tensor) -> tuple[Tensor, _Slices, list[Tensor]]:
         """Gradients of encodings, tables and parameters by the sum."""
         products = self.products
         tables, number = products.tables, products.num_here
@@ -268,7 +269,9 @@ class Record:
             places = tf.cond(is_few, lambda: of_used, lambda: tf.range(number))
             number = tf.size(places)
 
-        def step(numbers, of_encodings, of_rows, *of_parameters):
+        def step(
+            numbers: Tensor, of_encodings: Tensor, of_rows: list[Tensor], *of_parameters: Tensor
+        ) -> list:
             block = numbers if places is None else tf.gather(places, numbers)
             rows = products.rows(block)
             inputs = [products.encodings, *rows, *total.parameters]
@@ -291,19 +294,19 @@ class Record:
 class _Slices(NamedTuple):
     """Gradients of rows of the tables."""
 
-    rows: list[tf.Tensor]  # One for each table; empty without a gradient.
-    places: tf.Tensor | None = None  # None for all of them in order.
-    is_few: tf.Tensor | None = None  # Whether the places may be any; else they are all in order.
+    rows: list[Tensor]  # One for each table; empty without a gradient.
+    places: Tensor | None = None  # None for all of them in order.
+    is_few: Tensor | None = None  # Whether the places may be any; else they are all in order.
 
-    def plus(self, places: tf.Tensor, rows: list[tf.Tensor]) -> _Slices:
+    def plus(self, places: Tensor, rows: list[Tensor]) -> _Slices:
         """These and other rows, among which a place may come twice."""
         if not self.rows:
             return _Slices(rows, places)
 
-        def in_place():
+        def in_place() -> list[Tensor]:
             return [_add_rows(total, places, g) for total, g in zip(self.rows, rows, strict=True)]
 
-        def one_below_other():
+        def one_below_other() -> list[Tensor]:
             return [tf.concat(x, axis=0) for x in zip(self.rows, rows, strict=True)]
 
         if self.places is None:
@@ -324,7 +327,7 @@ class _Slices(NamedTuple):
         return [tf.IndexedSlices(g, self.places, s) for g, s in zip(self.rows, shapes, strict=True)]
 
 
-def _empty(table, number):
+def _empty(table: Any, number: int | Tensor) -> Tensor:
     """A tensor of so many rows as those of a table, each of which `_set_rows` will set."""
     shape = tf.concat([[number], table.shape[1:]], axis=0)
     if raising.in_xla():
@@ -335,7 +338,7 @@ def _empty(table, number):
     return tf.ensure_shape(empty, [known, *table.shape[1:]])
 
 
-def _set_rows(x, places, rows):
+def _set_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor:
     """Sets rows in place: a loop with any other operation takes the memory of the table twice."""
     rows = tf.cast(rows, x.dtype)
     if raising.in_xla():
@@ -343,7 +346,7 @@ def _set_rows(x, places, rows):
     return tf.raw_ops.InplaceUpdate(x=x, i=places, v=rows)
 
 
-def _add_rows(x, places, rows):
+def _add_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor:
     """Adds rows in place, among which a place may come twice; nothing else may read `x`."""
     if raising.in_xla():
         return tf.tensor_scatter_nd_add(x, places[:, tf.newaxis], rows)
@@ -352,5 +355,5 @@ def _add_rows(x, places, rows):
     return _set_rows(x, places, tf.gather(x, places) + sums)
 
 
-def _add(a, b):
+def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b

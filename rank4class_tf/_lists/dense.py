@@ -22,7 +22,7 @@ from rank4class_tf._tf.exact import divided, is_zero, violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add, where
 from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, Tensor, TensorLike, TensorPair, Tensors, WithGradient
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,13 +40,13 @@ class DenseLists(Lists):
             None if `filled` does.
     """
 
-    filled: tf.Tensor
-    class_ids: tf.Tensor | None
-    relevance: tf.Tensor
-    positive_scores: tf.Tensor
-    positive_weights: tf.Tensor | None = None
-    item_weights: tf.Tensor | None = None
-    unshifted: tf.Tensor | None = None
+    filled: Tensor
+    class_ids: Tensor | None
+    relevance: Tensor
+    positive_scores: Tensor
+    positive_weights: Tensor | None = None
+    item_weights: Tensor | None = None
+    unshifted: Tensor | None = None
 
     # What there is.
 
@@ -55,54 +55,68 @@ class DenseLists(Lists):
         return self.filled.dtype
 
     @property
-    def mask(self) -> tf.Tensor:
+    def mask(self) -> Tensor:
         """`[batch, n]` booleans, False for a masked item."""
         # In a graph, a negated comparison would make a NaN a masked item.
         return self._marked != LOWEST[self.dtype]
 
     @property
-    def _marked(self):
+    def _marked(self) -> Tensor:
         return self.filled if self.unshifted is None else self.unshifted
 
     @property
-    def scores(self) -> tf.Tensor:
+    def scores(self) -> Tensor:
         """`[batch, n]`, 0 for a masked item."""
         return where(self.mask, self.filled, 0.0)
 
     @property
-    def num_items(self) -> tf.Tensor:
+    def num_items(self) -> Tensor:
         return tf.reduce_sum(tf.cast(self.mask, self.dtype), axis=-1)
 
     @property
-    def max_items(self) -> int | tf.Tensor:
+    def max_items(self) -> int | Tensor:
         return self.filled.shape[1] or tf.shape(self.filled)[1]
 
-    def item_relevance(self) -> tf.Tensor:
+    def item_relevance(self) -> Tensor:
         return self.by_item(self.relevance)
 
     def dense(self) -> DenseLists:
         return self
 
-    def by_item(self, values: tf.Tensor) -> tf.Tensor:
+    def by_item(self, values: Tensor) -> Tensor:
         """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`."""
         if self.class_ids is None:
             return values
         # Padding adds nothing to the item on which it stands.
         return scatter_add(self.class_ids, values, tf.shape(self.filled))
 
-    def at_positives(self, values: tf.Tensor) -> tf.Tensor:
+    def at_positives(self, values: Tensor) -> Tensor:
         """What stands at the positives, `[batch, P]`, of values by item, `[batch, n]`."""
         return values if self.class_ids is None else gather(values, self.class_ids)
 
     # Reductions over the items.
 
-    def sum(self, function, *parameters, items=(), tends_to_zero=False, vanishes=False):
+    def sum(
+        self,
+        function: Function,
+        *parameters: Tensor,
+        items: Tensors = (),
+        tends_to_zero: bool = False,
+        vanishes: bool = False,
+    ) -> Tensor:
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = function(self.scores, *items, *parameters)
         return tf.reduce_sum(where(self.mask, values, 0.0), axis=-1)
 
-    def sum_over_items(self, function, items=(), positives=(), tends_to_zero=False, vanishes=False):
+    def sum_over_items(
+        self,
+        function: Function,
+        items: Tensors = (),
+        positives: Tensors = (),
+        tends_to_zero: bool = False,
+        vanishes: bool = False,
+    ) -> Tensor:
         given = [self.filled, *items]
         if not (tends_to_zero or vanishes):
             given = [tf.cast(self.mask, self.dtype), self.scores, *items]
@@ -112,14 +126,14 @@ class DenseLists(Lists):
 
     def sum_over_differences(
         self, function: Callable, tends_to_zero: bool = False, vanishes: bool = False
-    ) -> tf.Tensor:
+    ) -> Tensor:
         ids, falls = self.class_ids, tends_to_zero or vanishes
         if self.max_positives != 1 or ids is None or not falls:
             return super().sum_over_differences(function, tends_to_zero, vanishes)
 
-        @tf.custom_gradient
-        def differences(scores):  # With a gradient that takes half the passes.
-            def gradient(upstream):
+        @tf.custom_gradient  # With a gradient that takes half the passes.
+        def differences(scores: Tensor) -> WithGradient:
+            def gradient(upstream: Tensor) -> Tensor:
                 total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
                 return tf.tensor_scatter_nd_sub(upstream, indices(ids), total)
 
@@ -127,7 +141,7 @@ class DenseLists(Lists):
 
         return tf.reduce_sum(function(differences(self.filled)), axis=-1, keepdims=True)
 
-    def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
+    def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
         if levels is None and self.max_positives == 1:
             return self.sum_over_differences(lambda d: violation(d, margin), True)
         levels = self.positive_scores if levels is None else levels
@@ -137,7 +151,7 @@ class DenseLists(Lists):
             )
         return keep_nan(_positives.excess(self.filled, levels, margin), self.filled)
 
-    def log_sum_exp(self, temperature=1.0, smoothing=0.0):
+    def log_sum_exp(self, temperature: TensorLike = 1.0, smoothing: TensorLike = 0.0) -> TensorPair:
         highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
         scores = self.filled - highest
         if not isinstance(temperature, (int, float)):
@@ -153,7 +167,7 @@ class DenseLists(Lists):
             total -= smoothing * divided(mean, temperature)
         return total, highest
 
-    def top_k(self, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def top_k(self, k: TensorLike) -> tuple[Tensor, Tensor, Tensor]:
         n = self.filled.shape[1]
         fits = not isinstance(k, int) or n is None or k <= n
         _checks.require(fits, f"`k` must be at most the number of items, {n}.", f"k={k}")
@@ -179,7 +193,7 @@ class DenseLists(Lists):
         filled = tf.where(self.mask, self.filled * factor, LOWEST[self.dtype])
         return self._with_scores(filled, self.positive_scores * factor)
 
-    def shifted(self, shift: tf.Tensor) -> DenseLists:
+    def shifted(self, shift: Tensor) -> DenseLists:
         if shift.shape[1] == 1:
             positives = self.positive_scores + shift
             return self._with_scores(self.filled + shift, positives, self._marked)
@@ -187,7 +201,9 @@ class DenseLists(Lists):
         shift = tf.broadcast_to(shift, tf.shape(filled))
         return self._with_scores(filled, self.positive_scores + self.at_positives(shift))
 
-    def _with_scores(self, filled, positive_scores, unshifted=None):
+    def _with_scores(
+        self, filled: Tensor, positive_scores: Tensor, unshifted: Tensor | None = None
+    ) -> DenseLists:
         return dataclasses.replace(
             self, filled=filled, positive_scores=positive_scores, unshifted=unshifted
         )
@@ -197,42 +213,42 @@ class DenseLists(Lists):
             return self._against(tf.where(self.is_positive, LOWEST[self.dtype], self.filled))
         return self.without(self.class_ids)
 
-    def without(self, places: tf.Tensor) -> DenseLists:
+    def without(self, places: Tensor) -> DenseLists:
         @tf.custom_gradient
-        def lowest_there(filled):  # What reads the lowest is constant.
+        def lowest_there(filled: Tensor) -> WithGradient:  # What reads the lowest is constant.
             low = tf.fill(tf.shape(places), LOWEST[self.dtype])
             return tf.tensor_scatter_nd_update(filled, indices(places), low), lambda x: x
 
         return self._against(lowest_there(self.filled))
 
-    def only(self, places: tf.Tensor) -> DenseLists:
+    def only(self, places: Tensor) -> DenseLists:
         filled = gather(self.filled, tf.maximum(places, 0))
         return self._against(tf.where(places >= 0, filled, LOWEST[self.dtype]))
 
-    def _against(self, filled):
+    def _against(self, filled: Tensor) -> DenseLists:
         return others(filled, self.relevance, self.positive_scores, self.positive_weights)
 
     @property
-    def tensors(self) -> tuple[tf.Tensor, tf.Tensor]:
+    def tensors(self) -> TensorPair:
         """What has a gradient: the filled scores, and those of the positives."""
         return self.filled, self.positive_scores
 
-    def with_ready_gradients(self, function: Callable) -> tf.Tensor:
+    def with_ready_gradients(self, function: Callable) -> Tensor:
         """Values `[batch]` of a function of lists that returns what `value_and_gradients` does."""
         return with_ready_gradients(lambda *x: function(self._with_scores(*x)), *self.tensors)
 
-    def value_and_gradients(self, compute: Callable) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def value_and_gradients(self, compute: Callable) -> tuple[Tensor, list[Tensor]]:
         """What `compute` makes of these lists, `[batch]`, and the gradients of `tensors`."""
         return value_and_gradients(lambda *x: compute(self._with_scores(*x)), *self.tensors)
 
-    def keep_nan(self, losses: tf.Tensor) -> tf.Tensor:
+    def keep_nan(self, losses: Tensor) -> Tensor:
         return keep_nan(losses, self.filled, self.positive_scores)
 
 
 class _ListsOfOthers(DenseLists):
     """Lists of items among which the positives are not: no item has a column of its own."""
 
-    def by_item(self, values: tf.Tensor) -> tf.Tensor:
+    def by_item(self, values: Tensor) -> Tensor:
         raise ValueError(
             "The positives of these lists must be among the items. "
             "Received: lists made by `negatives`, `only` or `without`."
@@ -242,7 +258,7 @@ class _ListsOfOthers(DenseLists):
 
 
 @tf.custom_gradient
-def below(scores: tf.Tensor, highest: tf.Tensor) -> Any:
+def below(scores: Tensor, highest: Tensor) -> Any:
     """Scores less the highest one of each list, `[batch, 1]`, a constant."""
     # The minimum keeps TensorFlow from rewriting `a - (b - highest)` in a graph as
     # `(a + highest) - b`. It cuts at most a rounding error, which must not cost the gradient.
@@ -250,10 +266,10 @@ def below(scores: tf.Tensor, highest: tf.Tensor) -> Any:
 
 
 def others(
-    filled: tf.Tensor,
-    relevance: tf.Tensor,
-    positive_scores: tf.Tensor,
-    positive_weights: tf.Tensor | None = None,
+    filled: Tensor,
+    relevance: Tensor,
+    positive_scores: Tensor,
+    positive_weights: Tensor | None = None,
 ) -> DenseLists:
     """Positives against items `[batch, m]` among which they are not; see `DenseLists`."""
     return _ListsOfOthers(filled, None, relevance, positive_scores, positive_weights)
@@ -317,10 +333,7 @@ def as_lists(
 
 
 def dense_lists(
-    filled: tf.Tensor,
-    class_ids: tf.Tensor | None,
-    relevance: tf.Tensor,
-    item_weights: tf.Tensor | None = None,
+    filled: Tensor, class_ids: Tensor | None, relevance: Tensor, item_weights: Tensor | None = None
 ) -> DenseLists:
     """Lists from tensors that are known to be right; `filled` is from `fill_masked`.
 
@@ -338,7 +351,7 @@ def dense_lists(
     return DenseLists(filled, class_ids, relevance, scores, weights, item_weights)
 
 
-def without_padding(class_ids: tf.Tensor, relevance: tf.Tensor) -> tf.Tensor:
+def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
     """Replaces -1 by the id of another positive of the list, or 0; class ids `[batch, P]`."""
     if class_ids.shape[1] != 1:
         best = tf.argmax(relevance, axis=-1, output_type=tf.int32)
@@ -348,8 +361,8 @@ def without_padding(class_ids: tf.Tensor, relevance: tf.Tensor) -> tf.Tensor:
 
 
 def fill_masked(
-    scores: tf.Tensor, mask: tf.Tensor | None = None, counted: tf.Tensor | None = None
-) -> tf.Tensor:
+    scores: Tensor, mask: Tensor | None = None, counted: Tensor | None = None
+) -> Tensor:
     """Scores in which masked items have the lowest; what reads them is constant there.
 
     A score of -inf masks an item too. A list that is not `counted`, `[batch]`, has no loss,
@@ -358,7 +371,7 @@ def fill_masked(
     lowest = LOWEST[scores.dtype]
 
     @tf.custom_gradient
-    def filled(scores):
+    def filled(scores: Tensor) -> WithGradient:
         scores = tf.maximum(scores, lowest)  # A NaN stays one.
         if mask is not None:
             low = tf.fill(tf.shape(scores), lowest)
@@ -370,20 +383,20 @@ def fill_masked(
     return filled(scores)
 
 
-def losses_of(compute: Callable, labels: Labels, filled: tf.Tensor) -> tf.Tensor:
+def losses_of(compute: Callable, labels: Labels, filled: Tensor) -> Tensor:
     """Applies a formula, `Lists` -> `[batch]`, to few columns that hold all positives of a batch.
 
     Labels of all n items, most of them 0, then take only a few more passes than class ids.
     """
 
-    def losses(filled, ids, relevance):
+    def losses(filled: Tensor, ids: Tensor, relevance: Tensor) -> Tensor:
         return compute(dense_lists(filled, ids, relevance, labels.item_weights))
 
     columns = _few_columns(labels)
     if columns is not None:
         return losses(filled, *columns)
 
-    def ready(filled):
+    def ready(filled: Tensor) -> tuple[Tensor, list[Tensor]]:
         # Each column takes a pass over the items: there are only as many as the batch needs.
         return _few_or_many(
             lambda *columns: value_and_gradients(lambda x: losses(x, *columns), filled),
@@ -408,7 +421,7 @@ def over_positives(function: Callable, labels: Labels) -> Any:
     return _few_or_many(function, labels, lambda: (labels.positives, labels.relevance))
 
 
-def _few_columns(labels):
+def _few_columns(labels: Labels) -> TensorPair | None:
     """Ids and relevance `[batch, P]` of labels that cannot have many positives; otherwise None."""
     if not are_few(labels.max_positives, labels.scores.shape[1]):
         return None
@@ -420,7 +433,7 @@ def _few_columns(labels):
     return _most_relevant(labels, most)
 
 
-def _few_or_many(function, labels, many):
+def _few_or_many(function: Callable, labels: Labels, many: Callable) -> Any:
     """Applies a function to the positives, where only running tells whether they are few."""
     ids, relevance = _most_relevant(labels, FEW)
     return tf.cond(
@@ -430,7 +443,7 @@ def _few_or_many(function, labels, many):
     )
 
 
-def _most_relevant(labels, columns):
+def _most_relevant(labels: Labels, columns: int | Tensor) -> TensorPair:
     """The positives `[batch, columns]`, padded with -1, and their relevance, 0 where padded."""
     ids, relevance = labels.class_ids, labels.relevance
     if isinstance(columns, int) and relevance.shape[1] == columns:
@@ -444,7 +457,7 @@ def _most_relevant(labels, columns):
     return tf.where(relevance > 0, ids, -1), relevance
 
 
-def _compact(labels):
+def _compact(labels: Labels) -> TensorPair:
     """As `_most_relevant`, with as many columns as the batch has positives at most, in their order.
 
     Where XLA compiles, which needs a static width, there are as many columns as there may be.

@@ -16,7 +16,7 @@ from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.gather import flat_places, indices, where
 from rank4class_tf._tf.raising import check, checked, in_xla, same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
 
@@ -50,22 +50,22 @@ class Labels(NamedTuple):
         item_weights: `[batch, n]`, the weight of each item, 0 for a masked one; None means 1.
     """
 
-    scores: tf.Tensor
-    mask: tf.Tensor | None
-    class_ids: tf.Tensor | None
-    relevance: tf.Tensor
-    value_if_empty: tf.Tensor
+    scores: Tensor
+    mask: Tensor | None
+    class_ids: Tensor | None
+    relevance: Tensor
+    value_if_empty: Tensor
     max_positives: int | None = None
-    highest: tf.Tensor | None = None
-    item_weights: tf.Tensor | None = None
+    highest: Tensor | None = None
+    item_weights: Tensor | None = None
 
     @property
-    def num_positives(self) -> tf.Tensor:
+    def num_positives(self) -> Tensor:
         """`[batch]` int32."""
         return tf.reduce_sum(tf.cast(self.relevance > 0, tf.int32), axis=-1)
 
     @property
-    def has_positive(self) -> tf.Tensor:
+    def has_positive(self) -> Tensor:
         """`[batch]` booleans."""
         if self.highest is not None:
             found = self.highest > 0
@@ -75,7 +75,7 @@ class Labels(NamedTuple):
         return found & tf.equal(self.value_if_empty, 0)
 
     @property
-    def positives(self) -> tf.Tensor:
+    def positives(self) -> Tensor:
         """Ids of the positives; for relevance, column i holds i if item i is positive, else -1."""
         if self.class_ids is not None:
             return self.class_ids
@@ -129,7 +129,7 @@ def parse(
 
 
 def parse_ids(
-    y_true: TensorLike, encodings: tf.Tensor, num_classes: int, label_format: str | None = None
+    y_true: TensorLike, encodings: Tensor, num_classes: int, label_format: str | None = None
 ) -> Labels:
     """As `parse`, for scores of K classes that do not exist; labels must be class ids.
 
@@ -147,7 +147,9 @@ def parse_ids(
     return _of_ids(encodings, distinct_ids(ids), value_if_empty)
 
 
-def _without_ragged(relevance, scores, label_format):
+def _without_ragged(
+    relevance: TensorLike, scores: tf.RaggedTensor, label_format: str | None
+) -> TensorPair:
     """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
     fits = isinstance(relevance, tf.RaggedTensor) and label_format != "ids"
@@ -163,14 +165,14 @@ def _without_ragged(relevance, scores, label_format):
     return _items(tf.cast(relevance, dtype), -1), _items(scores, 0)
 
 
-def _items(values, filler):
+def _items(values: tf.RaggedTensor, filler: float) -> Tensor:
     """Ragged values of items as dense ones, of one item at least."""
     values = values.to_tensor(filler)
     missing = tf.cast(tf.equal(tf.shape(values)[1], 0), tf.int32)
     return tf.pad(values, [[0, 0], [0, missing]], constant_values=tf.cast(filler, values.dtype))
 
 
-def _with_items(scores):
+def _with_items(scores: Tensor) -> Tensor:
     """Scores whose width is 0 or not known; raises, if need be at run time, if it is 0."""
     rule = "`y_pred` must score at least one item"
     require(scores.shape[1] != 0, f"{rule}.", f"shape {scores.shape}")
@@ -182,7 +184,9 @@ def _with_items(scores):
 # Which form labels have.
 
 
-def _with_format(y_true, shape, label_format):
+def _with_format(
+    y_true: TensorLike, shape: tf.TensorShape, label_format: str | None
+) -> tuple[Tensor, bool, bool]:
     """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
     require(not isinstance(y_true, tf.SparseTensor), "`y_true` must be dense.", "a SparseTensor")
     if isinstance(y_true, tf.RaggedTensor):
@@ -198,7 +202,7 @@ def _with_format(y_true, shape, label_format):
     return y_true, label_format == "ids", inferred
 
 
-def _infer_format(labels, scores_shape):
+def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
     shape, dtype = labels.shape, labels.dtype
     if shape.rank == 1:
         return "ids"
@@ -231,11 +235,11 @@ def _infer_format(labels, scores_shape):
 # Labels that are class ids.
 
 
-def _of_ids(scores, ids, value_if_empty):
+def _of_ids(scores: Tensor, ids: Tensor, value_if_empty: Tensor) -> Labels:
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
 
 
-def _checked_ids(ids, scores, known, inferred):
+def _checked_ids(ids: TensorLike, scores: Tensor, known: int | None, inferred: bool) -> TensorPair:
     """What `padded_ids` makes of ids and of zeros `[batch]`; `known` is the static width or None.
 
     If only their shape tells that they are ids, `inferred`, they must not be as labels of items.
@@ -267,11 +271,8 @@ def _checked_ids(ids, scores, known, inferred):
 
 
 def padded_ids(
-    class_ids: TensorLike,
-    num_classes: int | tf.Tensor,
-    lists: tf.Tensor,
-    argument: str = "y_true",
-) -> tuple[tf.Tensor, tf.Tensor]:
+    class_ids: TensorLike, num_classes: int | Tensor, lists: Tensor, argument: str = "y_true"
+) -> TensorPair:
     """Checks class ids of any form, and brings them to `[batch, P]` int32, padded with -1.
 
     Beside the ids it returns the lists, floating `[batch, ...]`, with NaN where XLA compiles ids
@@ -304,7 +305,7 @@ def padded_ids(
     return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), lists
 
 
-def in_rows(ids: tf.Tensor) -> tf.Tensor:
+def in_rows(ids: Tensor) -> Tensor:
     """Ids `[batch]` as `[batch, 1]`. Ids of an unknown rank, 1 or 2, become `[batch, P]`."""
     if ids.shape.rank == 1:
         return tf.expand_dims(ids, 1)
@@ -314,7 +315,7 @@ def in_rows(ids: tf.Tensor) -> tf.Tensor:
     return ids
 
 
-def distinct_ids(ids: tf.Tensor) -> tf.Tensor:
+def distinct_ids(ids: Tensor) -> Tensor:
     """Class ids `[batch, P]` with each id once, padded with -1, in another order."""
     if ids.shape[1] == 1:
         return ids
@@ -323,7 +324,7 @@ def distinct_ids(ids: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
 
 
-def _distinct_among(ids, shape):
+def _distinct_among(ids: Tensor, shape: Tensor) -> Tensor:
     """As `distinct_ids`; many ids are told apart by their places `[batch, n]`, not by sorting."""
     if ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED:
         return distinct_ids(ids)
@@ -336,7 +337,7 @@ def _distinct_among(ids, shape):
     return tf.where(is_first, ids, -1)
 
 
-def _dense(ids, keep=None):
+def _dense(ids: TensorLike, keep: tf.DType | None = None) -> Tensor:
     """Ids, padded with -1 if ragged, as int32 or int64; floating ones and the dtype `keep` stay."""
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
@@ -349,7 +350,7 @@ def _dense(ids, keep=None):
 # Labels of all items.
 
 
-def _of_relevance(scores, labels, max_positives):
+def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
     require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")
     labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)
@@ -369,12 +370,12 @@ def _of_relevance(scores, labels, max_positives):
     return Labels(scores, mask, None, relevance, value, min(bounds, default=None), highest)
 
 
-def _is_huge_or_nan(relevance):
+def _is_huge_or_nan(relevance: Tensor) -> Tensor:
     # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
     return (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance)
 
 
-def as_scores(name: str, values: TensorLike) -> tf.Tensor:
+def as_scores(name: str, values: TensorLike) -> Tensor:
     """Scores `[batch, n]` as float64 if they are, or are integers of 32 bits or more; or float32.
 
     Float32 holds no integers beyond 2**24, such as times in seconds.
@@ -386,7 +387,7 @@ def as_scores(name: str, values: TensorLike) -> tf.Tensor:
     return tf.cast(scores, tf.float64 if is_wide else tf.float32)
 
 
-def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
+def as_numbers(name: str, values: TensorLike) -> Tensor:
     """A tensor; raises for strings, complex numbers, and `ClassProducts`, which hold no scores."""
     rule = f"`{name}` must hold scores: only a `RankingLoss` reads classes by blocks."
     require(not hasattr(values, "encodings"), rule, "`over_classes` of a head")
@@ -398,9 +399,7 @@ def as_numbers(name: str, values: TensorLike) -> tf.Tensor:
 # Items to leave out.
 
 
-def excluded_items(
-    exclude: TensorLike, scores: tf.Tensor, lists: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
+def excluded_items(exclude: TensorLike, scores: Tensor, lists: Tensor) -> TensorPair:
     """The items to leave out, in any form `parse` takes, as booleans `[batch, n]`.
 
     Only the shape of the scores counts. The lists are as in `padded_ids`.
@@ -448,7 +447,7 @@ def without(labels: Labels, exclude: TensorLike) -> Labels:
 
 def example_weights(
     sample_weight: TensorLike, y_pred: TensorLike, per_item: bool = False, signed: bool = True
-) -> tf.Tensor:
+) -> Tensor:
     """Brings weights of examples to a scalar or `[batch]`, floating, float64 for integers.
 
     Args:
@@ -488,7 +487,7 @@ def example_weights(
     return tf.squeeze(weights, axis=1) if rank == 2 and not has_columns else weights
 
 
-def weights_of_items(weights: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+def weights_of_items(weights: Tensor, scores: Tensor) -> Tensor:
     """The weights of items, in the shape and the dtype of the scores, `[batch, n]`."""
     rule = "`sample_weight` of items must have the shape of `y_pred`."
     fits = weights.shape.is_compatible_with(scores.shape)
@@ -499,7 +498,7 @@ def weights_of_items(weights: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     return weights
 
 
-def mean_weights(labels: Labels, weights: tf.Tensor) -> tf.Tensor:
+def mean_weights(labels: Labels, weights: Tensor) -> Tensor:
     """The mean weight of each list's positives, by relevance; weights `[batch, n]` or `[n]`."""
     if labels.class_ids is not None:
         ids = tf.maximum(labels.class_ids, 0)

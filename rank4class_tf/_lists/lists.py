@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike, TensorPair, Tensors
 
 if TYPE_CHECKING:
     from rank4class_tf._lists.dense import DenseLists
@@ -51,10 +51,10 @@ class Lists(abc.ABC):
             by them.
     """
 
-    relevance: tf.Tensor
-    positive_scores: tf.Tensor
-    item_weights: tf.Tensor | None = None
-    positive_weights: tf.Tensor | None = None
+    relevance: Tensor
+    positive_scores: Tensor
+    item_weights: Tensor | None = None
+    positive_weights: Tensor | None = None
 
     # What there is.
 
@@ -65,12 +65,12 @@ class Lists(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def num_items(self) -> tf.Tensor:
+    def num_items(self) -> Tensor:
         """`[batch]`, how many items are not masked, in the dtype of the scores."""
 
     @property
     @abc.abstractmethod
-    def max_items(self) -> int | tf.Tensor:
+    def max_items(self) -> int | Tensor:
         """n, the masked items with the others; an int where it is known."""
 
     @property
@@ -79,7 +79,7 @@ class Lists(abc.ABC):
         return self.relevance.shape[1]
 
     @property
-    def is_positive(self) -> tf.Tensor:
+    def is_positive(self) -> Tensor:
         """`[batch, P]` booleans, which columns hold a positive."""
         return self.relevance > 0
 
@@ -100,11 +100,11 @@ class Lists(abc.ABC):
     def sum(
         self,
         function: Callable,
-        *parameters: tf.Tensor,
+        *parameters: Tensor,
         items: Sequence[Any] = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """`sum_j function(score_j, *items_j, *parameters)`, `[batch]`.
 
         The gradient flows to the scores and the parameters, not to what the function captures.
@@ -124,10 +124,10 @@ class Lists(abc.ABC):
         self,
         function: Callable,
         items: Sequence[Any] = (),
-        positives: Sequence[tf.Tensor] = (),
+        positives: Tensors = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """`sum_j function(score_j, *items_j, score_p, *positives_p)` for each positive p.
 
         Time is O(P n), memory O(n). The positives and the result are `[batch, P]`; all else is as
@@ -136,12 +136,12 @@ class Lists(abc.ABC):
 
     def sum_over_differences(
         self, function: Callable, tends_to_zero: bool = False, vanishes: bool = False
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`; see `sum`."""
         return self.sum_over_items(lambda s, p: function(s - p), (), (), tends_to_zero, vanishes)
 
     @abc.abstractmethod
-    def sum_of_violations(self, margin: float, levels: tf.Tensor | None = None) -> tf.Tensor:
+    def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
         r"""$\sum_j (z_j - l_p + \eta)_+$ for each positive p, `[batch, P]`.
 
         Few positives take a pass over the items each, many O(n log P) in all.
@@ -153,9 +153,7 @@ class Lists(abc.ABC):
         """
 
     @abc.abstractmethod
-    def log_sum_exp(
-        self, temperature: TensorLike = 1.0, smoothing: TensorLike = 0.0
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def log_sum_exp(self, temperature: TensorLike = 1.0, smoothing: TensorLike = 0.0) -> TensorPair:
         r"""$\log \sum_j e^{(s_j - t) / T}$ and t, the highest score, a constant, `[batch, 1]`.
 
         Only differences count, and have the more digits the nearer to 0 the scores are.
@@ -166,7 +164,7 @@ class Lists(abc.ABC):
         """
 
     @abc.abstractmethod
-    def top_k(self, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def top_k(self, k: TensorLike) -> tuple[Tensor, Tensor, Tensor]:
         """The k highest scores, k at most n.
 
         Returns:
@@ -186,7 +184,7 @@ class Lists(abc.ABC):
         """The same lists with all scores times a factor > 0, a scalar or `[batch, 1]`."""
 
     @abc.abstractmethod
-    def shifted(self, shift: tf.Tensor) -> Lists:
+    def shifted(self, shift: Tensor) -> Lists:
         """The same lists with a shift added to each score: `[batch, 1]`, `[1, n]`, `[batch, n]`.
 
         Lists over all classes take `[1, n]` without a gradient, and no `[batch, n]`.
@@ -197,16 +195,16 @@ class Lists(abc.ABC):
         """The same positives, against the items that are not positive."""
 
     @abc.abstractmethod
-    def without(self, places: tf.Tensor) -> Lists:
+    def without(self, places: Tensor) -> Lists:
         """The same positives, against the items but for those at the places, `[batch, k]`."""
 
     @abc.abstractmethod
-    def only(self, places: tf.Tensor) -> Lists:
+    def only(self, places: Tensor) -> Lists:
         """The same positives, against the items at the places, `[batch, k]`; -1 means none."""
 
     # Of values of the positives.
 
-    def sum_of_positives(self, values: tf.Tensor) -> tf.Tensor:
+    def sum_of_positives(self, values: Tensor) -> Tensor:
         """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`."""
         if self.positive_weights is not None:
             values *= self.positive_weights
@@ -214,5 +212,5 @@ class Lists(abc.ABC):
         return tf.squeeze(values, 1) if self.max_positives == 1 else tf.reduce_sum(values, axis=-1)
 
     @abc.abstractmethod
-    def keep_nan(self, losses: tf.Tensor) -> tf.Tensor:
+    def keep_nan(self, losses: Tensor) -> Tensor:
         """Losses `[batch]`, NaN where a score of the list is, which sorting may hide."""

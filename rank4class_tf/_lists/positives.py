@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.gather import gather_rows, scatter_add
 from rank4class_tf._tf.loops import fold
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, Tensor, TensorLike, Tensors, WithGradient
 
 # Up to this many positives, a pass over the items for each costs less than sorting.
 FEW = 16
@@ -39,12 +39,12 @@ def are_few(num_columns: int | None, num_items: int | None) -> bool:
     return (num_columns is not None and num_columns <= FEW) or _are_at_most(num_items, SHORT)
 
 
-def _are_at_most(num_items, limit):
+def _are_at_most(num_items: int | None, limit: int) -> bool:
     """Whether lists are known to have at most so many items; never under XLA."""
     return num_items is not None and num_items <= limit and not raising.in_xla()
 
 
-def visited(relevance: tf.Tensor) -> tf.Tensor:
+def visited(relevance: Tensor) -> Tensor:
     """How many leading columns hold all of a batch's positives, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
     return tf.reduce_max(
@@ -55,21 +55,21 @@ def visited(relevance: tf.Tensor) -> tf.Tensor:
 def masked(function: Callable) -> Callable:
     """The function with one more argument before the others: it is 0 where that is 0."""
 
-    def of_entries(mask, *arguments):
+    def of_entries(mask: Tensor, *arguments: Tensor) -> Tensor:
         values = function(*arguments)
         return tf.where(mask > 0, values, tf.zeros_like(values))
 
     return of_entries
 
 
-def terms(function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
+def terms(function: Callable, items: Sequence, positives: Sequence) -> Tensor:
     """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
     return function(
         *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
     )
 
 
-def sum_over_items(function: Callable, items: Any, positives: Any, relevance: tf.Tensor) -> Any:
+def sum_over_items(function: Callable, items: Any, positives: Any, relevance: Tensor) -> Any:
     r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p, `[batch, P]`.
 
     Time is O(P n); memory of lists of more than 256 items is O(n), since many positives are taken
@@ -86,19 +86,19 @@ def sum_over_items(function: Callable, items: Any, positives: Any, relevance: tf
     num_items, num_blocks = len(items), -(-visited(relevance) // block)
 
     @tf.custom_gradient
-    def blocked(*tensors):
+    def blocked(*tensors: Tensor) -> WithGradient:
         items, positives = tensors[:num_items], tensors[num_items:]
         width = tf.shape(positives[0])[1]
         stacks = [_split(x, block) for x in positives]
 
-        def add(index, result):
+        def add(index: Tensor, result: Tensor) -> list[Tensor]:
             value = _sum_block(function, items, [stack[index] for stack in stacks])
             return [_put(result, index, value)]
 
-        def gradient(upstream):
+        def gradient(upstream: Tensor) -> list[Tensor]:
             upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
 
-            def add_gradients(index, of_items, of_positives):
+            def add_gradients(index: Tensor, of_items: Tensors, of_positives: Tensors) -> list:
                 given = [*items], [stack[index] for stack in stacks]
                 with tf.GradientTape() as tape:
                     tape.watch(given)
@@ -123,13 +123,13 @@ def sum_over_items(function: Callable, items: Any, positives: Any, relevance: tf
     return blocked(*items, *positives)
 
 
-def _sum_block(function, items, positives):
+def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor:
     if positives[0].shape[1] == 1:  # With fewer operations than below.
         return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
     return tf.reduce_sum(terms(function, items, positives), axis=-1)
 
 
-def _split(x, block):
+def _split(x: Tensor, block: int) -> Tensor:
     """`[batch, P]` -> `[blocks, batch, block]`, the first column again for what is missing.
 
     Zeros would do for the value. But a function need not be finite where nothing real stands, and
@@ -141,13 +141,13 @@ def _split(x, block):
     return tf.transpose(tf.reshape(x, [batch, blocks, block]), [1, 0, 2])
 
 
-def _join(x, width):
+def _join(x: Tensor, width: Tensor) -> Tensor:
     """`[blocks, batch, block]` -> `[batch, width]`."""
     blocks, batch, block = tf.unstack(tf.shape(x))
     return tf.reshape(tf.transpose(x, [1, 0, 2]), [batch, blocks * block])[:, :width]
 
 
-def _put(stack, index, value):
+def _put(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
     rows = tf.minimum(tf.size(value), 1)  # TensorFlow refuses to put even nothing into nothing.
     return tf.tensor_scatter_nd_update(stack, tf.fill([rows, 1], index), value[tf.newaxis][:rows])
 
@@ -159,12 +159,12 @@ class Flat(NamedTuple):
     and gradient of Rankmax take a fifth.
     """
 
-    lists: tf.Tensor  # `[T]` int32, the list of each.
-    places: tf.Tensor  # `[T]` int32, where each stands in `[batch P]`.
-    slots: tf.Tensor  # `[batch, P]` int32, where each column stands here; padding is as the first.
+    lists: Tensor  # `[T]` int32, the list of each.
+    places: Tensor  # `[T]` int32, where each stands in `[batch P]`.
+    slots: Tensor  # `[batch, P]` int32, where each column stands here; padding is as the first.
 
     @classmethod
-    def of(cls, relevance: tf.Tensor) -> Flat:
+    def of(cls, relevance: Tensor) -> Flat:
         """Those of relevance `[batch, P]`, 0 where padded; each list has its first column."""
         width = tf.shape(relevance)[1]
         there = (relevance > 0) | (tf.range(width) == 0)
@@ -174,19 +174,19 @@ class Flat(NamedTuple):
         return cls(places // width, places, tf.where(there, slots, slots[:, :1]))
 
     @property
-    def are_few(self) -> tf.Tensor:
+    def are_few(self) -> Tensor:
         """Whether there are at most `FEW` for each list on average, and not too many, a scalar."""
         return tf.size(self.lists) <= tf.minimum(FEW * tf.shape(self.slots)[0], _MOST_AT_ONCE)
 
-    def take(self, columns: tf.Tensor) -> tf.Tensor:
+    def take(self, columns: Tensor) -> Tensor:
         """`[batch, P]` -> `[T]`."""
         return gather_rows(tf.reshape(columns, [-1]), self.places, tf.size(self.slots))
 
-    def columns(self, values: tf.Tensor) -> tf.Tensor:
+    def columns(self, values: Tensor) -> Tensor:
         """`[T]` -> `[batch, P]`."""
         return gather_rows(values, self.slots, tf.size(self.lists))
 
-    def terms(self, function: Callable, items: Sequence, positives: Sequence) -> tf.Tensor:
+    def terms(self, function: Callable, items: Sequence, positives: Sequence) -> Tensor:
         """`function` of items `[batch, n]` and positives `[T]`, `[T, n]`."""
         number = tf.shape(self.slots)[0]
         items = [gather_rows(x, self.lists, number) for x in items]
@@ -198,7 +198,7 @@ _CELLS_PER_THRESHOLD = 4
 _MAX_CELLS = 1 << 16
 
 
-def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tensor:
+def excess(scores: Tensor, levels: Tensor, margin: TensorLike) -> Tensor:
     r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, in O(n log P) time and O(n + P) memory.
 
     The scores are put between the sorted thresholds by binary search, and sums over the P + 1 gaps
@@ -208,7 +208,7 @@ def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tenso
     """
 
     @tf.custom_gradient
-    def sums(scores, levels):
+    def sums(scores: Tensor, levels: Tensor) -> WithGradient:
         batch, n = tf.unstack(tf.shape(scores))
         width = tf.shape(levels)[1]
         # Subtract the highest level: every sum is then at least its distance to the threshold, so
@@ -225,7 +225,7 @@ def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tenso
         local = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
         segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * (width + 1), [-1])
 
-        def by_gap(x):
+        def by_gap(x: Tensor) -> Tensor:
             sums = tf.math.unsorted_segment_sum(tf.reshape(x, [-1]), segment, batch * (width + 1))
             return tf.reshape(sums, [batch, width + 1])[:, 1:]
 
@@ -233,7 +233,7 @@ def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tenso
         steps = counts[:, 1:] * (thresholds[:, 1:] - thresholds[:, :-1])
         totals = tf.cumsum(by_gap(local) + tf.pad(steps, [[0, 0], [0, 1]]), axis=-1, reverse=True)
 
-        def gradient(upstream):
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
             below = tf.cumsum(scatter_add(rank, upstream, tf.shape(levels)), axis=-1)
             of_items = _take(tf.pad(below, [[0, 0], [1, 0]]), gap)
             return of_items, -(upstream * _take(counts, rank))
@@ -243,13 +243,13 @@ def excess(scores: tf.Tensor, levels: tf.Tensor, margin: TensorLike) -> tf.Tenso
     return sums(scores, levels)
 
 
-def _take(rows, columns):
+def _take(rows: Tensor, columns: Tensor) -> Tensor:
     """`rows[b, columns[b, i]]`; flat, since gathering by batch takes twice as long."""
     batch, width = tf.unstack(tf.shape(rows))
     return tf.gather(tf.reshape(rows, [-1]), columns + tf.range(batch)[:, tf.newaxis] * width)
 
 
-def _count_below(thresholds, scores):
+def _count_below(thresholds: Tensor, scores: Tensor) -> Tensor:
     """How many of the sorted `thresholds` `[batch, P]` are below each score, `[batch, n]`.
 
     The range of the thresholds is cut into equal cells. What is in lower cells than a score is
@@ -260,7 +260,7 @@ def _count_below(thresholds, scores):
     lowest, highest = thresholds[:, :1], thresholds[:, -1:]
     scale = tf.math.divide_no_nan(tf.cast(num_cells, scores.dtype), highest - lowest)
 
-    def cell(x):
+    def cell(x: Tensor) -> Tensor:
         # Where x rises this never falls, however it is rounded; NaN is in the first cell.
         position = (x - lowest) * scale
         position = tf.minimum(position, tf.cast(num_cells - 1, x.dtype))
@@ -278,7 +278,7 @@ def _count_below(thresholds, scores):
     start = tf.gather(tf.reshape(starts, [-1]), cell_of_score)
     end = tf.gather(tf.reshape(starts + in_cell, [-1]), cell_of_score)
 
-    def halve(step, position):
+    def halve(step: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         probe = position + step
         inside = probe <= end
         # The answer for a probe outside is not used.

@@ -6,7 +6,7 @@ here as well, since a number that passes through float32 loses digits.
 
 import tensorflow as tf
 
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import TensorLike, WithGradient
 
 
 def violation(difference: tf.Tensor, margin: TensorLike) -> tf.Tensor:
@@ -17,7 +17,7 @@ def violation(difference: tf.Tensor, margin: TensorLike) -> tf.Tensor:
     """
 
     @tf.custom_gradient
-    def violations(difference):
+    def violations(difference: tf.Tensor) -> WithGradient:
         value = tf.maximum(difference, -margin) + margin
         return value, lambda upstream: tf.raw_ops.ReluGrad(gradients=upstream, features=value)
 
@@ -96,7 +96,7 @@ def to_integers(values: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
 def from_integers(integers: tf.Tensor, unit: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
     """What `to_integers` made, or sums of it, in two parts: a rounded number and the rest."""
 
-    def part(integers):
+    def part(integers: tf.Tensor) -> tf.Tensor:
         return tf.cast(integers, dtype) * 2.0**-_BITS * tf.cast(unit, dtype)
 
     high = tf.cast(integers, dtype)

@@ -41,7 +41,7 @@ class Exchange:
         every = self._context.all_gather(tf.identity(x), axis=0)
         return tf.ensure_shape(every, [None, *x.shape[1:]])
 
-    def _check_place(self):
+    def _check_place(self) -> None:
         if not tf.executing_eagerly() and tf.compat.v1.get_default_graph() is not self._graph:
             raise NotImplementedError(
                 "Replicas exchange nothing within a loop or a condition of a graph. A loss whose "
@@ -75,7 +75,7 @@ class Exchange:
         values, ids = (tf.reshape(x, [-1, self.size * k]) for x in stacks)
         return _best(values, ids, k)
 
-    def _stacked(self, x):
+    def _stacked(self, x: tf.Tensor) -> tf.Tensor:
         """A tensor of each replica, `[size, ...]`; their shapes must be equal."""
         return tf.ensure_shape(self.joined(x[tf.newaxis]), [self.size, *x.shape])
 
@@ -97,14 +97,14 @@ def best_of(parts: list[tuple[tf.Tensor, tf.Tensor]], k: TensorLike) -> tuple[tf
     return _best(values, ids, k)
 
 
-def _padded(values, ids, k):
+def _padded(values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     """Values and ids `[batch, k]`; what fills up is below values that are -inf."""
     fill = [[0, 0], [0, k - tf.shape(values)[1]]]
     values = tf.maximum(values, values.dtype.min)
     return tf.pad(values, fill, constant_values=-float("inf")), tf.pad(ids, fill)
 
 
-def _best(values, ids, k):
+def _best(values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     values, places = tf.math.top_k(values, k)
     infinite = tf.constant(-float("inf"), values.dtype)
     values = tf.where(values <= values.dtype.min, infinite, values)
@@ -126,6 +126,6 @@ def first_row(x: tf.Tensor) -> tf.Tensor:
     return tf.cumsum(sizes, exclusive=True)[context.replica_id_in_sync_group]
 
 
-def _context():
+def _context() -> tf.distribute.ReplicaContext | None:
     context = tf.distribute.get_replica_context()
     return context if context and context.num_replicas_in_sync > 1 else None

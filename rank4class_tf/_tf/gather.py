@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import TensorLike, WithGradient
 
 
 def where(condition: tf.Tensor, x: tf.Tensor, other: TensorLike) -> tf.Tensor:
@@ -20,12 +20,12 @@ def where(condition: tf.Tensor, x: tf.Tensor, other: TensorLike) -> tf.Tensor:
     """
 
     @tf.custom_gradient
-    def chosen(x):
+    def chosen(x: tf.Tensor) -> WithGradient:
         rest = tf.cast(other, x.dtype)
         if rest.shape.rank == 0:
             rest = tf.fill(tf.shape(x), rest)
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return tf.raw_ops.Select(condition=condition, x=upstream, y=tf.zeros_like(upstream))
 
         return tf.raw_ops.Select(condition=condition, x=x, y=rest), gradient
@@ -45,7 +45,7 @@ def gather(values: tf.Tensor, places: tf.Tensor) -> Any:
     which TensorFlow 2.15 returns another shape.
     """
 
-    def gradient(upstream):
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
         return scatter_add(places, upstream, tf.shape(values)), None
 
     return tf.gather(values, places, batch_dims=1), gradient
@@ -58,8 +58,8 @@ def gather_rows(values: tf.Tensor, places: tf.Tensor, number: tf.Tensor) -> tf.T
     """
 
     @tf.custom_gradient
-    def rows(values):
-        def gradient(upstream):
+    def rows(values: tf.Tensor) -> WithGradient:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return tf.math.unsorted_segment_sum(upstream, places, number)
 
         return tf.gather(values, places), gradient
@@ -113,7 +113,7 @@ def kinds(ids: tf.Tensor) -> tf.Tensor:
     return scatter_add(order, kind, tf.shape(ids))
 
 
-def _sorted(ids):
+def _sorted(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The columns in rising order of their ids, equals in their own; and where new ids start."""
     # `tf.unique` has no static shape.
     order = tf.argsort(ids, axis=-1, stable=True)

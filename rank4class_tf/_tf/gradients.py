@@ -5,12 +5,13 @@ not known; `with_ready_gradients` and `cond` take their place. The formulas reac
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import where
+from rank4class_tf._types import Function, WithGradient
 
 
 def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
@@ -22,12 +23,12 @@ def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
     """
 
     @tf.custom_gradient
-    def values(*inputs):
+    def values(*inputs: tf.Tensor) -> WithGradient:
         # stop_gradient, or an outer tape differentiates this loop too, which XLA cannot compile.
         value, gradients = function(*map(tf.stop_gradient, inputs))
         gradients = [tf.stop_gradient(g) for g in gradients]
 
-        def gradient(upstream, variables=None):
+        def gradient(upstream: tf.Tensor, variables: Sequence | None = None) -> tuple[Any, ...]:
             of_inputs = tuple(upstream[:, tf.newaxis] * g for g in gradients)
             if not variables:
                 return of_inputs
@@ -57,12 +58,12 @@ def cond(predicate: tf.Tensor, true: Callable, false: Callable, *inputs: tf.Tens
     """
 
     @tf.custom_gradient
-    def values(*inputs):
+    def values(*inputs: tf.Tensor) -> WithGradient:
         # Stopped, since a persistent tape outside records the gradient, and fails at the loop.
         inputs = tuple(map(tf.stop_gradient, inputs))
 
-        def gradient(upstream):
-            def of(function):
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            def of(function: Function) -> tuple[tf.Tensor, ...]:
                 with tf.GradientTape() as tape:
                     tape.watch(inputs)
                     value = function(*inputs)

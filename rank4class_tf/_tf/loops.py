@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf._types import Tensor, Tensors, WithGradient
+
 
 def fold(step: Callable, count: Any, state: Sequence, first: int = 0) -> list:
     """Folds `state = step(index, *state)` over the indices in [first, count); no gradient."""
@@ -30,7 +32,7 @@ def fold_blocks(step: Callable, number: Any, size: int, state: Sequence = ()) ->
     """
     if not isinstance(number, int):
 
-        def part(block, *state):
+        def part(block: Tensor, *state: Any) -> Sequence:
             return step(tf.range(block * size, tf.minimum((block + 1) * size, number)), *state)
 
         return fold(part, -(-number // size), state)
@@ -48,10 +50,10 @@ def in_pieces(
     rows: Any,
     size: int,
     spec: tf.TensorSpec,
-    of_rows: Sequence[tf.Tensor] = (),
-    shared: Sequence[tf.Tensor] = (),
+    of_rows: Tensors = (),
+    shared: Tensors = (),
     states: tuple[list, list] = ((), ()),  # type: ignore[assignment]
-) -> tf.Tensor:
+) -> Tensor:
     """Values `[batch, ...]` of a function, piece by piece; the gradient computes pieces again.
 
     A layer may look at all rows of a piece, so that the last piece has its own length.
@@ -76,18 +78,20 @@ def in_pieces(
     full = most(batch - 1, 0) // size
     last = batch - full * size
 
-    def padded(x, number):
+    def padded(x: Tensor, number: int | Tensor) -> Tensor:
         return tf.pad(x, [[0, number - tf.shape(x)[0]], *[[0, 0]] * (spec.shape.rank - 1)])
 
     @tf.custom_gradient
-    def values(*tensors):
+    def values(*tensors: Tensor) -> WithGradient:
         given, common = tensors[: len(of_rows)], tensors[len(of_rows) :]
 
-        def of_piece(piece, length):
+        def of_piece(piece: int | Tensor, length: int | Tensor) -> tuple[Any, list[Tensor]]:
             places = piece * size + tf.range(length)
             return tf.nest.map_structure(lambda x: tf.gather(x, places), (rows, [*given]))
 
-        def forward(piece, *arrays, length=size):
+        def forward(
+            piece: int | Tensor, *arrays: tf.TensorArray, length: int | Tensor = size
+        ) -> list[tf.TensorArray]:
             before = [tf.identity(state) for state in draws]
             fixed, own = of_piece(piece, length)
             new = [padded(function(fixed, *own, *common), size), *before]
@@ -97,13 +101,13 @@ def in_pieces(
         arrays = forward(full, *fold(forward, full, arrays), length=last)
         pieces, *before = [array.stack() for array in arrays]
 
-        def gradient(upstream, variables=None):
+        def gradient(upstream: Tensor, variables: Sequence | None = None) -> Sequence:
             variables = variables or []
             upstream = tf.reshape(padded(upstream, (full + 1) * size), tf.shape(pieces))
             after = [tf.identity(state) for state in (*draws, *others)]
 
             @tf.function(autograph=False)
-            def backward(piece, length=size):
+            def backward(piece: Tensor, length: int | Tensor = size) -> list[Tensor]:
                 for state, values in zip(draws, before, strict=True):
                     state.assign(values[piece])
                 fixed, own = of_piece(piece, length)
@@ -120,12 +124,16 @@ def in_pieces(
             of_inputs = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
             return (of_inputs, sums[len(tensors) :]) if variables else of_inputs
 
-        return _joined(pieces)[:batch], gradient
+        # `[pieces, size, ...]` -> `[pieces size, ...]`.
+        joined = tf.reshape(pieces, tf.concat([[-1], tf.shape(pieces)[2:]], axis=0))
+        return joined[:batch], gradient
 
     return tf.ensure_shape(values(*of_rows, *shared), [None, *spec.shape[1:]])
 
 
-def _over_pieces(gradients_of, full, last, num_of_rows, summed):
+def _over_pieces(
+    gradients_of: Any, full: int | Tensor, last: int | Tensor, num_of_rows: int, summed: Tensors
+) -> list:
     """Gradients by all pieces: of rows one below the other, of others sums, or rows of a table."""
     of_last = gradients_of(tf.convert_to_tensor(full), last)
     if isinstance(full, int) and not full:
@@ -135,21 +143,21 @@ def _over_pieces(gradients_of, full, last, num_of_rows, summed):
     kinds = ["rows"] * num_of_rows
     kinds += ["sparse" if isinstance(g, slices) else "dense" for g in known[num_of_rows:]]
 
-    def parts_of(kind, gradient):
+    def parts_of(kind: str, gradient: Any) -> list[Tensor]:
         return [gradient.values, gradient.indices] if kind == "sparse" else [gradient]
 
-    def start(kind, gradient, of):
+    def start(kind: str, gradient: Any, of: Any) -> Any:
         if kind == "dense":
             return tf.zeros(of.shape if of.shape.is_fully_defined() else tf.shape(of), of.dtype)
         parts = parts_of(kind, gradient)
         return [tf.TensorArray(x.dtype, full, element_shape=x.shape) for x in parts]
 
-    def added(kind, total, new, piece):
+    def added(kind: str, total: Any, new: Any, piece: Tensor) -> Any:
         if kind == "dense":
             return total + new
         return [a.write(piece, x) for a, x in zip(total, parts_of(kind, new), strict=True)]
 
-    def step(piece, *sums):
+    def step(piece: Tensor, *sums: Any) -> list:
         return [added(*of, piece) for of in zip(kinds, sums, gradients_of(piece), strict=True)]
 
     of_sums = [*[None] * num_of_rows, *summed]
@@ -164,8 +172,3 @@ def _over_pieces(gradients_of, full, last, num_of_rows, summed):
         shape = tf.constant([*of_sums[i].shape]) if kind == "sparse" else None
         sums[i] = tf.IndexedSlices(*parts, shape) if kind == "sparse" else parts[0]
     return sums
-
-
-def _joined(pieces):
-    """`[pieces, size, ...]` -> `[pieces size, ...]`."""
-    return tf.reshape(pieces, tf.concat([[-1], tf.shape(pieces)[2:]], axis=0))

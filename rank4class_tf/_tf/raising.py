@@ -10,10 +10,12 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+from rank4class_tf._types import Tensor
+
 
 def check(
-    bad: tf.Tensor | Callable, values: tf.Tensor, rule: str, bad_rows: tf.Tensor | None = None
-) -> tf.Tensor:
+    bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Tensor | None = None
+) -> Tensor:
     """Tells which rows are bad, `[batch]`, and raises where something can; XLA cannot.
 
     It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
@@ -40,12 +42,8 @@ def check(
 
 
 def checked(
-    x: tf.Tensor,
-    bad: tf.Tensor | Callable,
-    values: tf.Tensor,
-    rule: str,
-    bad_rows: tf.Tensor | None = None,
-) -> tf.Tensor:
+    x: Tensor, bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Tensor | None = None
+) -> Tensor:
     """Floating `x` `[batch, ...]` after a `check`; NaN in bad rows where nothing can raise."""
     bad_rows = check(bad, values, rule, bad_rows)
     if tf.executing_eagerly():
@@ -54,7 +52,7 @@ def checked(
     return tf.where(bad_rows, tf.constant(float("nan"), x.dtype), x)
 
 
-def in_xla():
+def in_xla() -> bool:
     """Whether XLA will compile the graph, for a TPU as well: it would drop the assertion.
 
     TensorFlow has no public function for this.
@@ -62,7 +60,7 @@ def in_xla():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def same_sizes(x: tf.Tensor, other: tf.Tensor, rule: str, axes: int = 1) -> tf.Tensor:
+def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
     """Returns `x`; raises for what broadcasting would hide, also from what XLA compiles.
 
     The first sizes of x and the other are compared, those of so many axes; x has no more, unless

@@ -12,13 +12,13 @@ import tensorflow as tf
 from rank4class_tf._tf.gather import gather, indices, inverse, scatter_add
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike, Tensors, WithGradient
 
 # Up to this many entries, comparing with all of them costs less under XLA.
 _FEW = 16
 
 
-def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf.Tensor:
+def searchsorted(rising: Tensor, values: Tensor, side: str = "left") -> Tensor:
     """As `tf.searchsorted`, which under XLA compares each value with all entries at once.
 
     Lists `[batch, n]` have an entry at least. A NaN among the values `[batch, P]` may get any
@@ -36,7 +36,7 @@ def searchsorted(rising: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf
     return count
 
 
-def places_in(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def places_in(rising: Tensor, values: Tensor) -> Tensor:
     """`tf.searchsorted` of one list `[n]` and values of any shape, also of no values."""
     flat = tf.reshape(values, [1, -1])
     found = tf.raw_ops.LowerBound(sorted_inputs=rising[tf.newaxis], values=flat)
@@ -47,7 +47,7 @@ def places_in(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 _MIN_ITEMS_PER_PLACE = 32
 
 
-def top_k(scores: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+def top_k(scores: Tensor, k: TensorLike) -> tuple[Tensor, Tensor]:
     """The k largest scores in falling order, and where they stand.
 
     Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all lie in the k
@@ -81,8 +81,8 @@ _GROUP = 64
 
 
 def top_k_by_blocks(
-    score: Callable, num_classes: int, k: int | tf.Tensor, block_size: int = BLOCK
-) -> tuple[tf.Tensor, tf.Tensor]:
+    score: Callable, num_classes: int, k: int | Tensor, block_size: int = BLOCK
+) -> tuple[Tensor, Tensor]:
     """Finds the k classes with the highest scores, block by block; their scores and ids.
 
     Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in any
@@ -93,7 +93,7 @@ def top_k_by_blocks(
     largest = max if isinstance(k, int) else tf.maximum
     size = -(-largest(block_size, k) // _GROUP) * _GROUP
 
-    def join(best, ids, new, places):
+    def join(best: Tensors, ids: Tensor, new: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         values = tf.concat([best[0], new], axis=1)
         ids_of_values = tf.concat([best[1], tf.gather(ids, places)], axis=1)
         # Sorting all takes half the time of finding the k highest of slightly more than k.
@@ -101,8 +101,8 @@ def top_k_by_blocks(
         values, index = (tf.ensure_shape(x[:, :k], best[0].shape) for x in (values, index))
         return values, tf.gather(ids_of_values, index, batch_dims=1)
 
-    def merge(best, ids, scores):
-        def from_all():
+    def merge(best: Tensors, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        def from_all() -> tuple[Tensor, Tensor]:
             return join(best, ids, *tf.math.top_k(scores, k))
 
         if in_xla():  # XLA needs static shapes.
@@ -116,7 +116,7 @@ def top_k_by_blocks(
             from_all,
         )
 
-    def start(ids, scores):
+    def start(ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         values, index = tf.math.top_k(scores, k)
         return values, tf.gather(ids, index)
 
@@ -124,7 +124,7 @@ def top_k_by_blocks(
     return values, ids
 
 
-def _above(groups, least, has_new):
+def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> tuple[Tensor, Tensor]:
     """The scores above the least, `[batch, 1]`, and their columns, `[batch, most of a row]`.
 
     Groups are `[batch, groups, size of a group]`; `has_new` is False for one without such a score.
@@ -134,7 +134,7 @@ def _above(groups, least, has_new):
     of_score = tf.where(scores > tf.gather(least, of_group[:, 0]))
     row, group = tf.unstack(tf.gather(of_group, of_score[:, 0]), axis=1)
 
-    def by_row(values, padding):
+    def by_row(values: Tensor, padding: TensorLike) -> Tensor:
         nrows = tf.shape(groups, tf.int64)[0]
         ragged = tf.RaggedTensor.from_value_rowids(values, row, nrows, validate=False)
         return ragged.to_tensor(padding)
@@ -146,7 +146,7 @@ def _above(groups, least, has_new):
 
 def fold_scores(
     score: Callable, num_classes: int, block_size: TensorLike, start: Callable, merge: Callable
-) -> list[tf.Tensor]:
+) -> list[Tensor]:
     """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`.
 
     All blocks are equally wide, so that the products of all are rounded alike.
@@ -157,7 +157,7 @@ def fold_scores(
     if isinstance(size, int) and size == num_classes:
         return state
 
-    def step(block, *state):
+    def step(block: Tensor, *state: Tensor) -> Tensors:
         # The last block is as wide as the others and overlaps the one before; we mask that part.
         first = tf.minimum(block * size, num_classes - size)
         ids = first + tf.range(size)
@@ -173,12 +173,12 @@ def fold_scores(
     return fold(step, -(-num_classes // size), state, first=1)
 
 
-def add_columns(x: tf.Tensor, columns: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
     """`x` with `values[b, j]` added at `[b, columns[b, j]]`; columns may repeat."""
     return tf.tensor_scatter_nd_add(x, indices(columns), values)
 
 
-def first_and_last_ranks(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def first_and_last_ranks(values: Tensor) -> tuple[Tensor, Tensor]:
     """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`.
 
     They differ where values are equal.
@@ -193,7 +193,7 @@ def first_and_last_ranks(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return last - tf.gather(size, group, batch_dims=1) + 1, last
 
 
-def maxima(values: tf.Tensor, most: int | None = None) -> tf.Tensor:
+def maxima(values: Tensor, most: int | None = None) -> Tensor:
     """The highest of each entry and those to its right, `[batch, n]`; it has no gradient."""
     values = tf.stop_gradient(values)
     for width in _widths(values, most):
@@ -201,7 +201,7 @@ def maxima(values: tf.Tensor, most: int | None = None) -> tf.Tensor:
     return values
 
 
-def decaying_sums(values: tf.Tensor, decay: tf.Tensor, most: int | None = None) -> tf.Tensor:
+def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Tensor:
     """The sums `S_k = values_k + decay_k S_(k+1)`, `[batch, n]`, each exact up to rounding.
 
     The decay is in [0, 1], and has no gradient. With `most`, how many entries to the right are
@@ -209,8 +209,8 @@ def decaying_sums(values: tf.Tensor, decay: tf.Tensor, most: int | None = None) 
     """
 
     @tf.custom_gradient
-    def sums(values):
-        def gradient(upstream):
+    def sums(values: Tensor) -> WithGradient:
+        def gradient(upstream: Tensor) -> Tensor:
             # The same from the left, where the decay of the neighbour counts.
             of_neighbour = _shifted(tf.reverse(decay, [1]), 1)
             return tf.reverse(_sums(tf.reverse(upstream, [1]), of_neighbour, most), [1])
@@ -220,19 +220,19 @@ def decaying_sums(values: tf.Tensor, decay: tf.Tensor, most: int | None = None) 
     return sums(values)
 
 
-def _sums(values, decay, most):
+def _sums(values: Tensor, decay: Tensor, most: int | None) -> Tensor:
     for width in _widths(values, most):
         values += decay * _shifted(values, width)
         decay *= _shifted(decay, width)
     return values
 
 
-def _widths(rows, most):
+def _widths(rows: Tensor, most: int | None) -> list[int]:
     """1, 2, 4, ...: what stands for so many entries is joined with that of as many to the right."""
     return [2**bit for bit in range(((rows.shape[1] or most or 2**30) - 1).bit_length())]
 
 
-def _shifted(rows, width, fill=0):
+def _shifted(rows: Tensor, width: int, fill: float = 0) -> Tensor:
     """The rows moved to the left."""
     width = tf.minimum(width, tf.shape(rows)[1]) if rows.shape[1] is None else width
     moved = tf.pad(rows[:, width:], [[0, 0], [0, width]], constant_values=fill)
