@@ -11,18 +11,18 @@ import tensorflow as tf
 
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.search import BLOCK, fold_scores
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike, Tensors
 from rank4class_tf.ops.ranks import count_one_by_one
 
 
 def count_others_by_blocks(
     score: Callable,
     num_classes: int,
-    class_ids: tf.Tensor,
-    own: tf.Tensor,
+    class_ids: Tensor,
+    own: Tensor,
     block_size: int = BLOCK,
     tolerance: TensorLike = 0.0,
-) -> list[tf.Tensor]:
+) -> list[Tensor]:
     """Counts the classes above given ones, and those tied with them, themselves left out.
 
     The function maps class ids `[m]` to scores `[batch, m]`; `own` are the scores of the given
@@ -37,7 +37,7 @@ def count_others_by_blocks(
         for limit in (own + tolerance, own - tolerance)
     )
 
-    def count(ids, scores):
+    def count(ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         # In its own block we don't compare a class with itself: its score may be rounded otherwise,
         # and by more than the tolerance where a GPU multiplies in TF32.
         position = class_ids - ids[0]
@@ -51,15 +51,15 @@ def count_others_by_blocks(
         is_tied = here & (again >= lowest) & ~is_above
         return above - tf.cast(is_above, tf.int32), tied - tf.cast(is_tied, tf.int32)
 
-    def add(counts, *block):
+    def add(counts: Tensors, *block: Tensor) -> list[Tensor]:
         return [a + b for a, b in zip(counts, count(*block), strict=True)]
 
     return fold_scores(score, num_classes, block_size, count, add)
 
 
 def scores_as_in_blocks(
-    score: Callable, num_classes: int, class_ids: tf.Tensor, block_size: int = BLOCK
-) -> tf.Tensor:
+    score: Callable, num_classes: int, class_ids: Tensor, block_size: int = BLOCK
+) -> Tensor:
     """Scores of given classes, rounded as the blocks round them.
 
     Products of other shapes may be rounded by more, as where a GPU multiplies in TF32. Arguments
@@ -73,7 +73,7 @@ def scores_as_in_blocks(
     ids = tf.pad(tf.reshape(class_ids, [-1]), [[0, num_blocks * block_size - count]])
     rows = tf.minimum(tf.range(tf.size(ids)), count - 1) // width
 
-    def own(block):
+    def own(block: Tensors) -> Tensor:
         scores, places = score(block[0]), tf.range(block_size)
         return tf.gather_nd(scores, tf.stack([block[1], places], axis=1))
 
@@ -87,8 +87,8 @@ _RECOMPUTED = 1024
 
 
 def score_by_recomputed_blocks(
-    score: Callable, candidates: tf.Tensor, shared: Any, block_size: int = _RECOMPUTED
-) -> tf.Tensor:
+    score: Callable, candidates: Tensor, shared: Any, block_size: int = _RECOMPUTED
+) -> Tensor:
     """Scores candidates in blocks, so that memory holds intermediate results of only one block.
 
     The backward pass computes the blocks again, which adds a third to the time. Up to twice
@@ -107,7 +107,7 @@ def score_by_recomputed_blocks(
         return score(candidates, 0, shared)
     size = -(-n // -(-n // block_size))
 
-    def of_block(numbers, rows, *tensors):
+    def of_block(numbers: Tensor, rows: Tensor, *tensors: Tensor) -> Tensor:
         return tf.transpose(score(rows, numbers[0], tf.nest.pack_sequence_as(shared, tensors)))
 
     spec = tf.TensorSpec([size, None], candidates.dtype)
@@ -125,7 +125,7 @@ _MANY_NUMBERS = 100_000
 _LEAST_NORM = 1e-6
 
 
-def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tensor:
     r"""Multiplies each encoding, crossed with each candidate, by a kernel.
 
     $$z_i = \left(h \odot (1 + c_i)\right) W$$
@@ -145,7 +145,7 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
     loops = narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if loops and n * (kernel.shape[0] or 0) >= _MANY_NUMBERS:
 
-        def of_example(_, encoding, factors, kernel):
+        def of_example(_: Any, encoding: Tensor, factors: Tensor, kernel: Tensor) -> Tensor:
             # A batch without examples has no row here either.
             column = tf.reduce_sum(encoding, axis=0)[:, tf.newaxis]
             return tf.matmul(factors, column * kernel)[tf.newaxis][: tf.shape(encoding)[0]]
@@ -158,7 +158,7 @@ def latent_cross(encodings: tf.Tensor, candidates: tf.Tensor, kernel: tf.Tensor)
 
 
 @tf.custom_gradient
-def unit_rows(rows: tf.Tensor) -> tf.Tensor:
+def unit_rows(rows: Tensor) -> Tensor:
     """As `tf.math.l2_normalize` of each row of `[..., d]`; rows near zero have no gradient.
 
     The gradient takes a third of the operations.
@@ -168,7 +168,7 @@ def unit_rows(rows: tf.Tensor) -> tf.Tensor:
     lengths = _norms(scaled)
     unit = scaled / lengths
 
-    def gradient(upstream):
+    def gradient(upstream: Tensor) -> Tensor:
         along = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
         # A row near zero has no direction. Divided by the least norm, its gradient would outweigh
         # all others: one example without features would turn all encodings to one side.
@@ -178,7 +178,7 @@ def unit_rows(rows: tf.Tensor) -> tf.Tensor:
     return unit, gradient
 
 
-def norms(rows: tf.Tensor) -> tf.Tensor:
+def norms(rows: Tensor) -> Tensor:
     """The length of each row of `[..., d]`, at least a millionth: `[..., 1]`.
 
     Dividing by it gives equal results for equal rows, wherever they stand. TensorFlow's `rsqrt` and
@@ -188,12 +188,12 @@ def norms(rows: tf.Tensor) -> tf.Tensor:
     return _norms(rows * scales) / scales
 
 
-def _norms(rows):
+def _norms(rows: Tensor) -> Tensor:
     squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
     return tf.maximum(tf.sqrt(squares), _LEAST_NORM)
 
 
-def _scales(rows):
+def _scales(rows: Tensor) -> Tensor:
     """A power of two for each row, which rounds nothing, so that its squares do not overflow."""
     largest = tf.reduce_max(tf.abs(rows), axis=-1, keepdims=True)
     return tf.where(largest > 2.0**57, tf.constant(2.0**-70, rows.dtype), 1.0)

@@ -21,10 +21,10 @@ from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike, WithGradient
 
 
-def cap(top: tf.Tensor, tail: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+def cap(top: Tensor, tail: Tensor, k: TensorLike) -> tuple[Tensor, Tensor]:
     r"""The width w for which $\sum_i \min(1, d_i / w) = k$.
 
     With $P_t$ the sum of the t largest $d_i$ and D the sum of all,
@@ -48,7 +48,7 @@ def cap(top: tf.Tensor, tail: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.T
 
 def euclidean_projection(
     scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
-) -> tf.Tensor:
+) -> Tensor:
     r"""Euclidean projection on the (n, k)-simplex.
 
     $$x_i = \min(1, \max(0, \alpha (z_i - \mu))), \qquad \textstyle\sum_i x_i = k$$
@@ -68,7 +68,7 @@ def euclidean_projection(
 
 def entropy_projection(
     scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
-) -> tf.Tensor:
+) -> Tensor:
     r"""Entropy projection on the (n, k)-simplex.
 
     $$x_i = \min(1, e^{\alpha z_i} / Z), \qquad \textstyle\sum_i x_i = k$$
@@ -92,7 +92,7 @@ def simplex_projection(
     k: int = 1,
     alpha: TensorLike = 1.0,
     mask: TensorLike | None = None,
-) -> tf.Tensor:
+) -> Tensor:
     r"""Projection on the (n, k)-simplex for any separable regulariser $g(x) = \sum_i h(x_i)$.
 
     $$x_i = \min(1, \max(0, (h')^{-1}(\alpha (z_i - \mu)))), \qquad \textstyle\sum_i x_i = k$$
@@ -119,7 +119,7 @@ def simplex_projection(
     total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
     threshold = tf.stop_gradient(regularizer.threshold(lists, top, selected))
 
-    def surplus(threshold):
+    def surplus(threshold: Tensor) -> Tensor:
         return lists.sum(regularizer.project, threshold)[:, tf.newaxis] - total
 
     with tf.GradientTape() as tape:
@@ -128,7 +128,7 @@ def simplex_projection(
     slope = -tape.gradient(left, threshold)
 
     @tf.custom_gradient
-    def newton_step(left):
+    def newton_step(left: Tensor) -> WithGradient:
         # The surplus is 0 already: the step only gives the threshold its derivative. Only gradients
         # read the slope, so that a graph for inference, which TFLite and ONNX must be able to
         # express, holds none of it.
@@ -150,9 +150,7 @@ def scaled_by(lists: Lists, alpha: TensorLike) -> Lists:
     return lists.scaled(same_sizes(alpha, lists.positive_scores, rule)[:, tf.newaxis])
 
 
-def from_kth(
-    lists: Lists, k: int, limit: tf.Tensor | None = None
-) -> tuple[Lists, tf.Tensor, tf.Tensor]:
+def from_kth(lists: Lists, k: int, limit: Tensor | None = None) -> tuple[Lists, Tensor, Tensor]:
     """The lists minus their k-th highest score, a constant, which keeps the digits near it.
 
     Returns also their k highest `[batch, k]`, and how many items to select, `[batch]` int32: at
@@ -171,7 +169,7 @@ def rankmax(
     k: int = 1,
     margin: float = 1.0,
     mask: TensorLike | None = None,
-) -> tf.Tensor:
+) -> Tensor:
     r"""The Rankmax projection of the scores for each label, `[batch, P, n]`.
 
     $$x_i = \min(1, \max(0, \alpha_y (z_i - \mu_y))), \qquad \mu_y = \min(z_y, z_{[k]}) - \eta$$
@@ -206,7 +204,7 @@ def rankmax(
     return tf.where(lists.is_positive[..., tf.newaxis], projection, 0)
 
 
-def lowest_in_support(lists: Lists, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+def lowest_in_support(lists: Lists, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""For each positive $\min(z_y, z_{[k]})$: the support ends a margin below this score.
 
     Returns also the k highest scores `[batch, k]`, their columns, and how many of them to select.
@@ -246,17 +244,17 @@ class Regularizer(_registry.Configured):
     def get_config(self) -> dict:
         return _registry.constructor_arguments(self, type(self))  # Not the two functions.
 
-    def inverse_derivative(self, u: tf.Tensor) -> tf.Tensor:
+    def inverse_derivative(self, u: Tensor) -> Tensor:
         """$(h')^{-1}(u)$."""
         return self._inverse_derivative(u)
 
-    def value(self, x: tf.Tensor) -> tf.Tensor:
+    def value(self, x: Tensor) -> Tensor:
         """h(x)."""
         if self._value is None:
             raise ValueError("`value` of the regularizer must be given for a loss. Received: None.")
         return self._value(x)
 
-    def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    def project(self, scores: Tensor, threshold: Tensor) -> Tensor:
         """An item's share of the projection at a threshold, in [0, 1]."""
         raw = scores - threshold
         x = self.inverse_derivative(raw)
@@ -265,30 +263,30 @@ class Regularizer(_registry.Configured):
         free = self.inverse_derivative(tf.where(is_free, raw, 0))
         return tf.where(is_free, free, tf.clip_by_value(tf.stop_gradient(x), 0, 1))
 
-    def conjugate(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    def conjugate(self, scores: Tensor, threshold: Tensor) -> Tensor:
         r"""$\max_{0 \le x \le 1} x u - h(x)$ of an item at a threshold; its slope is `project`."""
 
         @tf.custom_gradient
-        def of_margin(u):
+        def of_margin(u: Tensor) -> WithGradient:
             x = self.project(u, tf.zeros([], u.dtype))
             value = tf.where(x == 0, tf.zeros_like(x), x * u) - self.value(x)
             return value, lambda upstream: upstream * x
 
         return of_margin(scores - threshold)
 
-    def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
+    def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
         """The threshold `[batch, 1]` of what `from_kth` returns: the shares sum to `selected`."""
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
 
-        def enough(threshold):
+        def enough(threshold: Tensor) -> Tensor:
             return lists.sum(self.project, threshold)[:, tf.newaxis] >= total
 
         # Steps that double bracket the threshold, then halving narrows the bracket.
-        def widen(low, high, step):
+        def widen(low: Tensor, high: Tensor, step: Tensor) -> tuple[Tensor, ...]:
             low = tf.where(enough(low), low, low - step)
             return low, tf.where(enough(high), high + step, high), step * 2
 
-        def is_open(low, high, step):
+        def is_open(low: Tensor, high: Tensor, step: Tensor) -> Tensor:
             del step
             return ~tf.reduce_all(enough(low) & ~enough(high))
 
@@ -296,7 +294,7 @@ class Regularizer(_registry.Configured):
         start = (zero - 1, zero + 1, tf.ones([], total.dtype))
         low, high, _ = tf.while_loop(is_open, widen, start, maximum_iterations=100)
 
-        def halve(_, low, high):
+        def halve(_: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
             middle = (low + high) / 2
             below = enough(middle)
             return tf.where(below, middle, low), tf.where(below, high, middle)
@@ -319,10 +317,10 @@ class _Euclidean(Regularizer):
     def __init__(self) -> None:
         super().__init__(lambda u: u, lambda x: x * x / 2)
 
-    def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    def project(self, scores: Tensor, threshold: Tensor) -> Tensor:
         return tf.clip_by_value(scores - threshold, 0, 1)
 
-    def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
+    def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
         n, k = lists.max_items, top.shape[1]
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
         if k == 1 and isinstance(n, int) and n <= SHORT and not raising.in_xla():
@@ -346,14 +344,14 @@ class _Entropy(Regularizer):
     def __init__(self) -> None:
         super().__init__(lambda u: tf.exp(u - 1), lambda x: tf.math.xlogy(x, x))
 
-    def project(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    def project(self, scores: Tensor, threshold: Tensor) -> Tensor:
         return tf.exp(tf.minimum(scores - threshold - 1, 0))
 
-    def conjugate(self, scores: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    def conjugate(self, scores: Tensor, threshold: Tensor) -> Tensor:
         u = scores - threshold - 1
         return tf.exp(tf.minimum(u, 0)) + tf.nn.relu(u)
 
-    def threshold(self, lists: Lists, top: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
+    def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
         n = tf.cast(lists.max_items, lists.dtype)
         # Any item whose power is above n + 1 times the k-th is cut; how far above does not matter.
         ceiling = tf.math.log(2 * n + 2)
@@ -365,7 +363,7 @@ class _Entropy(Regularizer):
         return tf.math.log(scale)[:, tf.newaxis] - 1
 
 
-def _by_sorting(scores):
+def _by_sorting(scores: Tensor) -> Tensor:
     r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores in falling order from 0 on.
 
     In the loss of 32 lists of 28 to 100 items it takes a third of the time of Newton's method.
@@ -379,7 +377,7 @@ def _by_sorting(scores):
     return tf.reduce_max(thresholds, axis=1, keepdims=True)
 
 
-def _newton(lists, total, low, found=None):
+def _newton(lists: Lists, total: Tensor, low: Tensor, found: Tensor | None = None) -> Tensor:
     r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total.
 
     Newton's method inside a bracket that bisection narrows; for k = 1 it is Michelot's iteration.
@@ -387,18 +385,18 @@ def _newton(lists, total, low, found=None):
     resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
     found = tf.zeros_like(low, tf.bool) if found is None else found
 
-    def cut(s, t):
+    def cut(s: Tensor, t: Tensor) -> Tensor:
         return tf.clip_by_value(s - t, 0, 1)
 
-    def is_free(s, t):
+    def is_free(s: Tensor, t: Tensor) -> Tensor:
         return tf.cast((s > t) & (s < t + 1), s.dtype)
 
-    def newton(threshold):
+    def newton(threshold: Tensor) -> tuple[Tensor, Tensor]:
         surplus = lists.sum(cut, threshold, tends_to_zero=True)[:, tf.newaxis] - total
         slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
         return surplus, threshold + surplus / tf.maximum(slope, 1)
 
-    def step(low, high, threshold, found):
+    def step(low: Tensor, high: Tensor, threshold: Tensor, found: Tensor) -> tuple[Tensor, ...]:
         surplus, following = newton(threshold)
         low = tf.where(surplus >= 0, threshold, low)
         high = tf.where(surplus <= 0, threshold, high)
@@ -413,7 +411,7 @@ def _newton(lists, total, low, found=None):
 
     start = (low, tf.zeros_like(low), low, found)
 
-    def is_open(*state):
+    def is_open(*state: Tensor) -> Tensor:
         return ~tf.reduce_all(state[3])
 
     threshold = tf.while_loop(is_open, step, start, maximum_iterations=_MAX_STEPS)[2]

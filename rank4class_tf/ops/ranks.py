@@ -5,7 +5,7 @@ a metric's formula only the positives that it reads; users call `ranks_of_positi
 has a gradient: soft ranks are in `ops.soft_ranks`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike, TensorPair
 
 # `over_ranks` searches the highest items in lists of more than so many times `depth` items.
 _LONG = 4
@@ -44,17 +44,17 @@ class Ranks(NamedTuple):
             otherwise.
     """
 
-    above: tf.Tensor
-    tied: tf.Tensor
-    relevance: tf.Tensor
-    num_items: tf.Tensor
-    max_items: int | tf.Tensor
-    counted: tf.Tensor | None = None
-    class_ids: tf.Tensor | None = None
-    weights: tf.Tensor | None = None
+    above: Tensor
+    tied: Tensor
+    relevance: Tensor
+    num_items: Tensor
+    max_items: int | Tensor
+    counted: Tensor | None = None
+    class_ids: Tensor | None = None
+    weights: Tensor | None = None
 
     @property
-    def num_positives(self) -> tf.Tensor:
+    def num_positives(self) -> Tensor:
         """`[batch]`, how many positives a list has."""
         if self.counted is not None:
             return self.counted
@@ -74,15 +74,15 @@ class BestPositive(NamedTuple):
         most: a bound on `positives`, an int or a scalar int32; 1 if no list has several positives.
     """
 
-    above: tf.Tensor
-    tied: tf.Tensor
-    positives: tf.Tensor
-    num_items: tf.Tensor
-    max_items: int | tf.Tensor
-    most: int | tf.Tensor
+    above: Tensor
+    tied: Tensor
+    positives: Tensor
+    num_items: Tensor
+    max_items: int | Tensor
+    most: int | Tensor
 
 
-def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> tf.Tensor:
+def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> Tensor:
     r"""Exact ranks of the positives, tied items in random order.
 
     $$E[\pi(p)] = a + \frac{m + 1}{2}$$
@@ -147,7 +147,14 @@ def ranks_of_positives(
     return ranks._replace(above=ranks.above + zero)
 
 
-def _ranks(scores, class_ids, relevance, mask, depth, dtype):
+def _ranks(
+    scores: Tensor,
+    class_ids: Tensor,
+    relevance: Tensor,
+    mask: Tensor | None,
+    depth: int | None,
+    dtype: tf.DType,
+) -> Ranks:
     """`ranks_of_positives` for arguments that were checked."""
     relevance = tf.where(class_ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
     above, tied = _count_above_and_tied(_without_masked(scores, mask), class_ids, depth)
@@ -178,7 +185,7 @@ def best_positive(ranks: Ranks) -> BestPositive:
 # Averages over the orders of ties.
 
 
-def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor:
+def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> Tensor:
     r"""Mean of a function of the rank, over random orders of the tied items.
 
     $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
@@ -204,7 +211,7 @@ def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> tf.Tensor
     return tf.math.divide_no_nan(sums, tied)
 
 
-def _prefix_sums(table, dtype):
+def _prefix_sums(table: Any, dtype: tf.DType) -> list:
     """Sums of the first 0, 1, ... numbers, in parts of a dtype: one of float64 or two of float32.
 
     In float32 the second part holds what the first rounds away, since differences of rounded sums
@@ -221,7 +228,7 @@ def _prefix_sums(table, dtype):
     return parts[:1] if dtype == tf.float64 else parts
 
 
-def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
+def table_by_rank(function: Callable, size: int | Tensor) -> Any:
     """`[size]` float64, the values of a function of float64 ranks from 1 on.
 
     A NumPy array if the size is an int, so that a graph needs no float64 operations.
@@ -233,24 +240,24 @@ def table_by_rank(function: Callable, size: int | tf.Tensor) -> Any:
     return function(tf.range(1, size + 1, dtype=tf.float64))
 
 
-def reciprocals(size: int | tf.Tensor) -> Any:
+def reciprocals(size: int | Tensor) -> Any:
     """`[size]` float64, `1 / r` for the ranks r from 1 on."""
     return table_by_rank(lambda rank: 1 / rank, size)
 
 
-def num_counted(ranks: Ranks | BestPositive, k: int | None) -> int | tf.Tensor:
+def num_counted(ranks: Ranks | BestPositive, k: int | None) -> int | Tensor:
     """How many ranks count: the first k, or fewer if lists are shorter; all if k is None."""
     if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
         return ranks.max_items
     return k
 
 
-def num_ranks(table: Any) -> int | tf.Tensor:
+def num_ranks(table: Any) -> int | Tensor:
     """The length of a table; an int where it is known."""
     return table.shape[0] or tf.shape(table)[0]
 
 
-def highest(values: tf.Tensor, k: int | tf.Tensor) -> tf.Tensor:
+def highest(values: Tensor, k: int | Tensor) -> Tensor:
     """The k highest values of each row in falling order, or all if there are fewer."""
     return tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1])).values
 
@@ -258,20 +265,20 @@ def highest(values: tf.Tensor, k: int | tf.Tensor) -> tf.Tensor:
 # Counts of the items above and tied.
 
 
-def count_of_all(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def count_of_all(values: Tensor) -> TensorPair:
     """Counts the items above, and tied with, every item, int32 `[batch, n]` each."""
     columns = tf.broadcast_to(tf.range(tf.shape(values)[1]), tf.shape(values))
     return _count_above_and_tied(values, columns, None)
 
 
-def expected_ranks_of_all(values: tf.Tensor) -> tf.Tensor:
+def expected_ranks_of_all(values: Tensor) -> Tensor:
     """`expected_ranks` of every item, `[batch, n]`; it needs no ids."""
     dtype = values.dtype if values.dtype.size > 2 else tf.float32  # Half holds too few integers.
     above, tied = (tf.cast(count, dtype) for count in count_of_all(values))
     return above + (tied + 1) / 2
 
 
-def _count_above_and_tied(scores, class_ids, depth):
+def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: int | None) -> TensorPair:
     """Counts of the items above, and tied with, each positive, int32 `[batch, P]` both.
 
     A positive is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has
@@ -285,7 +292,10 @@ def _count_above_and_tied(scores, class_ids, depth):
     positives = tf.where(there, positives, tf.constant(float("nan"), scores.dtype))
     width, n = class_ids.shape[1], scores.shape[1]
     if width != 1 and n is not None and n <= _positives.SHORT:
-        return _count_at_once(scores, positives)
+        # In an eighth of the time of one by one, for 1,024 lists of 28 positive items.
+        values, positives = scores[:, tf.newaxis], positives[..., tf.newaxis]
+        greater = tf.math.count_nonzero(values > positives, axis=-1, dtype=tf.int32)
+        return greater, tf.math.count_nonzero(values == positives, axis=-1, dtype=tf.int32)
     if _positives.are_few(width, n):
         return count_one_by_one(scores, positives)
     if depth is not None:
@@ -294,14 +304,14 @@ def _count_above_and_tied(scores, class_ids, depth):
     return _zeros_unless(~tf.math.is_nan(positives), counts)
 
 
-def _without_masked(scores, mask):
+def _without_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     """The scores, NaN for a masked item."""
     if mask is None:
         return scores
     return tf.where(mask, scores, tf.constant(float("nan"), scores.dtype))
 
 
-def _num_items(scores, mask, dtype):
+def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
     """`[batch]`, how many items each list has."""
     if mask is not None:
         return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
@@ -309,21 +319,14 @@ def _num_items(scores, mask, dtype):
     return tf.fill([batch], tf.cast(n, dtype))
 
 
-def _width(columns):
+def _width(columns: Tensor) -> int | Tensor:
     """The number of columns, an int where it is known."""
     return columns.shape[1] or tf.shape(columns)[1]
 
 
-def _count_at_once(values, thresholds):
-    """As `count_one_by_one`, in an eighth of the time for 1,024 lists of 28 positive items."""
-    values, thresholds = values[:, tf.newaxis], thresholds[..., tf.newaxis]
-    greater = tf.math.count_nonzero(values > thresholds, axis=-1, dtype=tf.int32)
-    return greater, tf.math.count_nonzero(values == thresholds, axis=-1, dtype=tf.int32)
-
-
 def count_one_by_one(
-    values: tf.Tensor, thresholds: tf.Tensor, lowest: tf.Tensor | None = None
-) -> tuple[tf.Tensor, tf.Tensor]:
+    values: Tensor, thresholds: Tensor, lowest: Tensor | None = None
+) -> TensorPair:
     """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both.
 
     With `lowest` `[batch, P]`, all values from there up to the threshold count as equal.
@@ -339,7 +342,7 @@ def count_one_by_one(
         visited = _positives.visited(tf.cast(thresholds == thresholds, values.dtype))
         rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
-        def step(index, counts):
+        def step(index: Tensor, counts: Tensor) -> TensorPair:
             counted = count(values, columns[index], lowest[index])
             return index + 1, tf.where(rows == index, counted, counts)
 
@@ -349,7 +352,7 @@ def count_one_by_one(
     return greater, at_least - greater
 
 
-def _count(values, thresholds, lowest):
+def _count(values: Tensor, thresholds: Tensor, lowest: Tensor) -> Tensor:
     """Counts `[batch, 2]` of the values above a threshold, and of those from another one on."""
     # One float32 holds both counts of a block that is shorter than this.
     limit = 2**12
@@ -357,7 +360,7 @@ def _count(values, thresholds, lowest):
     blocks = size // limit + 1
     width = size // blocks
 
-    def compare(block):
+    def compare(block: Tensor) -> TensorPair:
         shape = [-1] + [1] * (block.shape.rank - 1)
         return block > tf.reshape(thresholds, shape), block >= tf.reshape(lowest, shape)
 
@@ -374,7 +377,7 @@ def _count(values, thresholds, lowest):
 _count_xla = tf.function(_count, jit_compile=True, autograph=False)
 
 
-def _count_by_sorting(values):
+def _count_by_sorting(values: Tensor) -> TensorPair:
     """For each value that is not NaN, counts of the values greater than and equal to it."""
     missing = tf.math.is_nan(values)
     num_known = tf.math.count_nonzero(~missing, axis=1, keepdims=True, dtype=tf.int32)
@@ -384,14 +387,14 @@ def _count_by_sorting(values):
     return first - 1, tf.minimum(last, num_known) - first + 1
 
 
-def _highest_items(values, depth):
+def _highest_items(values: Tensor, depth: int) -> TensorPair:
     """The highest values, at most `depth`, and their columns; a NaN is below all others."""
     known = tf.where(tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values)
     least = min if values.shape[1] else tf.minimum
     return search.top_k(known, least(depth, _width(values)))
 
 
-def _count_among(top, values, thresholds):
+def _count_among(top: Tensor, values: Tensor, thresholds: Tensor) -> TensorPair:
     """As `count_one_by_one`, but 0 for a threshold below the top values, from `_highest_items`."""
     lowest = top[:, -1:]
     before = searchsorted(-top, -thresholds, side="left")
@@ -402,7 +405,7 @@ def _count_among(top, values, thresholds):
     return _zeros_unless(thresholds >= lowest, (before, equal))
 
 
-def _zeros_unless(compared, counts):
+def _zeros_unless(compared: Tensor, counts: Iterable[Tensor]) -> TensorPair:
     return tuple(tf.where(compared, c, 0) for c in counts)
 
 
@@ -432,7 +435,7 @@ def over_ranks(
     if reads == "best":
         return function(_best_of_labels(labels, dtype))
 
-    def on_positives(class_ids, relevance):
+    def on_positives(class_ids: Tensor, relevance: Tensor) -> Any:
         ranks = _ranks(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
         if labels.item_weights is not None:
             weights = tf.gather(labels.item_weights, tf.maximum(class_ids, 0), batch_dims=1)
@@ -451,7 +454,7 @@ def over_ranks(
     return over_positives(on_positives, labels)
 
 
-def _best_of_labels(labels, dtype):
+def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
     """`BestPositive` of `Labels`, which takes a maximum and one count."""
     scores, ids = _without_masked(labels.scores, labels.mask), labels.class_ids
     positives = scores if ids is None else tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
@@ -468,7 +471,7 @@ def _best_of_labels(labels, dtype):
     return BestPositive(above, tied, tf.cast(number, dtype), num_items, _width(scores), most)
 
 
-def _leading_ranks(labels, dtype, depth):
+def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, Tensor]:
     """`Ranks` of the positives among the highest items, and of the most relevant positives.
 
     Only the former may be hits. A scalar boolean is False if another positive ties with the last
@@ -481,7 +484,7 @@ def _leading_ranks(labels, dtype, depth):
     most, most_places = search.top_k(relevance, places.shape[1])
     repeated = tf.reduce_any(most_places[..., tf.newaxis] == places[:, tf.newaxis], axis=-1)
 
-    def num_ties(scores, relevance):
+    def num_ties(scores: Tensor, relevance: Tensor) -> Tensor:
         tied = (scores == top[:, -1:]) & (relevance > 0)
         return tf.math.count_nonzero(tied, axis=1, dtype=tf.int32)
 

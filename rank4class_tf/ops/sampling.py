@@ -66,14 +66,14 @@ def bits(shape: TensorLike, seed: TensorLike) -> tf.Tensor:
     return tf.reshape(_mix(rows[:, tf.newaxis] + columns), shape)
 
 
-def _mix(x):
+def _mix(x: tf.Tensor) -> tf.Tensor:
     """Wellons's hash of two rounds, a bijection in which each bit affects all bits."""
     for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
         x = _xor_shift(x, shift) * tf.constant(factor, tf.uint32)
     return _xor_shift(x, 15)
 
 
-def _xor_shift(x, shift):
+def _xor_shift(x: tf.Tensor, shift: int) -> tf.Tensor:
     return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
 
 
@@ -164,7 +164,7 @@ def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf
 
 
 @functools.lru_cache
-def _most_repeats(num_classes, size):
+def _most_repeats(num_classes: int, size: int) -> int:
     """A number of repeats, until `size` draws are new, that is exceeded with less than 2**-64.
 
     After i different draws, the next repeats one with probability i / K, so the number of repeats

@@ -16,7 +16,7 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf._tf.gather import where
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import TensorLike, WithGradient
 from rank4class_tf.ops.weights import gain_cancels, gains_up_to_a_factor, get_discount, ideal_dcg
 
 
@@ -129,14 +129,14 @@ def soft_average_precision(
     return _weighted_mean(precision, tf.cast(relevance > 0, ranks.dtype))
 
 
-def _ranks_and_relevance(ranks, relevance):
+def _ranks_and_relevance(ranks: TensorLike, relevance: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     """Both as tensors, `[batch, P]`; raises unless their shapes are the same."""
     ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
     rule = "`relevance` must have the shape of `ranks`."
     return ranks, same_sizes(relevance, ranks, rule, axes=2)
 
 
-def _weighted_mean(values, weights):
+def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Weighted mean of values `[batch, P]`, `[batch]`; 0 if all weights are 0."""
     if values.shape[1] == 1:
         return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays NaN.
@@ -146,13 +146,13 @@ def _weighted_mean(values, weights):
 
 
 @tf.custom_gradient
-def _reciprocal(x):
+def _reciprocal(x: tf.Tensor) -> WithGradient:
     """`tf.math.reciprocal`, correctly rounded, so that 1 gives 1 on any processor."""
     y = 1 / x
     return y, lambda upstream: tf.raw_ops.ReciprocalGrad(y=y, dy=upstream)
 
 
-def _tensor(discounts):
+def _tensor(discounts: TensorLike) -> tf.Tensor:
     rule = "`discount` must return a tensor, since a NumPy array has no gradient."
     _checks.require(tf.is_tensor(discounts), rule, type(discounts).__name__)
     return discounts

@@ -5,6 +5,7 @@ for `layers.sorters`; each has a gradient of its own, of the same time and memor
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -17,13 +18,13 @@ from rank4class_tf._tf.gather import scatter_add, where
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.search import maxima
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, Tensor, TensorLike, Tensors, WithGradient
 
 # Smaller differences count as 0, since their inverse would overflow.
 _TINY = 1e-30
 
 
-def standardize(scores: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
+def standardize(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     r"""Scores of each list with mean 0 and standard deviation 1.
 
     $$z_i = \frac{s_i - \bar s}{\sqrt{\frac{1}{n} \sum_j (s_j - \bar s)^2}}$$
@@ -58,7 +59,7 @@ def sigmoid_ranks(
     mask: TensorLike | None = None,
     *,
     temperature: float = 0.1,
-) -> tf.Tensor:
+) -> Tensor:
     r"""Soft ranks of the positives.
 
     $$\pi(p) = 1 + \sum_{j \ne p} \sigma\left(\frac{s_j - s_p}{T}\right)$$
@@ -92,7 +93,7 @@ def sigmoid_ranks_among_positives(
     mask: TensorLike | None = None,
     *,
     temperature: float = 0.1,
-) -> tf.Tensor:
+) -> Tensor:
     r"""Soft ranks of the positives among themselves.
 
     $$\pi_Y(p) = 1 + \sum_{q \in Y, q \ne p} \sigma\left(\frac{s_q - s_p}{T}\right)$$
@@ -112,19 +113,19 @@ def sigmoid_ranks_among_positives(
 class _BestFirst(NamedTuple):
     """Scores `[batch, d]` in falling order, masked items last, and which item is at each place."""
 
-    scores: tf.Tensor
-    order: tf.Tensor
+    scores: Tensor
+    order: Tensor
 
-    def sort(self, values: tf.Tensor) -> tf.Tensor:
+    def sort(self, values: Tensor) -> Tensor:
         """Puts values of the items into the order of the scores."""
         return tf.gather(values, self.order, batch_dims=1)
 
-    def restore(self, values: tf.Tensor) -> tf.Tensor:
+    def restore(self, values: Tensor) -> Tensor:
         """Puts values in the order of the scores back to their items."""
         return scatter_add(self.order, values, tf.shape(values))
 
 
-def _best_first(scores, mask):
+def _best_first(scores: Tensor, mask: Tensor | None) -> _BestFirst:
     """Sorts lists of finite scores, far from the largest number of their dtype."""
     if mask is not None:
         # A finite number makes differences of masked items 0, not NaN.
@@ -132,7 +133,7 @@ def _best_first(scores, mask):
     return _BestFirst(*tf.math.top_k(scores, scores.shape[1] or tf.shape(scores)[1]))
 
 
-def _over_powers_of_two(step, limit, state):
+def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> Tensors:
     """Applies `state = step(power, *state)` for 1, 2, 4, ... below a limit.
 
     The limit is a scalar tensor, or an int, which unrolls the loop. No step changes a shape.
@@ -144,7 +145,7 @@ def _over_powers_of_two(step, limit, state):
             power *= 2
         return state
 
-    def double(power, *state):
+    def double(power: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         stepped = zip(step(power, *state), state, strict=True)
         return 2 * power, *(tf.ensure_shape(new, old.shape) for new, old in stepped)
 
@@ -160,9 +161,7 @@ _SHORT = 2**14
 _ENTRIES = 2**16
 
 
-def all_sigmoid_ranks(
-    scores: TensorLike, temperature: float, mask: tf.Tensor | None = None
-) -> tf.Tensor:
+def all_sigmoid_ranks(scores: TensorLike, temperature: float, mask: Tensor | None = None) -> Tensor:
     """The ranks of `layers.SigmoidSorter`, which has the formula; meaningless where masked.
 
     Scores `[batch, d]` lie within +-1e30. Time is O(d²). Memory is O(d), also for the gradient,
@@ -171,16 +170,16 @@ def all_sigmoid_ranks(
     scores = tf.convert_to_tensor(scores)
 
     @tf.custom_gradient
-    def ranks(scores):
+    def ranks(scores: Tensor) -> WithGradient:
         # A score of -inf adds 0 to the ranks of the others and to their gradients.
         lowest = tf.constant(-float("inf"), scores.dtype)
         others = scores if mask is None else tf.where(mask, scores, lowest)
 
-        def sigmoids(others, own):
+        def sigmoids(others: Tensor, own: Tensor) -> Tensor:
             return tf.sigmoid((others - own) / temperature)
 
-        def gradient(upstream):
-            def pulls(others, own):
+        def gradient(upstream: Tensor) -> Tensor:
+            def pulls(others: Tensors, own: Tensors) -> Tensor:
                 shares = sigmoids(others[0], own[0])
                 return shares * (1 - shares) * (others[1] - own[1])
 
@@ -194,7 +193,7 @@ def all_sigmoid_ranks(
     return ranks(scores)
 
 
-def _sum_over_items(function, others, own):
+def _sum_over_items(function: Function, others: Tensors, own: Tensors) -> Tensor:
     """`sum_j function(others_j, own_i)` for each item i, `[batch, d]`, block by block of items j.
 
     The function is 0 where the first of `others`, each `[batch, d]` as are `own`, is -inf.
@@ -212,7 +211,7 @@ def _sum_over_items(function, others, own):
         x = tf.pad(x, [[0, 0], [0, count * block - size]], constant_values=constant)
         blocks.append(tf.reshape(tf.transpose(x), [count, block, -1, 1]))
 
-    def step(index, total):
+    def step(index: Tensor, total: Tensor) -> list[Tensor]:
         added = tf.reduce_sum(function([x[index] for x in blocks], own), axis=0)
         # A batch of one list loses its static size.
         return [total + tf.ensure_shape(added, total.shape)]
@@ -220,9 +219,7 @@ def _sum_over_items(function, others, own):
     return fold(step, count, [tf.zeros_like(own[0])])[0]
 
 
-def laplace_ranks(
-    scores: TensorLike, temperature: float, mask: tf.Tensor | None = None
-) -> tf.Tensor:
+def laplace_ranks(scores: TensorLike, temperature: float, mask: Tensor | None = None) -> Tensor:
     """The ranks of `layers.LaplaceSorter`, which has the formula.
 
     Along the sorted scores the terms from above and from below are decaying sums, so that a list
@@ -231,12 +228,12 @@ def laplace_ranks(
     scores = tf.convert_to_tensor(scores)
 
     @tf.custom_gradient
-    def ranks(scores):
+    def ranks(scores: Tensor) -> WithGradient:
         items = _best_first(scores, mask)
         places = tf.cast(tf.range(1, tf.shape(scores)[1] + 1), scores.dtype)
         above, below = _decaying_sums(items.scores, temperature, tf.ones_like(scores))
 
-        def gradient(upstream):
+        def gradient(upstream: Tensor) -> Tensor:
             values = items.sort(upstream)
             # Only differences count, so subtracting the mean keeps their digits.
             values -= tf.reduce_mean(values, axis=1, keepdims=True)
@@ -250,7 +247,7 @@ def laplace_ranks(
     return ranks(scores)
 
 
-def _decaying_sums(scores, temperature, values):
+def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensors:
     r"""Sums $\sum_j e^{-|s_j - s_k| / T} v_j$ over $j \le k$ and over $j \ge k$.
 
     Each power of two doubles the number of neighbours in a sum. Each factor comes from a difference
@@ -259,7 +256,7 @@ def _decaying_sums(scores, temperature, values):
     from all.
     """
 
-    def step(power, above, below):
+    def step(power: int | Tensor, above: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
         # The decay from the item so many places above; 0 where the list has no such item.
         decay = tf.exp((scores - _moved(scores, power, scores.dtype.max)) / temperature)
         return above + decay * _moved(above, power), below + _moved(decay * below, power, left=True)
@@ -267,7 +264,7 @@ def _decaying_sums(scores, temperature, values):
     return _over_powers_of_two(step, scores.shape[1] or tf.shape(scores)[1], (values, values))
 
 
-def _moved(rows, by, fill=0, left=False):
+def _moved(rows: Tensor, by: int | Tensor, fill: float = 0, left: bool = False) -> Tensor:
     """The rows moved to the right, or to the left."""
     if isinstance(by, int) or not in_xla():
         kept, pad = (rows[:, by:], [0, by]) if left else (rows[:, :-by], [by, 0])
@@ -280,8 +277,8 @@ def _moved(rows, by, fill=0, left=False):
 
 
 def projected_ranks(
-    scores: TensorLike, regularization: float, mask: tf.Tensor | None = None
-) -> tf.Tensor:
+    scores: TensorLike, regularization: float, mask: Tensor | None = None
+) -> Tensor:
     """The ranks of `layers.SoftRankSorter`, which has the formula.
 
     An isotonic regression in float64 finds the blocks of the projection. Where XLA compiles lists
@@ -290,7 +287,7 @@ def projected_ranks(
     scores = tf.convert_to_tensor(scores)
 
     @tf.custom_gradient
-    def ranks(scores):
+    def ranks(scores: Tensor) -> WithGradient:
         items = _best_first(scores, mask)
         size = scores.shape[1] or tf.shape(scores)[1]
         # Items further apart than half a list never share a block, so this limit changes no block
@@ -301,7 +298,7 @@ def projected_ranks(
         fit = isotonic_regression(points)
         places = tf.cast(tf.range(1, size + 1), tf.float64)
 
-        def gradient(upstream):
+        def gradient(upstream: Tensor) -> Tensor:
             values = items.sort(upstream)
             starts = tf.pad(fit[:, 1:] != fit[:, :-1], [[0, 0], [1, 0]])[:, :size]
             blocks = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
@@ -316,7 +313,7 @@ def projected_ranks(
     return ranks(scores)
 
 
-def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
+def isotonic_regression(values: Tensor) -> Tensor:
     r"""Isotonic regression: the nearest list that does not fall.
 
     $$\arg\min_{v_1 \le \dots \le v_d} \sum_i (v_i - y_i)^2$$
@@ -343,7 +340,7 @@ def isotonic_regression(values: tf.Tensor) -> tf.Tensor:
     return fit[:, :size]
 
 
-def _isotonic_of_all_blocks(values):
+def _isotonic_of_all_blocks(values: Tensor) -> Tensor:
     """`isotonic_regression` from the means of all possible blocks, `[batch, d, d]`.
 
     For each start up to an item, take the lowest mean of a block that ends at the item or later.
@@ -362,7 +359,7 @@ def _isotonic_of_all_blocks(values):
     return tf.reduce_max(lowest, axis=1)
 
 
-def _join(half, fit, sums):
+def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
     """Joins the fits `[batch, d]` of neighbouring parts of the width `half`, a power of two.
 
     The sums `[batch, d]` are those from the start of its part up to each item, itself included.
@@ -372,11 +369,11 @@ def _join(half, fit, sums):
     left_sums, right_sums = tf.unstack(tf.reshape(sums, shape), axis=2)
     left_total = left_sums[:, :, -1]
 
-    def sum_of_first(count, sums):
+    def sum_of_first(count: Tensor, sums: Tensor) -> Tensor:
         sum_ = tf.gather(sums, tf.maximum(count - 1, 0), batch_dims=2)
         return tf.where(count > 0, sum_, tf.zeros_like(sum_))
 
-    def keep_more(step, kept):
+    def keep_more(step: TensorLike, kept: Tensor) -> tuple[TensorLike, Tensor]:
         """Keeps `step` more items of the left part if they lie below the value of the pool."""
         more = tf.minimum(kept + step, half)
         highest = tf.gather(left, more - 1, batch_dims=2)
@@ -416,14 +413,14 @@ def _join(half, fit, sums):
 class LSTMWeights(NamedTuple):
     """Weights of one direction: `[features, 4 units]`, `[units, 4 units]` and `[4 units]`."""
 
-    kernel: tf.Tensor
-    recurrent_kernel: tf.Tensor
-    bias: tf.Tensor
+    kernel: Tensor
+    recurrent_kernel: Tensor
+    bias: Tensor
 
 
 def bidirectional_lstm(
-    inputs: tf.Tensor, forward: LSTMWeights, backward: LSTMWeights, mask: tf.Tensor | None = None
-) -> tf.Tensor:
+    inputs: Tensor, forward: LSTMWeights, backward: LSTMWeights, mask: Tensor | None = None
+) -> Tensor:
     r"""States of two LSTMs, one that reads from the front and one that reads from the end.
 
     $$c_t = \sigma(f_t + 1) c_{t-1} + \sigma(i_t) \tanh(g_t), \qquad
@@ -451,7 +448,9 @@ def bidirectional_lstm(
     )
     present = None if mask is None else tf.transpose(mask)[:, :, None]
 
-    def step(gates, recurrent_kernel, state, cell, present):
+    def step(
+        gates: Tensor, recurrent_kernel: Tensor, state: Tensor, cell: Tensor, present: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         i, f, o, g = tf.split(gates + state @ recurrent_kernel, 4, axis=1)
         new_cell = tf.sigmoid(f + 1) * cell + tf.sigmoid(i) * tf.tanh(g)
         new_state = tf.sigmoid(o) * tf.tanh(new_cell)
@@ -459,7 +458,7 @@ def bidirectional_lstm(
             return new_state, new_cell
         return tf.where(present, new_state, state), tf.where(present, new_cell, cell)
 
-    def body(t, states, cells, states_so_far):
+    def body(t: TensorLike, states: Tensors, cells: Tensors, states_so_far: Sequence) -> tuple:
         here = (None, None) if present is None else (present[t], present[length - 1 - t])
         first = step(from_front.read(t), forward.recurrent_kernel, states[0], cells[0], here[0])
         second = step(from_end.read(t), backward.recurrent_kernel, states[1], cells[1], here[1])

@@ -17,10 +17,10 @@ from rank4class_tf import _checks, _registry
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.search import first_and_last_ranks
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike
 
 
-def exponential_gain(relevance: TensorLike) -> tf.Tensor:
+def exponential_gain(relevance: TensorLike) -> Tensor:
     """Gain `2**y - 1` of a label y."""
     relevance = tf.convert_to_tensor(relevance)
     # We treat the whole part and the rest separately, so that whole labels have exact gains.
@@ -32,7 +32,7 @@ def exponential_gain(relevance: TensorLike) -> tf.Tensor:
     return tf.where(tf.math.is_inf(power), power, power * rest + (power - 1))
 
 
-def logarithmic_discount(rank: TensorLike) -> tf.Tensor:
+def logarithmic_discount(rank: TensorLike) -> Tensor:
     """Discount `1 / log2(1 + r)` of a rank r."""
     return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
 
@@ -57,17 +57,17 @@ def get_discount(discount: str | Callable) -> Callable:
     return _registry.by_name("discount", DISCOUNTS, discount)
 
 
-def gain_cancels(gain: str | Callable, relevance: tf.Tensor) -> bool:
+def gain_cancels(gain: str | Callable, relevance: Tensor) -> bool:
     """Whether the gain cancels in a ratio of sums: the only positive has a gain > 0."""
     return relevance.shape[1] == 1 and gain in [*GAINS]
 
 
-def gains_up_to_a_factor(gain: str | Callable, relevance: tf.Tensor) -> tf.Tensor:
+def gains_up_to_a_factor(gain: str | Callable, relevance: Tensor) -> Tensor:
     """Gains of labels `[batch, P]`, scaled per list by a common factor."""
     return relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
 
 
-def relative_gain(relevance: tf.Tensor) -> tf.Tensor:
+def relative_gain(relevance: Tensor) -> Tensor:
     """`2**y - 1` of labels `[batch, P]`, up to a factor of each list that keeps it finite.
 
     A list whose labels are at most 64 has the factor 1.
@@ -80,14 +80,14 @@ def relative_gain(relevance: tf.Tensor) -> tf.Tensor:
 
 
 def ideal_dcg(
-    gains: tf.Tensor, top_k: int | None = None, discount: Callable = logarithmic_discount
-) -> tf.Tensor:
+    gains: Tensor, top_k: int | None = None, discount: Callable = logarithmic_discount
+) -> Tensor:
     """Gains `[batch, P]` in their best order, discounted, over the first `top_k` ranks."""
     best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
     return discounted_sum(best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype)))
 
 
-def discounted_sum(best_gains: tf.Tensor, table: Any) -> tf.Tensor:
+def discounted_sum(best_gains: Tensor, table: Any) -> Tensor:
     """Sums gains `[batch, P]` in the order of their ranks, times the discounts of these ranks."""
     # Not a product of matrices, which some devices round to bfloat16.
     width = best_gains.shape[1]
@@ -103,28 +103,28 @@ def discounted_sum(best_gains: tf.Tensor, table: Any) -> tf.Tensor:
 _EXPONENTIAL_LIMIT = 80.0
 
 
-def hinge(margins: tf.Tensor) -> tf.Tensor:
+def hinge(margins: Tensor) -> Tensor:
     r"""Hinge, $(1 - u)_+$."""
     return violation(-margins, 1.0)
 
 
-def squared_hinge(margins: tf.Tensor) -> tf.Tensor:
+def squared_hinge(margins: Tensor) -> Tensor:
     r"""Squared hinge, $(1 - u)_+^2$."""
     return tf.square(violation(-margins, 1.0))
 
 
-def logistic(margins: tf.Tensor) -> tf.Tensor:
+def logistic(margins: Tensor) -> Tensor:
     r"""Logistic, $\log_2(1 + e^{-u})$."""
     return tf.math.softplus(-margins) / np.log(2.0)
 
 
-def exponential(margins: tf.Tensor) -> tf.Tensor:
+def exponential(margins: Tensor) -> Tensor:
     r"""Exponential, $e^{-u}$; below u = -80 its tangent continues it."""
     excess = tf.nn.relu(-margins - _EXPONENTIAL_LIMIT)
     return tf.exp(-tf.maximum(margins, -_EXPONENTIAL_LIMIT)) * (1 + excess)
 
 
-def _set(instance, **values):
+def _set(instance: Any, **values: Any) -> None:
     """Sets fields of a frozen dataclass."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
@@ -140,10 +140,10 @@ class Ramp(_registry.Configured):
 
     width: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _set(self, width=_checks.positive_float("width", self.width))
 
-    def __call__(self, margins: tf.Tensor) -> tf.Tensor:
+    def __call__(self, margins: Tensor) -> Tensor:
         return 1 - tf.clip_by_value(margins / self.width, 0, 1)
 
 
@@ -166,11 +166,11 @@ class Scaled(_registry.Configured):
     phi: str
     scale: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _checks.one_of("phi", self.phi, tuple(_BY_NAME))
         _set(self, scale=_checks.positive_float("scale", self.scale))
 
-    def __call__(self, margins: tf.Tensor) -> tf.Tensor:
+    def __call__(self, margins: Tensor) -> Tensor:
         return _BY_NAME[self.phi](self.scale * margins)
 
 
@@ -196,7 +196,7 @@ def get_phi(phi: str | Callable) -> Callable:
     if function is not phi or isinstance(phi, Ramp | Scaled):
         return function
 
-    def without_masked(margins):
+    def without_masked(margins: Tensor) -> Tensor:
         near = margins < margins.dtype.max / 32
         return tf.where(near, phi(tf.where(near, margins, 0)), 0)
 
@@ -219,11 +219,11 @@ class RankWeights(_registry.Configured):
         """The number of leading weights; None means all."""
         return None if self.listed is None else len(self.listed)
 
-    def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    def leading(self, n: int | Tensor, dtype: tf.DType) -> Tensor:
         """The first `n` weights, `[n]`, where n <= `num_leading`."""
         return tf.constant(self.listed, dtype)[:n]
 
-    def first(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    def first(self, n: int | Tensor, dtype: tf.DType) -> Tensor:
         """The first `n` weights, `[n]`, leading and constant ones."""
         if self.num_leading is None:
             return self.leading(n, dtype)
@@ -253,7 +253,7 @@ class TopKWeights(RankWeights):
     k: int
     tail: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _set(self, k=_checks.positive_int("k", self.k), tail=_weight("tail", self.tail))
 
     @property
@@ -281,10 +281,10 @@ class PowerLawWeights(RankWeights):
 
     exponent: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _set(self, exponent=_checks.positive_float("exponent", self.exponent))
 
-    def leading(self, n: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    def leading(self, n: int | Tensor, dtype: tf.DType) -> Tensor:
         return tf.cast(tf.range(1, n + 1), dtype) ** -self.exponent
 
 
@@ -306,7 +306,7 @@ class StaircaseWeights(RankWeights):
     steps: Sequence
     tail: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         rule = "`steps` must hold (end, weight) pairs with rising ends."
         try:
             pairs = [(end, weight) for end, weight in self.steps]
@@ -335,7 +335,7 @@ class ListedWeights(RankWeights):
 
     values: Sequence
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         values = np.asarray(self.values)
         _checks.require(
             values.ndim == 1 and values.size > 0,
@@ -355,7 +355,7 @@ def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 
 
-def _weight(name, value):
+def _weight(name: str, value: Any) -> float:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     is_right = number and np.isfinite(value) and value >= 0
     _checks.require(is_right, f"`{name}` must hold finite numbers >= 0.", repr(value))
@@ -368,10 +368,10 @@ class PairWeights(NamedTuple):
     `of_pair` maps an item's gain and rank and a positive's gain and rank to the pair's weight.
     """
 
-    item_gains: tf.Tensor
-    item_ranks: tf.Tensor
-    positive_gains: tf.Tensor
-    positive_ranks: tf.Tensor
+    item_gains: Tensor
+    item_ranks: Tensor
+    positive_gains: Tensor
+    positive_ranks: Tensor
     of_pair: Callable
 
 
@@ -404,7 +404,7 @@ class NDCGLambdaWeights(_registry.Configured):
     top_k: int | None = None
     smooth_fraction: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.top_k is not None:
             _checks.positive_int("top_k", self.top_k)
         _checks.fraction("smooth_fraction", self.smooth_fraction)
@@ -418,10 +418,10 @@ class NDCGLambdaWeights(_registry.Configured):
         ideal = ideal_dcg(positive_gains, top_k)[:, tf.newaxis]
         positive_gains *= tf.math.divide_no_nan(lists.num_items[:, tf.newaxis], ideal)
 
-        def discount_up_to_k(rank):
+        def discount_up_to_k(rank: Tensor) -> Tensor:
             return discount(rank) if top_k is None else tf.where(rank <= top_k, discount(rank), 0)
 
-        def of_pair(gain_j, rank_j, gain_i, rank_i):
+        def of_pair(gain_j: Tensor, rank_j: Tensor, gain_i: Tensor, rank_i: Tensor) -> Tensor:
             distance = tf.abs(rank_i - rank_j)
             # d(r) - d(r + 1), without subtracting nearly equal numbers.
             r = tf.maximum(distance, 1)
