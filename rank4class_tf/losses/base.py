@@ -19,6 +19,7 @@ from rank4class_tf._lists.blocked import losses_of_classes
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._lists.dense import dense_lists, fill_masked, losses_of
 from rank4class_tf._lists.labels import (
+    Labels,
     check_label_format,
     example_weights,
     mean_weights,
@@ -28,7 +29,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, TensorLike, WithGradient
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.ops import fold_in
 
@@ -173,7 +174,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             losses = compute(dense_lists(filled, *columns))
         return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
 
-    def _of_classes(self, y_true, products):
+    def _of_classes(self, y_true: TensorLike, products: ClassProducts) -> tf.Tensor:
         """The loss of each example over all classes, of which it has those given by their ids."""
         encodings, num_classes = products.encodings, products.num_classes
         labels = parse_ids(y_true, encodings, num_classes, self.label_format)
@@ -184,11 +185,13 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance)
         return self._finished(losses, labels, counted, num_classes)
 
-    def _formula_of_chunks(self):
+    def _formula_of_chunks(self) -> Function:
         """The formula, of lists and the number of their chunk of examples, None for all of them."""
         return lambda lists, chunk: self.compute(lists)
 
-    def _finished(self, losses, labels, counted, num_classes):
+    def _finished(
+        self, losses: tf.Tensor, labels: Labels, counted: tf.Tensor, num_classes: int | None
+    ) -> tf.Tensor:
         is_right, rule = losses.shape.rank in (None, 1), "`compute` must return the losses [batch]."
         _checks.require(is_right, rule, f"shape {losses.shape}")
         if self.class_weight is not None:
@@ -196,7 +199,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
         return where(counted, losses, tf.cast(labels.value_if_empty, losses.dtype))
 
-    def _look_at(self, scores):
+    def _look_at(self, scores: TensorLike) -> None:
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""
         function = _checks.function_behind(scores)
         # Looking at a graph costs nothing, and the next graph may show more.
@@ -210,7 +213,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             )
 
 
-def _checked_class_weight(given):
+def _checked_class_weight(given: Any) -> list[float] | dict[int, float]:
     """Weights of all classes, a list, or of some, a dict, as plain numbers."""
     is_mapping = isinstance(given, Mapping)
     is_right = is_mapping or (not isinstance(given, str) and np.ndim(given) == 1)
@@ -226,7 +229,7 @@ def _checked_class_weight(given):
     return dict(zip(ids, weights, strict=True))
 
 
-def _weights_of_classes(given, n):
+def _weights_of_classes(given: list[float] | dict[int, float], n: Any) -> np.ndarray:
     """The weights of n classes, an array, of what `_checked_class_weight` returns."""
     is_list = isinstance(given, list)
     what = f"{len(given)} weights" if is_list else f"weights of {[*given]}"
@@ -236,7 +239,7 @@ def _weights_of_classes(given, n):
         "these.",
         f"{what} for {n} classes",
     )
-    if is_list:
+    if isinstance(given, list):
         return np.array(given)
     weights = np.ones(n)
     weights[list(given)] = list(given.values())
@@ -308,10 +311,10 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         finally:
             self._seed = None
 
-    def _formula_of_chunks(self):
+    def _formula_of_chunks(self) -> Function:
         seed = self._seed  # The gradient computes a chunk again, after the call, with its numbers.
 
-        def compute(lists, chunk):
+        def compute(lists: Lists, chunk: tf.Tensor | None) -> tf.Tensor:
             before, self._seed = self._seed, seed
             if seed is not None and chunk is not None:
                 self._seed = fold_in(seed, chunk)
@@ -331,16 +334,16 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         if "random_state" in store.keys():  # Not a dictionary.  # noqa: SIM118
             self._state.assign(np.array(store["random_state"]))
 
-    def _draw_seed(self):
+    def _draw_seed(self) -> tf.Tensor:
         return _random.on_this_device(_random.seed_of(self._state_here()), 0)
 
-    def _counted(self, losses):
+    def _counted(self, losses: tf.Tensor) -> tf.Tensor:
         """The losses; whoever takes their gradient makes a step."""
         state = self._state_here()
 
         @tf.custom_gradient
-        def counted(losses):
-            def gradient(upstream):
+        def counted(losses: tf.Tensor) -> WithGradient:
+            def gradient(upstream: tf.Tensor) -> tf.Tensor:
                 with tf.control_dependencies([state.assign_add(_random.STEP)]):
                     return tf.identity(upstream)
 
@@ -348,7 +351,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
         return counted(losses)
 
-    def _state_here(self):
+    def _state_here(self) -> tf.Variable:
         """The state, which each replica of a strategy has for itself, and counts in step."""
         strategy = tf.distribute.get_strategy()
         created_here = strategy.extended.variable_created_in_scope(self._state)
@@ -358,7 +361,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
                 self._set_state(tf.convert_to_tensor(self._state))
         return self._state
 
-    def _set_state(self, value):
+    def _set_state(self, value: TensorLike) -> None:
         self._state = tf.Variable(
             value,
             trainable=False,

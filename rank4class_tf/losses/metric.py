@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._lists.dense import DenseLists
 from rank4class_tf._tf.loops import fold
 from rank4class_tf.losses.base import (
     Changing,
@@ -174,14 +175,14 @@ class GumbelNoise(RandomRankingLoss):
         compute, seed = _keras.with_autograph_of_caller(super().compute), self.next_seed()
         scale = 1 / self.gumbel_temperature
 
-        def sample_loss(lists, sample):
+        def sample_loss(lists: DenseLists, sample: tf.Tensor) -> tf.Tensor:
             shape = [tf.shape(lists.relevance)[0], lists.max_items]
             noise = ops.gumbel_noise(shape, ops.fold_in(seed, sample), lists.dtype)
             noisy = lists.shifted(noise)
             return compute(noisy if scale == 1 else noisy.scaled(scale))
 
-        def mean(lists):
-            def add_sample(sample, total, gradients):
+        def mean(lists: DenseLists) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            def add_sample(sample: tf.Tensor, total: tf.Tensor, gradients: list[tf.Tensor]) -> list:
                 value, new = lists.value_and_gradients(lambda x: sample_loss(x, sample))
                 return [total + value, [a + b for a, b in zip(gradients, new, strict=True)]]
 

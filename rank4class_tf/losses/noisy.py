@@ -158,7 +158,7 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
     return np.divide(counts, totals, np.eye(n), where=totals > 0)
 
 
-def _checked_transition(given):
+def _checked_transition(given: TensorLike) -> list[list[float]]:
     """A matrix of transitions as nested lists, which Keras can save."""
     try:
         matrix = np.asarray(given, np.float64)

@@ -14,7 +14,7 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, TensorLike
 from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
 
 for _cls in (ops.Ramp, ops.Scaled, *ops.RankWeights.__subclasses__()):
@@ -48,13 +48,13 @@ class OrderedLoss(RankingLoss):
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
 
-            def sum_over_pairs(lists, f):
+            def sum_over_pairs(lists: ops.Lists, f: Function) -> tf.Tensor:
                 return lists.sum_over_items(lambda s, p: f(p - s), tends_to_zero=True)
 
             of_pairs = _weighted_sum(sum_over_pairs, phi, self.rank_weights, negatives)
             return scale * negatives.sum_of_positives(negatives.relevance * of_pairs)
 
-        def sum_over_negatives(lists, f):
+        def sum_over_negatives(lists: ops.Lists, f: Function) -> tf.Tensor:
             return lists.sum(lambda s: f(-s), tends_to_zero=True)
 
         of_negatives = scale * _weighted_sum(sum_over_negatives, phi, self.rank_weights, negatives)
@@ -63,7 +63,9 @@ class OrderedLoss(RankingLoss):
         return negatives.sum_of_positives(of_positives) + total_relevance * of_negatives
 
 
-def _weighted_sum(sum_over, phi, rank_weights, lists):
+def _weighted_sum(
+    sum_over: Function, phi: Function, rank_weights: ops.RankWeights, lists: ops.Lists
+) -> tf.Tensor:
     r"""$\sum_j \theta_j \varphi(p - v_{[j]})$, with `sum_over(lists, f)` the sum of f(p - item)."""
     tail = tf.constant(rank_weights.tail, lists.dtype)
     if rank_weights.num_leading == 0:
@@ -273,7 +275,9 @@ class WARPLoss(RandomRankingLoss):
         return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))
 
 
-def _sampled(negatives, of_ranks, margin, num_trials, seed):
+def _sampled(
+    negatives: ops.Lists, of_ranks: tf.Tensor, margin: float, num_trials: int, seed: tf.Tensor
+) -> tf.Tensor:
     negatives = negatives.dense()
     up_to = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
     batch, n = tf.unstack(tf.shape(up_to))

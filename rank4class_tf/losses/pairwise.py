@@ -48,7 +48,7 @@ class PairwiseLoss(RankingLoss):
         smooths = not is_zero(smoothing)
         falls = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
 
-        def pair_loss(difference):
+        def pair_loss(difference: math.Tensor) -> math.Tensor:
             if not smooths:
                 return loss_of(difference)
             return (1 - smoothing) * loss_of(difference) + smoothing * loss_of(-difference)
@@ -190,7 +190,7 @@ class MeanSquaredLoss(RankingLoss):
         return Probabilities(self.positive_target, "euclidean") if fits else None
 
     def compute(self, lists: ops.Lists) -> math.Tensor:
-        def square(scores, relevance, n):
+        def square(scores: math.Tensor, relevance: math.Tensor, n: math.Tensor) -> math.Tensor:
             error = scores - self.positive_target * relevance
             # Division first: the square of a large score then stays finite as long as it can.
             share = 1 / n

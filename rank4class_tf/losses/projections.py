@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import as_dtype, violation
+from rank4class_tf._types import WithGradient
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import RankingLoss
 from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scaled_by
@@ -29,8 +30,8 @@ def fenchel_young(
     total = tf.cast(selected, lists.dtype)
 
     @tf.custom_gradient
-    def conjugate(scores):
-        def gradient(upstream):
+    def conjugate(scores: tf.Tensor) -> WithGradient:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return upstream * regularizer.project(scores, threshold)
 
         return regularizer.conjugate(scores, threshold), gradient
@@ -98,7 +99,7 @@ class RankmaxLoss(RankingLoss):
         return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
 
 
-def _inverse_of_projection(lists, k, margin):
+def _inverse_of_projection(lists: ops.Lists, k: int, margin: float) -> tf.Tensor:
     """1 over the projection of each positive before that is cut at 1, `[batch, P]`."""
     level, top, columns, selected = lowest_in_support(lists, k)
     tail = lists.without(columns).sum_of_violations(margin, level)
@@ -201,7 +202,7 @@ class FenchelYoungLoss(RankingLoss):
         return fenchel_young(lists, self.regularizer, self.k, self.alpha)
 
 
-def _of_adaptive_alpha(lists):
+def _of_adaptive_alpha(lists: ops.Lists) -> tf.Tensor:
     constant = lists.constant()
     # The label itself adds 1 to both sums.
     total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
@@ -213,7 +214,7 @@ def _of_adaptive_alpha(lists):
     by_square = 1 / (2 * (1 + total))
     by_total = share / 2 + by_square * (share - squares / (1 + total))
 
-    def slopes(s, p, by_square, by_total):
+    def slopes(s: tf.Tensor, p: tf.Tensor, by_square: tf.Tensor, by_total: tf.Tensor) -> tf.Tensor:
         hinge = violation(s - p, 1.0)
         return hinge * (by_square * hinge + by_total)
 

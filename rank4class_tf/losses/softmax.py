@@ -19,7 +19,7 @@ from rank4class_tf._tf.exact import divided, is_zero
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
 from rank4class_tf.ops import Lists
@@ -75,7 +75,7 @@ class SoftmaxOfRivalsLoss(RankingLoss):
         return Probabilities(self.temperature)
 
 
-def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
+def log_total(lists: Lists, temperature: float, with_ties: bool) -> Tensor:
     r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
 
     `[batch, P]`, finite where padded. With ties, equally relevant items, the positive included,
@@ -98,7 +98,7 @@ def log_total(lists: Lists, temperature: float, with_ties: bool) -> tf.Tensor:
 
 def cross_entropies(
     lists: Lists, temperature: TensorLike = 1.0, label_smoothing: TensorLike = 0.0
-) -> tf.Tensor:
+) -> Tensor:
     r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
     log_total, highest = lists.log_sum_exp(temperature, label_smoothing)
     scores = below(lists.positive_scores, highest)
@@ -107,7 +107,7 @@ def cross_entropies(
     return log_total - divided(scores, temperature)
 
 
-def _by_pairs(own, relevance, temperature, with_ties):
+def _by_pairs(own: Tensor, relevance: Tensor, temperature: float, with_ties: bool) -> Tensor:
     compare = tf.less_equal if with_ties else tf.less
     other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
     competes = compare(other, relevance[:, :, tf.newaxis])
@@ -116,7 +116,9 @@ def _by_pairs(own, relevance, temperature, with_ties):
     return tf.reduce_logsumexp(where(competes, differences, floor), axis=-1)
 
 
-def _by_sorting(own, relevance, temperature, with_ties, most):
+def _by_sorting(
+    own: Tensor, relevance: Tensor, temperature: float, with_ties: bool, most: int | None
+) -> Tensor:
     floor = tf.constant(own.dtype.min / 8, own.dtype)
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
     # highest score, so that what is far above it, before it, costs it no digits.
@@ -200,7 +202,7 @@ class SoftmaxLoss(RankingLoss):
             return None
         return Probabilities(float(present(self.temperature, tf.float32)))
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         temperature = present(self.temperature, lists.dtype, with_gradient=True)
         smoothing = present(self.label_smoothing, lists.dtype)
         if self.class_prior is not None:
@@ -238,7 +240,7 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
         1.3862943...
     """
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         gains = ops.get_gain("exponential")(lists.relevance)
         rule = f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds"
         check(~tf.math.is_finite(gains), lists.relevance, rule)
@@ -265,5 +267,5 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
         1.7917594...
     """
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         return lists.sum_of_positives(log_total(lists, self.temperature, with_ties=True))

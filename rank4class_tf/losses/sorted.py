@@ -27,7 +27,7 @@ class UnsavedLayer:
     there: its weights are those of its configuration, or of the model's `Companion`.
     """
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in ("ranker", "sorter")]
 
 
@@ -109,13 +109,13 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         weight = as_dtype(present(self.alignment, outputs.dtype), outputs.dtype)
         return losses + weight * self.misalignment(labels, outputs)
 
-    def _checked(self, labels, outputs):
+    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The labels, cast; raises unless the shapes are the same."""
         rule = "`y_true` must have the shape of `y_pred`."
         labels = same_sizes(labels, outputs, rule, axes=2)
         return tf.cast(labels, self._label_dtype(labels, outputs))
 
-    def _label_dtype(self, labels, outputs):
+    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
         return outputs.dtype
 
     def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
@@ -123,7 +123,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         return tf.reduce_mean(tf.abs(outputs - tf.cast(labels, outputs.dtype)), axis=1)
 
 
-def _matrix(argument, values):
+def _matrix(argument: str, values: TensorLike) -> tf.Tensor:
     values = as_numbers(argument, values)
     if values.shape.rank == 1:
         values = values[:, tf.newaxis]
@@ -162,7 +162,7 @@ class SpearmanLoss(SorterLoss):
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, AXES)
 
-    def _label_dtype(self, labels, outputs):
+    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
         # The order of the labels may depend on all their digits.
         wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
         return tf.float64 if wide else outputs.dtype
@@ -261,7 +261,7 @@ class RankTripletLoss(SorterLoss):
         super().__init__(sorter, **kwargs)
         self.margin = None if margin is None else _checks.positive_float("margin", margin)
 
-    def _checked(self, labels, outputs):
+    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The labels as they are; raises unless there is one for each row and column."""
         rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
         is_square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
@@ -276,7 +276,7 @@ class RankTripletLoss(SorterLoss):
         margin = 1 / size if self.margin is None else tf.constant(self.margin, size.dtype)
         same = labels == tf.transpose(labels)
 
-        def of_rows(similarities):
+        def of_rows(similarities: tf.Tensor) -> tf.Tensor:
             ranks = self.ranks(similarities)
             own = tf.linalg.diag_part(ranks)
             # A row whose items are all positives has no triplet.
