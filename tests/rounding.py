@@ -23,3 +23,9 @@ def assert_same_sums(actual, expected, n: int, rtol: float = 1e-5) -> None:
     difference = np.abs(np.asarray(actual) - expected)
     allowed = rtol * np.abs(expected) + rounding(n) * magnitudes
     assert (difference <= allowed).all(), f"{(difference / allowed).max():.2f} of what is allowed"
+
+
+def assert_all_close(found, expected, rtol: float = 1e-5, atol: float = 0.0) -> None:
+    """Whether the arrays of one list are close to those of another."""
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)

@@ -31,19 +31,6 @@ def test_every_public_name_has_a_docstring():
     assert public.undocumented() == []
 
 
-def test_an_undocumented_name_is_found(monkeypatch):
-    losses = public.modules()["rank4class_tf.losses"]
-    monkeypatch.setattr(losses.RankmaxLoss, "__doc__", None)
-    assert public.undocumented() == ["rank4class_tf.losses.RankmaxLoss"]
-
-
-def test_what_a_class_shows():
-    losses = public.modules()["rank4class_tf.losses"]
-    assert "compute" in public.members(losses.RankingLoss)
-    assert public.members(losses.RankmaxLoss) == []
-    assert "crammer_singer" in public.members(losses.OrderedWeightedLoss)
-
-
 @pytest.mark.parametrize(
     "text, rst",
     [
@@ -68,10 +55,6 @@ def test_docstrings_become_rst(text, rst):
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (pages.ROOT / page).read_text())
     assert not [link for link in links if not ((pages.ROOT / page).parent / link).exists()]
-
-
-def test_readme_is_short():
-    assert len((pages.ROOT / "README.md").read_text().splitlines()) < 150
 
 
 @pytest.mark.slow

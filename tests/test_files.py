@@ -150,12 +150,9 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     assert os.listdir(tmp_path / "there") == ["a.txt"]
 
 
-def test_a_missing_folder_is_named(tmp_path):
+def test_errors_name_the_file_that_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="No such file or directory: '.*nowhere/a.txt'"):
         _files.write_text(tmp_path / "nowhere" / "a.txt", "text")
-
-
-def test_an_error_of_another_file_keeps_its_name(tmp_path):
     with pytest.raises(FileNotFoundError, match="other.txt"), _files.replacing(tmp_path / "a.txt"):
         open(tmp_path / "other.txt")
 

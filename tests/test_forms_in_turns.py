@@ -13,12 +13,7 @@ pytestmark = pytest.mark.keras2
 def forms(ids):
     """The same labels, of several ranks and widths."""
     padding = -np.ones_like(ids)
-    return {
-        "[batch]": ids,
-        "[batch, 1]": ids[:, np.newaxis],
-        "[batch, 2]": np.stack([ids, padding], axis=1),
-        "[batch, 3]": np.stack([padding, ids, ids], axis=1),
-    }
+    return [ids, ids[:, np.newaxis], np.stack([ids, padding], 1), np.stack([padding, ids, ids], 1)]
 
 
 def compiled():
@@ -31,7 +26,7 @@ def compiled():
 def test_a_model_takes_forms_in_turns(first, rng):
     """Keras traces a model for labels of any rank after it has met two."""
     features, ids = rng.normal(size=(8, 5)), rng.integers(0, 20, 8)
-    model, given = compiled(), [*forms(ids).values()]
+    model, given = compiled(), forms(ids)
     expected = model.evaluate(features, given[first], verbose=0)
     for labels in given[first + 1 :] + given[:first]:
         np.testing.assert_allclose(model.evaluate(features, labels, verbose=0), expected, rtol=1e-6)

@@ -6,31 +6,36 @@ import tensorflow as tf
 import rank4class_tf as r4c
 
 
-def test_arguments_may_have_any_name():
-    assert r4c.losses.get("ordered_weighted_loss", kind="binary").kind == "binary"
-
-
-def test_metrics_by_the_names_of_their_results():
-    assert type(r4c.metrics.get("top_k_accuracy_at_5")) is r4c.metrics.TopKAccuracy
-    for name in ("top_k_accuracy_at_5", "ndcg_at_3", "recall_at_1", "mrr"):
-        assert r4c.metrics.get(name).name == name
+@pytest.mark.parametrize(
+    ("name", "cls", "k"),
+    [
+        ("top_k_accuracy_at_5", r4c.metrics.TopKAccuracy, 5),
+        ("ndcg_at_3", r4c.metrics.NDCG, 3),
+        ("ndcg", r4c.metrics.NDCG, None),
+        ("recall_at_1", r4c.metrics.RecallAtK, 1),
+        ("precision_at_7", r4c.metrics.PrecisionAtK, 7),
+        ("mrr", r4c.metrics.MRR, None),
+        ("bpref_at_5", r4c.metrics.BPref, 5),
+    ],
+)
+def test_metrics_by_the_names_of_their_results(name, cls, k):
+    metric = r4c.metrics.get(name)
+    assert (type(metric), metric.name, metric.k) == (cls, name, k)
     assert r4c.metrics.get("hit_rate_at_2").name == "top_k_accuracy_at_2"
-    assert r4c.metrics.get("bpref_at_5").name == "bpref_at_5"
-    with pytest.raises(ValueError, match="`k` must be a positive integer"):
-        r4c.metrics.get("top_k_accuracy_at_0")
-    with pytest.raises(ValueError, match="Received: 'nonsense_at_3'|Received: 'nonsense'"):
-        r4c.metrics.get("nonsense_at_3")
 
 
-def test_cutoff_of_a_metric():
-    assert r4c.metrics.get("ndcg_at_5").k == 5
-    assert r4c.metrics.get("top_k_accuracy_at_3").k == 3
-    assert r4c.metrics.get("ndcg").k is None
-    assert r4c.metrics.get("precision_at_7").k == 7
-    with pytest.raises(ValueError, match="`k` must be a positive integer"):
-        r4c.metrics.get("ndcg_at_0")
-    with pytest.raises(ValueError, match="cutoff as in 'ndcg_at_5'. Received: 'ndcg@5'"):
-        r4c.metrics.get("ndcg@5")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("top_k_accuracy_at_0", "`k` must be a positive integer"),
+        ("nonsense_at_3", "Received: 'nonsense_at_3'|Received: 'nonsense'"),
+        ("ndcg@5", "cutoff as in 'ndcg_at_5'. Received: 'ndcg@5'"),
+        ("hits", "'hits_at_5'"),
+    ],
+)
+def test_names_of_no_metric(name, message):
+    with pytest.raises(ValueError, match=message):
+        r4c.metrics.get(name)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +57,7 @@ def test_unknown_names_list_the_known(get, known):
 
 
 def test_other_arguments_than_those_of_the_name_raise():
+    assert r4c.losses.get("ordered_weighted_loss", kind="binary").kind == "binary"
     for name in ("spearman_loss", "rankmax_loss", "gumbel_approx_ndcg_loss"):
         with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
             r4c.losses.get(name, foo=1)
@@ -71,11 +77,6 @@ def test_objects_of_users_pass_through():
     loss, metric = Loss(), r4c.metrics.MacroAverage(r4c.metrics.MRR(), 6)
     assert r4c.losses.get(loss) is loss
     assert r4c.metrics.get(metric) is metric
-
-
-def test_objects_pass_through():
-    loss = r4c.losses.RankmaxLoss()
-    assert r4c.losses.get(loss) is loss
 
 
 @pytest.mark.parametrize(

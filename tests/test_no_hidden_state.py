@@ -25,14 +25,13 @@ def test_a_temperature_of_probabilities_in_a_metric():
         probabilities = r4c.layers.Probabilities(temperature=temperature)
         return r4c.metrics.ExpectedCalibrationError(probabilities=probabilities)
 
-    metric = error(1.0)
+    metric, other = error(1.0), error(0.25)
     for _ in range(4):
         metric.update_state(IDS, SCORES)
     metric.reset_state()
     metric.probabilities.temperature = 0.25
-    metric.update_state(IDS, SCORES)
-    other = error(0.25)
-    other.update_state(IDS, SCORES)
+    for each in (metric, other):
+        each.update_state(IDS, SCORES)
     np.testing.assert_allclose(metric.result(), other.result(), rtol=1e-6)
 
 

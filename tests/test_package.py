@@ -19,15 +19,6 @@ def test_there_is_one_version():
     setup.read(ROOT / "setup.cfg")
     assert setup["metadata"]["version"] == "attr: rank4class_tf.__version__"
     assert re.fullmatch(r"\d+\.\d+\.\d+", r4c.__version__)
-
-
-def test_setuptools_reads_the_version(monkeypatch):
-    setupcfg = pytest.importorskip("setuptools.config.setupcfg")
-    monkeypatch.chdir(ROOT)
-    assert setupcfg.read_configuration("setup.cfg")["metadata"]["version"] == r4c.__version__
-
-
-def test_the_citation_has_the_version():
     assert f"\nversion: {r4c.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
@@ -72,14 +63,11 @@ def test_an_import_is_light_and_names_complete():
 
 def test_names_of_the_bridge_are_listed_where_they_work():
     try:
-        r4c.tfr.load()
-        usable = True
+        usable = bool(r4c.tfr.load())
     except ImportError:
         usable = False
-    assert "load" in dir(r4c.tfr)
-    for name in set(r4c.tfr.__all__) - {"load"}:
-        assert (name in dir(r4c.tfr)) == usable
-    assert set(dir(r4c.tfr)) <= set(r4c.tfr.__all__)  # No module that it imports.
+    # No module that it imports.
+    assert set(dir(r4c.tfr)) == set(r4c.tfr.__all__ if usable else ["load"])
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])

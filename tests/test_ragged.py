@@ -8,7 +8,6 @@ from tensorflow import keras
 from rank4class_tf import losses, metrics
 
 from .contract.tables import LOSSES, METRICS
-from .tf_ranking import load_or_skip
 
 pytestmark = pytest.mark.keras2
 
@@ -131,25 +130,3 @@ def test_labels_of_other_forms_raise(lists):
                 use(bad, scores)
     with pytest.raises(ValueError, match=rule):
         losses.SoftmaxLoss(label_format="ids")(labels, scores)
-
-
-@pytest.mark.parametrize(
-    "name", ["SoftmaxLoss", "ApproxNDCGLoss", "ApproxMRRLoss", "UniqueSoftmaxLoss"]
-)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_equal_tf_ranking(name, weighted, lists):
-    theirs = getattr(load_or_skip().keras.losses, name)(ragged=True)
-    batch = lists[: 2 + weighted]
-    expected = float(theirs(*batch))
-    assert float(getattr(losses, name)()(*batch)) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [(metrics.NDCG(3), "NDCGMetric"), (metrics.DCG(3), "DCGMetric"), (metrics.MRR(3), "MRRMetric")],
-)
-def test_metrics_equal_tf_rankings(ours, theirs, lists):
-    theirs = getattr(load_or_skip().keras.metrics, theirs)(topn=3, ragged=True)
-    for metric in (ours, theirs):
-        metric.update_state(*lists)
-    assert float(ours.result()) == pytest.approx(float(theirs.result()), rel=1e-5)

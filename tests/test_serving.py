@@ -105,13 +105,31 @@ def test_defaults_and_bad_requests(features, tmp_path):
 
 
 def test_several_features(rng, tmp_path):
-    inputs = {"pixels": keras.Input((5,), name="pixels"), "size": keras.Input((1,), name="size")}
-    both = keras.layers.Concatenate()([inputs["pixels"], inputs["size"]])
-    model = keras.Model(inputs, keras.layers.Dense(4)(both))
+    """Dense and sparse ones, whose rows of indices may have any order."""
+    words = keras.Input((5,), sparse=True, name="words")
+    inputs = {"words": words, "size": keras.Input((1,), name="size")}
+    scores = r4c.layers.SparseDense(4)(words)
+    model = keras.Model(inputs, keras.layers.Add()([scores, inputs["size"]]))
     r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
-    features = {"pixels": tf.constant(rng.normal(size=(3, 5)), tf.float32), "size": tf.ones([3, 1])}
-    served = signatures_of(tmp_path / "served")["serving_default"]
-    assert_same(served(**features), expected(model, features, 2))
+    signatures = signatures_of(tmp_path / "served")
+    _, arguments = signatures["top_k"].structured_input_signature
+    names = {"words_indices", "words_values", "words_dense_shape", "size", "k"}
+    assert arguments.keys() == names
+    assert arguments["words_indices"].shape.as_list() == [None, 2]
+    sparse, order = tf.sparse.from_dense(np.eye(5, dtype=np.float32)[:3]), [2, 0, 1]
+    given = {"words": sparse, "size": tf.constant(rng.normal(size=(3, 1)), tf.float32)}
+    found = signatures["serving_default"](
+        words_indices=tf.gather(sparse.indices, order),
+        words_values=tf.gather(sparse.values, order),
+        words_dense_shape=sparse.dense_shape,
+        size=given["size"],
+    )
+    assert_same(found, expected(model, given, 2))
+    alone = keras.Model(words, r4c.layers.SparseDense(4)(words))
+    r4c.export_top_k(alone, tmp_path / "served", 2)
+    _, arguments = signatures_of(tmp_path / "served")["serving_default"].structured_input_signature
+    names = {"features_indices", "features_values", "features_dense_shape"}
+    assert arguments.keys() == names
 
 
 NAMES_SERVED = {
@@ -123,6 +141,8 @@ NAMES_SERVED = {
     "a b": "a_b",
     "a.c": "a_c",
     "_x": "arg__x",
+    "k": "arg_k",
+    "self": "arg_self",
 }
 
 
@@ -149,35 +169,6 @@ def test_scores_of_float64_stay_so(tmp_path):
     served = signatures_of(tmp_path / "served")["serving_default"]
     found = served(features=tf.ones([1, 1], tf.float64))
     assert found["class_ids"].numpy() == 1 and found["scores"].dtype == tf.float64
-
-
-def test_sparse_features(tmp_path):
-    inputs = keras.Input((5,), sparse=True)
-    model = keras.Model(inputs, r4c.layers.SparseDense(4)(inputs))
-    r4c.export_top_k(model, tmp_path / "served", 2)
-    features = tf.sparse.from_dense(np.eye(5, dtype=np.float32)[:3])
-    served = signatures_of(tmp_path / "served")["serving_default"]
-    order = [2, 0, 1]  # Of the rows of the indices: a request may have any.
-    result = served(
-        features_indices=tf.gather(features.indices, order),
-        features_values=tf.gather(features.values, order),
-        features_dense_shape=features.dense_shape,
-    )
-    scores, class_ids = tf.math.top_k(model(features), 2)
-    np.testing.assert_array_equal(result["class_ids"], class_ids)
-    np.testing.assert_allclose(result["scores"], scores, rtol=1e-6)
-
-
-def test_names_of_several_sparse_features(tmp_path):
-    words = keras.Input((5,), sparse=True, name="words")
-    inputs = {"words": words, "size": keras.Input((1,), name="size")}
-    scores = r4c.layers.SparseDense(4)(inputs["words"])
-    model = keras.Model(inputs, keras.layers.Add()([scores, inputs["size"]]))
-    r4c.export_top_k(model, tmp_path / "served", 2)
-    _, arguments = signatures_of(tmp_path / "served")["top_k"].structured_input_signature
-    names = {"words_indices", "words_values", "words_dense_shape", "size", "k"}
-    assert arguments.keys() == names
-    assert arguments["words_indices"].shape.as_list() == [None, 2]
 
 
 def test_words_are_looked_up(tmp_path):
@@ -233,37 +224,3 @@ def test_keras_exports_a_model_that_ends_in_the_layer(features, tmp_path):
     (name,) = served.input_names if hasattr(served, "input_names") else [inputs.name]
     signature = signatures_of(tmp_path / "served")["serving_default"]
     assert_same(signature(**{name: tf.constant(features)}), expected(model, features, 2))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"k": 0}, "`k` must be a positive integer. Received: k=0"),
-        ({"k": 5}, r"`k` must be in \[1, 4\]. Received: k=5"),
-        ({"class_names": ["a"]}, "a name for each of the 4 classes. Received: 1 names"),
-        ({"class_names": iter(range(3))}, "a name for each of the 4 classes. Received: 3 names"),
-    ],
-)
-def test_arguments_are_checked(arguments, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        r4c.export_top_k(make(), tmp_path / "served", **arguments)
-    assert not list(tmp_path.iterdir())
-
-
-def test_models_of_no_scores_raise(tmp_path):
-    extreme = r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4)
-    with pytest.raises(ValueError, match="ExtremeClassifier gives encodings"):
-        r4c.export_top_k(extreme, tmp_path / "served")
-    images = keras.Sequential([keras.layers.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)])
-    with pytest.raises(ValueError, match=r"`model` must give scores \[batch, n\]"):
-        r4c.export_top_k(images, tmp_path / "served")
-
-
-@pytest.mark.parametrize("function", ["softmax", "sigmoid"])
-def test_a_model_of_probabilities_gets_no_other_ones(tmp_path, function):
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3, function)])
-    r4c.export_top_k(model, tmp_path / "served", 2)  # Their order is right.
-    both = r4c.layers.Probabilities(2.0), r4c.layers.PredictionSets(0.5)
-    for name, layer in zip(("probabilities", "prediction_sets"), both, strict=True):
-        with pytest.raises(ValueError, match=f"scores, not probabilities.*of a {function}"):
-            r4c.export_top_k(model, tmp_path / "served", 2, **{name: layer})

@@ -62,11 +62,14 @@ def test_relevance_that_is_wrong_raises_in_fit(features):
         model.fit(features, labels, verbose=0)
 
 
-def test_ids_outside_raise_under_a_strategy(features, ids, two_devices):
+def test_under_a_strategy_ids_outside_raise_and_a_softmax_warns(features, ids, two_devices):
     with two_devices.scope():
-        model = small_model(loss=r4c.losses.RankmaxLoss())
+        model, probabilities = small_model(loss=r4c.losses.RankmaxLoss()), with_softmax("argument")
+        probabilities.compile("sgd", loss=r4c.losses.SoftmaxLoss())
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 10\).* \[10\]"):
         model.fit(features, ids, verbose=0)
+    with pytest.warns(UserWarning, match="not probabilities"):
+        probabilities.fit(features, ids % NUM_CLASSES, verbose=0)
 
 
 def test_ids_outside_are_nan_where_nothing_can_raise(features, ids):
@@ -77,36 +80,31 @@ def test_ids_outside_are_nan_where_nothing_can_raise(features, ids):
 def test_ids_outside_raise_in_loops_and_branches(ids, rng):
     scores, loss = rng.normal(size=(8, 10)).astype(np.float32), r4c.losses.SoftmaxLoss()
 
-    @tf.function
     def loop(ids, steps):
         total = tf.constant(0.0)
         for _ in tf.range(steps):
             total += loss(ids, scores)
         return total
 
-    @tf.function
     def branch(ids, counts):
         return loss(ids, scores) if counts else tf.constant(0.0)
 
-    for function, taken, other in ((loop, 2, 0), (branch, True, False)):
+    for function, taken, other in ((tf.function(loop), 2, 0), (tf.function(branch), True, False)):
         with pytest.raises(tf.errors.InvalidArgumentError, match="must hold class ids"):
             function(tf.constant(ids), tf.constant(taken))
         assert function(tf.constant(ids), tf.constant(other)) == 0
-
-
-def test_graphs_within_a_compiled_one_do_not_raise(ids, rng):
-    scores = rng.normal(size=(8, 10)).astype(np.float32)
-    inner = tf.function(r4c.losses.SoftmaxLoss())
-    inner(ids % 10, scores)  # Traced before, for a graph that is not compiled.
+    # Traced before, for a graph that is not compiled.
+    inner = tf.function(loss)
+    inner(ids % 10, scores)
 
     @tf.function(jit_compile=True)
-    def loop(ids):
+    def compiled_loop(ids):
         total = tf.constant(0.0)
         for _ in tf.range(2):
             total += inner(ids, scores)
         return total
 
-    assert np.isnan(loop(tf.constant(ids)))
+    assert np.isnan(compiled_loop(tf.constant(ids)))
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
@@ -124,24 +122,20 @@ def test_ids_that_half_precision_does_not_hold_raise(dtype, rng):
         loss(tf.cast([1, 2049], dtype), scores)
 
 
-def test_floating_ids_of_many_classes_in_mixed_precision(rng):
+def test_floating_ids_of_many_classes_in_mixed_precision():
     """Keras 2 casts floating labels to the dtype of the scores."""
-    keras.mixed_precision.set_global_policy("mixed_float16")
-    try:
-        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3000)])
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
+    dense = keras.layers.Dense(3000, dtype="mixed_float16")
+    model = keras.Sequential([keras.layers.Input((4,)), dense])
     # Only the right class scores high; another would have a loss of 20.
-    model.layers[-1].set_weights([np.zeros((4, 3000)), 20.0 * np.eye(3000)[2049]])
-    model.compile("sgd", loss=r4c.losses.SoftmaxLoss())
+    dense.set_weights([np.zeros((4, 3000)), 20.0 * np.eye(3000)[2049]])
     features, ids = np.ones((2, 4), np.float32), np.array([2049, 2049])
-    assert model.evaluate(features, ids, verbose=0) < 1e-3
-    model.compile("sgd", loss=r4c.losses.SoftmaxLoss())
-    if r4c._keras.KERAS_3:
-        assert model.evaluate(features, ids.astype(np.float32), verbose=0) < 1e-3
-    else:
-        with pytest.raises(ValueError, match="must hold class ids of an integer dtype"):
-            model.evaluate(features, ids.astype(np.float32), verbose=0)
+    for labels in (ids, ids.astype(np.float32)):
+        model.compile("sgd", loss=r4c.losses.SoftmaxLoss())
+        if r4c._keras.KERAS_3 or labels is ids:
+            assert model.evaluate(features, labels, verbose=0) < 1e-3
+        else:
+            with pytest.raises(ValueError, match="must hold class ids of an integer dtype"):
+                model.evaluate(features, labels, verbose=0)
 
 
 def with_softmax(how):
@@ -176,14 +170,6 @@ def test_a_softmax_at_the_end_warns_once(how, use, run_eagerly, features, ids):
             getattr(model, use)(features, ids % NUM_CLASSES, batch_size=4, verbose=0)
         model.evaluate(features, ids % NUM_CLASSES, verbose=0)
     assert len([w for w in seen if "probabilities" in str(w.message)]) == 1
-
-
-def test_a_softmax_warns_under_a_strategy(features, ids, two_devices):
-    with two_devices.scope():
-        model = with_softmax("argument")
-        model.compile("sgd", loss=r4c.losses.SoftmaxLoss())
-    with pytest.warns(UserWarning, match="not probabilities"):
-        model.fit(features, ids % NUM_CLASSES, verbose=0)
 
 
 def test_what_is_no_softmax_does_not_warn(rng):
@@ -243,52 +229,35 @@ def test_class_weight_is_that_of_keras_for_ids(features, rng):
     for of_loss, of_fit in ((None, every), (weights, None)):
         keras.utils.set_random_seed(1)
         model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=of_loss))
-        history = model.fit(features, ids, epochs=3, class_weight=of_fit, verbose=0)
-        histories.append(history.history["loss"])
+        fitted = model.fit(features, ids, epochs=3, class_weight=of_fit, verbose=0)
+        histories.append(fitted.history["loss"])
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
 def test_class_weight_of_relevance_is_weighted_by_it():
     loss = r4c.losses.SoftmaxLoss(class_weight=[1.0, 5.0, 2.0], reduction="none")
     labels, scores = np.float32([[1, 3, 0], [-1, 0, 2]]), np.zeros((2, 3), np.float32)
-    plain = r4c.losses.SoftmaxLoss(reduction="none")(labels, scores)
-    expected = [(1 * 1 + 3 * 5) / 4, 2]
-    np.testing.assert_allclose(loss(labels, scores), expected * plain, rtol=1e-6)
+    expected = r4c.losses.SoftmaxLoss(reduction="none")(labels, scores) * [(1 * 1 + 3 * 5) / 4, 2]
+    np.testing.assert_allclose(loss(labels, scores), expected, rtol=1e-6)
     # Both weights count.
-    np.testing.assert_allclose(
-        loss(labels, scores, sample_weight=[2.0, 3.0]), expected * plain * [2, 3], rtol=1e-6
-    )
+    found = loss(labels, scores, sample_weight=[2.0, 3.0])
+    np.testing.assert_allclose(found, expected * [2, 3], rtol=1e-6)
 
 
-def test_class_weight_is_checked_and_saved(tmp_path, features):
-    for wrong in (
-        {0: -1.0},
-        {-1: 1.0},
-        [1.0, np.nan],
-        {0.5: 1.0},
-        {0: "2"},
-        {"cat": 2.0},
-        2.0,
-        "12",
-    ):
-        with pytest.raises(ValueError, match="`class_weight` must be"):
-            r4c.losses.SoftmaxLoss(class_weight=wrong)
+@pytest.mark.parametrize(
+    "wrong", [{0: -1.0}, {-1: 1.0}, [1.0, np.nan], {0.5: 1.0}, {0: "2"}, {"cat": 2.0}, 2.0, "12"]
+)
+def test_class_weight_is_checked(wrong):
+    with pytest.raises(ValueError, match="`class_weight` must be"):
+        r4c.losses.SoftmaxLoss(class_weight=wrong)
+
+
+def test_class_weight_is_of_all_classes_and_saved(tmp_path, features):
     for wrong in ([1.0] * 9, {10: 2.0}):
+        model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=wrong))
         with pytest.raises(ValueError, match=r"`class_weight` must hold .* for 10 classes"):
-            small_model(loss=r4c.losses.SoftmaxLoss(class_weight=wrong)).fit(
-                features, np.zeros(8, int), verbose=0
-            )
+            model.fit(features, np.zeros(8, int), verbose=0)
     for given in ({2: 3.0}, [1.0] * NUM_CLASSES):
         model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=given))
         model.save(tmp_path / "m.keras")
         assert keras.models.load_model(tmp_path / "m.keras").loss.class_weight == given
-
-
-def test_mixed_up_labels_are_relevance(rng):
-    """The loss of a mixture of labels is the mixture of the losses."""
-    scores = rng.normal(size=(6, 5)).astype(np.float32)
-    one, other, share = rng.integers(0, 5, 6), rng.integers(0, 5, 6), rng.random(6)
-    labels = share[:, None] * np.eye(5)[one] + (1 - share)[:, None] * np.eye(5)[other]
-    loss = r4c.losses.SoftmaxLoss(reduction="none")
-    expected = share * loss(one, scores) + (1 - share) * loss(other, scores)
-    np.testing.assert_allclose(loss(labels, scores), expected, rtol=1e-5)

@@ -1,127 +1,98 @@
+"""GoEmotions, from a few comments in the place of what TensorFlow Datasets reads."""
+
 import collections
-import csv
-import sys
+import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rank4class_tf import data
-from tests.data.goemotions_files import FILES, RAW, raw_comments
+from rank4class_tf.data import texts
 
-MAX_TOKENS, LENGTH = 4000, 12
+NAMES = ("joy", "anger", "neutral")
+COMMENTS = {
+    "train": [
+        ("Good, good film!", [0]),
+        ("a bad, BAD day", [1]),
+        ("a good day", [2]),
+        ("only here, and here", [0, 2]),  # Its words are in no comment of one label.
+        ("", [2]),
+    ],
+    "validation": [("unknown film", [2]), ("a day of many words", [1, 2]), ("?!", [0])],
+    "test": [("good day", [0]), ("none", [])],
+}
+LENGTH = 3
 
 
-@pytest.fixture(scope="module")
-def build(data_dir):
-    def build():
-        return data.goemotions(
-            data_dir, batch_size=500, max_tokens=MAX_TOKENS, sequence_length=LENGTH, seed=1
+@pytest.fixture
+def comments(monkeypatch):
+    """In the place of the files, as `read` gives them."""
+    parts = [
+        (
+            np.array([text.encode() for text, _ in part], object),
+            np.array([np.isin(range(3), ids) for _, ids in part]),
         )
-
-    return build
-
-
-@pytest.fixture(scope="module")
-def splits(build):
-    return build()
+        for part in COMMENTS.values()
+    ]
+    monkeypatch.setattr(texts, "read", lambda data_dir: (parts, NAMES))
 
 
-def read_raw(split):
-    """The words and the label of the comments with one label, from the raw file."""
-    return [(words, int(labels)) for words, labels in raw_comments(split) if "," not in labels]
+def rows(part):
+    return [row for batch in part.as_numpy_iterator() for row in zip(*batch, strict=True)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("split, size", [("train", 36308), ("validation", 4548), ("test", 4590)])
-def test_examples_are_those_of_the_raw_file(splits, split, size):
-    index = {token.encode(): i for i, token in enumerate(splits.vocabulary)}
+def words(text):
+    return re.findall("[a-z]+", text.lower())
 
-    def features(words):
-        known = [index.get(word, 1) for word in words[:LENGTH]] or [1]
-        return known + [0] * (LENGTH - len(known))
 
-    expected = sorted((features(words), label) for words, label in read_raw(split))
-    got = sorted(
-        (tokens.tolist(), class_id)
-        for batch in getattr(splits, split).as_numpy_iterator()
-        for tokens, class_id in zip(*batch, strict=True)
+def test_words_of_comments_with_one_label(comments):
+    splits = data.goemotions(batch_size=2, max_tokens=6, sequence_length=LENGTH, seed=1)
+    counts = collections.Counter(
+        word for text, ids in COMMENTS["train"] if len(ids) == 1 for word in words(text)
     )
-    assert len(got) == size
-    assert got == expected
-
-
-@pytest.mark.slow
-def test_vocabulary_is_the_most_frequent_words_of_the_training_split(splits):
-    counts = collections.Counter(word for words, _ in read_raw("train") for word in words)
-    special, words = splits.vocabulary[:2], [word.encode() for word in splits.vocabulary[2:]]
-    assert special == ("", "[UNK]")
-    assert len(set(words)) == MAX_TOKENS - 2
-    left_out = counts.keys() - set(words)
-    assert min(counts[word] for word in words) >= max(counts[word] for word in left_out)
-
-
-@pytest.mark.slow
-def test_form(splits):
-    features, class_ids = splits.test.element_spec
+    special, known = splits.vocabulary[:2], splits.vocabulary[2:]
+    assert special == ("", "[UNK]") and len(set(known)) == 4 and splits.class_names == NAMES
+    left_out = counts.keys() - set(known)
+    assert min(counts[word] for word in known) >= max(counts[word] for word in left_out)
+    numbers = {word: number for number, word in enumerate(splits.vocabulary)}
+    for name, part in COMMENTS.items():
+        expected = []
+        for text, ids in part:
+            of_text = [numbers.get(word, 1) for word in words(text)[:LENGTH]] or [1]
+            if len(ids) == 1:
+                expected.append((of_text + [0] * (LENGTH - len(of_text)), ids[0]))
+        found = [(tokens.tolist(), class_id) for tokens, class_id in rows(getattr(splits, name))]
+        assert sorted(found) == sorted(expected)
+    features, class_ids = splits.train.element_spec
     assert (features.shape.as_list(), features.dtype) == ([None, LENGTH], "int64")
     assert (class_ids.shape.as_list(), class_ids.dtype) == ([None], "int64")
-    assert splits.num_classes == 28
-    assert (splits.class_names[0], splits.class_names[-1]) == ("admiration", "neutral")
 
 
-@pytest.mark.slow
-def test_building_twice_gives_the_same(build, splits):
-    again = build()
-    assert again.vocabulary == splits.vocabulary
-    for part in ("validation", "test"):
-        batches = (getattr(one, part).as_numpy_iterator() for one in (splits, again))
-        for batch, same in zip(*batches, strict=True):
-            np.testing.assert_equal(batch, same)
-
-
-@pytest.mark.parametrize("name", ["batch_size", "max_tokens", "sequence_length"])
-@pytest.mark.parametrize("value", [0, -3, 1.5, True])
-def test_bad_numbers(name, value):
-    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer. Received: {name}="):
-        data.goemotions(**{name: value})
-
-
-def test_vocabulary_without_a_word():
-    with pytest.raises(ValueError, match="`max_tokens` must be at least 3. Received: max_tokens=2"):
-        data.goemotions(max_tokens=2)
-
-
-def test_bad_seed():
-    with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\). Received"):
-        data.goemotions(seed=-1)
-
-
-def test_without_tensorflow_datasets(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(ImportError, match=r"`tensorflow_datasets`: pip install -e '.\[d"):
-        data.goemotions()
-
-
-def raw_pairs(split, multi_label):
-    """The text and the sorted labels of each comment of a raw file."""
-    with open(RAW / FILES[split], encoding="utf-8", newline="") as lines:
-        # TensorFlow Datasets takes quotation marks around a whole comment for CSV's own.
-        rows = csv.reader(lines, delimiter="\t")
-        pairs = [(text, sorted(map(int, labels.split(",")))) for text, labels, _ in rows]
-    return [pair for pair in pairs if multi_label or len(pair[1]) == 1]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("multi_label", [False, True])
-def test_text_and_several_labels(data_dir, multi_label):
-    splits = data.goemotions(data_dir, batch_size=1000, text=True, multi_label=multi_label)
+def test_text_and_several_labels(comments, multi_label):
+    splits = data.goemotions(batch_size=2, text=True, multi_label=multi_label)
     assert splits.vocabulary == ()
-    for part in ("validation", "test"):
-        got = []
-        for texts, ids in getattr(splits, part).as_numpy_iterator():
-            ids = ids.reshape(len(texts), -1)
-            for text, row in zip(texts, ids, strict=True):
-                here = row[row >= 0].tolist()
-                assert row.tolist() == here + [-1] * (len(row) - len(here))
-                got.append((text.decode(), here))
-        assert sorted(got) == sorted(raw_pairs(part, multi_label))
+    for name, part in COMMENTS.items():
+        found = []
+        for text, ids in rows(getattr(splits, name)):
+            ids = np.ravel(ids)
+            here = ids[ids >= 0].tolist()
+            assert ids.tolist() == here + [-1] * (len(ids) - len(here))
+            found.append((text.decode(), here))
+        assert sorted(found) == sorted((t, ids) for t, ids in part if multi_label or len(ids) == 1)
+
+
+def test_what_tensorflow_datasets_gives(tmp_path, monkeypatch):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    info = tfds.builder("goemotions", data_dir=tmp_path).info
+    matrix = np.random.default_rng(0).random((5, 28)) < 0.1
+    columns = zip((name for name in info.features if name != "comment_text"), matrix.T, strict=True)
+    rows = tf.data.Dataset.from_tensor_slices({"comment_text": list("abcde"), **dict(columns)})
+    given = dict.fromkeys(COMMENTS, rows.batch(2)), info
+    monkeypatch.setattr(tfds, "load", lambda name, **kwargs: given)
+    parts, names = texts.read(tmp_path)
+    assert (names[0], names[-1]) == ("admiration", "neutral")
+    for found, labels in parts:
+        assert b"".join(found) == b"abcde"
+        np.testing.assert_array_equal(labels, matrix)

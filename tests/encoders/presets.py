@@ -38,8 +38,23 @@ def save_text(folder, kind="Bert"):
 
 def save_hugging_face(folder, described_by="tokenizer.json"):
     """Writes a BERT as Hugging Face does; returns a keras-hub backbone with the same weights."""
+    numpy = pytest.importorskip("safetensors.numpy")
+    folder.mkdir(exist_ok=True)
     backbone = hub.models.BertBackbone(**SIZES)
-    write_hugging_face(backbone, folder)
+    numpy.save_file(tensors_of_hugging_face(backbone), folder / "model.safetensors")
+    config = {
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        "vocab_size": len(VOCABULARY),
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 2,
+        "hidden_size": 8,
+        "intermediate_size": 16,
+        "hidden_dropout_prob": 0.1,
+        "max_position_embeddings": 32,
+        "type_vocab_size": 2,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
     if described_by == "tokenizer.json":
         vocabulary = {word: number for number, word in enumerate(VOCABULARY)}
         described = {
@@ -54,57 +69,36 @@ def save_hugging_face(folder, described_by="tokenizer.json"):
     return backbone
 
 
-def write_hugging_face(backbone, folder):
-    """Writes config.json and model.safetensors of a BERT."""
-    numpy = pytest.importorskip("safetensors.numpy")
-    folder.mkdir(exist_ok=True)
-    config = {
-        "model_type": "bert",
-        "architectures": ["BertModel"],
-        "vocab_size": len(VOCABULARY),
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 2,
-        "hidden_size": 8,
-        "intermediate_size": 16,
-        "hidden_dropout_prob": 0.1,
-        "max_position_embeddings": 32,
-        "type_vocab_size": 2,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-
-    def norm(name, layer):
-        gamma, beta = (weight.numpy() for weight in layer.weights)
-        return {f"{name}.weight": gamma, f"{name}.bias": beta}
-
-    def dense(name, layer):
-        kernel, bias = (weight.numpy() for weight in layer.weights)
-        kernel = kernel.reshape(8, -1) if kernel.shape[0] == 8 else kernel.reshape(-1, 8)
-        return {f"{name}.weight": kernel.T.copy(), f"{name}.bias": bias.reshape(-1)}
-
-    def table(name, layer):
-        return {f"{name}.weight": layer.weights[0].numpy()}
-
-    tensors = {
-        **table("embeddings.word_embeddings", backbone.get_layer("token_embedding")),
-        **table("embeddings.position_embeddings", backbone.get_layer("position_embedding")),
-        **table("embeddings.token_type_embeddings", backbone.get_layer("segment_embedding")),
-        **norm("embeddings.LayerNorm", backbone.get_layer("embeddings_layer_norm")),
-        **dense("pooler.dense", backbone.get_layer("pooled_dense")),
+def tensors_of_hugging_face(backbone):
+    """The weights of a BERT by the names that Hugging Face has for them."""
+    parts = {
+        "embeddings.word_embeddings": backbone.get_layer("token_embedding"),
+        "embeddings.position_embeddings": backbone.get_layer("position_embedding"),
+        "embeddings.token_type_embeddings": backbone.get_layer("segment_embedding"),
+        "embeddings.LayerNorm": backbone.get_layer("embeddings_layer_norm"),
+        "pooler.dense": backbone.get_layer("pooled_dense"),
     }
     for index in range(LAYERS):
         layer, name = backbone.get_layer(f"transformer_layer_{index}"), f"encoder.layer.{index}"
         attention = layer._self_attention_layer
-        tensors |= {
-            **dense(f"{name}.attention.self.query", attention._query_dense),
-            **dense(f"{name}.attention.self.key", attention._key_dense),
-            **dense(f"{name}.attention.self.value", attention._value_dense),
-            **dense(f"{name}.attention.output.dense", attention._output_dense),
-            **norm(f"{name}.attention.output.LayerNorm", layer._self_attention_layer_norm),
-            **dense(f"{name}.intermediate.dense", layer._feedforward_intermediate_dense),
-            **dense(f"{name}.output.dense", layer._feedforward_output_dense),
-            **norm(f"{name}.output.LayerNorm", layer._feedforward_layer_norm),
+        parts |= {
+            f"{name}.attention.self.query": attention._query_dense,
+            f"{name}.attention.self.key": attention._key_dense,
+            f"{name}.attention.self.value": attention._value_dense,
+            f"{name}.attention.output.dense": attention._output_dense,
+            f"{name}.attention.output.LayerNorm": layer._self_attention_layer_norm,
+            f"{name}.intermediate.dense": layer._feedforward_intermediate_dense,
+            f"{name}.output.dense": layer._feedforward_output_dense,
+            f"{name}.output.LayerNorm": layer._feedforward_layer_norm,
         }
-    numpy.save_file(tensors, folder / "model.safetensors")
+    tensors = {}
+    for name, layer in parts.items():
+        first, *bias = (weight.numpy() for weight in layer.weights)
+        if bias and first.ndim > 1:  # A dense layer; its heads may have an axis of their own.
+            first = first.reshape([8, -1] if first.shape[0] == 8 else [-1, 8]).T.copy()
+        tensors[f"{name}.weight"] = first
+        tensors |= {f"{name}.bias": x.reshape(-1) for x in bias}
+    return tensors
 
 
 def save_images(folder, kind="ResNet", scale=None):

@@ -52,13 +52,9 @@ def reference(backbone, pooling):
     """The encodings of the backbone, each text by itself and without padding."""
     encodings = []
     for row in EXPECTED_TOKENS:
-        outputs = backbone(
-            {
-                "token_ids": tf.constant([row]),
-                "segment_ids": tf.zeros((1, len(row)), tf.int32),
-                "padding_mask": tf.ones((1, len(row)), tf.int32),
-            }
-        )
+        ones = tf.ones((1, len(row)), tf.int32)
+        inputs = {"token_ids": row * ones, "segment_ids": 0 * ones, "padding_mask": ones}
+        outputs = backbone(inputs)
         first, hidden = outputs["pooled_output"][0], outputs["sequence_output"][0]
         encodings.append(first if pooling == "first" else np.mean(hidden, axis=0))
     return np.array(encodings)
@@ -73,18 +69,13 @@ def reference(backbone, pooling):
         (2, "first"),
         (presets.LAYERS, "mean"),
         ("all", "first"),
+        ("ELECTRA", "first"),
     ],
 )
-def test_halves_are_the_backbone(text, frozen, pooling):
-    check_halves(*text, frozen, pooling)
-
-
-def test_electra(tmp_path):
-    check_halves(tmp_path, presets.save_text(tmp_path, "Electra"), 1, "first")
-
-
-def check_halves(folder, backbone, frozen, pooling):
-    """Raises unless the halves together give what the backbone gives."""
+def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
+    folder, backbone = text
+    if frozen == "ELECTRA":
+        folder, backbone, frozen = tmp_path, presets.save_text(tmp_path, "Electra"), 1
     encoder = encoders.TextEncoder(folder, frozen=frozen, pooling=pooling)
     tokens = encoder.tokenize(TEXTS)
     assert (tokens - 1).to_list() == EXPECTED_TOKENS
@@ -92,23 +83,15 @@ def check_halves(folder, backbone, frozen, pooling):
     if encoder.lower is not None:
         features = encoder.lower(features)
         assert encoder.lower.trainable_weights == []
-    np.testing.assert_allclose(
-        encoder.upper(features), reference(backbone, pooling), rtol=1e-4, atol=1e-5
-    )
+    expected = reference(backbone, pooling)
+    np.testing.assert_allclose(encoder.upper(features), expected, rtol=1e-4, atol=1e-5)
     # Each transformer layer has 16 weights; embeddings and pooling have more.
     trained = 0 if frozen in ("all", presets.LAYERS) else 16 * (presets.LAYERS - frozen)
     extra = len(encoder.upper.trainable_weights) - trained
     assert extra >= 5 if frozen == 0 else extra == (2 if trained and pooling == "first" else 0)
-
-
-def test_features_need_no_padding(text):
-    """What was kept without padding and is padded anew gives the same."""
-    encoder = encoders.TextEncoder(text[0], frozen=2, pooling="mean")
-    tokens = encoder.tokenize(TEXTS)
-    features = encoder.lower(tokens.to_tensor())
-    expected = encoder.upper(features)
-    longer = tf.pad(features, [[0, 0], [0, 5], [0, 0]])
-    np.testing.assert_allclose(encoder.upper(longer), expected, rtol=1e-4, atol=1e-5)
+    if frozen == 2:  # What was kept without padding and is padded anew gives the same.
+        longer = tf.pad(features, [[0, 0], [0, 5], [0, 0]])
+        np.testing.assert_allclose(encoder.upper(longer), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("described_by", ["tokenizer.json", "vocab.txt"])
@@ -163,11 +146,9 @@ def test_image_halves_are_the_backbone(image, frozen, rng):
     folder, backbone = image
     images = rng.uniform(0, 255, (2, 16, 20, 3)).astype("float32")
     encoder = encoders.ImageEncoder(folder, (16, 20, 3), frozen)
-    features = encoder.lower(images) if encoder.lower else images
+    found = encoder.upper(encoder.lower(images) if encoder.lower else images)
     expected = backbone(images * np.float32(0.01) + np.array([0.1, 0.2, 0.3], "float32"))
-    np.testing.assert_allclose(
-        encoder.upper(features), np.mean(expected, axis=(1, 2)), rtol=1e-4, atol=1e-6
-    )
+    np.testing.assert_allclose(found, np.mean(expected, axis=(1, 2)), rtol=1e-4, atol=1e-6)
     assert bool(encoder.upper.trainable_weights) == (frozen in (0, 1))
     assert encoder.lower is None or encoder.lower.trainable_weights == []
 
@@ -191,9 +172,6 @@ def test_images_without_a_scaling(tmp_path, rng):
 def test_bad_arguments(text, arguments, message):
     with pytest.raises(ValueError, match=message):
         encoders.TextEncoder(text[0], **arguments)
-
-
-def test_one_text_is_refused(text):
     for one in ("hello", b"hello"):
         with pytest.raises(ValueError, match="`texts` must be several texts, in a list"):
             encoders.TextEncoder(text[0]).tokenize(one)
@@ -214,7 +192,7 @@ def test_other_tokenizers_of_hugging_face_are_refused(tmp_path, change, message)
         encoders.TextEncoder(tmp_path / "hf")
 
 
-def test_backbone_of_another_kind(tmp_path, image):
+def test_backbone_of_another_kind(image):
     with pytest.raises(ValueError, match="`preset` must be a transformer encoder of keras-hub"):
         encoders.TextEncoder(image[0])
 

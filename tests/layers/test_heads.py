@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import optimize
 from tensorflow import keras
 
 from rank4class_tf.layers import (
@@ -83,22 +84,11 @@ def test_equals_formula(head, formula, rng):
         total = tf.reduce_sum(scores * tf.range(1.0, 6.0))
     np.testing.assert_allclose(scores, formula(head, h), rtol=1e-4, atol=1e-4)
 
-    step = 1e-6
-    numeric = np.zeros_like(h)
-    for index in np.ndindex(*h.shape):
-        up, down = h.copy(), h.copy()
-        up[index] += step
-        down[index] -= step
-        difference = (formula(head, up) - formula(head, down)) @ np.arange(1.0, 6.0)
-        numeric[index] = difference[index[0]] / (2 * step)
+    def total_of(x):
+        return (formula(head, x.reshape(h.shape)) @ np.arange(1.0, 6.0)).sum()
+
+    numeric = optimize.approx_fprime(h.ravel(), total_of, 1e-6).reshape(h.shape)
     np.testing.assert_allclose(tape.gradient(total, inputs), numeric, rtol=1e-3, atol=1e-3)
-
-
-def trained_dense(rng, **kwargs):
-    dense = keras.layers.Dense(5, **kwargs)
-    dense.build((None, 4))
-    dense.set_weights([rng.normal(size=w.shape) for w in dense.get_weights()])
-    return dense
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
@@ -112,7 +102,9 @@ def trained_dense(rng, **kwargs):
     ],
 )
 def test_starts_from_a_dense_with_equal_scores(head_class, options, use_bias, rng):
-    dense = trained_dense(rng, use_bias=use_bias)
+    dense = keras.layers.Dense(5, use_bias=use_bias)
+    dense.build((None, 4))
+    randomise(dense, rng)
     inputs = rng.normal(size=(3, 4)).astype(np.float32)
     head = head_class.from_dense(dense, **options)
     np.testing.assert_allclose(head(inputs), dense(inputs), rtol=1e-5, atol=1e-5)
@@ -121,18 +113,7 @@ def test_starts_from_a_dense_with_equal_scores(head_class, options, use_bias, rn
     for _ in range(2):  # The last kernel of an MLP moves first, then the others.
         model.fit(inputs, np.ones([3, 5]), verbose=0)
     assert not np.allclose(head(inputs), dense(inputs), atol=1e-3)
-    copy = type(head).from_config(head.get_config())
-    assert copy(inputs).shape == (3, 5)
-
-
-def test_what_cannot_start_from_a_dense_raises(rng):
-    with pytest.raises(
-        ValueError, match="can start as a dot product: .* Received: CosineInteraction"
-    ):
-        CosineHead.from_dense(trained_dense(rng))
-    for wrong in (keras.layers.Dense(3), trained_dense(rng, activation="relu"), 3):
-        with pytest.raises(ValueError, match="`layer` must be a built Dense without activation"):
-            DotProductHead.from_dense(wrong)
+    assert type(head).from_config(head.get_config())(inputs).shape == (3, 5)
 
 
 def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
@@ -154,20 +135,16 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
     assert np.isnan(scores[0]).all() and np.isfinite(scores[1:]).all()
 
 
-def test_margin_without_class_ids_warns():
-    model = keras.Sequential([keras.Input((4,)), CosineHead(3, margin=0.2)])
+def test_margin_needs_class_ids_in_a_model():
+    inputs = keras.Input((4,)), keras.Input((), dtype="int32")
+    features, ids = np.ones((4, 4)), np.array([0, 1, 2, 0])
+    model = keras.Model(inputs[0], CosineHead(3, margin=0.2)(inputs[0]))
     model.compile("sgd", SoftmaxLoss())
     with pytest.warns(UserWarning, match="`margin`=0.2 has no effect without class ids"):
-        model.fit(np.ones((4, 4)), np.array([0, 1, 2, 0]), verbose=0)
-
-
-def test_margin_in_a_functional_model(rng):
-    encodings, class_ids = keras.Input((4,)), keras.Input((), dtype="int32")
-    scores = CosineHead(5, margin=0.2)(encodings, class_ids=class_ids)
-    model = keras.Model([encodings, class_ids], scores)
-    model.compile(keras.optimizers.SGD(0.1), loss=SoftmaxLoss())
-    labels = np.array([1, 2, 3], np.int32)
-    model.fit([rng.normal(size=(3, 4)).astype(np.float32), labels], labels, verbose=0)
+        model.fit(features, ids, verbose=0)
+    model = keras.Model(inputs, CosineHead(3, margin=0.2)(inputs[0], class_ids=inputs[1]))
+    model.compile("sgd", SoftmaxLoss())
+    model.fit([features, ids], ids, verbose=0)
 
 
 @pytest.mark.parametrize("head_class", [LatentCrossHead, ConcatHead])
@@ -185,16 +162,6 @@ def test_dropout_is_in_training_alone_and_fresh(head_class, rng):
     model.compile(keras.optimizers.SGD(0.1), loss="mse")
     model.fit(inputs, np.ones([3, 5]), verbose=0, epochs=2)
     np.testing.assert_array_equal(np.array(head.interaction.random_state), [2, 4])
-
-
-def test_dropout_keeps_the_mean_of_a_layer(rng):
-    """With one hidden layer the scores are linear in what is dropped."""
-    inputs = rng.normal(size=(3, 4)).astype(np.float32)
-    head = ConcatHead(5, units=(64,), dropout=0.25, seed=2)
-    plain = head(inputs).numpy()
-    draws = np.stack([head(inputs, training=True) for _ in range(400)])
-    error = draws.std(axis=0) / np.sqrt(len(draws))
-    assert (np.abs(draws.mean(axis=0) - plain) < 5 * error).all()
 
 
 def test_dropout_draws_anew_for_each_layer_and_block(rng):
@@ -225,20 +192,6 @@ def test_equal_kernels_start_unequal(head_class):
         assert one.shape != other.shape or not np.array_equal(np.array(one), np.array(other))
 
 
-def test_regularizers_count(rng):
-    classes = ClassTable(5, regularizer=keras.regularizers.L2(0.5))
-    head = ConcatHead(classes, units=(6,))
-    head(rng.normal(size=(3, 4)).astype(np.float32))
-    expected = 0.5 * (float64(classes.embeddings) ** 2).sum()
-    assert float(sum(head.losses)) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("of", ["regularizer", "initializer"])
-def test_arguments_of_the_table_are_named(of):
-    with pytest.raises(ValueError, match=rf"`ClassTable\({of}=...\)`"):
-        DotProductHead(3, **{f"kernel_{of}": "l2"})
-
-
 @pytest.mark.parametrize("scale", [1e18, 1e20, 1e30])
 def test_cosines_of_rows_whose_squares_overflow(scale, rng):
     head = CosineHead(3, scale=3.0)
@@ -255,26 +208,3 @@ def test_cosines_of_rows_whose_squares_overflow(scale, rng):
     expected = of_unit - (unit @ of_unit)[:, None] * unit
     expected /= np.linalg.norm(h, axis=1, keepdims=True)
     np.testing.assert_allclose(tape.gradient(scores, h), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_widths_must_fit(rng):
-    for make in (DotProductHead, CosineHead, LatentCrossHead):
-        with pytest.raises(ValueError, match="classes of width 3, encodings of width 4"):
-            make(ClassTable(5, width=3))(np.zeros([2, 4], np.float32))
-
-
-@pytest.mark.parametrize("num_classes", [0, -1, 2.0, True, None])
-def test_num_classes_is_checked(num_classes):
-    with pytest.raises(ValueError, match="`num_classes` must be a positive integer"):
-        DotProductHead(num_classes)
-
-
-def test_units_are_checked():
-    with pytest.raises(ValueError, match="`units` must hold at least one width"):
-        ConcatHead(5, units=())
-    with pytest.raises(ValueError, match="at least one width. Received: units=64"):
-        LatentCrossHead(5, units=64)
-    with pytest.raises(ValueError, match="`units` must be a positive integer. Received: units=0"):
-        LatentCrossHead(5, units=(8, 0))
-    with pytest.raises(ValueError, match=r"`dropout` must be a number in \[0, 1\)"):
-        LatentCrossHead(5, dropout=1)

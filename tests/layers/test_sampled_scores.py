@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -72,12 +71,6 @@ def test_no_examples(shape, num_mined):
     assert eager.shape[0] == 0
 
 
-def test_the_batch_shares_a_sample():
-    class_ids = [[0]] * 5
-    one = ids(revealing(num_sampled=8), class_ids)
-    assert (one == one[0]).all() or np.isnan(one).any()
-
-
 def test_sample_is_uniform_and_fresh():
     layer = revealing(num_sampled=6)
     step = tf.function(lambda: layer(ENCODING, class_ids=[[0]], training=True))
@@ -98,15 +91,6 @@ def test_each_positive_is_drawn_as_often():
     counts = np.bincount(drawn, minlength=NUM_CLASSES)
     assert counts.sum() == counts[[7, 9, 12]].sum()
     assert scipy.stats.chisquare(counts[[7, 9, 12]]).pvalue > 1e-3
-
-
-def test_the_same_seed_and_step_give_the_same_sample():
-    a, b = revealing(num_sampled=8), revealing(num_sampled=8)
-    np.testing.assert_array_equal(ids(a, [[0]]), ids(b, [[0]]))
-    rest = ids(a, [[0]])
-    np.testing.assert_array_equal(rest, ids(b, [[0]]))
-    evaluated = [b(ENCODING, class_ids=[[0]], training=False).numpy() for _ in range(2)]
-    np.testing.assert_array_equal(*evaluated)
 
 
 @pytest.mark.parametrize("width", [3, 257])
@@ -131,18 +115,6 @@ def test_mining_of_many(width, num_positives, rng):
     np.testing.assert_allclose(mined[:, 0], every[:, 0], rtol=1e-5, atol=rounding(width))
     highest = -np.sort(-every[:, 1:], axis=1)[:, :3]
     np.testing.assert_allclose(mined[:, 1:], highest, rtol=1e-5, atol=rounding(width))
-
-
-@pytest.mark.usefixtures("way_of_mining")
-@pytest.mark.parametrize("num_mined", [1, 3, 8])
-def test_mined_are_the_highest_sampled_negatives(num_mined):
-    class_ids = [[3, -1], [29, 28], [0, 17]]
-    options = {"num_sampled": 8}
-    every = ids(revealing(**options), class_ids)
-    mined = ids(revealing(**options), class_ids, num_mined=num_mined)
-    highest = -np.sort(-every[:, 1:], axis=1)  # NaN stays last
-    np.testing.assert_array_equal(mined[:, 1:], highest[:, :num_mined])
-    np.testing.assert_array_equal(mined[:, 0], every[:, 0])
 
 
 @pytest.mark.usefixtures("way_of_mining")
@@ -176,58 +148,16 @@ def test_all_classes_are_negatives_where_nothing_is_sampled(num_sampled):
 def test_examples_without_a_class_have_no_positive():
     scored = ids(revealing(num_sampled=5), [[-1, -1], [2, -1]])
     assert np.isnan(scored[0, 0]) and scored[1, 0] == 2
-    assert revealing(num_sampled=5)(tf.ones([0, 1]), class_ids=np.zeros([0], int)).shape == (0, 6)
 
 
 def test_class_ids_that_do_not_exist():
     layer = revealing(num_sampled=5)
     for wrong in (NUM_CLASSES, -2):
-        with pytest.raises(ValueError, match=r"class ids in \[0, 30\)"):
-            layer(ENCODING, class_ids=[wrong])
         arguments = {"inputs": tf.ones([2, 1]), "class_ids": tf.constant([wrong, 1])}
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 30\)"):
             tf.function(lambda x: layer(**x))(arguments)
         scores = tf.function(lambda x: layer(**x), jit_compile=True)(arguments)
         assert np.isnan(scores[0]).all() and not np.isnan(scores[1]).any()
-
-
-def test_more_mined_than_sampled_raises():
-    with pytest.raises(ValueError, match="num_mined=6, num_sampled=5"):
-        ids(revealing(num_sampled=5), [[0]], num_mined=6)
-    for k in (0, NUM_CLASSES + 1):
-        with pytest.raises(ValueError, match=rf"`k` must be in \[1, 30\]. Received: k={k}"):
-            revealing().top_k(ENCODING, k)
-
-
-@pytest.mark.parametrize("num_mined", [0, -1, 2.5])
-def test_num_mined_is_checked(num_mined):
-    with pytest.raises(ValueError, match="`num_mined` must be a positive integer"):
-        revealing(num_sampled=5)(ENCODING, class_ids=[0], num_mined=num_mined)
-
-
-@pytest.mark.parametrize("seed", ["7", 1.7, -1, 2**32, True])
-def test_seed_is_checked(seed):
-    with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\*\*32\)"):
-        SampledScores(NUM_CLASSES, seed=seed)
-
-
-def test_large_seeds_differ():
-    tables = []
-    for seed in (2**32 - 1, 2**31, 0):
-        layer = SampledScores(NUM_CLASSES, seed=seed)
-        layer.build((None, 4))
-        tables.append(np.array(layer.classes.embeddings))
-    assert all((a != b).any() for a, b in itertools.combinations(tables, 2))
-
-
-@pytest.mark.parametrize("wrong", [NUM_CLASSES, -2, 2**32])
-def test_excluded_ids_are_checked(wrong, as_for_xla):
-    layer, exclude = revealing(), np.array([[wrong]])
-    for call in (layer.top_k, layer.ranks):
-        with pytest.raises(ValueError, match=r"`exclude` must hold class ids in \[0, 30\)"):
-            call(ENCODING, [[1]] if call == layer.ranks else 2, exclude=exclude)
-    scores, _ = tf.function(lambda x: layer.top_k(ENCODING, 2, exclude=x))(exclude)
-    assert np.isnan(scores).all()
 
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
@@ -285,10 +215,7 @@ def bounds(layer, x, ids):
     return 2 * roundings / (2**24 - roundings) * lengths
 
 
-BLOCK_SIZES = (7, 33, 64, 1000)
-
-
-@pytest.fixture(params=BLOCK_SIZES)
+@pytest.fixture(params=(7, 33, 64, 1000))
 def small_blocks(request, monkeypatch):
     """Ranks by blocks of so many classes."""
     for name in ("count_others_by_blocks", "scores_as_in_blocks"):
@@ -313,13 +240,9 @@ def test_groups_of_equal_rows_have_the_counts_of_their_exact_scores(
     groups = rng.normal(size=(12, 33)).astype(np.float32)
     of_class = rng.integers(0, 12, 301)
     biases = rng.normal(size=12) if table == "biases" else None
+    of_classes = None if biases is None else biases[of_class]
     with two_devices.scope() if table == "shards" else contextlib.nullcontext():
-        layer = built(
-            groups[of_class],
-            normalize,
-            table == "shards",
-            None if biases is None else biases[of_class],
-        )
+        layer = built(groups[of_class], normalize, table == "shards", of_classes)
     x = rng.normal(size=(24, 33)).astype(np.float32)
     class_ids, exclude = (rng.integers(-1, 301, (24, 3)) for _ in range(2))
     scores = exact_scores(x, groups, normalize)
@@ -355,21 +278,6 @@ def test_quantized_rows_have_the_counts_of_integers(rng):
     np.testing.assert_array_equal(tied, (scores[:, None] == own).sum(axis=2))
 
 
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("normalize", [True, False])
-def test_scores_further_apart_than_rounding_have_exact_counts(normalize, rng):
-    rows, x = (rng.normal(size=(n, 8)).astype(np.float32) for n in (103, 24))
-    class_ids = rng.integers(0, 103, (24, 2))
-    layer, scores = built(rows, normalize), exact_scores(x, rows, normalize)
-    own = np.take_along_axis(scores, class_ids, axis=1)[..., None]
-    distances = np.sort(np.abs(scores[:, None] - own), axis=2)[..., 1]
-    far = distances > 2 * bounds(layer, x, class_ids)
-    assert far.mean() > 0.95
-    above, tied = layer.ranks(x, class_ids)
-    np.testing.assert_array_equal(above.numpy()[far], (scores[:, None] > own).sum(axis=2)[far])
-    assert (tied.numpy()[far] == 1).all()
-
-
 def test_long_rows_do_not_tie_with_all():
     """Squares of these numbers overflow, or vanish, in float32."""
     for scale in (1e25, 1e-25):
@@ -402,6 +310,9 @@ def test_gradients_are_those_of_the_dense_scores(normalize, num_mined, rng):
         total = tf.reduce_sum(tf.where(there, scores, 0.0) * upstream.astype(np.float32))
     of_x, of_table = tape.gradient(total, [x, layer.trainable_variables[0]])
     assert isinstance(of_table, tf.IndexedSlices)
+    step = functools.partial(layer, x, class_ids=class_ids, num_mined=num_mined)
+    compiled = tf.function(lambda: step(training=False), jit_compile=True)()
+    np.testing.assert_allclose(compiled, step(training=False), rtol=1e-5, atol=1e-6)
     of_table = tf.math.unsorted_segment_sum(of_table.values, of_table.indices, NUM_CLASSES)
 
     # The sample, from a layer that reveals it. The order of the mined comes from the dense scores.
@@ -422,20 +333,6 @@ def test_gradients_are_those_of_the_dense_scores(normalize, num_mined, rng):
     for ours, theirs in zip((of_x, of_table), tape.gradient(total, [e, dense]), strict=True):
         theirs = tf.convert_to_tensor(theirs)
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.usefixtures("way_of_mining")
-@pytest.mark.parametrize("num_mined", [None, 2])
-def test_xla_equals_eager(num_mined, rng):
-    layer = SampledScores(NUM_CLASSES, num_sampled=6, seed=1)
-    x = tf.constant(rng.normal(size=(3, 4)), tf.float32)
-
-    def call():
-        return layer(x, class_ids=tf.constant([[1, 2], [3, -1], [9, 9]]), num_mined=num_mined)
-
-    expected = call()
-    compiled = tf.function(call, jit_compile=True)()
-    np.testing.assert_allclose(compiled, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("length", [3.0, 1e-3, 1e-5])
@@ -468,34 +365,15 @@ def test_rows_near_zero_have_no_gradient(rng):
     assert np.isnan(gradient[4]).all()  # What is wrong still shows.
 
 
-def test_scores_stay_float32_in_mixed_precision(mixed_precision):
-    layer = SampledScores(NUM_CLASSES, num_sampled=6)
-    assert layer(tf.ones([2, 4], tf.bfloat16), class_ids=[1, 2]).dtype == tf.float32
-    assert layer.classes.embeddings.dtype == "float32"
-
-
-def test_embeddings_start_at_about_unit_length():
-    layer = SampledScores(2000, seed=3)
-    layer.build((None, 64))
-    table = np.array(layer.classes.embeddings)
-    lengths = np.linalg.norm(table, axis=1)
-    assert abs((lengths**2).mean() - 1) < 0.01 and abs(table.mean()) < 0.001
-    other = SampledScores(2000, seed=4)
-    other.build((None, 64))
-    assert np.abs(np.array(other.classes.embeddings) - table).max() > 0.1
-
-
-def test_negatives_of_all_sizes_average_to_all_classes():
-    """Each negative stands in a sample with the same probability: the mean score is unbiased."""
-    for num_sampled in (3, 12):
-        layer = revealing(num_sampled=num_sampled)
-        step = tf.function(
-            lambda layer=layer: layer(ENCODING, class_ids=tf.constant([29]), training=True)
-        )
-        scored = np.stack([step().numpy()[0, 1:] for _ in range(400)])
-        scored = scored[~np.isneginf(scored)]
-        error = np.arange(29).std() / np.sqrt(len(scored))
-        assert abs(scored.mean() - 14) < 4 * error  # the mean of 0..28
+def test_embeddings_start_at_about_unit_length_and_differ_by_seed():
+    tables = []
+    for seed in (3, 2**31, 2**32 - 1):
+        layer = SampledScores(2000, seed=seed)
+        layer.build((None, 64))
+        tables.append(np.array(layer.classes.embeddings))
+        lengths = np.linalg.norm(tables[-1], axis=1)
+        assert abs((lengths**2).mean() - 1) < 0.01 and abs(tables[-1].mean()) < 0.001
+    assert all(np.abs(a - b).max() > 0.1 for a, b in zip(tables, tables[1:], strict=False))
 
 
 @pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist])
@@ -521,20 +399,6 @@ def test_in_a_functional_model(num_mined, width):
     assert model([tf.ones([7, 3]), tf.range(7)]).shape == (7, 2)
     with pytest.raises(ValueError, match="`num_mined` must not exceed"):
         layer(inputs[0], class_ids=inputs[1], num_mined=5)
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda layer: layer.top_k(tf.ones([2, 4]), 3),
-        lambda layer: layer.ranks(tf.ones([2, 4]), [1, 2]),
-        lambda layer: layer.export_embeddings("never_written"),
-    ],
-    ids=["top_k", "ranks", "export_embeddings"],
-)
-def test_a_layer_without_weights_says_so(use):
-    with pytest.raises(ValueError, match="`sampled_scores.*` must be built"):
-        use(SampledScores(100, num_sampled=5))
 
 
 @pytest.mark.usefixtures("way_of_mining")

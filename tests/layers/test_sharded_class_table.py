@@ -8,7 +8,7 @@ from tensorflow import keras
 from rank4class_tf import layers, losses, metrics, models, optimizers
 from rank4class_tf._tf import exchange
 
-from ..rounding import rounding
+from ..rounding import assert_all_close, rounding
 
 CLASSES, DIM, BATCH = 203, 8, 32
 RNG = np.random.default_rng(0)
@@ -26,11 +26,9 @@ OPTIMIZERS = {
 }
 LOSSES = {
     "softmax": lambda: losses.SoftmaxLoss(0.5, label_smoothing=0.1),
-    "rankmax": losses.RankmaxLoss,
     "rankmax_5": lambda: losses.RankmaxLoss(k=5),
     "mined": lambda: losses.OrderedWeightedLoss("binary", "hinge", losses.TopKWeights(3)),
     "approx_ndcg": lambda: losses.ApproxNDCGLoss(temperature=0.1),
-    "hinge": losses.PairwiseHingeLoss,
     "warp": losses.WARPLoss,
     "list_mle": losses.ListMLELoss,
 }
@@ -58,33 +56,27 @@ def data(number=4 * BATCH, several=False):
 def trained(model, epochs=1):
     """What training, evaluation and search return."""
     several = model.scores.num_sampled is None
-    train = data(several=several)
-    history = model.fit(train, epochs=epochs, shuffle=False, verbose=0).history["loss"]
-    scores, best = model.top_k(FEATURES[:5], 7)
-    above, tied = model.ranks(FEATURES[:5], IDS[:5])
-    return {
-        "loss": history,
-        "evaluated": model.evaluate(data(LEFT, several), verbose=0),
-        "rows": model.classes.rows(),
-        "encoder": model.encoder.get_weights()[0],
-        "scores": scores,
-        "best": best,
-        "above": above,
-        "tied": tied,
-    }
+    history = model.fit(data(several=several), epochs=epochs, shuffle=False, verbose=0).history
+    return [
+        history["loss"],
+        model.evaluate(data(LEFT, several), verbose=0),
+        model.classes.rows(),
+        model.encoder.get_weights()[0],
+        *model.top_k(FEATURES[:5], 7),
+        *model.ranks(FEATURES[:5], IDS[:5]),
+    ]
 
 
 def assert_same(found, expected):
     """Sums over the classes are in another order: first over those of each shard."""
-    close = rounding(CLASSES)
-    for key, value in expected.items():
-        np.testing.assert_allclose(found[key], value, rtol=close, atol=close, err_msg=key)
+    assert_all_close(found, expected, rounding(CLASSES), rounding(CLASSES))
 
 
 CASES = [
-    *(pytest.param(loss, "adagrad", 50, marks=pytest.mark.slow) for loss in LOSSES),
-    *(pytest.param(loss, "adagrad", None, marks=pytest.mark.slow) for loss in LOSSES),
-    *(pytest.param("rankmax", name, None, marks=pytest.mark.slow) for name in ("sgd", "adam")),
+    *(
+        pytest.param(loss, "adagrad", None, marks=pytest.mark.slow)
+        for loss in ("rankmax_5", "approx_ndcg", "list_mle")
+    ),
     ("softmax", "adam", None),
     ("warp", "adagrad", None),
     ("softmax", "sgd", 50),
@@ -123,8 +115,8 @@ def test_rows_do_not_depend_on_the_number_of_shards(two_devices):
 
 
 @pytest.mark.keras2
-def test_search_with_ties_nan_and_excluded_classes(two_devices):
-    """Ties across shards, a class without a number, and lists shorter than k."""
+def test_search_with_ties_and_excluded_classes(two_devices):
+    """Ties across shards, and lists shorter than k."""
     rows = RNG.integers(-1, 2, (11, 3)).astype("float32")
     with two_devices.scope():
         shards = layers.SampledScores(layers.ShardedClassTable.from_rows(rows), normalize=False)
@@ -135,14 +127,10 @@ def test_search_with_ties_nan_and_excluded_classes(two_devices):
     exclude = RNG.integers(-1, 11, (6, 4)).astype("int32")
     ids = RNG.integers(-1, 11, (6, 2)).astype("int32")
     for k in (1, 7, 11):
-        for one, other in zip(
-            shards.top_k(encodings, k, exclude), table.top_k(encodings, k, exclude), strict=True
-        ):
-            np.testing.assert_array_equal(one, other)
-    for one, other in zip(
-        shards.ranks(encodings, ids, exclude), table.ranks(encodings, ids, exclude), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
+        found, expected = (x.top_k(encodings, k, exclude) for x in (shards, table))
+        assert_all_close(found, expected, 0)
+    found, expected = (x.ranks(encodings, ids, exclude) for x in (shards, table))
+    assert_all_close(found, expected, 0)
 
 
 def test_a_nan_row_shows_in_the_loss(two_devices):
@@ -157,58 +145,38 @@ def test_a_nan_row_shows_in_the_loss(two_devices):
 @pytest.mark.keras2
 def test_files_of_any_number_of_shards(two_devices, tmp_path):
     """A `.keras` file, weights and a checkpoint; training goes on as undisturbed."""
+
+    def made():
+        return model_of(optimizer="adam", num_sampled=None)
+
     with two_devices.scope():
-        model = model_of(optimizer="adam", num_sampled=None)
+        model = made()
     trained(model)
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")
     tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
     model.export_classes(tmp_path / "classes.npy")
     model.classes.save_shards(tmp_path / "shards")
-    rows = model.classes.rows()
-    unit = tf.math.l2_normalize(rows, axis=1)
+    unit = tf.math.l2_normalize(model.classes.rows(), axis=1)
     np.testing.assert_allclose(np.load(tmp_path / "classes.npy"), unit, rtol=1e-6)
 
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    of_weights, of_checkpoint = (model_of(optimizer="adam", num_sampled=None) for _ in range(2))
-    for other in (of_weights, of_checkpoint):
-        other.fit(
-            data(), steps_per_epoch=1, shuffle=False, verbose=0
-        )  # So that its optimizer has weights.
-    of_shards = keras.models.load_model(tmp_path / "model.keras")
+    loaded, of_shards = (keras.models.load_model(tmp_path / "model.keras") for _ in range(2))
     of_shards.classes.assign(np.zeros([CLASSES, DIM]))
     of_shards.classes.load_shards(tmp_path / "shards")
+    of_weights, of_checkpoint = made(), made()
+    for other in (of_weights, of_checkpoint):  # So that its optimizer has weights.
+        other.fit(data(), steps_per_epoch=1, shuffle=False, verbose=0)
     of_weights.load_weights(tmp_path / "model.weights.h5")
     tf.train.Checkpoint(model=of_checkpoint).restore(str(tmp_path / "checkpoint"))
     expected = trained(model)
-    for name, other in {
-        "loaded": loaded,
-        "shards": of_shards,
-        "weights": of_weights,
-        "checkpoint": of_checkpoint,
-    }.items():
+    for other in (loaded, of_shards, of_weights, of_checkpoint):
         assert len(other.classes.shards.local) == 1
-        assert_same(trained(other), expected), name
-
-
-def test_folders_that_lack_a_shard(tmp_path):
-    table = layers.ShardedClassTable(10, 2)
-    table.build((None, 2))
-    with pytest.raises(ValueError, match="must have files of rows"):
-        table.load_shards(tmp_path)
-    np.save(tmp_path / "rows-5-10.npy", np.zeros([5, 2], "float32"))
-    with pytest.raises(ValueError, match="must have the rows from 0 on"):
-        table.load_shards(tmp_path)
-
-
-def test_a_file_of_one_shard_in_two(two_devices, tmp_path):
-    model = model_of(optimizer="adam")
-    trained(model)
-    model.save(tmp_path / "model.keras")
+        assert_same(trained(other), expected)
+    loaded.save(tmp_path / "one.keras")
     with two_devices.scope():
-        loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert len(loaded.classes.shards.local) == 2
-    assert_same(trained(loaded), trained(model))
+        in_two = keras.models.load_model(tmp_path / "one.keras")
+    assert len(in_two.classes.shards.local) == 2
+    assert_same(trained(in_two), trained(loaded))
 
 
 def test_a_served_model_reads_all_shards(two_devices, tmp_path):
@@ -229,33 +197,30 @@ def bytes_exchanged(strategy, monkeypatch, num_classes, num_sampled):
         classes = layers.ShardedClassTable(num_classes, DIM, optimizer, seed=1)
         scores = layers.SampledScores(classes, num_sampled, seed=2)
         scores.build((None, DIM))
-    counted = []
+    counted, ids = [], [1, 2, 3, 4]
 
-    def counting(name):
-        call = getattr(exchange.Exchange, name)
-
+    def counting(call):
         def counted_call(self, x):
             counted.append(x.dtype.size * int(tf.size(x)))
             return call(self, x)
 
         return counted_call
 
+    def step():
+        encodings = tf.ones([4, DIM])
+        with tf.GradientTape() as tape:
+            tape.watch(encodings)
+            if num_sampled is None:
+                loss = losses.RankmaxLoss()(ids, scores.over_classes(encodings))
+            else:
+                of_sample = scores(encodings, class_ids=ids, training=True)
+                loss = losses.SoftmaxLoss()([0] * 4, of_sample)
+        return tape.gradient(loss, encodings)
+
     with monkeypatch.context() as patched:
         for name in ("total", "joined"):
-            patched.setattr(exchange.Exchange, name, counting(name))
-
-        def step():
-            encodings = tf.ones([4, DIM])
-            with tf.GradientTape() as tape:
-                tape.watch(encodings)
-                if num_sampled is None:
-                    loss = losses.RankmaxLoss()([1, 2, 3, 4], scores.over_classes(encodings))
-                else:
-                    loss = losses.SoftmaxLoss()(
-                        [0] * 4, scores(encodings, class_ids=[1, 2, 3, 4], training=True)
-                    )
-            return tape.gradient(loss, encodings)
-
+            call = getattr(exchange.Exchange, name)
+            patched.setattr(exchange.Exchange, name, counting(call))
         strategy.run(step)
     return sorted(counted)
 
@@ -295,21 +260,9 @@ def test_rows_of_ids_out_of_range_are_nan():
     np.testing.assert_array_equal(rows[..., 0], [[np.nan, 1], [1, np.nan]])
 
 
-def test_errors(two_devices):
-    with pytest.raises(
-        ValueError, match="must be one of rank4class_tf.optimizers.*Received: .*SGD"
-    ):
-        layers.ShardedClassTable(10, 2, keras.optimizers.SGD())
-    with pytest.raises(ValueError, match="must have no `clipnorm`.*Received: clipnorm=1.0"):
-        layers.ShardedClassTable(10, 2, optimizers.RowwiseSGD(clipnorm=1.0))
-    with pytest.raises(ValueError, match="must have no `clipvalue`"):
-        layers.ShardedClassTable(10, 2, optimizers.RowwiseSGD(clipvalue=1.0))
+def test_more_devices_than_classes(two_devices):
     with two_devices.scope(), pytest.raises(ValueError, match="num_classes=1, 2 replicas"):
         layers.ShardedClassTable(1, 2).build((None, 2))
-    with pytest.raises(ValueError, match=r"must have the shape \(10, 2\).*\(3, 2\)"):
-        table = layers.ShardedClassTable(10, 2)
-        table.build((None, 2))
-        table.assign(np.zeros([3, 2]))
 
 
 @pytest.mark.parametrize(

@@ -1,51 +1,16 @@
 """Two workers end as one process does."""
 
-import json
-import os
-import pathlib
-import socket
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras, models
+from tests import two_processes
 from tests.models import workers
 from tests.rounding import rounding
 
 FAST = ["sampled", "all_in_shards"]
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def two_workers(names, folder):
-    """What two processes end as that train models of these names."""
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
-    addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    processes = []
-    for index in range(2):
-        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "TF_CONFIG": json.dumps(config),
-            "TF_NUM_INTEROP_THREADS": "4",  # They wait for each other within operations.
-        }
-        command = [sys.executable, "-m", "tests.models.workers", folder / "worker", *names]
-        with (folder / f"log{index}").open("w") as log:
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-    try:
-        for index, process in enumerate(processes):
-            assert process.wait(timeout=600) == 0, (folder / f"log{index}").read_text()[-3000:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    return [np.load(folder / f"worker{index}.npz") for index in range(2)]
 
 
 @pytest.mark.keras2
@@ -58,7 +23,8 @@ def two_workers(names, folder):
 )
 def test_two_workers_train_as_one_process(names, tmp_path):
     """History, evaluation, predictions and weights; the last batch of evaluation is uneven."""
-    results = two_workers(names, tmp_path)
+    two_processes.run(tmp_path, "-m", "tests.models.workers", tmp_path / "worker", *names)
+    results = [np.load(tmp_path / f"worker{index}.npz") for index in range(2)]
     for name in names:
         expected = workers.run(name, tf.distribute.get_strategy())
         if name == "uneven":  # Here weights are a part of the losses.

@@ -104,3 +104,15 @@ def hparams(folder, **changes):
         "steps_per_execution": 1,
     }
     return _tfr.keras.pipeline.PipelineHparams(**{**values, **changes})
+
+
+def history(pipeline, exports=False):
+    """What Keras logs of a run, by recording it with a callback."""
+    logs = []
+    if not exports:
+        pipeline.export_saved_model = lambda *args, **kwargs: None
+    recorder = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, log: logs.append(log))
+    build = pipeline.build_callbacks
+    pipeline.build_callbacks = lambda: [*build(), recorder]
+    pipeline.train_and_validate()
+    return logs

@@ -1,10 +1,7 @@
 """RankingPipeline trains, evaluates, exports and resumes, with anything given by name or object."""
 
-import json
+import contextlib
 import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,10 +16,9 @@ _tfr = tf_ranking.load_or_skip()
 from rank4class_tf import tfr  # noqa: E402
 from rank4class_tf.data import elwc  # noqa: E402
 from tests.tfr import pipelines  # noqa: E402
+from tests.tfr.pipelines import history  # noqa: E402
 
 pytestmark = pytest.mark.keras2
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -31,25 +27,30 @@ def folder(tmp_path):
     return str(tmp_path)
 
 
-def make_pipeline(folder, tasks=None, dataset=None, metrics=("ndcg_at_1", "ndcg"), **changes):
+def make_pipeline(
+    folder, tasks=None, dataset=None, metrics=("ndcg_at_1", "ndcg"), of_pipeline=None, **changes
+):
     return tfr.RankingPipeline(
         pipelines.ModelBuilder(tasks),
         dataset or pipelines.dataset_builder(folder),
         pipelines.hparams(folder, **changes),
-        metrics=metrics,
+        **(of_pipeline or {"metrics": metrics}),
     )
 
 
-def history(pipeline, exports=False):
-    """What Keras logs of a run, by recording it with a callback."""
-    logs = []
-    if not exports:
-        pipeline.export_saved_model = lambda *args, **kwargs: None
-    recorder = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, log: logs.append(log))
-    build = pipeline.build_callbacks
-    pipeline.build_callbacks = lambda: [*build(), recorder]
-    pipeline.train_and_validate()
-    return logs
+def of_two_tasks(folder):
+    specs = pipelines.CONTEXT_SPEC, pipelines.EXAMPLE_SPEC, pipelines.MASK
+    labels = dict.fromkeys(["click", "buy"], pipelines.LABEL_SPEC)
+    hparams = pipelines.dataset_hparams(folder)
+    return _tfr.keras.pipeline.MultiLabelDatasetBuilder(*specs, labels, hparams)
+
+
+def best_by(metric):
+    return {
+        "export_best_model": True,
+        "best_exporter_metric": metric,
+        "best_exporter_metric_higher_better": True,
+    }
 
 
 @pytest.mark.parametrize("loss", ["rankmax_loss", "tfr.list_mle_loss"])
@@ -87,38 +88,27 @@ def test_one_step_is_that_of_plain_keras(folder):
 
 
 def test_objects_and_schedules(folder):
+    """With lists of any length."""
     schedule = keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5)
     optimizer = keras.optimizers.Adagrad(schedule)
+    several = [r4c.losses.SoftmaxLoss(), r4c.losses.RankmaxLoss(margin=2.0)]
+    of_weights = r4c.losses.WeightedSumLoss(several, [0.5, 0.5])
+    macro = r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy(1), 5)
     pipeline = make_pipeline(
         folder,
-        loss=[(r4c.losses.RankmaxLoss(margin=2.0), 0.5), (_tfr.keras.losses.SoftmaxLoss(), 1.0)],
+        loss=[(of_weights, 0.5), (_tfr.keras.losses.SoftmaxLoss(), 1.0)],
         optimizer=optimizer,
         learning_rate=None,
-        metrics=[r4c.metrics.NDCG(3), _tfr.keras.metrics.MRRMetric(name="mrr", topn=2)],
+        metrics=[r4c.metrics.NDCG(3), _tfr.keras.metrics.MRRMetric(name="mrr", topn=2), macro],
+        dataset=pipelines.dataset_builder(folder, list_size=None),
     )
-    assert set(history(pipeline)[0]) >= {"metric/ndcg_at_3", "val_metric/mrr"}
+    names = {"metric/ndcg_at_3", "val_metric/mrr", "metric/macro_top_k_accuracy_at_1"}
+    assert set(history(pipeline)[0]) >= names
     assert isinstance(pipeline._optimizer, keras.optimizers.Adagrad)
     assert int(pipeline._optimizer.iterations) == 18
     # That of the last of 18 steps.
     assert float(pipeline._optimizer.learning_rate) == pytest.approx(0.2 * 0.5 ** (17 / 6))
     assert int(optimizer.iterations) == 0  # A copy was used.
-
-
-@pytest.mark.slow
-def test_objects_with_lists_of_any_length(folder):
-    pipeline = make_pipeline(
-        folder,
-        loss=[
-            r4c.losses.ApproxNDCGLoss(),
-            r4c.losses.WeightedSumLoss(
-                [r4c.losses.SoftmaxLoss(), r4c.losses.RankmaxLoss()], [0.5, 0.5]
-            ),
-        ],
-        metrics=[r4c.metrics.NDCG(3), r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy(1), 5)],
-        num_epochs=1,
-        dataset=pipelines.dataset_builder(folder, list_size=None),
-    )
-    assert set(history(pipeline)[0]) >= {"metric/ndcg_at_3", "metric/macro_top_k_accuracy_at_1"}
 
 
 def test_schedule_with_an_optimizer_by_name(folder):
@@ -128,11 +118,9 @@ def test_schedule_with_an_optimizer_by_name(folder):
     # By name, TF-Ranking's optimisers are Keras's older ones, which hand out the schedule itself.
     rate = pipeline._optimizer.learning_rate(pipeline._optimizer.iterations)
     assert float(rate) == pytest.approx(0.2 * 0.5)
-    with pytest.raises(ValueError, match="`automatic_reduce_lr` needs a number"):
-        make_pipeline(folder, learning_rate=schedule, automatic_reduce_lr=True)
-    with pytest.raises(ValueError, match="`automatic_reduce_lr` needs a number"):
-        optimizer = keras.optimizers.SGD(schedule)
-        make_pipeline(folder, optimizer=optimizer, automatic_reduce_lr=True)
+    for wrong in ({"learning_rate": schedule}, {"optimizer": keras.optimizers.SGD(schedule)}):
+        with pytest.raises(ValueError, match="`automatic_reduce_lr` needs a number"):
+            make_pipeline(folder, automatic_reduce_lr=True, **wrong)
     make_pipeline(folder, optimizer=keras.optimizers.SGD(0.1), automatic_reduce_lr=True)
 
 
@@ -168,62 +156,22 @@ def test_weights_of_items_train_as_in_tf_ranking(folder, loss):
         assert log["val_weighted_metric/mrr"] != log["val_metric/mrr"]
 
 
-def test_weighted_metrics_take_the_weights(folder):
-    """Lists with weight 0 do not count in weighted metrics, and do in the others."""
-    dataset = weighted_dataset(folder, lambda index, place: index % 2)
-    pipeline = make_pipeline(
-        folder,
-        dataset=dataset,
-        use_weighted_metrics=True,
-        learning_rate=0.0,
-        num_epochs=1,
-        validation_steps=2,
-        metrics=["top_k_accuracy_at_1", "tfr.ndcg_at_1"],
-    )
-    log = history(pipeline)[0]
-    model = pipelines.ModelBuilder().build()
-    features, labels = next(
-        iter(dataset.build_valid_dataset().map(lambda f, y, w: (f, y)).unbatch().batch(32))
-    )
-    hits = model(features).numpy().argmax(axis=1) == labels.numpy().argmax(axis=1)
-    for name in ("top_k_accuracy_at_1", "ndcg_at_1"):
-        assert log[f"val_metric/{name}"] == pytest.approx(hits.mean())
-        assert log[f"val_weighted_metric/{name}"] == pytest.approx(hits[1::2].mean())
-
-
 def test_multi_task(folder):
-    def dataset_builder():
-        return _tfr.keras.pipeline.MultiLabelDatasetBuilder(
-            pipelines.CONTEXT_SPEC,
-            pipelines.EXAMPLE_SPEC,
-            pipelines.MASK,
-            {"click": pipelines.LABEL_SPEC, "buy": pipelines.LABEL_SPEC},
-            pipelines.dataset_hparams(folder),
-        )
-
+    options = {
+        "tasks": ["click", "buy"],
+        "dataset": of_two_tasks(folder),
+        "loss": {"click": "rankmax_loss:0.5,softmax_loss", "buy": "tfr.pairwise_logistic_loss"},
+    }
+    metrics, loss_weights = {"click": ["ndcg_at_1"], "buy": ["tfr.mrr"]}, {"click": 1.0, "buy": 2.0}
     pipeline = make_pipeline(
-        folder,
-        tasks=["click", "buy"],
-        dataset=dataset_builder(),
-        loss={"click": "rankmax_loss:0.5,softmax_loss", "buy": "tfr.pairwise_logistic_loss"},
-        loss_weights={"click": 1.0, "buy": 2.0},
-        metrics={"click": ["ndcg_at_1"], "buy": ["tfr.mrr"]},
-        export_best_model=True,
-        best_exporter_metric="buy/mrr",
-        best_exporter_metric_higher_better=True,
+        folder, metrics=metrics, loss_weights=loss_weights, **options, **best_by("buy/mrr")
     )
     log = history(pipeline, exports=True)[-1]
     assert {"val_click_metric/ndcg_at_1", "val_buy_metric/mrr", "click_loss"} <= set(log)
     assert log["loss"] == pytest.approx(log["click_loss"] + 2 * log["buy_loss"], rel=1e-5)
     assert os.path.isdir(os.path.join(folder, "model", "export", "best_model_by_metric"))
     with pytest.raises(ValueError, match=r"for the tasks \['buy', 'click'\]"):
-        make_pipeline(
-            folder,
-            ["click", "buy"],
-            dataset_builder(),
-            {"click": ["ndcg"]},
-            loss=pipeline._hparams.loss,
-        ).build_metrics()
+        make_pipeline(folder, metrics={"click": ["ndcg"]}, **options).build_metrics()
 
 
 def test_outputs_of_other_names_raise_before_training(folder):
@@ -238,60 +186,28 @@ def test_outputs_of_other_names_raise_before_training(folder):
             }
             return keras.Model(model.input, renamed)
 
-    dataset = _tfr.keras.pipeline.MultiLabelDatasetBuilder(
-        pipelines.CONTEXT_SPEC,
-        pipelines.EXAMPLE_SPEC,
-        pipelines.MASK,
-        {"click": pipelines.LABEL_SPEC, "buy": pipelines.LABEL_SPEC},
-        pipelines.dataset_hparams(folder),
-    )
-    hparams = pipelines.hparams(
-        folder,
-        loss={"click": "softmax_loss", "buy": "softmax_loss"},
-        export_best_model=True,
-        best_exporter_metric="buy/ndcg",
-        best_exporter_metric_higher_better=True,
-    )
-    pipeline = tfr.RankingPipeline(Builder(["click", "buy"]), dataset, hparams, metrics=["ndcg"])
+    tasks = ["click", "buy"]
+    loss = dict.fromkeys(tasks, "softmax_loss")
+    hparams = pipelines.hparams(folder, loss=loss, **best_by("buy/ndcg"))
+    dataset = of_two_tasks(folder)
+    pipeline = tfr.RankingPipeline(Builder(tasks), dataset, hparams, metrics=["ndcg"])
     with pytest.raises(ValueError, match=r"\['buy', 'click'\], where .*'restore_list_buy'"):
         pipeline.train_and_validate()
-
-
-@pytest.mark.parametrize(
-    ("metric", "higher_better"), [("ndcg_at_1", False), ("mean_rank", True), ("loss", True)]
-)
-def test_the_wrong_direction_of_a_metric_raises_before_training(folder, metric, higher_better):
-    with pytest.raises(ValueError, match=f"must be {not higher_better} for '{metric}'"):
-        make_pipeline(
-            folder,
-            metrics=["ndcg_at_1", "mean_rank"],
-            best_exporter_metric=metric,
-            best_exporter_metric_higher_better=higher_better,
-        )
 
 
 def test_exports_the_best_model(folder):
     """With a learning rate that destroys the model from the second epoch on, the first is best."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [0.1, -10.0])
     dataset = pipelines.dataset_builder(folder)
-    pipeline = make_pipeline(
-        folder,
-        dataset=dataset,
-        learning_rate=schedule,
-        optimizer="sgd",
-        export_best_model=True,
-        best_exporter_metric="ndcg_at_1",
-        best_exporter_metric_higher_better=True,
-    )
-    logs = history(pipeline, exports=True)
+    options = {"dataset": dataset, "learning_rate": schedule, "optimizer": "sgd"}
+    logs = history(make_pipeline(folder, **options, **best_by("ndcg_at_1")), exports=True)
     values = [log["val_metric/ndcg_at_1"] for log in logs]
     assert np.argmax(values) == 0 and values[0] > values[2]
     dataset = dataset.build_valid_dataset().take(4)
     for name, value in (("best_model_by_metric", values[0]), ("latest_model", values[2])):
         model = keras.models.load_model(os.path.join(folder, "model", "export", name))
-        assert model.evaluate(dataset, verbose=0, return_dict=True)[
-            "metric/ndcg_at_1"
-        ] == pytest.approx(value)
+        found = model.evaluate(dataset, verbose=0, return_dict=True)["metric/ndcg_at_1"]
+        assert found == pytest.approx(value)
 
 
 def test_a_users_own_pipeline(folder):
@@ -305,20 +221,19 @@ def test_a_users_own_pipeline(folder):
 
 
 def test_tensorboard_is_optional(folder, monkeypatch):
-    written = os.path.join(folder, "model", "train")
     pipeline = make_pipeline(folder, num_epochs=1)
     pipeline._tensorboard = False
     assert not any(isinstance(c, keras.callbacks.TensorBoard) for c in pipeline.build_callbacks())
     history(make_pipeline(folder, num_epochs=1))
-    assert os.path.exists(written)
+    assert os.path.exists(os.path.join(folder, "model", "train"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install tensorboard"):
-        tfr.RankingPipeline(
-            pipelines.ModelBuilder(),
-            pipelines.dataset_builder(folder),
-            pipelines.hparams(folder),
-            tensorboard=True,
-        )
+        make_pipeline(folder, of_pipeline={"tensorboard": True})
+
+
+def worse_by(metric, higher_better):
+    direction = {"best_exporter_metric_higher_better": higher_better}
+    return {"metrics": ["ndcg_at_1", "mean_rank"], "best_exporter_metric": metric, **direction}
 
 
 @pytest.mark.parametrize(
@@ -333,19 +248,15 @@ def test_tensorboard_is_optional(folder, monkeypatch):
         ({"metrics": ["nonsense_at_3"]}, ValueError, r"ndcg.*tfr\.mrr.*'nonsense'"),
         ({"metrics": ["tfr.mrr_at_0"]}, ValueError, "'tfr.mrr_at_0'"),
         ({"metrics": [3]}, TypeError, "Received: 3"),
-        (
-            {"metrics": ["tfr.bpref_at_2"]},
-            ValueError,
-            "must name one of.*'tfr.bpref'",
-        ),
+        ({"metrics": ["tfr.bpref_at_2"]}, ValueError, "must name one of.*'tfr.bpref'"),
         ({"metrics": "ndcg_at_5"}, TypeError, "`metrics` must be a list.*'ndcg_at_5'"),
         ({"metrics": 3, "best_exporter_metric": "ndcg"}, TypeError, "`metrics` must be a list"),
-        (
-            {"metrics": ["ndcg_at_5", "tfr.ndcg_at_5"]},
-            ValueError,
-            "`metrics` must have different names",
-        ),
+        ({"metrics": ["ndcg", "tfr.ndcg"]}, ValueError, "`metrics` must have different names"),
+        ({"of_pipeline": {"weighted_metrics": "mrr"}}, TypeError, "`weighted_metrics` must be a l"),
         ({"best_exporter_metric": "mrr"}, ValueError, "loss, ndcg_at_1, .*. Received: 'mrr'"),
+        (worse_by("ndcg_at_1", False), ValueError, "must be True for 'ndcg_at_1'"),
+        (worse_by("mean_rank", True), ValueError, "must be False for 'mean_rank'"),
+        (worse_by("loss", True), ValueError, "must be False for 'loss'"),
         ({"loss": "softmax_loss:-1,rankmax_loss"}, ValueError, "`weights` must be a finite number"),
         ({"loss": "softmax_loss:nan"}, ValueError, "`weights` must be a finite number"),
         ({"loss": [("softmax_loss", "x")]}, ValueError, "`weights` must be .*weights='x'"),
@@ -363,26 +274,14 @@ def test_the_best_model_by_each_name_of_a_metric(folder):
     metrics.append(r4c.metrics.MacroAverage(r4c.metrics.NDCG([1, 2], name="list"), 8))
 
     def by(wanted):
-        return make_pipeline(
-            folder,
-            metrics=metrics,
-            num_epochs=1,
-            export_best_model=True,
-            best_exporter_metric=wanted,
-            best_exporter_metric_higher_better=True,
-        )
+        return make_pipeline(folder, metrics=metrics, num_epochs=1, **best_by(wanted))
 
     logs = history(by("macro_list_at_2"), exports=True)[-1]
     assert os.path.isdir(os.path.join(folder, "model", "export", "best_model_by_metric"))
-    for wanted, key in (
-        ("top_k_accuracy_at_1", "top_k_accuracy_at_1"),
-        ("tfr.mrr_at_3", "mrr_at_3"),
-        ("list_at_5", "list_at_5"),
-        ("macro_list_at_2", "macro_list_at_2"),
-        ("top_k_accuracy_at_3", "top_k_accuracy_at_3"),
-    ):
-        assert by(wanted)._monitored == f"val_metric/{key}"
-        assert f"val_metric/{key}" in logs
+    names = "top_k_accuracy_at_1 tfr.mrr_at_3 list_at_5 macro_list_at_2 top_k_accuracy_at_3"
+    for wanted in names.split():
+        key = f"val_metric/{wanted.removeprefix('tfr.')}"
+        assert by(wanted)._monitored == key and key in logs
 
 
 def test_a_pipeline_may_monitor_a_metric_of_its_own(folder):
@@ -393,62 +292,26 @@ def test_a_pipeline_may_monitor_a_metric_of_its_own(folder):
     hparams = pipelines.hparams(folder, best_exporter_metric="mine")
     pipeline = MyPipeline(pipelines.ModelBuilder(), pipelines.dataset_builder(folder), hparams)
     assert pipeline._monitored == "val_metric/mine"
-
-
-def test_loss_is_the_loss_beside_a_metric_of_that_name(folder):
     named = keras.metrics.MeanSquaredError(name="loss")
     pipeline = make_pipeline(folder, metrics=[named], best_exporter_metric="loss")
     assert pipeline._monitored == "val_loss"
 
 
-def test_weighted_metrics_are_named_in_errors(folder):
-    with pytest.raises(TypeError, match="`weighted_metrics` must be a list"):
-        tfr.RankingPipeline(
-            pipelines.ModelBuilder(),
-            pipelines.dataset_builder(folder),
-            pipelines.hparams(folder),
-            weighted_metrics="ndcg_at_5",
-        )
+def test_resumes_where_it_was_interrupted(folder):
+    def run(stop_after):
+        pipeline, epochs = make_pipeline(folder), []
 
+        def record(epoch, logs):
+            epochs.append(epoch)
+            if epoch == stop_after:
+                raise KeyboardInterrupt
 
-_PROGRAM = """
-import json, os, signal, sys
-from tensorflow import keras
-from rank4class_tf import tfr
-tfr.load()
-from tests.tfr import pipelines
+        build = pipeline.build_callbacks
+        recorder = keras.callbacks.LambdaCallback(on_epoch_end=record)
+        pipeline.build_callbacks = lambda: [*build(), recorder]
+        with contextlib.suppress(KeyboardInterrupt):
+            pipeline.train_and_validate()
+        return epochs, int(pipeline._optimizer.iterations)
 
-folder, kill_after = sys.argv[1], int(sys.argv[2])
-epochs = []
-
-def record(epoch, logs):
-    epochs.append(epoch)
-    if epoch == kill_after:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-pipeline = tfr.RankingPipeline(
-    pipelines.ModelBuilder(), pipelines.dataset_builder(folder), pipelines.hparams(folder)
-)
-build = pipeline.build_callbacks
-pipeline.build_callbacks = lambda: [*build(), keras.callbacks.LambdaCallback(on_epoch_end=record)]
-pipeline.train_and_validate()
-print(json.dumps([epochs, int(pipeline._optimizer.iterations)]))
-"""
-
-
-def run_program(folder, kill_after):
-    return subprocess.run(
-        [sys.executable, "-c", _PROGRAM, folder, str(kill_after)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.mark.slow
-def test_resumes_after_a_kill(folder):
-    assert run_program(folder, kill_after=1).returncode == -9
-    done = run_program(folder, kill_after=-1)
-    assert done.returncode == 0, done.stderr
-    epochs, steps = json.loads(done.stdout.splitlines()[-1])
-    assert epochs == [2] and steps == 18  # Steps of all three epochs, two of them before the kill.
+    assert run(stop_after=1)[0] == [0, 1]
+    assert run(stop_after=None) == ([2], 18)  # Steps of all three epochs.

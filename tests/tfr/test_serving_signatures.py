@@ -1,8 +1,6 @@
-"""The exported model, loaded and called in a new process that knows nothing but TensorFlow."""
+"""The signatures of exported models."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,75 +17,43 @@ from tests.tfr import pipelines  # noqa: E402
 
 pytestmark = pytest.mark.keras2
 
-_PROGRAM = """
-import sys
-import numpy as np
-import tensorflow as tf
 
-model = tf.saved_model.load(sys.argv[1])
-given = np.load(sys.argv[2], allow_pickle=True)
-serialized = tf.constant(list(given["serialized"]))
-tensors = {name: tf.constant(given[name]) for name in ("features", "class_id", "mask")}
-call = model.signatures
-results = {
-    "predict": call[tf.saved_model.PREDICT_METHOD_NAME](serialized),
-    "predict_tensors": call["predict_tensors"](**tensors),
-}
-for k in map(tf.constant, (3, 99)):
-    inputs = {tf.saved_model.PREDICT_INPUTS: serialized, "k": k}
-    results[f"top_k {int(k)}"] = call["top_k"](**inputs)
-    results[f"top_k_tensors {int(k)}"] = call["top_k_tensors"](**tensors, k=k)
-flat = {f"{n}/{key}": v.numpy() for n, values in results.items() for key, v in values.items()}
-assert "rank4class_tf" not in sys.modules and "tensorflow_ranking" not in sys.modules
-np.savez(sys.argv[3], **flat)
-"""
-
-
-def call_in_new_process(folder, export):
-    """Calls all signatures on three lists of 5, 2 and 4 classes."""
+def test_exported_model(tmp_path):
+    """All signatures on three lists of 5, 2 and 4 classes."""
+    folder = str(tmp_path)
+    pipelines.write_files(folder)
+    hparams = pipelines.hparams(folder, loss="rankmax_loss", num_epochs=1)
+    dataset = pipelines.dataset_builder(folder)
+    tfr.RankingPipeline(pipelines.ModelBuilder(), dataset, hparams).train_and_validate()
     rows = [
         (context, examples[:size])
         for (context, examples), size in zip(pipelines.make_lists(3), [5, 2, 4], strict=True)
     ]
-    elwc.write(rows, os.path.join(folder, "request"))
+    elwc.write(rows, tmp_path / "request")
     (inputs,) = elwc.read(
-        os.path.join(folder, "request*"), pipelines.CONTEXT_SPEC, pipelines.EXAMPLE_SPEC, 3
+        tmp_path / "request*", pipelines.CONTEXT_SPEC, pipelines.EXAMPLE_SPEC, batch_size=3
     )
-    inputs = {name: value.numpy() for name, value in inputs.items()}
-    given, got = os.path.join(folder, "given.npz"), os.path.join(folder, "got.npz")
-    serialized = np.array([elwc.serialize(*row) for row in rows], object)
-    np.savez(given, serialized=serialized, **inputs)
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, export, given, got], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return inputs, np.load(got)
-
-
-def test_exported_model_in_a_new_process(tmp_path):
-    folder = str(tmp_path)
-    pipelines.write_files(folder)
-    pipeline = tfr.RankingPipeline(
-        pipelines.ModelBuilder(),
-        pipelines.dataset_builder(folder),
-        pipelines.hparams(folder, loss="rankmax_loss", num_epochs=1),
-    )
-    pipeline.train_and_validate()
+    serialized = tf.constant([elwc.serialize(*row) for row in rows])
     export = os.path.join(folder, "model", "export", "latest_model")
-    inputs, got = call_in_new_process(folder, export)
+    call = tf.saved_model.load(export).signatures
     scores = keras.models.load_model(export).predict(inputs, verbose=0)
-    for name in ("predict", "predict_tensors"):
-        np.testing.assert_allclose(got[f"{name}/outputs"], scores, rtol=1e-6)
+    for found in (
+        call[tf.saved_model.PREDICT_METHOD_NAME](serialized),
+        call["predict_tensors"](**inputs),
+    ):
+        np.testing.assert_allclose(found["outputs"], scores, rtol=1e-6)
     masked = np.where(inputs["mask"], scores, -np.inf)
     for k, width in ((3, 3), (99, 5)):
         order = np.argsort(-masked, axis=1)[:, :width]
         best = np.take_along_axis(masked, order, axis=1)
-        for name in (f"top_k {k}", f"top_k_tensors {k}"):
-            expected = np.where(best > -np.inf, order, -1)
-            np.testing.assert_array_equal(got[f"{name}/indices"], expected)
-            np.testing.assert_allclose(got[f"{name}/scores"], best, rtol=1e-6)
-        # The second list has two classes.
-        assert (got[f"top_k {k}/indices"][1, 2:] == -1).all()
+        of_k = {"k": tf.constant(k)}
+        for found in (
+            call["top_k"](**{tf.saved_model.PREDICT_INPUTS: serialized}, **of_k),
+            call["top_k_tensors"](**inputs, **of_k),
+        ):
+            np.testing.assert_array_equal(found["indices"], np.where(best > -np.inf, order, -1))
+            np.testing.assert_allclose(found["scores"], best, rtol=1e-6)
+            assert (found["indices"].numpy()[1, 2:] == -1).all()  # The list has two classes.
 
 
 def test_several_tasks(tmp_path):
@@ -118,21 +84,3 @@ def test_ragged_models_have_the_serialized_signatures():
     best = signatures["top_k"](tf.constant([serialized]), tf.constant(2))
     np.testing.assert_array_equal(best["indices"], [[1, 0]])
     np.testing.assert_array_equal(best["scores"], [[7.0, 3.0]])
-
-
-def test_names_that_no_argument_can_have():
-    """The tensors get others; a pipeline meets them at its end, when all is trained."""
-    names = {"1": "arg_1", "k": "arg_k", "self": "arg_self", "doc-len": "doc_len", "mask": "mask"}
-    inputs = {
-        name: keras.Input((None,), dtype=tf.bool if name == "mask" else tf.float32, name=f"i{i}")
-        for i, name in enumerate(names)
-    }
-    scores = keras.layers.Add()([x for name, x in inputs.items() if name != "mask"])
-    model = keras.Model(inputs, scores)
-    spec = {name: tf.io.FixedLenFeature([], tf.float32, 0.0) for name in names if name != "mask"}
-    signatures = tfr.ServingSignatures(model, {}, spec, "mask")()
-    rows = {name: tf.constant([[1.0, 3.0, 2.0]]) for name in spec}
-    given = {names[name]: rows.get(name, tf.constant([[True, True, False]])) for name in names}
-    found = signatures["top_k_tensors"](**given, k=tf.constant(2))
-    np.testing.assert_array_equal(found["indices"], [[1, 0]])
-    np.testing.assert_array_equal(signatures["predict_tensors"](**given)["outputs"], [[4, 12, 8]])

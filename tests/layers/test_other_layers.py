@@ -1,16 +1,18 @@
-"""What layers make of precisions, integers and shapes that others give them."""
+"""SparseDense, Companion, and what layers make of precisions and integers that others give them."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import layers
+from rank4class_tf import layers, losses
+
+from ..rounding import assert_all_close
 
 SCORES = tf.constant([[1e6, 1.0001, 2.0]])
 IDS = tf.constant([1, 2, 3])
 FIRST = tf.constant([0])
-INFINITY = float("inf")
+
 
 # A layer, and the highest score that it gives back as it is.
 LAYERS = {
@@ -46,6 +48,12 @@ def test_mixed_precision_rounds_no_encodings_in_memory(mixed_float16):
     np.testing.assert_array_equal(encodings, np.float32([[1e6, 1.0001]]))
 
 
+def test_mixed_precision_rounds_no_small_counts(mixed_float16):
+    counts = tf.constant([1.0, 1e-9])
+    corrected = layers.SamplingProbabilityCorrection()(tf.constant([[3.0, 1.0]]), FIRST, counts)
+    np.testing.assert_allclose(corrected, [[3.0, 1 - np.log(1e-9)]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", set(LAYERS) - {"companion"})
 def test_integer_scores(name):
     integers = tf.constant([[30, 10, 20]])
@@ -75,26 +83,6 @@ def test_a_dtype_is_that_of_all_parts_of_a_head(name):
     assert {tf.as_dtype(w.dtype) for w in head.trainable_weights} == {tf.float64}
 
 
-def test_an_infinite_positive_costs_no_negative():
-    scores, labels = layers.HardNegativeMining(2)(tf.constant([[INFINITY, 5.0, 6.0]]), FIRST)
-    np.testing.assert_array_equal(scores, [[INFINITY, 6.0, 5.0]])
-    np.testing.assert_array_equal(labels, [0])
-
-
-@pytest.mark.parametrize("shape", [[1], [4], [2, 3], [1, 1], []])
-def test_values_of_other_columns_raise(shape):
-    with pytest.raises(ValueError, match="`candidate_ids` must have the shape"):
-        layers.RemoveAccidentalHits()(SCORES, FIRST, tf.ones(shape, tf.int32))
-    with pytest.raises(ValueError, match="`expected_counts` must have the shape"):
-        layers.SamplingProbabilityCorrection()(SCORES, FIRST, tf.ones(shape))
-
-
-@pytest.mark.parametrize("ids", [[7, 8], [[7], [8], [9]]])
-def test_a_memory_needs_an_id_for_each_encoding(ids):
-    with pytest.raises(ValueError, match="`ids` must have the shape .batch. of `encodings`"):
-        layers.CrossBatchMemory(4)(tf.ones([3, 1]), tf.constant(ids), training=True)
-
-
 def test_a_companion_passes_a_mask_on():
     ids = tf.constant([[1, 2, 0, 0]])
     embedding = keras.layers.Embedding(3, 2, mask_zero=True)
@@ -105,60 +93,59 @@ def test_a_companion_passes_a_mask_on():
     np.testing.assert_array_equal(model(ids), expected)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        tf.constant(["cat", "dog"]),
-        np.array(["cat", "dog"]),
-        [tf.constant("cat"), b"dog"],
-        iter(["cat", "dog"]),
-    ],
-)
-def test_names_of_many_types(given):
-    best = layers.TopClasses(1, given)(tf.constant([[1.0, 2.0]]))
-    assert best["class_names"].numpy() == [[b"dog"]]
-
-
-@pytest.mark.parametrize("given", ["cat", b"cat", {"cat": 0}, 5])
-def test_what_is_no_list_of_names(given):
-    with pytest.raises(ValueError, match="`class_names` must be a list of names"):
-        layers.TopClasses(1, given)
-
-
-@pytest.mark.parametrize("add", [{"rows": [["a", "b"]]}, {"rows": [[1.0, 2.0]], "biases": ["a"]}])
-def test_classes_stay_where_others_cannot_be_added(add):
-    table = layers.ClassTable.from_rows(tf.ones([2, 2]), tf.ones([2]))
-    with pytest.raises(ValueError, match="must be numbers. Received"):
-        table.add(**add)
-    assert table.num_classes == 2
-    np.testing.assert_array_equal(table.rows(), np.ones([2, 2]))
-    np.testing.assert_array_equal(table.biases(), np.ones(2))
-
-
-@pytest.mark.keras2
-def test_a_table_that_grows_is_regularised_once():
-    table = layers.ClassTable(1, 1, regularizer=keras.regularizers.L2(1.0), initializer="ones")
-    table.build((None, 1))
-    for size in (2.0, 3.0):
-        table.add(np.ones([1, 1]))
-        assert [float(loss) for loss in table.losses] == [size]
-
-
-def test_rows_of_a_table():
-    rows = np.array([[1.0, 1 / 3]])
-    table = layers.ClassTable.from_rows(tf.constant(rows), dtype="float64").to_table()
-    np.testing.assert_array_equal(table.rows(), rows)
-    for given in ([[1.0, 2.0]], np.array([[1, 2]]), tf.constant([[1.0, 2.0]], tf.float64)):
-        table = layers.ClassTable.from_rows(given)
-        np.testing.assert_array_equal(table.to_table().rows(), np.float32([[1.0, 2.0]]))
-    with pytest.raises(ValueError, match="`rows` must have the shape"):
-        layers.ClassTable.from_rows(tf.constant([1.0, 2.0]))
-    with pytest.raises(ValueError, match="`block_size` must be a positive integer"):
-        table.to_table(0)
-
-
 def test_a_dtype_of_a_layer_of_scores():
     half = tf.cast([[1.0, 2.0, 3.0]], tf.float16)
     for layer in (layers.RemoveAccidentalHits, layers.SamplingProbabilityCorrection):
         for dtype in ("float32", "float64"):
             assert layer(dtype=dtype)(half, FIRST, tf.constant([1, 2, 3])).dtype == dtype
+
+
+def test_a_sparse_layer_has_the_value_and_gradient_of_a_dense_one(rng):
+    x = rng.normal(size=(4, 9)).astype(np.float32) * (rng.random((4, 9)) < 0.4)
+    x[2] = 0
+    layer = layers.SparseDense(3)
+    with tf.GradientTape() as tape:
+        outputs = layer(tf.sparse.from_dense(x))
+        upstream = rng.normal(size=(4, 3)).astype(np.float32)
+        total = tf.reduce_sum(outputs * upstream)
+    kernel, bias = (np.array(w, np.float64) for w in layer.trainable_variables)
+    np.testing.assert_allclose(outputs, x @ kernel + bias, rtol=1e-5, atol=1e-6)
+    of_kernel, of_bias = tape.gradient(total, layer.trainable_variables)
+    assert set(of_kernel.indices.numpy()) == set(np.flatnonzero(x.any(axis=0)))
+    dense = tf.convert_to_tensor(of_kernel)
+    np.testing.assert_allclose(dense, x.T @ upstream, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(of_bias, upstream.sum(axis=0), rtol=1e-5, atol=1e-6)
+    assert not layer.supports_jit
+
+
+@keras.utils.register_keras_serializable()
+class ScaledSorter(layers.Sorter):
+    """Laplace's ranks with a weight."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(name="scale", shape=(), initializer="ones", dtype="float32")
+        self.built = True
+
+    def soft_ranks(self, scores, mask):
+        above = tf.sigmoid((scores[:, tf.newaxis] - scores[..., tf.newaxis]) * self.scale)
+        return 0.5 + tf.reduce_sum(above, axis=-1)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("trainable", [True, False])
+def test_a_companion_is_trained_saved_and_resumed_with_the_model(trainable, rng, tmp_path):
+    features, labels = rng.normal(size=(32, 3)), rng.normal(size=32)
+    sorter = ScaledSorter(trainable=trainable)
+    sorter.build((None, None))
+    of_model = keras.layers.Input((3,)), keras.layers.Dense(1), layers.Companion(sorter)
+    model = keras.Sequential(of_model)
+    model.compile(keras.optimizers.Adam(0.1), loss=losses.SpearmanLoss(sorter))
+    model.fit(features, labels, epochs=2, verbose=0)
+    assert (abs(float(np.array(sorter.scale)) - 1) > 1e-3) == trainable
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.get_weights()[-1], model.get_weights()[-1])
+    loaded.compile(loaded.optimizer, loss=losses.SpearmanLoss(loaded.layers[-1].layer))
+    for each in (model, loaded):
+        each.fit(features, labels, epochs=1, verbose=0, shuffle=False)
+    assert_all_close(loaded.get_weights(), model.get_weights(), 1e-5, 1e-6)

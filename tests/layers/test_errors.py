@@ -1,0 +1,238 @@
+"""Wrong arguments of layers: errors that name them. `test_constructors.py` has all wrong types."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers, optimizers
+
+from ..contract.head_table import ARRAY
+
+SCORES, FIRST = tf.constant([[30.0, 10.0, 20.0]]), tf.constant([0])
+IDS = tf.constant([[7], [8]])
+MASK, FLOATS = tf.constant([True, False]), tf.constant([1.0, 2.0])
+ONES = tf.ones([2, 4])
+
+
+def dense(**options):
+    layer = keras.layers.Dense(5, **options)
+    layer.build((None, 4))
+    return layer
+
+
+def table(layer=layers.ClassTable, width=4, **options):
+    made = layer(5, width, **options)
+    made.build((None, width))
+    return made
+
+
+def sampled(call, classes=30):
+    layer = layers.SampledScores(classes, 5 if classes == 30 else None, seed=1)
+    layer.build((None, 4))
+    return call(layer)
+
+
+def shards_in(folder, *files):
+    for name in files:
+        np.save(folder / name, np.zeros([5, 2], "float32"))
+    return table(layers.ShardedClassTable).load_shards(folder)
+
+
+def with_biases():
+    return layers.ClassTable.from_rows(np.ones([2, 4]), np.ones(2))
+
+
+def parts(scores, labels):
+    """The same call of each part of retrieval training."""
+    return {
+        "hits": lambda: layers.RemoveAccidentalHits()(scores, labels, np.arange(9)),
+        "log-Q": lambda: layers.SamplingProbabilityCorrection()(scores, labels, np.ones(9)),
+        "mining": lambda: layers.HardNegativeMining(2)(scores, labels)[0],
+    }
+
+
+NOT_BUILT = "`sampled_scores.*` must be built"
+COUNTS = layers.CandidateFrequencies.from_counts
+ERRORS = [
+    # Heads
+    (lambda: layers.CosineHead.from_dense(dense()), "as a dot product: .*: CosineInteraction"),
+    *(
+        (lambda wrong=wrong: layers.DotProductHead.from_dense(wrong), "a built Dense without activ")
+        for wrong in (keras.layers.Dense(3), dense(activation="relu"), 3)
+    ),
+    (lambda: layers.DotProductHead(3, kernel_regularizer="l2"), r"`ClassTable\(regularizer=...\)`"),
+    (
+        lambda: layers.DotProductHead(3, kernel_initializer="ones"),
+        r"`ClassTable\(initializer=...\)",
+    ),
+    *(
+        (lambda make=make: make(layers.ClassTable(5, width=3))(ONES), "width 3, encodings of width")
+        for make in (layers.DotProductHead, layers.CosineHead, layers.LatentCrossHead)
+    ),
+    (lambda: layers.DotProductHead(0), "`num_classes` must be a positive integer"),
+    (lambda: layers.DotProductHead(None), "`num_classes` must be a positive integer"),
+    (lambda: layers.ConcatHead(5, units=()), "`units` must hold at least one width"),
+    (lambda: layers.get_head("latent_cross", classes=5, units=64), "one width. .*: units=64"),
+    (lambda: layers.LatentCrossHead(5, units=(8, 0)), "`units` must be a positive integer. .*=0"),
+    (lambda: layers.LatentCrossHead(5, dropout=1), r"`dropout` must be a number in \[0, 1\)"),
+    # Classes
+    (
+        lambda: layers.EncodedClasses((ARRAY, ARRAY[:3]), keras.layers.Dense(4)),
+        "`features` must have a row for each class",
+    ),
+    (
+        lambda: layers.EncodedClasses(ARRAY, keras.layers.Reshape((3, 1))).build((None, 4)),
+        "`encoder` must map features of m classes",
+    ),
+    (lambda: table().add([[1.0, 2.0]]), r"`rows` must have the shape \[m, 4\]"),
+    (lambda: table().add(ONES, biases=[1.0] * 2), "`biases` must .*, and be None without `use_bi"),
+    (lambda: with_biases().add(ONES[:1], biases=FLOATS), r"`biases` must have the shape \[1\]"),
+    (lambda: layers.ClassTable.from_rows(FLOATS), "`rows` must have the shape"),
+    (lambda: table().to_table(0), "`block_size` must be a positive integer"),
+    (
+        lambda: sampled(lambda x: x.export_embeddings("unused"), with_biases()),
+        "`classes` must have no biases",
+    ),
+    # Shards
+    (lambda: layers.ShardedClassTable(10, 2, keras.optimizers.SGD()), "optimizers.*: .*SGD"),
+    *(
+        (
+            lambda options=options: layers.ShardedClassTable(
+                10, 2, optimizers.RowwiseSGD(**options)
+            ),
+            f"must have no `{next(iter(options))}`.*=1.0",
+        )
+        for options in ({"clipnorm": 1.0}, {"clipvalue": 1.0})
+    ),
+    (lambda: table(layers.ShardedClassTable).assign(ONES), r"have the shape \(5, 4\).*\(2, 4\)"),
+    # Sampled scores
+    (lambda: sampled(lambda x: x(ONES, class_ids=[1, 30])), r"class ids in \[0, 30\)"),
+    (lambda: sampled(lambda x: x(ONES, class_ids=[1, -2])), r"class ids in \[0, 30\)"),
+    (lambda: sampled(lambda x: x(ONES, class_ids=[1, 2], num_mined=6)), "=6, num_sampled=5"),
+    *(
+        (
+            lambda wrong=wrong: sampled(lambda x: x(ONES, class_ids=[1, 2], num_mined=wrong)),
+            "`num_mined` must be a positive integer",
+        )
+        for wrong in (0, -1, 2.5)
+    ),
+    (lambda: sampled(lambda x: x.top_k(ONES, 0)), r"`k` must be in \[1, 30\]. Received: k=0"),
+    (lambda: sampled(lambda x: x.top_k(ONES, 31)), r"`k` must be in \[1, 30\]. Received: k=31"),
+    (lambda: layers.SampledScores(30, seed=2**32), r"`seed` must be an integer in \[0, 2\*\*32\)"),
+    (lambda: layers.SampledScores(9).top_k(ONES, 3), NOT_BUILT),
+    (lambda: layers.SampledScores(9).ranks(ONES, [1, 2]), NOT_BUILT),
+    (lambda: layers.SampledScores(9).export_embeddings("unused"), NOT_BUILT),
+    # Parts of retrieval training
+    (lambda: COUNTS([]), "`counts` must be integers >= 0"),
+    *(
+        (lambda wrong=wrong: COUNTS([1, wrong, -7]), f"`counts` must be .*: {wrong} among")
+        for wrong in (-1, 0.6, np.nan, np.inf)
+    ),
+    (lambda: COUNTS(np.ones([2], bool)), "`counts` must be integers .* bool"),
+    (lambda: layers.CandidateFrequencies(9)(MASK), "ids` must hold integers"),
+    (lambda: layers.CrossBatchMemory(3)(ONES, FLOATS), "ids` must hold integers"),
+    (lambda: layers.RemoveAccidentalHits()(ONES[:1, :2], FIRST, MASK), "ids` must hold integers"),
+    (lambda: layers.CrossBatchMemory(4)(ONES, FIRST), "`ids` must have the shape .batch. of `enco"),
+    (lambda: layers.CrossBatchMemory(4)(ONES, IDS), "`ids` must have the shape .batch. of"),
+    *(
+        (
+            lambda shape=shape: layers.RemoveAccidentalHits()(
+                SCORES, FIRST, tf.ones(shape, tf.int32)
+            ),
+            "`candidate_ids` must have the shape",
+        )
+        for shape in ([1], [4], [2, 3], [1, 1], [], [1, 3, 1])
+    ),
+    *(
+        (
+            lambda shape=shape: layers.SamplingProbabilityCorrection()(
+                SCORES, FIRST, tf.ones(shape)
+            ),
+            "`expected_counts` must have the shape",
+        )
+        for shape in ([1], [4], [2, 3], [1, 1], [])
+    ),
+    *(
+        (call, rule)
+        for given, rule in (
+            ((np.ones([1, 9]), np.zeros([1, 2, 1], int)), "must hold the columns of the positives"),
+            ((np.ones(9), FIRST), r"`scores` must have the shape \[batch, n\]"),
+        )
+        for call in parts(*given).values()
+    ),
+    # Layers of serving, and others
+    (lambda: layers.Probabilities(0), "`temperature` must be a finite number > 0"),
+    (lambda: layers.Probabilities(regularizer="l1"), "`regularizer` must be one of"),
+    (lambda: layers.PredictionSets(1.5), r"`threshold` must be a number in \[0, 1\]"),
+    (lambda: layers.PredictionSets(0.5, "raps"), "`method` must be one of"),
+    (lambda: layers.PredictionSets(0.5, "lac", 2.0), "`probabilities` must be a layer or None"),
+    (lambda: layers.TopClasses(4)(SCORES), r"`k` must be in \[1, 3\]. Received: k=4"),
+    (lambda: layers.TopClasses(1, ["a"])(SCORES), "each of the 3 classes. Received: 1 names"),
+    *(
+        (lambda names=names: layers.TopClasses(1, names), "`class_names` must be a list of names")
+        for names in ("cat", b"cat", {"cat": 0}, 5)
+    ),
+    (lambda: layers.SparseDense(3).build((None, None)), "features known"),
+    (lambda: layers.Companion(3), "`layer` must be a Keras layer"),
+    (lambda: layers.ConvolutionalSorter(6)(ONES), "`length` = 6 items; pad shorter ones and mask"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [((), "must have files of rows"), (["rows-5-10.npy"], "must have the rows from 0 on")],
+)
+def test_folders_that_lack_a_shard(files, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        shards_in(tmp_path, *files)
+
+
+@pytest.mark.parametrize("part", ["hits", "log-Q", "mining"])
+def test_a_column_that_does_not_exist(part, rng, as_for_xla):
+    scores, bad = rng.normal(size=(4, 9)).astype(np.float32), np.array([3, 9, 0, 8])
+    with pytest.raises(ValueError, match=r"`labels` must hold class ids in \[0, 9\)"):
+        parts(scores, bad)[part]()
+    result = tf.function(lambda x, y: parts(x, y)[part]())(scores, bad).numpy()
+    assert np.isnan(result[1]).any() and np.isfinite(result[[0, 2, 3]]).all()
+
+
+@pytest.mark.parametrize("part", ["hits", "log-Q", "mining"])
+@pytest.mark.parametrize(
+    "labels", [np.eye(9, dtype="f")[1:3], np.eye(9, dtype=int), np.array([[1, 1]])]
+)
+def test_one_hot_labels_are_not_read_as_columns(part, labels, as_for_xla):
+    scores = np.zeros([len(labels), 9], np.float32)
+    with pytest.raises(ValueError, match="columns of the positives, each once, not one-hot"):
+        parts(scores, labels)[part]()
+    if labels.dtype.kind == "i":  # XLA cannot raise.
+        result = tf.function(lambda x, y: parts(x, y)[part]())(scores, labels)
+        assert np.isnan(result).any(axis=1).all()
+
+
+@pytest.mark.parametrize("wrong", [30, -2, 2**32])
+def test_excluded_ids_are_checked(wrong, as_for_xla):
+    exclude = np.array([[wrong]] * 2)
+    rule = r"`exclude` must hold class ids in \[0, 30\)"
+    for call in (lambda x: x.top_k(ONES, 2, exclude), lambda x: x.ranks(ONES, [1, 2], exclude)):
+        with pytest.raises(ValueError, match=rule):
+            sampled(call)
+    call = tf.function(lambda layer, x: layer.top_k(ONES, 2, exclude=x))
+    scores, _ = sampled(lambda layer: call(layer, tf.constant(exclude)))
+    assert np.isnan(scores).all()
+
+
+@pytest.mark.parametrize("add", [{"rows": [["a", "b"]]}, {"rows": [[1.0, 2.0]], "biases": ["a"]}])
+def test_classes_stay_where_others_cannot_be_added(add):
+    made = layers.ClassTable.from_rows(tf.ones([2, 2]), tf.ones([2]))
+    with pytest.raises(ValueError, match="must be numbers. Received"):
+        made.add(**add)
+    assert made.num_classes == 2
+    np.testing.assert_array_equal(made.rows(), np.ones([2, 2]))
+    np.testing.assert_array_equal(made.biases(), np.ones(2))

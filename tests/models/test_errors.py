@@ -1,0 +1,240 @@
+"""What TwoTower and ExtremeClassifier refuse, with an error that says why."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers, losses, metrics, models, optimizers
+
+from . import test_extreme_classifier as extreme
+from . import test_two_tower as towers
+
+N: int = towers.NUM_CANDIDATES
+IDS: np.ndarray = towers.IDS
+RNG = np.random.default_rng(0)
+QUERIES = RNG.normal(size=(24, towers.FEATURES)).astype(np.float32)
+FEATURES = RNG.normal(size=(N, towers.FEATURES)).astype(np.float32)
+CANDIDATES: dict[str, np.ndarray] = {"id": IDS, "features": FEATURES}
+OWN = {name: x[:24] for name, x in CANDIDATES.items()}
+NAMELESS, UNNAMED = {"features": FEATURES}, {"features": FEATURES[:24]}
+DATASET = tf.data.Dataset.from_tensor_slices(CANDIDATES).batch(7)
+SPEC = tf.TensorSpec([None, towers.FEATURES])
+ROWS = np.arange(24)
+
+
+def tower(candidates=CANDIDATES, **options):
+    return towers.make(candidates, **options)
+
+
+def of_ids(*ids):
+    return tower({"id": np.array(ids), "features": FEATURES[: len(ids)]})
+
+
+def by_ids():
+    model = towers.by_ids()
+    model.index(np.arange(N))
+    return model
+
+
+def with_rows():
+    """An index of features that are integers."""
+    model = models.TwoTower(*towers.towers_with_tables(), candidate_id="id")
+    model.index({"id": IDS, "row": np.arange(N)})
+    return model
+
+
+def words():
+    embedding = keras.layers.Embedding(N, towers.WIDTH)
+    pooling = keras.layers.GlobalAveragePooling1D()
+    encoder = keras.Sequential([keras.layers.Input((2,), dtype="int64"), embedding, pooling])
+    model = models.TwoTower(towers.towers()[0], encoder)
+    model.compile("sgd", loss=losses.SoftmaxLoss())
+    return model
+
+
+def of_widths(*widths):
+    inputs = keras.layers.Input((3,))
+    return models.TwoTower(*(keras.Model(inputs, keras.layers.Dense(n)(inputs)) for n in widths))
+
+
+def head():
+    layer = layers.SampledScores(9)
+    layer(tf.ones([2, 4]))
+    return layer
+
+
+def extreme_of(width, **options):
+    return models.ExtremeClassifier(keras.layers.Dense(3), N, width, **options)
+
+
+def fit(model, labels, **options):
+    size = len(tf.nest.flatten(labels)[0])
+    return model.fit(QUERIES[:size], labels, verbose=0, **options)
+
+
+NO_INDEX = r"`index\(candidates\)` must be called first"
+KEY = "`candidate_id` must be a key of .*'id', features .'feat"
+NO_IDS = "`candidate_id` must be given"
+NO_INTEGERS = "must hold integers or strings"
+SHAPE = r"`exclude` must have the shape \[batch, E\]"
+NOT_OURS = "`loss` must be a loss of rank4class_tf.losses"
+NO_CLASS = r"class ids in \[0, 40\).* \[40\]"
+K = r"`k` must be in \[1, 40\]"
+COLUMN = r"ids of the shape \[N\] or \[N, 1\]; .* Received: .*\(3, 2\)"
+ERRORS = [
+    (lambda: towers.make(temperature=0.0), "`temperature` must be a finite number > 0"),
+    (lambda: towers.make(num_mined=0), "`num_mined` must be a positive integer"),
+    (lambda: of_widths(8, 6), "must give encodings of one width"),
+    (lambda: tower(None).top_k(QUERIES, 3), NO_INDEX),
+    (lambda: tower(None).evaluate(QUERIES, OWN, verbose=0), NO_INDEX),
+    (lambda: tower(None).index(), NO_INDEX),
+    (lambda: tower(None).export_candidates("x"), NO_INDEX),
+    (lambda: tower().top_k(QUERIES, 41), K),
+    (lambda: tower().export_top_k("x", SPEC, k=41), f"{K}. Received: k=41"),
+    (lambda: of_ids(1, 7, 7), "`candidates` must have different ids. Received: 7 more"),
+    (lambda: of_ids(5, -1, 7), "`candidates` must have ids other than -1"),
+    (lambda: of_ids([5, 6], [7, 8], [9, 10]), f"`candidates` must have {COLUMN}"),
+    (lambda: of_ids(0.5, 1.5), f"`candidate_id` {NO_INTEGERS}"),
+    (lambda: of_ids(True, False), f"`candidate_id` {NO_INTEGERS}"),
+    (lambda: tower({"id": IDS[:3], "features": FEATURES}), "must have a row for each candidate"),
+    (lambda: tower(NAMELESS), KEY),
+    (lambda: fit(by_ids(), np.arange(24.0)), NO_INTEGERS),
+    (lambda: by_ids().evaluate(QUERIES, ROWS > 3, verbose=0), NO_INTEGERS),
+    (lambda: by_ids().ranks(QUERIES, ROWS * 1j), NO_INTEGERS),
+    (lambda: with_rows().add_candidates({"id": [2000], "row": [1.5]}), "index, int64. .* float32"),
+    (lambda: tower(OWN).remove_candidates(IDS[[2, 30]]), f"in the index. Received: {IDS[30]}"),
+    (lambda: tower(OWN).remove_candidates(IDS[:24]), "and at least one"),
+    (
+        lambda: tower(NAMELESS, candidate_id=None).add_candidates(NAMELESS),
+        "`candidates` must have ids to be added",
+    ),
+    (lambda: fit(tower(DATASET, num_random=4), OWN), "must be given the features, not a dataset"),
+    (lambda: fit(tower(None, candidate_id=None, memory_size=4), UNNAMED), f"{NO_IDS} with"),
+    (lambda: fit(tower(None, candidate_id=None, frequencies=True), UNNAMED), f"{NO_IDS} with"),
+    (lambda: tower(NAMELESS, candidate_id=None).ranks(QUERIES, NAMELESS), f"{NO_IDS} to rank"),
+    (lambda: by_ids().fit(QUERIES, (ROWS, ROWS)), "`y` must have a part for each of the"),
+    (lambda: fit(words(), np.ones([24, 2], int)), f"{NO_IDS} where the features"),
+    (lambda: words().index(np.ones([24, 2], int)), f"several integers, {NO_IDS}"),
+    (lambda: towers.make(exclude="seen")._excluded(QUERIES, None), "`exclude` must be a key of"),
+    (lambda: by_ids().top_k(QUERIES, 3, ROWS), rf"{SHAPE}. Received: \(24,\)"),
+    (lambda: by_ids().ranks(QUERIES, ROWS, ROWS), SHAPE),
+    (lambda: head().top_k(tf.ones([2, 4]), 3, exclude=[1, 2]), SHAPE),
+    (lambda: by_ids().top_k(QUERIES, 3, ROWS[:, None] > 2), f"`exclude` {NO_INTEGERS}.* bool"),
+    (lambda: by_ids().top_k(QUERIES, 3, [["a"]] * 24), "`exclude` must hold ids like .*, int"),
+    (
+        lambda: tower().fit(QUERIES, OWN, class_weight={0: 1.0}),
+        "`class_weight` must be None.* `sample_weight`",
+    ),
+    (  # The columns of a batch are no classes.
+        lambda: towers.make().compile("sgd", losses.SoftmaxLoss(class_weight={0: 9.0})),
+        "`loss` must have no `class_weight`",
+    ),
+    (lambda: towers.make().compile("sgd", "mse"), NOT_OURS),
+    (
+        lambda: towers.make(score_in=4).compile("sgd", losses.GumbelApproxNDCGLoss()),
+        "`loss` must draw no random numbers with `score_in`",
+    ),
+    # ExtremeClassifier
+    (lambda: extreme_of(0), "`embedding_dim` must be a positive integer"),
+    (lambda: extreme_of(5, num_sampled=9).top_k(QUERIES, 1), "encodings of embedding_dim=5"),
+    (lambda: extreme.make().top_k(QUERIES, np.int64(0)), K),
+    (lambda: extreme.make().top_k(QUERIES, tf.constant(41)), K),
+    (lambda: extreme.make().export_top_k("x", SPEC, k=0), "positive integer. Received: k=0"),
+    (lambda: extreme.make().export_top_k("x", SPEC, k=41), f"{K}. Received: k=41"),
+    (
+        lambda: extreme.make().export_top_k("x", SPEC, class_names=["a"]),
+        "a name for each of the 40 classes. Received: 1 names",
+    ),
+    (lambda: fit(extreme.compiled(), ROWS + 17), NO_CLASS),
+    (lambda: extreme.compiled().evaluate(QUERIES, ROWS + 17, verbose=0), NO_CLASS),
+    (lambda: fit(extreme.compiled(), np.eye(N, dtype=int)[:16]), "not a label for each class"),
+    (lambda: fit(extreme.compiled(), np.eye(16)), "not a label for each class"),
+    (
+        lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS),
+        "num_mined=13, num_sampled=12",
+    ),
+    (  # The loss sees places in a sample.
+        lambda: extreme.compiled(loss=losses.SoftmaxLoss(class_weight={0: 2.0})),
+        r"`loss` must have no `class_weight`.* \{0: 2.0\}",
+    ),
+    (lambda: extreme.compiled(loss="sparse_categorical_crossentropy"), NOT_OURS),
+    (lambda: extreme.compiled(loss=keras.losses.CategoricalCrossentropy()), NOT_OURS),
+    (lambda: extreme.compiled(loss=lambda y_true, y_pred: y_pred[:, 0]), NOT_OURS),
+    (lambda: extreme.compiled(loss=losses.MeanAveragePrecisionLoss()), NOT_OURS),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_errors(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+        call()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("make", [towers.make, extreme.make])
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_metrics_of_others_and_of_classes_are_refused(argument, make):
+    of_classes = metrics.MacroAverage(metrics.MRR(), 3), metrics.ExpectedCalibrationError()
+    for metric in ("accuracy", keras.metrics.Mean(), *of_classes):
+        for given in ([metric], {"output": metric}, [[metrics.PrecisionAtK(1), metric]]):
+            with pytest.raises(ValueError, match=f"`{argument}` must hold metrics of"):
+                make().compile("sgd", losses.SoftmaxLoss(), **{argument: given})
+
+
+@pytest.mark.parametrize("wrong", [0, -1, np.nan, np.inf])
+def test_weights_of_negatives_are_positive(wrong):
+    model = towers.make(negatives="others", negative_weight="weight")
+    model.compile("sgd", loss=losses.SoftmaxLoss(), jit_compile=False)
+    ids = np.array([[3, -1]] * 24)
+    others = {"id": ids, "features": FEATURES[ids]}
+    given = np.where(ids == -1, wrong, 2).astype(np.float32)  # Padding has any weight.
+    labels = {**OWN, "others": {**others, "weight": given}}
+    assert np.isfinite(model.fit(QUERIES, labels, verbose=0).history["loss"]).all()
+    for weight, rule in (
+        (np.full(given.shape, wrong, np.float32), "`negative_weight` must hold finite numbers > 0"),
+        (given[:, :1], "the shape of the ids"),
+    ):
+        labels["others"]["weight"] = weight
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=rule):
+            model.fit(QUERIES, labels, verbose=0)
+
+
+def test_class_weight_of_several_classes():
+    """Keras takes such labels for one-hot ones."""
+    features, ids = QUERIES, np.stack([ROWS, np.where(ROWS % 2, 30, -1)], axis=1)
+    weights = {class_id: float(class_id % 2) for class_id in range(N)}
+
+    def fitted(*batch, class_weight=weights):
+        model = extreme.make(num_sampled=None)
+        model.compile(optimizers.RowwiseSGD(0.0), losses.SoftmaxLoss(), run_eagerly=True)
+        return model.fit(*batch, class_weight=class_weight, shuffle=False, verbose=0).history
+
+    def dataset(*batch):
+        return tf.data.Dataset.from_tensor_slices(batch).batch(4)
+
+    fitted(features, ids, class_weight=None)
+    generator = ((features, ids) for _ in range(1))
+    for batch in ((features, ids), (dataset(features, ids),), (generator,)):
+        with pytest.raises(ValueError, match=r"come with class ids .* `loss\(class_weight=\)`"):
+            fitted(*batch)
+    with pytest.raises(ValueError, match="`class_weight` must be a dict.* a loss takes a list"):
+        fitted(features, ROWS, class_weight=list(weights.values()))
+    for column in (ROWS, ROWS[:, np.newaxis]):
+        of_arrays, of_dataset = fitted(features, column), fitted(dataset(features, column))
+        assert of_dataset["loss"] == pytest.approx(of_arrays["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"use_ema": True}, {"clipnorm": 1}])
+def test_optimizers_that_write_to_all_rows_warn(options, recwarn):
+    model = extreme.make()
+    model.compile(keras.optimizers.SGD(0.1, **options), losses.SoftmaxLoss(), run_eagerly=True)
+    fit(model, ROWS)
+    found = [str(w.message) for w in recwarn if "`optimizer` should be one of" in str(w.message)]
+    assert bool(found) == bool(options) and all("Received: SGD" in message for message in found)
+
+
+def test_fit_before_compile_is_keras_error():
+    with pytest.raises((ValueError, RuntimeError), match="compile"):
+        fit(extreme.make(), ROWS)

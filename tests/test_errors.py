@@ -1,0 +1,171 @@
+"""Wrong arguments of the functions of the package, and of figures: errors that name them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import calibration, evaluation, plots
+
+SCORES = np.random.default_rng(0).normal(size=(100, 6)).astype(np.float32)
+IDS = np.arange(100) % 6
+EYE = np.eye(3, dtype=np.float32)
+STRANGERS = [
+    r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4),
+    keras.Sequential([keras.layers.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)]),
+    keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(4)]),
+]
+
+
+def calibrated(scores, labels, *weights):
+    return r4c.calibrate(tf.identity, (np.array(scores), labels, *weights))
+
+
+def conformal(scores=EYE, labels=(0, 1, 2), *weights, **options):
+    return r4c.conformalize(tf.identity, (scores, np.array(labels), *weights), **options)
+
+
+def evaluated(*dataset, metrics=("mrr",), **options):
+    dataset = dataset or (SCORES, IDS)
+    return r4c.evaluate(None, dataset, [*metrics], **options)
+
+
+def of_metrics(metrics):
+    return r4c.evaluate(None, (SCORES, IDS), metrics)
+
+
+def exported(model, **options):
+    return r4c.export_top_k(STRANGERS[model], "served", **options)
+
+
+def tensorboard(**options):
+    return r4c.callbacks.RankingTensorBoard("logs", (SCORES, IDS), **options)
+
+
+OTHER_LABELS = "in the same order. Their labels differ"
+COVERAGE = r"`coverage` must be a number in \(0, 1\)"
+DATASET = r"`dataset` must be `\(features, labels\)`"
+ENCODINGS = "ExtremeClassifier gives encodings"
+ONE = evaluated()
+OTHER = evaluated(SCORES[::-1], IDS[::-1])
+ERRORS = [
+    # Calibration and prediction sets
+    (lambda: calibrated(np.eye(2), [1, 0]), "higher scores for the right classes"),
+    (lambda: calibrated(np.eye(2), [0, 1]), "an example whose best class is a wrong one"),
+    (lambda: calibrated([[1.0, np.nan], [1.0, 2.0]], [0, 1]), "scores that are numbers"),
+    (lambda: calibrated(EYE[:2], [-1, -1]), "`dataset` must have an example with a label"),
+    (lambda: calibrated(EYE[:2], [0, 1], [0.0, 0.0]), "`dataset` must have an example with a lab"),
+    (lambda: calibrated(EYE[:2], [0, 0], [1.0, -1.0]), "`sample_weight` must be >= 0. .*-1.0"),
+    (lambda: evaluated(EYE[:2], [0, 0], [1.0, -1.0]), "must be >= 0"),
+    (lambda: r4c.calibrate(STRANGERS[0], (EYE, [0, 1, 2])), ENCODINGS),
+    (lambda: r4c.conformalize(STRANGERS[0], (EYE, [0, 1, 2])), ENCODINGS),
+    (lambda: r4c.calibrate(tf.identity, []), "at least one batch"),
+    (lambda: r4c.conformalize(tf.identity, []), "at least one batch"),
+    (
+        lambda: r4c.calibrate(tf.identity, [(np.eye(n), range(n)) for n in (3, 4)]),
+        "as many classes in each batch. Received: 3 and 4",
+    ),
+    *(
+        (lambda wrong=wrong: conformal(coverage=wrong), COVERAGE)
+        for wrong in (0.0, 1.0, 2.0, np.nan)
+    ),
+    (lambda: conformal(), "at least 19 examples for coverage=0.95. Received: 3"),
+    (lambda: conformal(EYE, [0, 1, -1], coverage=0.5), "one positive per example"),
+    (lambda: conformal(EYE, [0, 1, 2], [1.0, 2.0, 1.0], coverage=0.5), "must have no weights"),
+    (lambda: conformal(np.nan * EYE, coverage=0.5), "Received: NaN"),
+    (lambda: conformal(method="raps"), "`method` must be one of"),
+    (lambda: calibration._conformal_threshold(np.ones(18), 0.95), "at least 19 .*Received: 18"),
+    # Evaluation
+    (lambda: evaluated(confidence=1.0), "`confidence`"),
+    (lambda: evaluated(confidence="0.9"), "`confidence`"),
+    (lambda: evaluated(seed=-1), "`seed`"),
+    (lambda: evaluated(exclude=5), "`exclude` must be a function"),
+    (lambda: evaluated(method="exact"), "`method`"),
+    (lambda: evaluated(samples=0), "`samples`"),
+    (lambda: evaluated(batch_size=0), "`batch_size` must be a positive integer"),
+    (lambda: of_metrics(["mrr", "mrr"]), "different names"),
+    (lambda: of_metrics(["median_rank"]), "means over lists"),
+    (lambda: of_metrics([r4c.metrics.ExpectedCalibrationError()]), "means over lists"),
+    (lambda: of_metrics("mrr"), "must be a list"),
+    (lambda: evaluated(SCORES, IDS[:99]), "as many labels as features.* 100 and 99"),
+    *(
+        (lambda wrong=wrong: r4c.evaluate(None, wrong, ["mrr"]), DATASET)
+        for wrong in ((SCORES,), SCORES, [SCORES], (SCORES, IDS, IDS, IDS))
+    ),
+    (lambda: evaluated(SCORES, []), "`dataset` must"),
+    (lambda: evaluated([SCORES, SCORES], IDS, 1.0), "`dataset` must"),
+    (lambda: r4c.evaluate(None, [], ["mrr"]), "at least one batch"),
+    (lambda: r4c.average([]), "at least one"),
+    (lambda: r4c.average([ONE, of_metrics(["ndcg"])]), "same metrics"),
+    (lambda: r4c.average([ONE], confidence=1), r"`confidence` must be a number in \(0, 1\)"),
+    (lambda: r4c.average([ONE, OTHER]), OTHER_LABELS),
+    (lambda: r4c.compare(ONE, OTHER), OTHER_LABELS),
+    (lambda: r4c.compare(ONE, of_metrics(["ndcg"])), "same metrics"),
+    (lambda: r4c.compare(ONE, evaluated(SCORES, -np.ones(100, int))), "same lists"),
+    (lambda: ONE.save("ranks.xlsx"), r"`path` must end in .csv or .parquet"),
+    *(
+        (lambda wrong=wrong: ONE[wrong], "one of: mrr")
+        for wrong in ("ndcg_at_4", "nonsense", None, "ndcg_at_0")
+    ),
+    (lambda: r4c.compare(ONE, ONE)["ndcg"], "must be one of: mrr. Received: 'ndcg'"),
+    *(
+        (
+            lambda wrong=wrong: evaluation.evaluate_retrieval(wrong),
+            "`similarity` and `matches` must have one shape",
+        )
+        for wrong in (np.zeros([2, 3]), np.zeros([3]))
+    ),
+    (lambda: evaluation.evaluate_retrieval(EYE, EYE > 1), "`matches` must hold a match"),
+    (lambda: evaluation.evaluate_retrieval(EYE, -EYE.astype(int)), "`matches` must hold booleans"),
+    # Exports
+    (lambda: exported(2, k=0), "`k` must be a positive integer. Received: k=0"),
+    (lambda: exported(2, k=5), r"`k` must be in \[1, 4\]. Received: k=5"),
+    (lambda: exported(2, class_names=["a"]), "each of the 4 classes. Received: 1 names"),
+    (lambda: exported(2, class_names=iter("abc")), "each of the 4 classes. Received: 3 names"),
+    (lambda: exported(0), ENCODINGS),
+    (lambda: exported(1), r"`model` must give scores \[batch, n\]"),
+    # Figures
+    (lambda: plots.accuracy_by_k(ONE, max_k=0), "`max_k` must be a positive integer"),
+    (lambda: plots.accuracy_by_k({}), "`evaluations` must be an `Evaluation`, or a dict"),
+    (lambda: plots.confusion_at_k(ONE, k=7), "`k` must be at most 6. Received: k=7"),
+    (lambda: plots.confusion_at_k(r4c.average([ONE])), "must have `top_classes`"),
+    (lambda: plots.hardest_classes(ONE, ["a"]), "Received: 1 names, none for class"),
+    (lambda: tensorboard(k=11), "`k` must be at most 10. Received: k=11"),
+    (lambda: tensorboard(metrics=["nope"]), "must be the name of a known metric"),
+    (lambda: tensorboard(metrics=["median_rank"]), "means over lists"),
+    (
+        lambda: r4c.callbacks.RankingTensorBoard("logs", iter([(SCORES, IDS)])),
+        "`dataset` must be readable again",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_errors(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((KeyError, ValueError, tf.errors.InvalidArgumentError), match=message):
+        call()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("call", [lambda f, data: r4c.evaluate(f, data, ["mrr"]), r4c.calibrate])
+def test_one_of_several_outputs_must_be_chosen(call):
+    for model, which in ((lambda x: {"a": x, "b": -x}, "'a'"), (lambda x: (x, -x), 0)):
+        with pytest.raises(ValueError, match=rf"(?s)must give the scores.*`lambda.*\[{which}\]`"):
+            call(model, (SCORES, IDS))
+    with pytest.raises(ValueError, match=r"(?s)labels of one output.*`dataset.map.*y\['a'\]"):
+        call(lambda x: x, (SCORES, {"a": IDS, "b": IDS}))
+
+
+@pytest.mark.parametrize("function", ["softmax", "sigmoid"])
+def test_probabilities_are_no_scores(tmp_path, function):
+    for fit in (r4c.calibrate, r4c.conformalize):
+        with pytest.raises(ValueError, match=rf"(?s)scores, not.* of a {function}"):
+            fit(getattr(keras.activations, function), (SCORES, IDS))
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3, function)])
+    r4c.export_top_k(model, tmp_path / "served", 2)  # Their order is right.
+    both = r4c.layers.Probabilities(2.0), r4c.layers.PredictionSets(0.5)
+    for name, layer in zip(("probabilities", "prediction_sets"), both, strict=True):
+        with pytest.raises(ValueError, match=f"scores, not probabilities.*of a {function}"):
+            r4c.export_top_k(model, tmp_path / "served", 2, **{name: layer})
