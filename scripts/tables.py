@@ -1,5 +1,8 @@
-"""Markdown tables of the benchmarks and the reproductions."""
+"""Tables of the programs, in Markdown and as CSV."""
 
+import csv
+import io
+import pathlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +25,27 @@ def table(
     ]
 
 
+def show(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers_to_the_right: int = 0,
+    path: pathlib.Path | None = None,
+) -> None:
+    """Prints a table, and writes it as CSV if there is a path."""
+    print("\n".join(table(head, rows, numbers_to_the_right)), flush=True)
+    if path:
+        write_csv(path, head, rows)
+
+
+def write_csv(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Writes a table as CSV, and makes its folder."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.getvalue())
+
+
 def plus_minus(values: Sequence[float], digits: int = 3) -> str:
-    """Returns "mean ± standard deviation", over n - 1; of a single value only the value."""
+    """Returns "mean ± sample standard deviation" (over n - 1); of one value only the value."""
     mean = f"{np.mean(values):.{digits}f}"
     return mean if len(values) < 2 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"

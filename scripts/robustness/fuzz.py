@@ -1,183 +1,524 @@
 """Gives damaged files and wrong labels to every function that reads them.
 
-    python -m scripts.robustness.fuzz --cases 10000 --out out/fuzz
+    python -m scripts.robustness.fuzz --cases 1000
 
 A case is a file, or labels, with random faults. A file is cut, has bits flipped, bytes added or
 removed, lines doubled, dropped or swapped, or numbers that are huge, negative or text. Labels have
 other types, shapes and ranks. The reader must return the right result, or raise an error whose
 message names the file or the argument. The right result comes from a reader that shares no code
 with the package (for files with checksums, from the undamaged file). Anything else is a defect:
-another result, an error without a name, a crash of the process, or a case that takes more than
-`LIMIT` seconds.
+another result, an error without a name, a crash, or a case that takes more than `LIMIT` seconds;
+these two end the program.
 
---seed decides the cases. Each target runs in a process of its own; if a case ends the process, a
-new one continues with the next case. The folder gets `<target>.json`, with the defects and the
-numbers of their cases. With the same --seed, the script continues after the last case in that file.
-table.md has all targets with such a file.
+Hypothesis draws the cases and shrinks a defect to a small one, which the table shows. 1,000 cases
+of each take ten minutes. `--quick` has 20.
 """
 
 import collections
 import faulthandler
-import json
+import functools
+import gzip
 import math
-import mmap
-import os
 import pathlib
-import struct
+import re
 import sys
 import tempfile
+import warnings
 import zlib
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
+import hypothesis
 import numpy as np
+import tensorflow as tf
+from hypothesis import strategies as st
 
-from rank4class_tf import _files
+from rank4class_tf import data, layers, losses, metrics
+from rank4class_tf.data import elwc
 from scripts import command_line, tables
-from scripts.robustness.fuzzing import binaries, labels, texts
-from scripts.robustness.fuzzing.faults import Defect, Draws
 
 LIMIT = 60
 
-TARGETS = (
-    texts.extreme_classification,
-    texts.read_extreme_header,
-    texts.read_extreme_split,
-    texts.mind,
-    texts.from_pairs,
-    binaries.elwc_files,
-    binaries.elwc_messages,
-    binaries.pretrained,
-    binaries.exported_classes,
-    labels.losses_eager,
-    labels.losses_graph,
-    labels.metrics_eager,
-    labels.metrics_graph,
-)
+# What a wrong argument or a damaged file may raise. AssertionErrors and such are defects.
+EXPECTED = (ValueError, TypeError, OSError, EOFError, tf.errors.OpError)
+
+NUMBERS = ["0", "-1", "1", "2", "7", "255", "2147483648", "-9223372036854775809", "1" + "0" * 25]
+NUMBERS += ["nan", "inf", "-inf", "1e39", "1e999", "0.5", "1_0", "٣", "", " ", "0x1", "+1", "1e-50"]
 
 
-def run(target, seed, start, stop, report):
-    """Runs cases of a target; `report` gets the number and the outcome of each."""
-    with tempfile.TemporaryDirectory() as folder:
-        for case in range(start, stop):
-            rng = np.random.default_rng([seed, zlib.crc32(target.__name__.encode()), case])
-            draws = Draws(lambda n, rng=rng: int(rng.integers(n)))
-            faulthandler.dump_traceback_later(LIMIT, exit=True)
-            try:
-                found = target(draws, pathlib.Path(folder))
-            except Defect as defect:
-                found = f"DEFECT {defect}"
-            except Exception as error:
-                found = f"DEFECT {error!r}"
-            faulthandler.cancel_dump_traceback_later()
-            report(case, found)
+class Defect(Exception):
+    """A result or an error that breaks the rules."""
 
 
-def cases_of(target, count):
-    """How many calls of a target make this number of cases."""
-    return math.ceil(count / binaries.MESSAGES) if target is binaries.elwc_messages else count
+class Draws:
+    """Random choices of Hypothesis; the first of some values is the simplest."""
+
+    def __init__(self, drawn):
+        self.integer = lambda n: drawn.draw(st.integers(0, n - 1))
+
+    def of(self, values):
+        """One of some values."""
+        return values[self.integer(len(values))]
+
+    def chance(self, one_in):
+        """True in one of so many cases."""
+        return self.integer(one_in) == one_in - 1
 
 
-def kept(path, seed):
-    """The outcomes that a file has for the cases of a seed."""
-    results = json.loads(path.read_text())
-    if (other := results.get("seed")) != seed:
-        raise SystemExit(f"{path} has cases of --seed {other}, not {seed}: name another --out")
-    return results
+def outcome(read, right, names, refused_is_wrong=True):
+    """The outcome of reading: "right", "warning" or the type of the error.
+
+    `right` says whether a result is right; it is None if no result is. An error is a defect if it
+    names none of `names`, or if `refused_is_wrong` and a result could be right.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = read()
+        except EXPECTED as error:
+            if right is not None and refused_is_wrong:
+                raise Defect(f"what is right is refused: {error!r}") from error
+            if not any(name in str(error) for name in names):
+                raise Defect(f"an error without a name: {error!r}") from error
+            return type(error).__name__
+    if any("may be cut" in str(warning.message) for warning in caught):
+        return "warning"
+    if right is None or not right(found):
+        raise Defect(f"another result: {str(found)[:300]}")
+    return "right"
 
 
-def in_processes(target, seed, cases, path):
-    """Runs a target in its own processes, and keeps the outcomes in a file."""
-    results = {"seed": seed, "done": 0, "outcomes": {}, "defects": {}}
-    if path.exists():
-        results = kept(path, seed)
-    memory = mmap.mmap(-1, 8)
-    while results["done"] < cases:
-        memory[:] = struct.pack("<q", results["done"])
-        sys.stdout.flush()
-        if not (pid := os.fork()):
-            code = 1
-            try:
-                _run_all(target, seed, cases, results, memory, path)
-                code = 0
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(pid, 0)
-        if path.exists():
-            results = json.loads(path.read_text())
-        if status:
-            # The outcomes lack the cases after the last write.
-            (case,) = struct.unpack("<q", memory[:])
-            code = os.waitstatus_to_exitcode(status)
-            results["defects"][str(case)] = f"DEFECT the process ended: {code}"
-            results["outcomes"]["defect"] = results["outcomes"].get("defect", 0) + 1
-            results["done"] = case + 1
-            _files.write_text(path, json.dumps(results, indent=1))
-    return results
+# ---- Files.
 
 
-def _run_all(target, seed, cases, results, memory, path):
-    """Runs the remaining cases; writes outcomes after each defect and each thousandth case."""
-    counts = collections.Counter(results["outcomes"])
+def fault(draws, content):
+    """Bytes that are cut, or have other bits, bytes, lines or numbers."""
+    kind = draws.of(["number", "cut", "bit", "more", "fewer", "lines"])
+    at = draws.integer(len(content) + 1)
+    if kind == "cut":
+        return content[:at]
+    if kind == "bit" and content:
+        flipped = content[at - 1] ^ 1 << draws.integer(8)
+        return content[: at - 1] + bytes([flipped]) + content[at:] if at else content
+    if kind == "more":
+        byte = draws.of(b"\t\n\r ,:_-+.0|\xff\x00\xc3") if draws.chance(2) else draws.integer(256)
+        return content[:at] + bytes([byte]) + content[at:]
+    if kind == "fewer":
+        return content[:at] + content[at + 1 + draws.integer(4) :]
+    if kind == "lines":
+        lines = content.splitlines(keepends=True) or [b"\n"]
+        first, second = draws.integer(len(lines)), draws.integer(len(lines))
+        if draws.chance(2):
+            lines[first], lines[second] = lines[second], lines[first]
+        else:
+            lines[first : first + draws.integer(2)] = [lines[second]] * draws.integer(3)
+        return b"".join(lines)
+    found = list(re.finditer(rb"\d+", content))
+    if not found:
+        return content
+    start, end = draws.of(found).span()
+    return content[:start] + draws.of(NUMBERS).encode() + content[end:]
 
-    def report(case, found):
-        if isinstance(found, str) and found.startswith("DEFECT"):
-            results["defects"][str(case)] = found[:600]
-            found = "defect"
-        counts.update([found] if isinstance(found, str) else found)
-        memory[:] = struct.pack("<q", case + 1)
-        if found == "defect" or (case + 1) % 1000 == 0 or case + 1 == cases:
-            results.update(done=case + 1, outcomes=dict(counts))
-            _files.write_text(path, json.dumps(results, indent=1))
 
-    run(target, seed, results["done"], cases, report)
+def damaged(draws, content):
+    """Bytes with up to three faults."""
+    for _ in range(draws.integer(4)):
+        content = fault(draws, content)
+    return content
 
 
-def table(results):
-    """The table, as Markdown."""
-    rows = []
-    for name, found in results.items():
-        outcomes = dict(found["outcomes"])
-        skipped = outcomes.pop("not made", 0)
-        right, defects = outcomes.pop("right", 0), outcomes.pop("defect", 0)
-        errors = ", ".join(f"{n} {kind}" for kind, n in sorted(outcomes.items()))
-        cases = f"{sum(found['outcomes'].values()) - skipped:,}"
-        rows.append([name, cases, f"{right:,}", errors, str(defects)])
-    return "\n".join(tables.table(["read by", "cases", "right", "errors", "defects"], rows))
+def equal(expected, found):
+    """Whether two nested structures of arrays, numbers and strings are the same."""
+    if isinstance(expected, (list, tuple)):
+        return len(found) == len(expected) and all(map(equal, expected, found))
+    return np.array_equal(found, expected)
+
+
+POINTS = [([0, 12], [3, 11], [0.5, -1.25]), ([], [0], [2.0]), ([14], [], [])]
+POINTS += [([1, 3, 14], [0, 1, 4], [1.0, 2.0, 3.5e-07]), ([7], [2, 9, 13], [0.0625, 1e10, -7.75])]
+# A number as text has it: Python takes more, such as 1_0 and the digits of other scripts.
+_FLOAT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_INT = re.compile(r"\s*[+-]?\d{1,4000}\s*", re.ASCII)
+
+
+def _number(text, pattern, low, high):
+    """A number in [low, high); ValueError for any other text."""
+    number = (int if pattern is _INT else np.float32)(text) if pattern.fullmatch(text) else math.nan
+    if not low <= number < high:
+        raise ValueError
+    return number
+
+
+def _text_lines(content):
+    """The lines of a text; a carriage return ends one as well."""
+    text = content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _points_of(content):
+    """The points of a file; raises ValueError if it breaks the rules."""
+    first, *lines = _text_lines(content)
+    if not re.fullmatch(r"\s*\d+\s+\d+\s+\d+\s*", first, re.ASCII):
+        raise ValueError
+    count, num_features, num_labels = (_number(x, _INT, 1, 2**63) for x in first.split())
+    points = []
+    for line in lines:
+        labels, *pairs = line.split(" ")
+        labels = [_number(x, _INT, 0, num_labels) for x in labels.split(",")] if labels else []
+        pairs = [pair.split(":") for pair in pairs if pair]
+        features = [
+            (_number(i, _INT, 0, num_features), _number(x, _FLOAT, -math.inf, math.inf))
+            for i, x in pairs
+        ]
+        points.append((labels, sorted(features, key=lambda pair: pair[0])))
+    if len(points) != count:
+        raise ValueError
+    return points
+
+
+def _right(expected, same=equal):
+    """Whether a result is the expected one, as a function; None if the expected is an error."""
+    try:
+        return functools.partial(same, expected())
+    except (ValueError, OSError, EOFError, zlib.error):
+        return None
+
+
+def extreme_classification(draws, folder):
+    """`data.extreme_classification` of text and gzip files."""
+    valid, path = folder / "valid.txt", folder / "bad.txt"
+    data.write_extreme_classification(valid, POINTS, num_features=14, num_labels=15)
+    content = damaged(draws, valid.read_bytes())
+    right = _right(lambda: _points_of(content))
+    if draws.chance(4):
+        path = folder / "bad.txt.gz"
+        content = damaged(draws, gzip.compress(content, mtime=0))
+        right = _right(lambda: _points_of(gzip.decompress(content)))
+    path.write_bytes(content)
+
+    def read():
+        found = []
+        for features, labels in data.extreme_classification(path, batch_size=3):
+            for row, ids in enumerate(labels.numpy()):
+                mine = features.indices[:, 0] == row
+                columns = features.indices[:, 1][mine].numpy().tolist()
+                pairs = zip(columns, features.values[mine].numpy(), strict=True)
+                found.append(([int(i) for i in ids if i >= 0], list(pairs)))
+        return found
+
+    return outcome(read, right, [path.name, "batch_size"])
+
+
+def mind(draws, folder):
+    """`data.mind`."""
+    lines = []
+    for n in range(20):
+        abstract = "" if n == 7 else f'An "abstract" of é {n}'
+        fields = [f"N{n}", ("sports", "news", "tv")[n % 3], "sub", f"Title {n}", abstract]
+        lines.append("\t".join([*fields, f"https://x/{n}.html", "[]", '[{"a": 1}]']) + "\n")
+    content = damaged(draws, "".join(lines).encode())
+    path = folder / "news.tsv"
+    path.write_bytes(content)
+
+    def articles():
+        text = content.decode("utf-8")
+        rows = [line.rstrip("\r").split("\t") for line in text.removesuffix("\n").split("\n")]
+        whole = all(len(row) == 8 and row[0] and row[1] for row in rows)
+        if not whole or len({row[0] for row in rows}) < len(rows):
+            raise ValueError
+        return sorted((row[1], " [SEP] ".join(filter(None, row[3:5]))) for row in rows)
+
+    def read():
+        splits = data.mind(path, batch_size=64)
+        found = []
+        for part in (splits.train, splits.validation, splits.test):
+            for texts, ids in part.as_numpy_iterator():
+                pairs = zip(texts, ids, strict=True)
+                found += [(splits.class_names[i], text.decode()) for text, i in pairs]
+        return sorted(found)
+
+    return outcome(read, _right(articles), [path.name])
+
+
+def elwc_files(draws, folder):
+    """`elwc.read` of a set with damaged, missing or empty files."""
+    context = {"query": tf.io.FixedLenFeature([2], tf.float32)}
+    examples = {"id": tf.io.FixedLenFeature([], tf.int64, default_value=-7)}
+    written = [
+        ({"query": np.float32([row, 0.5])}, [{"id": 10 * row + i} for i in range(row % 4)])
+        for row in range(9)
+    ]
+    elwc.write(written, folder / "set", num_shards=2)
+    name = draws.of(sorted(folder.glob("set-*")))
+    kind = draws.integer(10)
+    if kind == 1:
+        name.unlink()
+    else:
+        name.write_bytes(b"" if kind == 2 else damaged(draws, name.read_bytes()))
+
+    def read():
+        found = []
+        for batch in elwc.read(f"{folder / 'set'}-*", context, examples, batch_size=4):
+            for query, ids, mask in zip(batch["query"], batch["id"], batch["mask"], strict=True):
+                found.append((query.numpy().tolist(), ids[mask].numpy().tolist()))
+        return sorted(found)
+
+    def expected():
+        return sorted((c["query"].tolist(), [e["id"] for e in of_list]) for c, of_list in written)
+
+    # TensorFlow does not say in which file.
+    names = ["corrupted record", "truncated record", "`pattern`"]
+    return outcome(read, _right(expected), names, refused_is_wrong=False)
+
+
+def pretrained(draws, folder):
+    """`Sorter.pretrained` of a damaged file."""
+    path, bad = folder / "sorter.npz", folder / "bad.npz"
+    sorter = layers.ConvolutionalSorter(length=5, frequencies=1, units=2, trainable=True)
+    sorter.build((None, None))
+    sorter.save_pretrained(path)
+    whole = path.read_bytes()
+    content = damaged(draws, whole)
+    bad.write_bytes(content)
+
+    def read():
+        return [np.array(w) for w in layers.ConvolutionalSorter.pretrained(bad).weights]
+
+    right = _right(lambda: [np.array(weight) for weight in sorter.weights])
+    return outcome(read, right, ["bad.npz"], content == whole)
+
+
+# ---- Labels.
+
+_DTYPES = ("int32", "int64", "uint8", "int8", "uint64", "float32", "float64", "float16", "bool")
+_STRANGE: list[float] = [-2, 5, 255, 2**31, -(2**31) - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1]
+_STRANGE += [0.5, math.nan, math.inf, -math.inf, 1e30, -1e-3]
+
+
+def _as_array(values, dtype):
+    """An array of a dtype; rejects the case if it does not hold the values."""
+    with np.errstate(all="ignore"):
+        try:
+            array = np.array(values, dtype)
+        except (OverflowError, ValueError):
+            hypothesis.reject()
+    hypothesis.assume(dtype[0] == "f" or array.tolist() == values)
+    return array
+
+
+def draw_labels(draws):
+    """Labels, scores `[batch, n]` and the format, most with a fault."""
+    batch, n = 1 + draws.integer(3), 2 + draws.integer(4)
+    scores = np.array([[draws.integer(17) / 4 for _ in range(n)] for _ in range(batch)], np.float32)
+    kind = draws.of(["ids", "ids", "padded", "ragged", "relevance", "relevance"])
+    width = {"ids": 1, "padded": 1 + draws.integer(4), "relevance": n, "ragged": 0}[kind]
+    lengths = [draws.integer(4) if kind == "ragged" else width for _ in range(batch)]
+    values = [0, 0, 1, 2, -1] if kind == "relevance" else list(range(-1, n))
+    rows = [[draws.of(values) for _ in range(length)] for length in lengths]
+    for _ in range(draws.integer(3)):
+        row = draws.of(rows)
+        if row:
+            row[draws.integer(len(row))] = draws.of(_STRANGE)
+    dtype = draws.of(_DTYPES if draws.chance(2) else ("int64", "float32"))
+    label_format = draws.of([None, "ids", "relevance"])
+    if kind == "ragged":
+        flat = _as_array([x for row in rows for x in row], dtype)
+        return tf.RaggedTensor.from_row_lengths(flat, lengths), scores, label_format
+    labels = _as_array(rows, dtype)
+    if kind == "ids" and draws.chance(2):
+        labels = labels[:, 0]
+    if draws.chance(12):
+        scores = draws.of([scores[0], scores[None], scores[:, :0]])
+    elif draws.chance(12):
+        labels, scores = labels[:0], scores[:0]
+    elif draws.chance(4):
+        twice, text = np.concatenate([labels] * 2, axis=-1), np.full(labels.shape, "x")
+        one = labels.reshape(-1)[:1].reshape(())
+        labels = draws.of([labels[:-1], labels[None], one, twice, labels[..., None], text])
+    return labels, scores, label_format
+
+
+def judged(labels, scores, label_format):
+    """Relevance by item, and the masked items, of each list, by the rules of the documentation.
+
+    Raises:
+        ValueError: if the labels break the rules.
+    """
+    if scores.ndim != 2 or not scores.shape[1]:
+        raise ValueError
+    (batch, n), guessed = scores.shape, False
+    if isinstance(labels, tf.RaggedTensor):
+        if label_format == "relevance" or labels.dtype == tf.bool:
+            raise ValueError
+        rows, label_format = labels.to_list(), "ids"
+    else:
+        if not batch:
+            return []  # Whatever the labels are.
+        kind, guessed = labels.dtype.kind, label_format is None
+        if kind in "US" or labels.ndim not in (1, 2) or len(labels) != batch:
+            raise ValueError
+        if guessed:
+            label_format = "relevance" if labels.ndim == 2 and labels.shape[1] == n else "ids"
+            several = labels.ndim == 2 and labels.shape[1] > 1
+            if label_format == "ids" and several and kind not in "iu":
+                raise ValueError
+        if kind == "b" and label_format == "ids":
+            raise ValueError
+        if label_format == "relevance" and labels.shape != scores.shape:
+            raise ValueError
+        rows = labels.reshape(batch, -1).tolist()
+    result = []
+    for row in rows:
+        if label_format == "ids":
+            # Three or more numbers 0 and 1 may be meant as labels of another number of items.
+            if not set(row) <= set(range(-1, n)) or guessed and len(row) > 2 and set(row) <= {0, 1}:
+                raise ValueError
+            result.append(({int(x): 1.0 for x in row if x >= 0}, set()))
+        else:
+            row = np.array(row, np.float32)
+            with np.errstate(all="ignore"):
+                if not np.isfinite(np.sum(row)):
+                    raise ValueError
+            masked = {i for i, x in enumerate(row) if x < 0}
+            result.append(({i: float(x) for i, x in enumerate(row) if x > 0}, masked))
+    return result
+
+
+def softmax(scores, positives, masked):
+    """The softmax loss of a list."""
+    kept = [s for i, s in enumerate(scores) if i not in masked]
+    top = max(kept, default=0.0)
+    total = math.log(sum(math.exp(s - top) for s in kept)) + top if kept else 0.0
+    return sum(y * (total - scores[i]) for i, y in positives.items())
+
+
+def reciprocal_rank(scores, positives, masked):
+    """The mean over all orders of the items that share the best positive's score."""
+    others = [s for i, s in enumerate(scores) if i not in masked and i not in positives]
+    best = max(scores[i] for i in positives)
+    with_it = sum(scores[i] == best for i in positives)
+    above, tied = sum(s > best for s in others), sum(s == best for s in others)
+    expected, left = 0.0, 1.0
+    for place in range(tied + 1):  # So many of the others stand before the first of them.
+        chance = left * with_it / (with_it + tied - place)
+        expected += chance / (above + place + 1)
+        left -= chance
+    return expected
+
+
+def loss_of(label_format):
+    """`SoftmaxLoss`, a value for each list."""
+    return losses.SoftmaxLoss(label_format=label_format, reduction="none")
+
+
+def metric_of(label_format):
+    """`MRR`, a value for each list."""
+    metric = metrics.MRR(label_format=label_format)
+    return lambda labels, scores: metric.per_list(labels, scores)[0][:, 0]
+
+
+@functools.cache
+def traced(make, dtype, ragged, rank, rank_of_scores, label_format):
+    """A measure in a graph that does not know shapes; one for each form of labels."""
+    labels = (tf.RaggedTensorSpec if ragged else tf.TensorSpec)([None] * rank, dtype)
+    scores = tf.TensorSpec([None] * rank_of_scores, tf.float32)
+    return tf.function(make(label_format), [labels, scores])
+
+
+def check_labels(draws, graph):
+    """A loss or a metric of labels and scores."""
+    make, formula = draws.of([(loss_of, softmax), (metric_of, reciprocal_rank)])
+    labels, scores, label_format = draw_labels(draws)
+    if graph and label_format is None:  # Shapes are not known.
+        label_format = draws.of(["ids", "relevance"])
+
+    def measure():
+        if not graph:
+            return np.asarray(make(label_format)(labels, scores))
+        ragged = isinstance(labels, tf.RaggedTensor)
+        tensor = labels if ragged else tf.constant(labels)
+        form = tensor.dtype, ragged, tensor.shape.rank, scores.ndim, label_format
+        return np.asarray(traced(make, *form)(tensor, scores))
+
+    def expected():
+        judgement = judged(labels, scores, label_format)
+        pairs = zip(scores.tolist(), judgement, strict=True)
+        return np.array([formula(row, *of) if of[0] else 0.0 for row, of in pairs])
+
+    def close(expected, found):
+        # Relevance near the end of float32 may overflow: infinite is what it is then.
+        same = np.isclose(found, expected, rtol=2e-5, atol=2e-5) | (np.abs(expected) > 1e37)
+        return found.shape == expected.shape and bool(np.all(same))
+
+    names = ["`y_true`", "`y_pred`", "`label_format`", "Labels and ids"]
+    some = len(scores) > 0  # An empty batch does not show what its labels are.
+    try:
+        return outcome(measure, _right(expected, close), names, some)
+    except Defect as defect:
+        case = f"{make.__name__}, {labels!r}, {scores.tolist()}, {label_format}"
+        raise Defect(f"{defect}; {case}") from defect
+
+
+def labels_eager(draws, folder):
+    """A loss and a metric of any labels, in eager mode."""
+    return check_labels(draws, graph=False)
+
+
+def labels_graph(draws, folder):
+    """A loss and a metric of any labels, in a graph that does not know shapes."""
+    return check_labels(draws, graph=True)
+
+
+TARGETS = {
+    target.__name__: target
+    for target in (extreme_classification, mind, elwc_files, pretrained, labels_eager, labels_graph)
+}
+
+
+def run(target, cases, seed):
+    """Counts of the outcomes of a target, and the smallest case with a defect."""
+    counts = collections.Counter()
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=cases,
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(st.data())
+    def check(drawn):
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        with tempfile.TemporaryDirectory() as folder:
+            counts[target(Draws(drawn), pathlib.Path(folder))] += 1
+        faulthandler.cancel_dump_traceback_later()
+
+    try:
+        check()
+    except Exception as error:  # An error of any other kind is a defect, too.
+        return counts, repr(error)[:600]
+    return counts, ""
 
 
 def main(argv=None):
-    """Runs all targets, or only the named ones."""
-    parser = command_line.parser(__spec__, description=__doc__)
-    parser.add_argument(
-        "--cases", type=command_line.positive(int), default=10_000, help="inputs per target"
-    )
-    parser.add_argument("--only", default="", help="run only targets whose names contain this")
+    """Runs the targets and prints a table."""
+    parser = command_line.parser(__spec__, {"cases": 20}, description=__doc__)
+    count, names = command_line.positive(int), list(TARGETS)
+    parser.add_argument("--cases", type=count, default=1000, help="cases of each target")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="targets")
     parser.add_argument("--seed", type=command_line.seed, default=0)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--csv", type=pathlib.Path, help="a file for the table")
     args = parser.parse_args(argv)
-    names = [target.__name__ for target in TARGETS]
-    if not any(args.only in name for name in names):
-        parser.error(
-            f"--only must be part of one of the names {', '.join(names)}, not {args.only!r}"
-        )
-    args.out.mkdir(parents=True, exist_ok=True)
-    results = {}
-    for target in TARGETS:
-        path = args.out / f"{target.__name__}.json"
-        if args.only in target.__name__:
-            found = in_processes(target, args.seed, cases_of(target, args.cases), path)
-        elif path.exists():
-            found = kept(path, args.seed)
-        else:
-            continue
-        name = target.__doc__.splitlines()[0].removesuffix(".")
-        results[name] = found
-        print(f"{name}: {found['outcomes']}", flush=True)
-    text = table(results)
-    _files.write_text(args.out / "table.md", text + "\n")
-    print(text)
-    return results
+    faulthandler.enable()
+    rows = []
+    for name in args.only:
+        print(name, file=sys.stderr, flush=True)
+        counts, defect = run(TARGETS[name], args.cases, args.seed)
+        errors = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()) if kind != "right")
+        title = TARGETS[name].__doc__.rstrip(".")
+        rows.append([title, str(counts.total()), str(counts["right"]), errors, defect])
+    tables.show(["read by", "cases", "right", "errors", "defect"], rows, 0, args.csv)
+    if any(defect for *_, defect in rows):
+        sys.exit("There are defects.")
 
 
 if __name__ == "__main__":

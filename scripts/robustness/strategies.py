@@ -1,0 +1,539 @@
+"""Trains every loss, head, metric, sorter and model under strategies, modes and precisions.
+
+    python -m scripts.robustness.strategies --folder out/strategies
+
+Each cell of the tables trains small models with Keras's `fit` and `evaluate`, under Keras 3 or
+Keras 2. A model has an output for each object of the contract tests' tables (`tests/contract`). It
+is compared with the same models on one device, in graph mode, in float32: the weights, relative to
+the change that training made, and the losses and metrics of `evaluate`.
+
+The last batch has three examples, which is uneven for two replicas (2 + 1). Keras takes the mean of
+the replicas' means, so the comparison gives the examples these weights. Another cell has a last
+batch of one example (1 + 0). Each cell also has a loss of Keras, which reads no labels. If that
+fails or differs too, the objects are not the cause, and the table says so. Random objects draw
+different numbers on each replica; they are compared with `MirroredStrategy` in graph mode.
+
+Each strategy gets all objects in graph mode in float32. Every other mode, precision and form of
+labels gets a few objects of each kind, one for each path through the code that they share. The kind
+`shards` has losses over classes in shards, compared with a table of classes on one device. The
+results of a cell are a JSON file in the folder; a cell with such a file is not run again.
+
+Everything takes two hours. `--quick` trains shards on one device and on two, in Keras 3.
+"""
+
+import argparse
+import dataclasses
+import faulthandler
+import itertools
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+
+from scripts import command_line, tables
+
+STRATEGIES = ("one", "mirrored", "multi_worker", "parameter_server")
+LABELS = {
+    "losses": ("ids", "padded", "ragged", "relevance"),
+    "metrics": ("ids", "padded", "ragged", "relevance"),
+    "heads": ("ids",),
+    "sorters": ("numbers",),
+    "models": ("ids", "padded", "ragged"),
+    "shards": ("ids",),
+}
+# Objects that stand for the others; for losses and metrics, the tables name them.
+FEW = {"heads": {"dot_product", "latent_cross", "encoded_array"}, "sorters": {"laplace", "set"}}
+# Tolerances for weights, relative to what training changed, and for values of `evaluate`.
+TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 1e-1, "mixed_float16": 2e-2}
+FEATURES, CLASSES, BATCH = 3, 6, 4
+EXAMPLES = {"even": 8, "uneven": 7, "one_left": 5}
+CONTROL = "control"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """The models of a cell, and how they are trained.
+
+    Attributes:
+        kind: a key of `LABELS`.
+        labels: the form of the labels.
+        mode: graph, eager, xla, or two_steps: a graph with `steps_per_execution=2`.
+        precision: Keras's dtype policy.
+        data: a key of `EXAMPLES`. XLA gets `even`, since it compiles anew for each batch size.
+        weighted: whether examples have the weights that two replicas give them.
+        few: whether a few objects stand for all.
+    """
+
+    kind: str
+    labels: str
+    mode: str = "graph"
+    precision: str = "float32"
+    data: str = "uneven"
+    weighted: bool = False
+    few: bool = False
+
+    @property
+    def heading(self):
+        """The heading of the cell's column."""
+        if self.mode == "two_steps":
+            return "2 steps at once"
+        if self.data == "one_left":
+            return "last batch 1 + 0"
+        return f"{self.labels}, {self.mode}, {self.precision.removeprefix('mixed_')}"
+
+    @property
+    def is_plain(self):
+        """Whether the cell is in graph mode and in float32."""
+        return (self.mode, self.precision) == ("graph", "float32")
+
+    @property
+    def is_single(self):
+        """Whether each object is a model, and not an output of a model that all share."""
+        return self.kind in ("models", "shards")
+
+    def reference(self, strategy):
+        """The cell on one device that this one should equal under a strategy.
+
+        It has as many objects, since the initial weights of each depend on the objects before it.
+        """
+        weighted = strategy in ("mirrored", "multi_worker") and self.data != "even"
+        return Cell(self.kind, self.labels, data=self.data, weighted=weighted, few=self.few)
+
+    def path(self, folder, keras, strategy):
+        """The file of the cell's results."""
+        name = "-".join(map(str, dataclasses.astuple(self)))
+        return folder / f"keras{keras}" / strategy / f"{name}.json"
+
+
+def row(kind):
+    """The cells of a kind under a strategy, in the order of the table."""
+    first, *forms = LABELS[kind]
+    if kind == "shards":
+        return [Cell(kind, first, data="even")]
+    result = [Cell(kind, first), *(Cell(kind, form, few=True) for form in forms)]
+    result += [Cell(kind, first, precision=p, few=True) for p in list(TOLERANCES)[1:]]
+    result += [
+        Cell(kind, first, "eager", few=True),
+        Cell(kind, first, "xla", data="even", few=True),
+    ]
+    if kind == "losses":
+        result.append(Cell(kind, "ids", "two_steps", data="even", few=True))
+        result.append(Cell(kind, "ids", data="one_left", few=True))
+    return result
+
+
+def cells(strategy, kinds=tuple(LABELS)):
+    """The cells of a strategy, the reference cells first."""
+    result = [cell for kind in kinds for cell in row(kind)]
+    if strategy == "one":
+        weighted = [cell.reference("mirrored") for cell in result]
+        result = [cell.reference("one") for cell in result] + weighted + result
+    if strategy == "mirrored":
+        result = [cell.reference("one") for cell in result if cell.kind == "losses"] + result
+    if strategy == "parameter_server":
+        result = [cell for cell in result if cell.kind != "shards"]
+    return list(dict.fromkeys(result))
+
+
+# ---- One cell. TensorFlow is imported from here on.
+
+
+def objects(kind):
+    """Makers of the objects of a kind, by name."""
+    from rank4class_tf import losses, ops, optimizers
+    from tests.contract import head_table
+    from tests.contract import tables as contract
+
+    if kind == "heads":
+        return head_table.HEADS
+    if kind == "models":
+        names = ("RowwiseSGD", "RowwiseAdagrad", "RowwiseAdam")
+        return {f"extreme_classifier_{name}": getattr(optimizers, name) for name in names}
+    if kind == "shards":
+        return {
+            "softmax": lambda: losses.SoftmaxLoss(0.5),
+            "rankmax": losses.RankmaxLoss,
+            "top_3": lambda: losses.OrderedWeightedLoss("binary", "hinge", ops.TopKWeights(3)),
+            "approx_ndcg": losses.ApproxNDCGLoss,
+        }
+    rows = {"losses": contract.LOSSES, "metrics": contract.METRICS, "sorters": contract.SORTERS}
+    return {case.name: case.make for case in rows[kind]}
+
+
+def draw_apart(cell):
+    """Names of the objects of a cell that draw different numbers on each replica."""
+    from tests.contract import tables as contract
+
+    if cell.kind == "models" and cell.labels != "ids":
+        return set(objects("models"))  # These draw one of the classes of an example.
+    return {case.name for case in contract.LOSSES if case.random} | {"dropout"}
+
+
+def names_of(cell):
+    """Names of the objects of a cell."""
+    from tests.contract import tables as contract
+
+    few = FEW.get(cell.kind, contract.REPRESENTATIVES)
+    names = list(objects(cell.kind))
+    return [x for x in names if x in few] if cell.few and not cell.is_single else names
+
+
+def batches(cell):
+    """A dataset of features and labels, and weights if the cell has them."""
+    import tensorflow as tf
+
+    rng = np.random.default_rng(7)
+    count = EXAMPLES[cell.data]
+    features = rng.normal(size=(8, 4 if cell.kind == "heads" else FEATURES)).astype(np.float32)
+    classes = 5 if cell.kind == "heads" else CLASSES
+    padded = np.stack([rng.choice(classes, 2, replace=False) for _ in range(8)])
+    padded[::3, 1] = -1
+    features, padded = features[:count], padded[:count]
+    relevance = np.zeros([count, classes], np.float32)
+    for of_example, ids in zip(relevance, padded, strict=True):
+        of_example[ids[ids >= 0]] = 1
+    labels = {
+        "ids": padded[:, 0],
+        "padded": padded,
+        "ragged": tf.RaggedTensor.from_tensor(padded, padding=-1),
+        "relevance": relevance,
+        "numbers": rng.normal(size=(count, 100)).astype(np.float32),
+    }[cell.labels]
+    data = [features, labels]
+    if cell.weighted:
+        # Two replicas share a batch of m, and each takes the mean of its part. In the mean over
+        # the batch an example of a part of size p therefore has the weight m / (2 p).
+        weights = np.ones(count, np.float32)
+        last = count % BATCH
+        first = min(last, BATCH // 2)
+        weights[-last:] = [last / 2 / (first if i < first else last - first) for i in range(last)]
+        data.append(weights)
+    return tf.data.Dataset.from_tensor_slices(tuple(data)).batch(BATCH)
+
+
+def compiled(cell, names):
+    """A model with an output for each object and for the control, under the current strategy."""
+    import tensorflow as tf
+    from tensorflow import keras
+
+    from rank4class_tf import layers, losses, metrics, models, optimizers
+
+    class Control(keras.losses.Loss):
+        """A loss of Keras that reads no labels, so they may have any form."""
+
+        def call(self, y_true, y_pred):
+            del y_true
+            return tf.reduce_mean(tf.square(y_pred), axis=-1)
+
+    options = {"run_eagerly": cell.mode == "eager", "jit_compile": cell.mode == "xla"}
+    options["steps_per_execution"] = 2 if cell.mode == "two_steps" else 1
+    makers = objects(cell.kind)
+
+    def scaled(optimizer):
+        """Replaces Keras's first scale of 2**15 in float16, with which early steps overflow."""
+        if cell.precision != "mixed_float16":
+            return optimizer
+        of_keras_3 = getattr(keras.optimizers, "LossScaleOptimizer", None)
+        make = of_keras_3 or keras.mixed_precision.LossScaleOptimizer
+        return make(optimizer, initial_scale=128)
+
+    if cell.is_single:
+        (name,) = names
+        encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(4)])
+        if name == CONTROL:
+            encoder.compile(scaled(keras.optimizers.SGD()), Control(), **options)
+            return encoder
+        classes, sampled, loss = 40, 12, losses.SoftmaxLoss()
+        if cell.kind == "models":
+            # With a smaller epsilon, a gradient that is only rounding moves as far as others.
+            options_of = {} if name.endswith("SGD") else {"epsilon": 1e-2}
+            optimizer = makers[name](0.1, **options_of)
+        else:
+            optimizer = optimizers.RowwiseAdagrad(0.03)
+            classes = layers.ShardedClassTable(40, 4, optimizers.RowwiseAdagrad(0.03), seed=1)
+            sampled, loss = None, makers[name]()
+            if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+                classes.build((None, 4))
+                classes = layers.ClassTable.from_rows(classes.rows())
+        model = models.ExtremeClassifier(encoder, classes, 4, num_sampled=sampled, seed=3)
+        measured = [metrics.PrecisionAtK([1, 3]), metrics.NDCG(5)]
+        model.compile(scaled(optimizer), loss, metrics=measured, **options)
+        return model
+    inputs = keras.Input((4 if cell.kind == "heads" else FEATURES,))
+    outputs, of_outputs, of_metrics = [], [], None
+    for name in names:
+        if name == CONTROL:
+            outputs.append(keras.layers.Dense(3, name=name)(inputs))
+            of_outputs.append(Control(name=name))
+        elif cell.kind == "losses":
+            outputs.append(keras.layers.Dense(CLASSES, name=name)(inputs))
+            of_outputs.append(makers[name]())
+        elif cell.kind == "heads":
+            outputs.append(makers[name](name=name)(inputs))
+            of_outputs.append(losses.SoftmaxLoss())
+        elif cell.kind == "sorters":
+            outputs.append(keras.layers.Dense(100, name=name)(inputs))
+            of_outputs.append(losses.SpearmanLoss(makers[name](), axis="items"))
+    if cell.kind == "metrics":
+        outputs, of_outputs = keras.layers.Dense(CLASSES)(inputs), Control()
+        of_metrics = [makers[name](name=name) for name in names if name != CONTROL]
+    model = keras.Model(inputs, outputs)
+    model.compile(scaled(keras.optimizers.SGD(0.1)), of_outputs, metrics=of_metrics, **options)
+    return model
+
+
+def weights_of(model, name):
+    """The trainable weights of an object, in one list."""
+    rows = [model.classes.rows()] if hasattr(model, "classes") else []
+    own = model.encoder if rows else {layer.name: layer for layer in model.layers}.get(name, model)
+    variables = [*own.trainable_variables, *rows]
+    arrays = [np.asarray(v.numpy() if hasattr(v, "numpy") else v) for v in variables]
+    return np.concatenate([array.ravel() for array in arrays]).astype(float).tolist()
+
+
+def train(cell, names, strategy):
+    """Trains and evaluates; returns weights before and after, and values, of each object."""
+    from tensorflow import keras
+
+    keras.backend.clear_session()
+    keras.mixed_precision.set_global_policy(cell.precision)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = compiled(cell, names)
+    parallel = not isinstance(model, keras.Sequential) and cell.kind != "metrics"
+    parallel = parallel and not cell.is_single
+    count = len(names) if parallel else None
+
+    def for_outputs(features, labels, *weights):
+        return (features, (labels,) * count if count else labels, *weights)
+
+    def steps(data):  # A parameter server needs their number.
+        by_server = type(strategy).__name__.startswith("ParameterServer")
+        return (data.repeat(), len(data)) if by_server else (data, None)
+
+    before = {name: weights_of(model, name) for name in names}
+    data, number = steps(batches(cell).map(for_outputs))
+    model.fit(data, epochs=2, steps_per_epoch=number, shuffle=False, verbose=0)
+    after = {name: weights_of(model, name) for name in names}
+    values = {}
+    if cell.is_plain or not parallel:
+        # For uneven batches, Keras reports the mean of the replicas' means as the loss.
+        evaluated = "uneven" if cell.kind == "metrics" else "even"
+        plain = batches(dataclasses.replace(cell, data=evaluated, weighted=False)).map(for_outputs)
+        data, number = steps(plain)
+        values = model.evaluate(data, steps=number, verbose=0, return_dict=True)
+    result = {}
+    for name in names:
+        own = values
+        if cell.kind == "metrics" and name != CONTROL:
+            own = {"value": values[name]}
+        elif parallel and values:
+            own = {"loss": values[f"{name}_loss" if len(names) > 1 else "loss"]}
+        own = {key: float(np.asarray(value)) for key, value in own.items()}
+        result[name] = {"before": before[name], "after": after[name], "values": own}
+    return result
+
+
+def run_cell(cell, strategy):
+    """The results of all objects of a cell; an error where one fails."""
+    names, results = names_of(cell), {}
+
+    def attempt(group):
+        try:
+            results.update(train(cell, group, strategy))
+        except Exception as error:  # The table shows errors of any kind.
+            failure = {"error": f"{type(error).__name__}: {error}"[:500]}
+            if len(group) == 1:
+                results[group[0]] = failure
+                return
+            half = (len(group) + 1) // 2
+            attempt(group[:half])
+            attempt(group[half:])
+
+    attempt([CONTROL])
+    if "error" in results[CONTROL]:
+        return {name: results[CONTROL] for name in [*names, CONTROL]}
+    for group in [[name] for name in names] if cell.is_single else [[*names, CONTROL]]:
+        attempt(group)
+    return results
+
+
+def make_strategy(name):
+    """A strategy on this machine, in a process that the environment set up for it."""
+    import tensorflow as tf
+
+    if name == "one":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        device = tf.config.list_physical_devices("CPU")[0]
+        devices = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(device, devices)
+        # TensorFlow mixes up the collectives of several strategies in one process.
+        reduction = tf.distribute.ReductionToOneDevice()
+        return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduction)
+    if name == "multi_worker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type != "chief":
+        task = {"job_name": resolver.task_type, "task_index": 0, "protocol": "grpc"}
+        tf.distribute.Server(resolver.cluster_spec(), **task).join()
+    return tf.distribute.ParameterServerStrategy(resolver)
+
+
+def child(keras, strategy, folder, time_limit, kinds):
+    """Runs the cells of a strategy that have no results yet, and writes their results."""
+    made = make_strategy(strategy)
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+    paths = {c: c.path(pathlib.Path(folder), keras, strategy) for c in cells(strategy, kinds)}
+    for cell, path in [(cell, path) for cell, path in paths.items() if not path.exists()]:
+        faulthandler.dump_traceback_later(time_limit, exit=True)
+        text = json.dumps(run_cell(cell, made))
+        if not task.get("index", 0):
+            path.write_text(text)
+    faulthandler.cancel_dump_traceback_later()
+
+
+# ---- All cells.
+
+
+def start(settings):
+    """Starts the processes that run the cells of a strategy; the first one writes the results."""
+    tasks = {
+        "multi_worker": [("worker", 0), ("worker", 1)],
+        "parameter_server": [("chief", 0), ("ps", 0), ("worker", 0)],
+    }.get(settings["strategy"], [None])
+    cluster = {}
+    free = [socket.create_server(("localhost", 0)) for _ in tasks]
+    for task, server in zip(tasks, free, strict=True):
+        if task:
+            cluster.setdefault(task[0], []).append(f"localhost:{server.getsockname()[1]}")
+        server.close()
+    command = [sys.executable, "-m", __spec__.name, "--child", json.dumps(settings)]
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment["TF_USE_LEGACY_KERAS"] = "1" if settings["keras"] == "2" else "0"
+    processes = []
+    for task in tasks:
+        if task:
+            config = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
+            environment |= {"TF_CONFIG": json.dumps(config)}
+            environment["TF_NUM_INTEROP_THREADS"] = "4"  # Processes wait for each other.
+        processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
+    return processes
+
+
+def run(keras, strategy, folder, time_limit, kinds):
+    """Runs the cells that have no results yet; in place of one that ends its process, an error."""
+    paths = [cell.path(folder, keras, strategy) for cell in cells(strategy, kinds)]
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    settings = {"keras": keras, "strategy": strategy, "folder": str(folder)}
+    while not all(path.exists() for path in paths):
+        processes = start(settings | {"time_limit": time_limit, "kinds": kinds})
+        processes[0].wait()
+        for process in processes[1:]:
+            process.kill()
+            process.wait()
+        if missing := [path for path in paths if not path.exists()]:
+            # Without a result, we cannot know whether plain Keras would have worked.
+            reason = f"the process died, or took more than {time_limit} s"
+            missing[0].write_text(json.dumps({"all objects": {"error": reason}}))
+
+
+def distance(ours, theirs):
+    """The distance of results: of weights, relative to what training changed; and of values."""
+    if "error" in ours:
+        return ours["error"]
+    before, after, expected = (
+        np.array(x) for x in (theirs["before"], ours["after"], theirs["after"])
+    )
+    changed = np.max(np.abs(expected - before))
+    distances = [np.max(np.abs(after - expected)) / max(changed, 1e-6)]
+    for key, value in ours["values"].items():
+        expected = theirs["values"][key]
+        distances.append(abs(value - expected) / max(abs(expected), 0.1))
+    worst = float(np.max(distances))  # It is NaN if one value is, unlike Python's.
+    return float("inf") if np.isnan(worst) else worst
+
+
+def compare(folder, keras, strategy, cell):
+    """The text of a cell, and lines on objects that fail or differ."""
+
+    def load(strategy, cell):
+        path = cell.path(folder, keras, strategy)
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    results, reference = load(strategy, cell), load("one", cell.reference(strategy))
+    if not results:
+        return "", []
+    if "error" in results.get(CONTROL, {}):
+        return "Keras", [results[CONTROL]["error"]]
+    by_mirrored, apart = load("mirrored", cell.reference("one")), draw_apart(cell)
+    distances = {}
+    for name, result in results.items():
+        drawn = strategy in ("mirrored", "multi_worker") and name in apart
+        expected = (by_mirrored if drawn else reference).get(name, {"error": ""})
+        itself = cell.is_plain and strategy == ("mirrored" if drawn else "one")
+        if "error" in result:
+            distances[name] = result["error"]
+        elif "error" not in expected and not itself:
+            distances[name] = distance(result, expected)
+    if not distances:
+        return "trains", []  # A reference, with nothing to compare with.
+    limit = TOLERANCES[cell.precision]
+    equal = [d for d in distances.values() if not isinstance(d, str) and d <= limit]
+    wrong = {name: d for name, d in distances.items() if isinstance(d, str) or d > limit}
+    lines = [f"`{name}`: {d if isinstance(d, str) else f'{d:.1e}'}" for name, d in wrong.items()]
+    text = f"{len(equal)}/{len(distances)}"
+    return f"{text} ({max(equal):.0e})" if equal else text, lines
+
+
+def show(folder, kinds, path=None):
+    """Prints the tables of all cells that have run, and what fails; writes entries as CSV."""
+    notes, entries = {}, []
+    for kind in kinds:
+        rows = []
+        for keras, strategy in itertools.product("32", STRATEGIES):
+            shown = []
+            for cell in row(kind):
+                entry, lines = compare(folder, keras, strategy, cell)
+                shown.append(entry)
+                entries.append([kind, keras, strategy, cell.heading, entry])
+                for line in lines:
+                    where = f"Keras {keras}, {strategy}: {kind}, {cell.heading}"
+                    notes.setdefault(line.splitlines()[0][:200], []).append(where)
+            if any(shown):
+                rows.append([keras, strategy, *shown])
+        print(f"\n## {kind.capitalize()}\n")
+        head = ["Keras", "strategy", *(cell.heading for cell in row(kind))]
+        tables.show(head, rows, len(head) - 2)
+    print("\n## What fails or differs\n")
+    print("\n".join(f"- {line} ({'; '.join(where)})" for line, where in notes.items()))
+    if path:
+        tables.write_csv(path, ["kind", "Keras", "strategy", "cell", "result"], entries)
+
+
+def main(argv=None):
+    """Runs the cells and prints the tables."""
+    quick = {"keras": ["3"], "strategies": ["one", "mirrored"], "kinds": ["shards"]}
+    parser = command_line.parser(__spec__, quick, description=__doc__)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("out/strategies"))
+    parser.add_argument("--keras", nargs="+", choices="32", default=["3", "2"])
+    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
+    parser.add_argument("--kinds", nargs="+", choices=list(LABELS), default=list(LABELS))
+    parser.add_argument("--time-limit", type=int, default=600, help="seconds per cell")
+    parser.add_argument("--csv", type=pathlib.Path, help="a file for all entries")
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.child:
+        child(**args.child)
+        return
+    for keras, strategy in itertools.product(args.keras, args.strategies):
+        run(keras, strategy, args.folder, args.time_limit, args.kinds)
+    show(args.folder, args.kinds, args.csv)
+
+
+if __name__ == "__main__":
+    main()
