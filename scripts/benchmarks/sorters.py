@@ -5,7 +5,7 @@
 For each shape, every sorter runs in a separate process: its forward pass, also with the gradient of
 the sum of squared ranks. It alternates with the forward pass of `tf.sort`. The best time of each is
 reported, so other work on the machine affects them equally. Accuracy is measured as in SoDeep: the
-mean error of the ranks divided by d on the lists of `sorting.py`, and the shares of items whose own
+mean error of the ranks divided by d on the lists of `sodeep.py`, and the shares of items whose own
 slope vanishes or has the wrong sign. A peer that exceeds `--memory-limit` or `--time-limit`, or
 that is not installed, is reported as such.
 
@@ -75,9 +75,9 @@ def measure(what, name, shape, lists, seconds):
     function = CASES[name](shape[-1])
     if what == "time":
         return timed(function, name in IN_TORCH, shape, seconds)
-    from scripts.reproductions import sorting
+    from scripts.reproductions import sodeep
 
-    return sorting.measure(function, [shape[-1]], lists)
+    return sodeep.measure(function, [shape[-1]], lists)
 
 
 def timed(function, in_torch, shape, seconds):

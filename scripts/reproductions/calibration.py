@@ -1,167 +1,126 @@
 """Measures how well each loss is calibrated, and how large its prediction sets are.
 
-    python -m scripts.reproductions.calibration --dataset digits
-    python -m scripts.reproductions.calibration --dataset goemotions --preset FOLDER --pooling mean
+    python -m scripts.reproductions.calibration
+    python -m scripts.reproductions.calibration --dataset goemotions --preset FOLDER --seeds 0 1 2
 
 For several seeds, a small model is trained with each loss, either on a few images per class of
-scikit-learn's digits, or on GoEmotions comments encoded by a frozen pretrained transformer. Without
---preset, a small encoder is trained together with the head. Half of the validation examples choose
-the epoch, by NDCG@5, and fit the temperature of `calibrate`. The other half, to which nothing was
-fitted, gives `conformalize` its threshold. All results are for the test examples:
+scikit-learn's digits (ten minutes of one core), or on GoEmotions comments encoded by a frozen
+pretrained transformer (an hour). One half of the validation examples chooses the epoch, by NDCG@5,
+and fits the temperature of `calibrate`. The other half, to which nothing was fitted, gives
+`conformalize` its threshold. The tables show the test examples, mean and standard deviation over
+the seeds:
 
 - the expected calibration error (15 bins) and the mean negative log-likelihood of the raw and of
   the calibrated softmax, and the error of the loss's own probabilities, if it defines any;
 - the share of test examples whose class is in its prediction set, and the mean size of the sets,
   for both methods, on calibrated probabilities and on the raw softmax.
-
-The scores of each trained model are kept in the folder that --out names. A second call with the
-same settings resumes there; a call with other settings replaces the scores. <dataset>.md holds the
-tables: mean and standard deviation over the seeds.
 """
 
-import dataclasses
-import pathlib
+import functools
+import itertools
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _files
+from rank4class_tf import encoders
 from scripts import command_line
-from scripts.reproductions import harness
-from scripts.tables import plus_minus, table
+from scripts.reproductions import common
+from scripts.tables import plus_minus
 
-LOSSES = (
-    "softmax_loss",
-    "rankmax_loss",
-    "sparsemax_loss",
-    "pairwise_logistic_loss",
-    "approx_ndcg_loss",
-    "mean_squared_loss",
-)
-ENCODERS = {"digits": "dense_layers", "goemotions": "max_pooling"}
-PATIENCE = {"digits": 30, "goemotions": 5}
-# For the encodings of a pretrained transformer.
-LEARNING_RATE = 3e-3
-BATCH_SIZE = 256
+LOSSES = [f"{name}_loss" for name in ("softmax", "rankmax", "sparsemax", "pairwise_logistic")]
+LOSSES += ["approx_ndcg_loss", "mean_squared_loss"]
+# Learning rate, batch size, most epochs, and how many to go on without a better one. On digits,
+# NDCG@5 of 180 examples may stay level for 30 epochs while the scores are still small: a run that
+# ends there has a calibration error five times as high.
+TRAINING = {"digits": (1e-3, 32, 300, 100), "goemotions": (3e-3, 256, 20, 5)}
 COVERAGES = (0.9, 0.95)
 METHODS = ("lac", "aps")
+COLUMNS = ["Top-1", "T", "ECE %, own", "ECE %, softmax", "ECE %, calibrated", "NLL, softmax"]
+COLUMNS += ["NLL, calibrated"]
 
 
 def parse_args(argv=None):
     """Reads the command line."""
-    parser = command_line.parser(__spec__, description=__doc__)
-    number = command_line.positive(int)
-    parser.add_argument("--dataset", choices=ENCODERS, default="digits")
-    parser.add_argument("--loss", nargs="+", choices=LOSSES, default=LOSSES)
-    parser.add_argument("--seeds", type=number, default=5, help="number of seeds; default: 5")
-    parser.add_argument("--shots", type=number, default=10, help="images per digit; default: 10")
-    parser.add_argument(
-        "--epochs", type=number, help="maximum number of epochs; default: 300 or 20, by dataset"
-    )
-    parser.add_argument("--preset", help="preset of a transformer, for goemotions")
-    parser.add_argument(
-        "--pooling",
-        choices=("first", "mean"),
-        default="mean",
-        help="encoding of a text: its first token, or the mean of all",
-    )
-    parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/calibration"))
+    quick = {"loss": LOSSES[:2], "seeds": [0], "epochs": 30}
+    parser = common.parser(__spec__, __doc__, quick)
+    count = command_line.positive(int)
+    add, poolings = parser.add_argument, ("first", "mean")
+    add("--dataset", choices=TRAINING, default="digits")
+    add("--loss", nargs="+", choices=LOSSES, default=LOSSES)
+    add("--shots", type=count, default=10, help="images per digit")
+    add("--epochs", type=count, help="at most; default: by dataset")
+    add("--preset", help="preset of a transformer, for goemotions")
+    add("--pooling", choices=poolings, default="mean", help="of the tokens of a text")
+    add("--data-dir", help="where TensorFlow Datasets keeps its data")
+    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
     args = parser.parse_args(argv)
-    if args.preset is not None and args.dataset != "goemotions":
-        parser.error("--preset is for --dataset goemotions")
-    args.epochs = args.epochs or {"digits": 300, "goemotions": 20}[args.dataset]
+    if (args.preset is None) != (args.dataset == "digits"):
+        parser.error("--dataset goemotions needs a --preset, and digits takes none")
     return args
 
 
-def problem_of(args):
-    """The problem of a dataset."""
-    if args.preset is None:
-        return harness.small_problem(args.dataset, ENCODERS[args.dataset], args.data_dir)
-    problem = harness.text_problem(
-        args.dataset,
-        args.preset,
-        args.data_dir,
-        frozen="all",
-        pooling=args.pooling,
-        cache=args.out / "features",
-    )
-    settings = dataclasses.replace(
-        problem.settings, learning_rate=LEARNING_RATE, batch_size=BATCH_SIZE
-    )
-    return dataclasses.replace(problem, settings=settings)
+def arrays_of(splits):
+    """The features and class ids of each part."""
+    parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
+    pairs = {name: zip(*part.as_numpy_iterator(), strict=True) for name, part in parts.items()}
+    return {name: tuple(map(np.concatenate, of_part)) for name, of_part in pairs.items()}
 
 
-def draw(class_ids, shots, seed):
-    """Row numbers of a given number of examples of each class."""
-    rng = np.random.default_rng(seed)
-    of_class = (np.flatnonzero(class_ids == k) for k in range(class_ids.max() + 1))
-    return np.concatenate([rng.permutation(rows)[:shots] for rows in of_class])
+@functools.cache
+def comments(preset, pooling, data_dir):
+    """GoEmotions through a frozen transformer, by part."""
+    encoder = encoders.TextEncoder(preset, 32, "all", pooling)
+
+    def encoded(texts, class_ids):
+        return encoder.lower.predict(encoder.tokenize(texts).to_tensor(), verbose=0), class_ids
+
+    parts = arrays_of(r4c.data.goemotions(data_dir, text=True))
+    return {name: encoded(*part) for name, part in parts.items()}
 
 
-def parts(args, problem, seed):
+def examples(args, seed):
     """The examples of a seed: to train, to choose and fit, to conformalize and to test."""
-    splits = problem.load(1024, seed)
-    train, validation, test = (
-        tuple(np.concatenate(arrays) for arrays in zip(*split.as_numpy_iterator(), strict=True))
-        for split in (splits.train, splits.validation, splits.test)
-    )
     if args.dataset == "digits":
-        rows = draw(train[1], args.shots, seed)
-        train = tuple(array[rows] for array in train)
-    order = np.random.default_rng(seed).permutation(len(validation[1]))
-    halves = np.array_split(order, 2)
-    chosen, conformal = (tuple(array[rows] for array in validation) for rows in halves)
-    return splits, {"train": train, "choice": chosen, "conformal": conformal, "test": test}
+        parts = arrays_of(r4c.data.digits(1024, seed))
+        rng, class_ids = np.random.default_rng(seed), parts["train"][1]
+        of_class = [rng.permutation(np.flatnonzero(class_ids == k)) for k in range(10)]
+        rows = np.concatenate([rows[: args.shots] for rows in of_class])
+        parts["train"] = tuple(array[rows] for array in parts["train"])
+    else:
+        parts = dict(comments(args.preset, args.pooling, args.data_dir))
+    order = np.random.default_rng(seed).permutation(len(parts["validation"][1]))
+    for name, rows in zip(("choice", "conformal"), np.array_split(order, 2), strict=True):
+        parts[name] = tuple(array[rows] for array in parts["validation"])
+    return parts
 
 
 def trained_scores(args, loss, seed):
     """Scores and class ids of the examples outside the training part, by part."""
-
-    def make():
-        problem = problem_of(args)
-        splits, examples = parts(args, problem, seed)
-        keras.backend.clear_session()
-        keras.utils.set_random_seed(seed)
-        head = r4c.layers.DotProductHead(splits.num_classes)
-        model = keras.Sequential([*problem.layers(splits), head])
-        optimizer = keras.optimizers.Adam(problem.settings.learning_rate)
-        model.compile(optimizer, r4c.losses.get(loss), metrics=[r4c.metrics.NDCG(5)])
-        stopping = keras.callbacks.EarlyStopping(
-            "val_ndcg_at_5",
-            mode="max",
-            patience=PATIENCE[args.dataset],
-            restore_best_weights=True,
-        )
-        model.fit(
-            *examples["train"],
-            batch_size=problem.settings.batch_size,
-            validation_data=examples["choice"],
-            epochs=args.epochs,
-            callbacks=[stopping],
-            verbose=0,
-        )
-        return {
-            name: [
-                model.predict(features, batch_size=1024, verbose=0).tolist(),
-                class_ids.tolist(),
-            ]
-            for name, (features, class_ids) in examples.items()
-            if name != "train"
-        }
-
-    kind = args.shots if args.dataset == "digits" else pathlib.Path(args.preset or "small").name
-    options = ("dataset", "shots", "epochs", "preset", "pooling")
-    run = harness.cached(
-        args.out / f"{args.dataset}-{kind}-{loss}-{args.epochs}-{seed}.json",
-        {"loss": loss, "seed": seed} | {option: getattr(args, option) for option in options},
-        make,
+    parts = examples(args, seed)
+    rate, batch_size, epochs, patience = TRAINING[args.dataset]
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    hidden = [keras.layers.Dense(64, "relu") for _ in range(2)]
+    layers = hidden if args.dataset == "digits" else [keras.layers.Dropout(0.1)]
+    model = keras.Sequential([*layers, r4c.layers.DotProductHead(int(parts["test"][1].max()) + 1)])
+    model.compile(keras.optimizers.Adam(rate), r4c.losses.get(loss), metrics=[r4c.metrics.NDCG(5)])
+    stopping = keras.callbacks.EarlyStopping(
+        "val_ndcg_at_5", mode="max", patience=patience, restore_best_weights=True
     )
+    model.fit(
+        *parts["train"],
+        batch_size=batch_size,
+        validation_data=parts["choice"],
+        epochs=args.epochs or epochs,
+        callbacks=[stopping],
+        verbose=0,
+    )
+    predict = functools.partial(model.predict, batch_size=1024, verbose=0)
     return {
-        name: (tf.constant(run[name][0]), np.array(run[name][1]))
-        for name in ("choice", "conformal", "test")
+        name: (tf.constant(predict(features)), class_ids)
+        for name, (features, class_ids) in parts.items()
     }
 
 
@@ -172,86 +131,57 @@ def calibration_error(probabilities, scores, class_ids):
     return 100 * float(metric.result())
 
 
-def likelihood(probabilities, scores, class_ids):
-    """The mean negative log-likelihood of a softmax."""
-    loss = r4c.losses.SoftmaxLoss(probabilities.temperature)
-    return float(loss(class_ids, tf.cast(scores, tf.float64)))
-
-
 def measure(loss, scored):
     """The figures of one trained model."""
     scores, class_ids = scored["test"]
-    softmax = r4c.layers.Probabilities()
-    fitted = r4c.calibrate(tf.identity, scored["choice"])
-    own = r4c.losses.get(loss).probabilities
-    figures = {
-        "Top-1": float(np.mean(scores.numpy().argmax(1) == class_ids)),
-        "temperature": fitted.temperature,
-        "softmax": calibration_error(softmax, scores, class_ids),
-        "calibrated": calibration_error(fitted, scores, class_ids),
-        "softmax NLL": likelihood(softmax, scores, class_ids),
-        "calibrated NLL": likelihood(fitted, scores, class_ids),
-    }
+    fitted, own = r4c.calibrate(None, scored["choice"]), r4c.losses.get(loss).probabilities
+    figures = {"Top-1": float(np.mean(scores.numpy().argmax(1) == class_ids))}
+    figures["T"] = fitted.temperature
     if own is not None:
-        figures["own"] = calibration_error(own, scores, class_ids)
-    for coverage in COVERAGES:
-        for method in METHODS:
-            for name, probabilities in (("calibrated", fitted), ("softmax", softmax)):
-                sets = r4c.conformalize(
-                    tf.identity, scored["conformal"], coverage, method, probabilities
-                )(scores)
-                key = f"{method} {coverage} {name}"
-                right = tf.gather(sets, class_ids[:, np.newaxis], batch_dims=1)
-                figures[f"{key} coverage"] = float(np.mean(right))
-                figures[f"{key} size"] = float(np.mean(np.sum(sets, axis=1)))
+        figures["ECE %, own"] = calibration_error(own, scores, class_ids)
+    for name, layer in (("softmax", r4c.layers.Probabilities()), ("calibrated", fitted)):
+        figures[f"ECE %, {name}"] = calibration_error(layer, scores, class_ids)
+        likelihood = r4c.losses.SoftmaxLoss(layer.temperature)
+        figures[f"NLL, {name}"] = float(likelihood(class_ids, tf.cast(scores, tf.float64)))
+        for coverage, method in itertools.product(COVERAGES, METHODS):
+            fit = r4c.conformalize(None, scored["conformal"], coverage, method, layer)
+            sets = fit(scores).numpy()
+            key = f"{method} {coverage} {name}"
+            figures[f"{key} coverage"] = float(sets[np.arange(len(sets)), class_ids].mean())
+            figures[f"{key} size"] = float(sets.sum(axis=1).mean())
     return figures
 
 
-def report(runs):
+def tables_of(runs):
     """The tables of all losses."""
 
-    def cell(loss, key):
-        values = [figures[key] for figures in runs[loss] if key in figures]
-        return plus_minus(values) if values else "-"
+    def row(loss, keys):
+        values = ([figures[key] for figures in runs[loss] if key in figures] for key in keys)
+        return [loss, *(plus_minus(of_key) if of_key else "-" for of_key in values)]
 
-    keys = {
-        "Top-1": "Top-1",
-        "T": "temperature",
-        "ECE %, own": "own",
-        "ECE %, softmax": "softmax",
-        "ECE %, calibrated": "calibrated",
-        "NLL, softmax": "softmax NLL",
-        "NLL, calibrated": "calibrated NLL",
-    }
-    lines = table(
-        ["loss", *keys], [[loss, *(cell(loss, key) for key in keys.values())] for loss in runs]
-    )
+    yield "Calibration", ["loss", *COLUMNS], [row(loss, COLUMNS) for loss in runs]
     for coverage in COVERAGES:
-        head = ["loss"]
-        columns = []
-        for method in METHODS:
-            for name in ("calibrated", "softmax"):
-                columns.append(f"{method} {coverage} {name}")
-                head += [f"{method}, {name}: coverage", "size"]
-        rows = [
-            [loss, *(cell(loss, f"{key} {of}") for key in columns for of in ("coverage", "size"))]
-            for loss in runs
-        ]
-        lines += ["", f"Sets for a coverage of {coverage}:", "", *table(head, rows)]
-    return "\n".join(lines) + "\n"
+        head, keys = ["loss"], []
+        for method, name in itertools.product(METHODS, ("calibrated", "softmax")):
+            head += [f"{method}, {name}: coverage", "size"]
+            keys += [f"{method} {coverage} {name} {of}" for of in ("coverage", "size")]
+        yield f"Sets for a coverage of {coverage}", head, [row(loss, keys) for loss in runs]
 
 
 def main(argv=None):
-    """Trains what is missing, measures and writes the tables."""
+    """Trains what is missing, measures and shows the tables."""
     args = parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
-    runs = {
-        loss: [measure(loss, trained_scores(args, loss, seed)) for seed in range(args.seeds)]
-        for loss in args.loss
-    }
-    text = report(runs)
-    _files.write_text(args.out / f"{args.dataset}.md", text)
-    print(text)
+    names = ("dataset", "shots", "epochs", "preset", "pooling")
+    options = {name: getattr(args, name) for name in names}
+
+    def kept_run(loss, seed):
+        def make():
+            return measure(loss, trained_scores(args, loss, seed))
+
+        return common.kept(args.out, {"loss": loss, "seed": seed, **options}, make)
+
+    runs = {loss: [kept_run(loss, seed) for seed in args.seeds] for loss in args.loss}
+    common.show(tables_of(runs), args.csv)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,31 @@
 """Learning to rank: which loss wins with which data, compared with TF-Ranking and LightGBM.
 
-    python -m scripts.reproductions.learning_to_rank --out out/ltr
+    python -m scripts.reproductions.learning_to_rank
 
-The lists resemble MSLR-WEB: 5 to 120 items, grades from 0 to 4 (52 % are 0, .7 % are 4), features
-that shift from list to list, and uninformative features. They are generated, so the true utility of
-each item is known: a function with interactions, steps and bends. The simulated graders see it with
-noise. Training and validation use their grades; the test uses grades without noise. The situations
-differ in the number of lists, in the noise, and in which part of the grades is known.
+It takes three hours of one core. The lists resemble MSLR-WEB: 5 to 120 items, grades from 0 to 4
+(52 % are 0, .7 % are 4), features that shift from list to list, and uninformative features. They
+are generated, so the true utility of each item is known: a function with interactions, steps and
+bends. The simulated graders see it with noise. Training and validation use their grades; the test
+uses grades without noise. The situations differ in the number of lists, in the noise, and in which
+part of the grades is known.
 
 A network scores each item separately. Each loss has the same six settings of rate and weight decay;
 LightGBM's trees have six settings of rate and leaves. The setting is chosen by NDCG@10 on the
-validation part, with a seed that is used for nothing else. Each test seed generates all data anew,
-and its validation part chooses the epoch, or the number of trees. The table has the mean and
-standard deviation over the seeds. "*" marks a difference from the first row by a paired t-test over
-the seeds, at 5 % divided by the number of rows. MRR is the reciprocal rank of the item with the
-highest utility.
+validation part with `--tuning-seed`. Each seed generates all data anew, and its validation part
+chooses the epoch, or the number of trees. "*" marks a difference from the first row by a paired
+t-test over the seeds, at 5 % divided by the number of rows. MRR is the reciprocal rank of the item
+with the highest utility.
 
-Losses of TF-Ranking run in a separate process, under Keras 2. LightGBM is optional: without it, its
-row is left out. Runs are kept in `--out`; a second call resumes there.
+Losses of TF-Ranking run in a separate process, under Keras 2. TF-Ranking and LightGBM are optional:
+without them, their rows are left out.
 """
 
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import math
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -33,33 +33,26 @@ import numpy as np
 from scipy import stats
 from tensorflow import keras
 
-from rank4class_tf import _files, losses, metrics, ops, tfr
+from rank4class_tf import losses, metrics, ops, tfr
 from rank4class_tf._keras import KERAS_3
 from scripts import command_line
-from scripts.reproductions import harness
-from scripts.tables import plus_minus, table
+from scripts.reproductions import common
+from scripts.tables import plus_minus
 
 MAX_ITEMS, NUM_TRUE, NUM_USELESS = 120, 8, 8
 # Grades 1 to 4 start at these utilities: 51.5, 32.5, 13.4, 1.9 and .7 % of items get 0 to 4.
 CUTS = (0.02, 0.97, 1.98, 2.6)
-TUNING_SEED = 1000
 # Lists per epoch, however many training lists there are.
 EPOCH = 960
 
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """What the training data are like.
+    """What the training data are like."""
 
-    Attributes:
-        num_lists: lists for training; a fifth as many, at least 50, are for validation.
-        noise: standard deviation of the noise; the utility has a standard deviation of 1.
-        one_positive: whether only one item of each list is labelled: the best one, with noise.
-    """
-
-    num_lists: int
-    noise: float
-    one_positive: bool = False
+    num_lists: int  # for training; a fifth as many, at least 50, are for validation
+    noise: float  # its standard deviation; that of the utility is 1
+    one_positive: bool = False  # only the best item of each list is labelled, with noise
 
 
 SITUATIONS = {
@@ -90,19 +83,12 @@ METRICS = {"ndcg_at_5": "NDCG@5", "ndcg_at_10": "NDCG@10", "mrr": "MRR"}
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Lists, padded to `MAX_ITEMS`; padding has the label -1.
+    """Lists, padded to `MAX_ITEMS`; padding has the label -1."""
 
-    Attributes:
-        features: `[lists, items, features]`.
-        labels: the labels for training, from grades with noise.
-        grades: the grades without noise.
-        best: 1 for the item with the highest utility.
-    """
-
-    features: np.ndarray
-    labels: np.ndarray
-    grades: np.ndarray
-    best: np.ndarray
+    features: np.ndarray  # `[lists, items, features]`
+    labels: np.ndarray  # for training, from grades with noise
+    grades: np.ndarray  # without noise
+    best: np.ndarray  # 1 for the item with the highest utility
 
 
 def utility_of(x):
@@ -141,9 +127,8 @@ def make_lists(situation, num_lists, rng):
 
 def draw(situation, seed):
     """The parts for training, validation and testing of a seed."""
-    rng = np.random.default_rng(seed)
-    sizes = situation.num_lists, max(50, situation.num_lists // 5), 500
-    return [make_lists(situation, size, rng) for size in sizes]
+    rng, number = np.random.default_rng(seed), situation.num_lists
+    return [make_lists(situation, size, rng) for size in (number, max(50, number // 5), 500)]
 
 
 def measure(scores, labels, name):
@@ -153,14 +138,7 @@ def measure(scores, labels, name):
     return float(metric.result())
 
 
-def make_loss(method):
-    """A loss, of this package or of TF-Ranking."""
-    if method in TF_RANKING:
-        return getattr(tfr.load().keras.losses, TF_RANKING[method])()
-    return OURS[method]()
-
-
-def scores_of_network(method, parts, rate, decay, seed, args):
+def scores_of_network(method, parts, rate, decay, seed, epochs):
     """The validation and test scores of a network's best epoch, and the number of this epoch."""
     train, validation, test = parts
     keras.backend.clear_session()
@@ -169,10 +147,12 @@ def scores_of_network(method, parts, rate, decay, seed, args):
     inputs = keras.Input(train.features.shape[1:])
     scores = dense(1)(dense(32, "relu")(dense(64, "relu")(inputs)))
     model = keras.Model(inputs, keras.layers.Reshape((MAX_ITEMS,))(scores))
-    model.compile(keras.optimizers.Adam(rate, weight_decay=decay or None), make_loss(method))
+    theirs = method in TF_RANKING
+    loss = getattr(tfr.load().keras.losses, TF_RANKING[method])() if theirs else OURS[method]()
+    model.compile(keras.optimizers.Adam(rate, weight_decay=decay or None), loss)
 
-    def apply(features):
-        return model.predict(features, batch_size=512, verbose=0)
+    def apply(part):
+        return model.predict(part.features, batch_size=512, verbose=0)
 
     rng = np.random.default_rng([7, seed])
 
@@ -180,136 +160,89 @@ def scores_of_network(method, parts, rate, decay, seed, args):
         number = len(train.labels)
         drawn = [rng.permutation(number) for _ in range(-(-EPOCH // number))]
         rows = np.concatenate(drawn)[:EPOCH]
-        features, labels = train.features[rows], train.labels[rows]
-        model.fit(features, labels, batch_size=16, shuffle=False, verbose=0)
+        model.fit(train.features[rows], train.labels[rows], 16, shuffle=False, verbose=0)
 
-    _, best = harness.train_to_best(
-        model,
-        args.epochs,
-        evaluate_every=1,
-        train=epoch_of_steps,
-        evaluate=lambda: {
-            "ndcg": measure(apply(validation.features), validation.labels, "ndcg_at_10")
-        },
-        metric="ndcg",
-        patience=5,
-    )
-    return apply(validation.features), apply(test.features), best["epoch"]
+    def evaluate():
+        return {"ndcg": measure(apply(validation), validation.labels, "ndcg_at_10")}
+
+    _, best = common.train_to_best(model, epochs, epoch_of_steps, evaluate, "ndcg", patience=5)
+    return apply(validation), apply(test), best["epoch"]
 
 
 def scores_of_trees(parts, rate, leaves, seed):
     """The validation and test scores with the best number of trees, and that number."""
     import lightgbm
 
-    def flat(part):
+    def dataset(part):
         there = part.labels >= 0
-        return part.features[there], part.labels[there], there.sum(axis=1)
+        return lightgbm.Dataset(part.features[there], part.labels[there], group=there.sum(axis=1))
 
-    train, validation, test = parts
-    settings = {
-        "objective": "lambdarank",
-        "metric": "ndcg",
-        "eval_at": [10],
-        "learning_rate": rate,
-        "num_leaves": leaves,
-        "seed": seed,
-        "num_threads": 1,
-        "verbose": -1,
-    }
-    learned, watched = (
-        lightgbm.Dataset(x, y, group=group) for x, y, group in (flat(train), flat(validation))
-    )
+    settings = {"objective": "lambdarank", "metric": "ndcg", "eval_at": [10], "seed": seed}
+    settings |= {"learning_rate": rate, "num_leaves": leaves, "num_threads": 1, "verbose": -1}
+    learned, watched = map(dataset, parts[:2])
     stop = lightgbm.early_stopping(50, verbose=False)
     model = lightgbm.train(settings, learned, 500, [watched], callbacks=[stop])
-    scores = []
-    for part in (validation, test):
-        padded = np.zeros(part.labels.shape, np.float32)
-        padded[part.labels >= 0] = model.predict(flat(part)[0])
-        scores.append(padded)
+    scores = [np.zeros(part.labels.shape, np.float32) for part in parts[1:]]
+    for of_part, part in zip(scores, parts[1:], strict=True):
+        of_part[part.labels >= 0] = model.predict(part.features[part.labels >= 0])
     return *scores, model.best_iteration
 
 
 def run(situation, method, setting, seed, args):
     """Runs a method: NDCG@10 on the validation labels, and the metrics on the test part."""
+    of_situation = dataclasses.asdict(SITUATIONS[situation])
 
     def make():
         parts = draw(SITUATIONS[situation], seed)
-        if method == TREES:
-            of_validation, of_test, best = scores_of_trees(parts, *setting, seed)
-        else:
-            of_validation, of_test, best = scores_of_network(method, parts, *setting, seed, args)
+        how = functools.partial(scores_of_network, method, epochs=args.epochs)
+        make_scores = scores_of_trees if method == TREES else how
+        of_validation, of_test, best = make_scores(parts, *setting, seed)
+        labels = {"ndcg_at_5": parts[2].grades, "ndcg_at_10": parts[2].grades, "mrr": parts[2].best}
         return {
             "best": best,
             "validation": measure(of_validation, parts[1].labels, "ndcg_at_10"),
-            "ndcg_at_5": measure(of_test, parts[2].grades, "ndcg_at_5"),
-            "ndcg_at_10": measure(of_test, parts[2].grades, "ndcg_at_10"),
-            "mrr": measure(of_test, parts[2].best, "mrr"),
+            **{name: measure(of_test, of_metric, name) for name, of_metric in labels.items()},
         }
 
     settings = {"situation": situation, "method": method, "setting": setting, "seed": seed}
-    name = "-".join(map(str, (situation, method, *setting, seed))).replace(" ", "_")
-    of_situation = dataclasses.asdict(SITUATIONS[situation])
-    return harness.cached(
-        args.out / f"{name}.json", settings | of_situation | {"epochs": args.epochs}, make
-    )
+    return common.kept(args.out, settings | of_situation | {"epochs": args.epochs}, make)
 
 
-def runs_of(situation, method, args):
-    """The chosen setting of a method, and the run of each seed with it."""
-    pairs = (args.rates_of_trees, args.leaves) if method == TREES else (args.rates, args.decays)
-
-    def reached(setting):
-        return run(situation, method, setting, TUNING_SEED, args)["validation"]
-
-    setting = max(itertools.product(*pairs), key=reached)
-    return setting, [run(situation, method, setting, seed, args) for seed in args.seeds]
-
-
-def report(found):
-    """The Markdown of a situation: the setting and the runs of each method."""
-    first = next(iter(found.values()))[1]
-    rows = []
-    for method, (setting, runs) in found.items():
-        cells = []
+def table_of(situation, args):
+    """The table of a situation: the chosen setting of each method, and the runs of each seed."""
+    rows, first = [], None
+    for method in args.methods:
+        pairs = (args.rates_of_trees, args.leaves) if method == TREES else (args.rates, args.decays)
+        settings = itertools.product(*pairs)
+        tried = [run(situation, method, setting, args.tuning_seed, args) for setting in settings]
+        setting = max(tried, key=lambda result: result["validation"])["setting"]
+        runs = [run(situation, method, setting, seed, args) for seed in args.seeds]
+        first, cells = first or runs, []
         for name in METRICS:
-            values = [run[name] for run in runs]
-            differences = np.subtract(values, [run[name] for run in first])
+            values = [of[name] for of in runs]
+            differences = np.subtract(values, [of[name] for of in first])
             differs = len(runs) > 1 and differences.any()
             p = stats.ttest_1samp(differences, 0).pvalue if differs else 1.0
-            cells.append(plus_minus(values) + ("*" if p < SIGNIFICANT / len(found) else ""))
+            cells.append(plus_minus(values) + ("*" if p < SIGNIFICANT / len(args.methods) else ""))
         rows.append([method, *cells, " / ".join(f"{x:g}" for x in setting)])
-    return table(["", *METRICS.values(), "setting"], rows)
+    return situation, ["", *METRICS.values(), "setting"], rows
 
 
 def main(argv=None):
-    """Makes what is missing and writes the tables."""
-    parser = command_line.parser(__spec__, description=__doc__)
-    positive = command_line.positive
-    parser.add_argument("--situations", nargs="+", choices=SITUATIONS, default=[*SITUATIONS])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
-    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2, 3, 4])
-    parser.add_argument(
-        "--epochs", type=positive(int), default=20, help="maximum number of epochs of 960 lists"
-    )
-    parser.add_argument("--rates", nargs="+", type=positive(float), default=[3e-3, 1e-2])
-    parser.add_argument(
-        "--decays", nargs="+", type=command_line.number_below(math.inf), default=[0.0, 1.0, 3.0]
-    )
-    parser.add_argument(
-        "--rates-of-trees",
-        nargs="+",
-        type=positive(float),
-        default=[0.03, 0.1],
-        help="learning rates of LightGBM",
-    )
-    parser.add_argument(
-        "--leaves",
-        nargs="+",
-        type=positive(int),
-        default=[7, 15, 31],
-        help="leaves per tree of LightGBM",
-    )
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/learning_to_rank"))
+    """Makes what is missing and shows the tables."""
+    quick = {"situations": ["few graded lists"], "methods": ["softmax", "ApproxNDCG"]}
+    quick |= {"seeds": [0, 1], "epochs": 2, "rates": [3e-3], "decays": [0.0]}
+    parser = common.parser(__spec__, __doc__, quick)
+    count, number = command_line.positive(int), command_line.positive(float)
+    at_least_0, add = command_line.number_below(math.inf), parser.add_argument
+    add("--situations", nargs="+", choices=SITUATIONS, default=[*SITUATIONS])
+    add("--methods", nargs="+", choices=METHODS, default=[*METHODS])
+    add("--epochs", type=count, default=20, help="maximum number of epochs of 960 lists")
+    add("--rates", nargs="+", type=number, default=[3e-3, 1e-2])
+    add("--decays", nargs="+", type=at_least_0, default=[0.0, 1.0, 3.0])
+    add("--rates-of-trees", nargs="+", type=number, default=[0.03, 0.1], help="of LightGBM")
+    add("--leaves", nargs="+", type=count, default=[7, 15, 31], help="per tree of LightGBM")
+    parser.set_defaults(seeds=[0, 1, 2, 3, 4], tuning_seed=1000)
     args = parser.parse_args(argv)
     optional = {"tensorflow_ranking": [*TF_RANKING], "lightgbm": [TREES]}
     for package, of_package in optional.items():
@@ -317,19 +250,12 @@ def main(argv=None):
             print(f"Without {package} there are no rows of {', '.join(of_package)}.")
             args.methods = [name for name in args.methods if name not in of_package]
     theirs = [name for name in args.methods if name in TF_RANKING]
-    if theirs and KERAS_3:
-        arguments = [*(sys.argv[1:] if argv is None else argv), "--methods", *theirs]
+    if theirs and KERAS_3:  # Its runs are kept for this process.
+        given = [*(sys.argv[1:] if argv is None else argv), "--methods", *theirs]
         environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
-        subprocess.run(
-            [sys.executable, "-m", __spec__.name, *arguments], env=environment, check=True
-        )
-    lines = []
-    for situation in args.situations:
-        found = {name: runs_of(situation, name, args) for name in args.methods}
-        lines += [f"## {situation}", "", *report(found), ""]
-    args.out.mkdir(parents=True, exist_ok=True)
-    _files.write_text(args.out / "learning_to_rank.md", "\n".join(lines))
-    print("\n".join(lines))
+        command = [sys.executable, "-m", __spec__.name, *given]
+        subprocess.run(command, env=environment, check=True)
+    common.show((table_of(situation, args) for situation in args.situations), args.csv)
 
 
 if __name__ == "__main__":

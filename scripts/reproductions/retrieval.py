@@ -1,40 +1,51 @@
-"""Two towers with several losses and sources of negatives, and other methods, on MovieLens.
+"""Two towers on MovieLens: losses and sources of negatives, other methods, and keras-rs.
 
-    python -m scripts.reproductions.retrieval --zip ml-latest-small.zip --out out/retrieval
+    python -m scripts.reproductions.retrieval --zip ml-latest-small.zip
 
-`retrieval_task.py` defines the task and the towers. The last film of each user by time is the
-test item, and the one before it the validation item. For each user, all films of the archive that
-the user has not rated before are ranked. All methods learn from the same users' films before these
-two: the towers learn to predict at most the last 50 films of each user (`PAIRS`), each from the 50
-before it; the other methods use all films. In the test, they read the validation film as the user's
-last.
+The last film of each user by time is the test item, and the one before it the validation item. For
+each user, all films that the user has not rated before are ranked. All methods learn from the films
+before these two: the towers learn to predict at most the last 50 films of each user (`PAIRS`), each
+from the 50 before it; the other methods use all films. A user is represented by the films rated
+last, a film by its id, the words of its title, its genres and its decade. In training, one film in
+five comes without its id, so that a film without ratings can be found by its other features.
 
-- `popularity`: how many users rated a film;
-- `item-kNN`: the sum of the cosines with the user's films, of the nearest to each;
-- `EASE`: Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data";
-- `autoencoder`: the user's films, half of them dropped, through a layer of the towers' width to a
-  softmax over all films;
-- towers with five losses, and with softmax and other choices of negatives.
+Tables (`--tables`): `methods` (two hours of one core), popularity, item-kNN and EASE (Steck 2019,
+"Embarrassingly Shallow Autoencoders for Sparse Data") beside towers with five losses; `negatives`
+(half an hour), towers with softmax and other choices of negatives; `libraries` (an hour), this
+package and keras-rs, as their first retrieval examples are, and `all set`, with all options for
+this task: cosines, a temperature, log-Q, accidental hits masked. `TwoTower` appears twice more:
+without any option, and with 512 negatives drawn from all films.
 
-Each method's settings (see `SETTINGS`) are chosen by NDCG@10 on the validation items, with the seed
-`--tuning-seed`, which is not one of the seeds reported. The same metric chooses the epoch of each
-run.
-Each finished run is a file in `--out`; a second call resumes there. The table is `results.md`.
+Settings are chosen one after the other by NDCG@10 on the validation items with `--tuning-seed`; the
+same metric chooses the epoch of each run.
 """
 
-import itertools
+import csv
+import dataclasses
+import functools
+import importlib.util
+import io
 import pathlib
+import re
+import zipfile
 import zlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _files
-from scripts import command_line, tables
-from scripts.reproductions import harness, retrieval_task
+from scripts import command_line
+from scripts.reproductions import common
+from scripts.tables import plus_minus
 
+HISTORY = 50  # the tower reads at most so many films of a user, the last ones
+RECENT = 5  # the last films, which are also separate inputs
+WORDS = 8  # words of a title
+PAIRS = 50  # training pairs per user at most, the last ones
+NO_NUMBER = 0.2  # share of films that come without their id in training
+INPUTS = ("number", "words", "genres", "decade")  # of the tower of films
 COLUMNS = {
     "Recall@10": "recall_at_10",
     "Recall@100": "recall_at_100",
@@ -43,46 +54,136 @@ COLUMNS = {
     "coverage@10": "coverage",
 }
 SELECT_BY = "ndcg_at_10"
-
 LOSSES = {
     "softmax": r4c.losses.SoftmaxLoss,
     "Rankmax": r4c.losses.RankmaxLoss,
     "pairwise logistic": r4c.losses.PairwiseLogisticLoss,
     "Top-16 mining": lambda: r4c.losses.OrderedWeightedLoss(
-        "pairwise", "hinge", r4c.losses.TopKWeights(16)
+        "pairwise", "hinge", r4c.ops.TopKWeights(16)
     ),
     "ApproxNDCG": r4c.losses.ApproxNDCGLoss,
 }
-TEMPERATURES = (0.05, 0.2, 0.5, 1.0)
-# The rate is chosen after the temperature, which is chosen with the first rate.
-LEARNING_RATES = (0.003, 0.001, 0.01, 0.03)
-ALL_NEGATIVES = {"num_random": 512}
-# Towers with softmax and other choices of negatives.
-NEGATIVES = {
-    "in the batch alone": {"num_random": 0, "log_q": False},
-    "in the batch, log-Q": {"num_random": 0, "log_q": True},
-    "in the batch and drawn": {"num_random": 512, "log_q": False},
-    "and of earlier batches, log-Q": {"num_random": 512, "log_q": True, "memory_size": 2048},
-}
-SETTINGS = {
-    "item-kNN": [{"neighbours": n, "shrink": s} for n in (5, 10, 20, 100) for s in (0, 10, 100)],
-    "EASE": [{"l2": l2} for l2 in (10, 30, 100, 300, 1000, 3000)],
-    "autoencoder": [{"learning_rate": rate} for rate in (1e-3, 3e-3, 1e-2)],
-}
 
 
-def interactions(task, held_out):
-    """`[users, films]`, 1 for a film that the user rated before the held-out ones."""
-    matrix = np.zeros([len(task.users), len(task.films.ids)], np.float32)
-    for row, user in zip(matrix, task.users, strict=True):
-        row[user[:-held_out]] = 1
-    return matrix
+# -- The task --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """The films and what each user rated.
+
+    Attributes:
+        films: `[N, ...]` arrays by name: `id` as in the archive; `row`; `number`, row + 1, or 0 for
+            a film that does not occur in training; `words` `[N, WORDS]`, 1 for a rare word, padded
+            with 0; `genres` `[N, G]` of 0 and 1; `decade`, 0 for an unknown one, 1 for the one of
+            1900 and all before it.
+        users: the rows of the films of each user in the order of time; the last two are held out.
+    """
+
+    films: dict[str, np.ndarray]
+    users: list[np.ndarray]
+
+    def seen(self, held_out):
+        """`[users, films]`, 1 for a film that the user rated before the held-out ones."""
+        matrix = np.zeros([len(self.users), len(self.films["id"])], np.float32)
+        for row, user in zip(matrix, self.users, strict=True):
+            row[user[:-held_out]] = 1
+        return matrix
+
+    def queries(self, held_out):
+        """The inputs of all users, and the rows of the films to find.
+
+        `held_out` is 2 for validation and 1 for testing.
+        """
+        histories = np.array([history(user[:-held_out]) for user in self.users])
+        return {"history": histories}, np.array([user[-held_out] for user in self.users])
+
+    @functools.cached_property
+    def ends(self):
+        """Pairs of a user and the place of a film that is a training target."""
+        starts = [max(len(user) - 2 - PAIRS, 1) for user in self.users]
+        pairs = zip(self.users, starts, strict=True)
+        return [(user, end) for user, start in pairs for end in range(start, len(user) - 2)]
+
+    @functools.cached_property
+    def counts(self):
+        """`[N]`, how often each film is a training target."""
+        return np.bincount([user[end] for user, end in self.ends], minlength=len(self.films["id"]))
+
+    def pairs(self, batch_size, seed):
+        """Training batches: a film, and the films before it."""
+        histories = np.array([history(user[:end]) for user, end in self.ends])
+        rows = np.array([user[end] for user, end in self.ends])
+        table = {name: tf.constant(values) for name, values in self.films.items()}
+
+        def pair(histories, rows):
+            film = {name: tf.gather(values, rows) for name, values in table.items()}
+            known = tf.random.uniform(tf.shape(rows), seed=seed) >= NO_NUMBER
+            film["number"] *= tf.cast(known, film["number"].dtype)
+            return {"history": histories}, film
+
+        batches = tf.data.Dataset.from_tensor_slices((histories, rows))
+        batches = batches.shuffle(len(rows), seed=seed).batch(batch_size, drop_remainder=True)
+        return batches.map(pair).prefetch(2)
+
+
+def history(rows):
+    """The numbers of the last films, latest first, padded with 0."""
+    numbers = rows[: -HISTORY - 1 : -1] + 1
+    return np.pad(numbers, [0, HISTORY - len(numbers)])
+
+
+def read(path):
+    """The task of an archive.
+
+    Films that a user rated in the same second come in a random order, since the file sorts them by
+    film. If a user rated a film several times, the first rating counts.
+    """
+    with zipfile.ZipFile(path) as archive:
+
+        def rows(name):
+            (member,) = (m for m in archive.namelist() if m.endswith(f"/{name}"))
+            with io.TextIOWrapper(archive.open(member), "utf-8") as lines:
+                return list(csv.reader(lines))[1:]
+
+        movies, ratings = rows("movies.csv"), rows("ratings.csv")
+    films = features(movies)
+    row_of = {film: row for row, film in enumerate(films["id"].tolist())}
+    ratings = np.array(ratings)[:, [0, 1, 3]].astype(np.int64)
+    ratings = np.random.default_rng(0).permutation(ratings)
+    ratings = ratings[np.lexsort((ratings[:, 2], ratings[:, 0]))]
+    items = np.array([row_of[film] for film in ratings[:, 1]])
+    _, first = np.unique(ratings[:, 0] * len(row_of) + items, return_index=True)
+    kept = np.sort(first)
+    starts = np.flatnonzero(np.diff(ratings[kept, 0])) + 1
+    users = [user for user in np.split(items[kept], starts) if len(user) >= 3]
+    rated = np.zeros(len(row_of), bool)
+    rated[np.concatenate([user[:-2] for user in users])] = True
+    return Task(films | {"number": np.where(rated, films["row"] + 1, 0)}, users)
+
+
+def features(movies):
+    """The features of films, of their ids, titles and genres."""
+    ids, titles, of_films = zip(*movies, strict=True)
+    years = [re.search(r"\((\d{4})\)", title) for title in titles]
+    decades = [max(int(year[1]) // 10 - 189, 1) if year else 0 for year in years]
+    texts = [re.findall(r"[a-z0-9']+", re.sub(r"\(\d{4}\)", "", t).lower()) for t in titles]
+    distinct, counts = np.unique([word for text in texts for word in text], return_counts=True)
+    number = {word: 2 + i for i, word in enumerate(distinct[counts > 1].tolist())}
+    words = np.zeros([len(ids), WORDS], np.int64)
+    for row, text in zip(words, texts, strict=True):
+        numbers = [number.get(word, 1) for word in text[:WORDS]] or [1]
+        row[: len(numbers)] = numbers
+    names = sorted({name for genres in of_films for name in genres.split("|")})
+    genres = np.array([[name in g.split("|") for name in names] for g in of_films], np.float32)
+    found = {"id": np.array(ids, np.int64), "row": np.arange(len(ids)), "words": words}
+    return found | {"genres": genres, "decade": np.array(decades)}
 
 
 def figures(scores, task, held_out):
     """The metrics of scores `[users, films]`, and the coverage."""
     _, rows = task.queries(held_out)
-    scores = np.where(interactions(task, held_out) > 0, -np.inf, scores).astype(np.float32)
+    scores = np.where(task.seen(held_out) > 0, -np.inf, scores).astype(np.float32)
     measured = [r4c.metrics.RecallAtK([10, 100]), r4c.metrics.NDCG(10), r4c.metrics.MRR()]
     results = {}
     for metric in measured:
@@ -92,6 +193,9 @@ def figures(scores, task, held_out):
     best = np.argpartition(-scores, 9, axis=1)[:, :10]
     results["coverage"] = len(np.unique(best)) / scores.shape[1]
     return {name: float(results[name]) for name in COLUMNS.values()}
+
+
+# -- Other methods ---------------------------------------------------------------------------------
 
 
 def popularity(learned):
@@ -105,7 +209,8 @@ def item_knn(learned, neighbours, shrink):
     similar = learned.T @ learned
     similar /= np.sqrt(np.outer(counts, counts)) + shrink + 1e-9
     np.fill_diagonal(similar, 0)
-    least = np.partition(similar, -neighbours, axis=1)[:, -neighbours, np.newaxis]
+    last = max(len(similar) - neighbours, 0)
+    least = np.partition(similar, last, axis=1)[:, last, np.newaxis]
     similar[similar < least] = 0
     return lambda histories: histories @ similar
 
@@ -119,195 +224,240 @@ def ease(learned, l2):
     return lambda histories: histories - (histories - (histories @ learned.T) @ half) / diagonal
 
 
-def autoencoder(task, learned, learning_rate, width, seed, epochs=200, every=5):
-    """A function of histories that scores films by a network at its best epoch; and that epoch."""
-    keras.utils.set_random_seed(seed)
-    size = learned.shape[1]
-    normal = keras.initializers.RandomNormal(stddev=0.05, seed=seed)
-    model = keras.Sequential(
-        [
-            keras.layers.Input([size]),
-            keras.layers.Dropout(0.5),
-            keras.layers.Dense(width, use_bias=False, kernel_initializer=normal),
-            keras.layers.Dense(size, kernel_initializer=normal),
-        ]
+NEIGHBOURS = [{"neighbours": n, "shrink": s} for n in (5, 10, 20, 100) for s in (0, 10, 100)]
+METHODS = {
+    "popularity": (popularity, [{}]),
+    "item-kNN": (item_knn, NEIGHBOURS),
+    "EASE": (ease, [{"l2": l2} for l2 in (10, 30, 100, 300, 1000, 3000)]),
+}
+
+
+# -- Towers ----------------------------------------------------------------------------------------
+
+
+def make_towers(task, width):
+    """The encoders of users and of films."""
+    films, size = task.films, len(task.films["id"]) + 1
+    inputs = keras.layers.Input([HISTORY], dtype="int32", name="history")
+    embedding = keras.layers.Embedding(size, width, mask_zero=True)
+    mean = keras.layers.GlobalAveragePooling1D()
+    parts = [mean(embedding(inputs)), mean(embedding(inputs[:, :RECENT]))]
+    hidden = keras.layers.Dense(width, "relu")(keras.layers.Concatenate()(parts))
+    parts.append(keras.layers.Dense(width)(hidden))
+    users = keras.Model({"history": inputs}, keras.layers.Add()(parts))
+    number, words, genres, decade = (
+        keras.layers.Input(
+            films[name].shape[1:], dtype="float32" if name == "genres" else "int32", name=name
+        )
+        for name in INPUTS
     )
-    loss = r4c.losses.SoftmaxLoss(label_format="relevance")
-    model.compile(keras.optimizers.Adam(learning_rate), loss=loss)
-
-    def inputs(histories):
-        return histories / np.sqrt(np.maximum(histories.sum(axis=1, keepdims=True), 1))
-
-    def score(histories):
-        return model.predict(inputs(histories), batch_size=128, verbose=0)
-
-    histories = interactions(task, 2)
-    _, best = harness.train_to_best(
-        model,
-        epochs,
-        every,
-        lambda epoch: model.fit(inputs(learned), learned, batch_size=128, verbose=0),
-        lambda: figures(score(histories), task, 2),
-        SELECT_BY,
-        patience=30,
-    )
-    return score, best["epoch"]
-
-
-def run_method(method, settings, task, seed, width):
-    """Validation and test figures of one of the other methods."""
-    learned, result = interactions(task, 2), {}
-    if method == "autoencoder":
-        score, result["epoch"] = autoencoder(task, learned, width=width, seed=seed, **settings)
-    else:
-        make = {"popularity": popularity, "item-kNN": item_knn, "EASE": ease}[method]
-        score = make(learned, **settings)
-    for part, held_out in (("validation", 2), ("test", 1)):
-        result[part] = figures(score(interactions(task, held_out)), task, held_out)
-    return result
-
-
-def run_towers(loss, settings, task, seed, width, epochs, batch_size):
-    """Validation and test figures of two towers."""
-    keras.backend.clear_session()
-    log_q = {"log_q": loss == "softmax"}  # It corrects a sum, which the other losses lack.
-    options = {**ALL_NEGATIVES, **log_q, **settings}
-    model = retrieval_task.build(task, LOSSES[loss](), width, seed=seed, **options)
-    history = retrieval_task.train(model, task, epochs, batch_size, seed, verbose=0)
-    result = {"epoch": int(np.argmax(history[f"val_{SELECT_BY}"])) + 1}
-    for part, held_out in (("validation", 2), ("test", 1)):
-        result[part] = retrieval_task.measure(model, task, held_out)
-    return result | {"unrated": of_unrated(model, task)}
-
-
-def of_unrated(model, task):
-    """The ranks of the test films that do not occur in training, each for its user."""
-    queries, rows = task.queries(1)
-    users = np.flatnonzero(~task.rated[rows])
-    if not len(users):
-        return []
-    films = {name: x[rows[users]] for name, x in task.films.features(task.rated).items()}
-    ranks = model.ranks({name: tf.constant(x[users]) for name, x in queries.items()}, films)
-    return (1 + ranks.above[:, 0]).numpy().tolist()
-
-
-def plan(seeds, tuning_seed):
-    """Name of a row -> lists of settings, one of each to choose, and seeds.
-
-    Each choice uses the results of the choices before it. A method without random draws has one
-    seed.
-    """
-    rows = {"popularity": ([], [tuning_seed])}
-    rows |= {name: ([SETTINGS[name]], [tuning_seed]) for name in ("item-kNN", "EASE")}
-    rows["autoencoder"] = ([SETTINGS["autoencoder"]], seeds)
-    towers = [
-        [{"temperature": t, "learning_rate": LEARNING_RATES[0]} for t in TEMPERATURES],
-        [{"learning_rate": rate} for rate in LEARNING_RATES],
+    num_words, num_decades = (int(films[name].max()) + 1 for name in ("words", "decade"))
+    embedded = keras.layers.Embedding(num_words, width, mask_zero=True)(words)
+    known = [
+        keras.layers.GlobalAveragePooling1D()(embedded),
+        keras.layers.Dense(width)(genres),
+        keras.layers.Embedding(num_decades, width)(decade),
     ]
-    rows |= {f"towers, {loss}": (towers, seeds) for loss in LOSSES}
-    return rows
+    hidden = keras.layers.Dense(width, "relu")(keras.layers.Concatenate()(known))
+    known.append(keras.layers.Dense(width)(hidden))
+    known.append(keras.layers.Embedding(size, width)(number))
+    inputs = dict(zip(INPUTS, (number, words, genres, decade), strict=True))
+    return users, keras.Model(inputs, keras.layers.Add()(known))
 
 
-def number_of_data(task):
-    """A number that identifies the films and the ratings of an archive."""
-    films = task.films
-    lengths = np.array([len(user) for user in task.users])
-    arrays = (films.ids, films.words, films.genres, films.decades, lengths, *task.users)
-    return zlib.crc32(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
+def two_tower(task, towers, seed, loss="softmax", log_q=None, **options):
+    """A `TwoTower`; `log_q` says whether frequencies are "counted", or "known" from the start."""
+    ids = task.films["id"]
+    known = np.zeros(ids.max() + 1, int)
+    known[ids] = task.counts
+    options["frequencies"] = {
+        None: None,
+        "counted": r4c.layers.CandidateFrequencies(len(known)),
+        "known": r4c.layers.CandidateFrequencies.from_counts(known),
+    }[log_q]
+    model = r4c.models.TwoTower(*towers, candidate_id="id", seed=seed, **options)
+    model.index(task.films)
+    return model, LOSSES[loss]()
+
+
+def keras_rs(task, towers, seed, all_set, temperature=1.0, num_mined=None):
+    """The layers of keras-rs, with the inner products of a batch or all set."""
+    from keras_rs import layers
+
+    share = tf.constant(np.maximum(task.counts, 1) / task.counts.sum(), tf.float32)
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.queries, self.films = towers
+            self.hits = layers.RemoveAccidentalHits()
+            self.correction = layers.SamplingProbabilityCorrection()
+            self.mining = layers.HardNegativeMining(num_mined) if num_mined else None
+
+        def call(self, inputs):
+            return self.queries(inputs)
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            films = self.films({name: y[name] for name in INPUTS})
+            labels = tf.eye(tf.shape(y_pred)[0])
+            if all_set:
+                y_pred, films = (tf.math.l2_normalize(x, axis=1) for x in (y_pred, films))
+            scores = tf.matmul(y_pred, films, transpose_b=True) / temperature
+            if all_set:
+                scores = self.correction(scores, tf.gather(share, y["row"]))
+                scores = self.hits(scores, labels, y["id"])
+            if self.mining is not None:
+                scores, labels = self.mining(scores, labels)
+            return super().compute_loss(x, labels, scores)
+
+    return Model(), keras.losses.CategoricalCrossentropy(from_logits=True)
+
+
+TEMPERATURES = [{"temperature": t} for t in (0.05, 0.2, 0.5, 1.0)]
+# The rate is chosen after the temperature, which is chosen with this rate.
+RATE = 0.003
+RATES = [{"learning_rate": rate} for rate in (0.001, RATE, 0.01, 0.03)]
+OF_LOSSES = {
+    f"towers, {loss}": (
+        two_tower,
+        # log-Q corrects a sum, which the other losses lack.
+        {"loss": loss, "num_random": 512, "log_q": "counted" if loss == "softmax" else None},
+        [TEMPERATURES, RATES],
+    )
+    for loss in LOSSES
+}
+ALL_NEGATIVES: dict[str, Any] = {"num_random": 512, "log_q": "counted"}
+NEGATIVES: dict[str, Any] = {
+    f"softmax, negatives {name}": (two_tower, options, [])
+    for name, options in {
+        "in the batch alone": {},
+        "in the batch, log-Q": {"log_q": "counted"},
+        "in the batch and drawn": {"num_random": 512},
+        "and of earlier batches, log-Q": ALL_NEGATIVES | {"memory_size": 2048},
+    }.items()
+}
+GUIDE = {"temperature": 0.1, "log_q": "counted", "num_random": 64}
+ALL_SET = [[{"temperature": t} for t in (0.1, 0.2, 0.5)], [{"num_mined": n} for n in (None, 64)]]
+LIBRARIES = {
+    "keras-rs, as its guide": (keras_rs, {"all_set": False}, []),
+    "keras-rs, all set": (keras_rs, {"all_set": True}, ALL_SET),
+    "rank4class_tf, without options": (two_tower, {}, []),
+    "rank4class_tf, as its guide": (two_tower, GUIDE, []),
+    "rank4class_tf, all set": (two_tower, {"log_q": "known"}, ALL_SET),
+    "rank4class_tf, and drawn": (two_tower, {"log_q": "known", "num_random": 512}, ALL_SET),
+}
+
+
+def run_towers(row, settings, task, seed, args):
+    """The figures of towers at their best epoch, and the seconds of a step."""
+    make, options, _ = (OF_LOSSES | NEGATIVES | LIBRARIES)[row]
+    rate = settings.get("learning_rate", 0.01)
+    settings = {name: value for name, value in settings.items() if name != "learning_rate"}
+    towers, batches = make_towers(task, args.width), task.pairs(args.batch_size, seed)
+    model, loss = make(task, towers, seed, **options, **settings)
+    model.compile(keras.optimizers.Adam(rate), loss)
+    films = {name: task.films[name] for name in INPUTS}
+
+    def scores(held_out):
+        queries, _ = task.queries(held_out)
+        parts = zip(towers, (queries, films), strict=True)
+        parts = [tower.predict(x, batch_size=512, verbose=0) for tower, x in parts]
+        if make is two_tower or options["all_set"]:
+            parts = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in parts]
+        return parts[0] @ parts[1].T
+
+    history, best = common.train_to_best(
+        model,
+        args.epochs,
+        lambda epoch: model.fit(batches, epochs=1, shuffle=False, verbose=0),
+        lambda: figures(scores(2), task, 2),
+        SELECT_BY,
+        patience=2,
+    )
+    seconds = np.diff([0, *(point["cpu_seconds"] for point in history)])
+    step = float(seconds.min()) / len(batches)
+    return {"validation": best, "test": figures(scores(1), task, 1), "step": step}
+
+
+# -- Tables ----------------------------------------------------------------------------------------
+
+
+def run_method(row, settings, task, seed, args):
+    """The figures of one of the other methods."""
+    score = METHODS[row][0](task.seen(2), **settings)
+    held_out = {"validation": 2, "test": 1}
+    return {part: figures(score(task.seen(n)), task, n) for part, n in held_out.items()}
 
 
 def study(task, args):
-    """Does all missing runs; yields each row with the runs of its seeds once they are done."""
-    data = number_of_data(task)
+    """A function of a row, lists of settings to choose from, one after the other, and seeds."""
+    data = zlib.crc32(args.zip.read_bytes())
 
-    def run(row, settings, seed):
-        of_run = {"row": row, "settings": settings, "seed": seed, "width": args.width}
-        of_run |= {"epochs": args.epochs, "batch_size": args.batch_size, "data": data}
-        parts = [row, *itertools.chain(*sorted(settings.items())), f"seed {seed}"]
-        path = args.out / "runs" / ("-".join(map(str, parts)).replace(" ", "_") + ".json")
+    def kept_run(row, settings, seed):
+        of_run = {"row": row, "settings": settings, "seed": seed, "data": data}
+        of_run |= {name: getattr(args, name) for name in ("width", "epochs", "batch_size")}
 
         def make():
-            if row.startswith("towers"):
-                loss = row.split(", ")[1]
-                sizes = args.epochs, args.batch_size
-                return run_towers(loss, settings, task, seed, args.width, *sizes)
-            return run_method(row, settings, task, seed, args.width)
+            keras.backend.clear_session()
+            keras.utils.set_random_seed(seed)
+            run = run_method if row in METHODS else run_towers
+            return run(row, settings, task, seed, args)
 
-        return harness.cached(path, of_run, make)
+        return common.kept(args.out, of_run, make)
 
-    best = {}
-    for row, (lists, seeds) in plan(args.seeds, args.tuning_seed).items():
-        best[row] = {}
+    def tuned(row, lists, seeds, settings):
         for choices in lists:
-            tried = [run(row, best[row] | choice, args.tuning_seed) for choice in choices]
-            best[row] = max(tried, key=lambda r: r["validation"][SELECT_BY])["settings"]
-        yield row, best[row], [run(row, best[row], seed) for seed in seeds]
-    for name, settings in NEGATIVES.items():
-        settings = best["towers, softmax"] | settings
-        yield (
-            f"softmax, negatives {name}",
-            settings,
-            [run("towers, softmax", settings, seed) for seed in args.seeds],
-        )
+            tried = [kept_run(row, settings | of, args.tuning_seed) for of in choices]
+            settings = max(tried, key=lambda run: run["validation"][SELECT_BY])["settings"]
+        return row, settings, [kept_run(row, settings, seed) for seed in seeds]
+
+    return tuned
 
 
-def report(task, results):
-    """The table, and a line on films that do not occur in training."""
-    lines = []
-    for row, settings, runs in results:
-        cells = [row]
-        for column in COLUMNS.values():
-            values = [run["test"][column] for run in runs]
-            cells.append(tables.plus_minus(values))
-        chosen = ", ".join(f"{key}={value}" for key, value in settings.items()) or "–"
-        epochs = [str(run["epoch"]) for run in runs if "epoch" in run]
-        lines.append([*cells, chosen, ", ".join(epochs) or "–"])
-    text = tables.table(["method", *COLUMNS, "settings", "epochs"], lines)
-    text += [
-        "",
-        f"{len(task.users)} users, {len(task.films.ids):,} films. A row has one seed for each "
-        "epoch it lists; a row without epochs draws nothing.",
-    ]
-    with_ranks = [
-        (row, run["unrated"]) for row, _, runs in results for run in runs[:1] if run.get("unrated")
-    ]
-    text += ["", "Test films without a rating in training, for their users:", ""]
-    text += tables.table(
-        ["towers", "films", "median rank", "in the best 100"],
-        [
-            [row, str(len(ranks)), f"{np.median(ranks):,.0f}", str(sum(r <= 100 for r in ranks))]
-            for row, ranks in with_ranks
-        ],
-    )
-    return "\n".join(text) + "\n"
+def cells(row, settings, runs):
+    """A row of a table."""
+    values = [plus_minus([run["test"][column] for run in runs]) for column in COLUMNS.values()]
+    chosen = ", ".join(f"{key}={value}" for key, value in settings.items())
+    epochs = ", ".join(str(run["validation"].get("epoch", "–")) for run in runs)
+    return [row, *values, chosen, epochs]
 
 
-def parse_args(argv=None):
-    """The command line."""
-    parser = command_line.parser(__spec__, description=__doc__)
-    count = command_line.positive(int)
-    parser.add_argument("--zip", type=pathlib.Path, required=True, help="MovieLens's archive")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/retrieval"))
-    parser.add_argument("--seeds", type=command_line.seed, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
-    parser.add_argument("--width", type=count, default=64)
-    parser.add_argument(
-        "--epochs", type=count, default=10, help="maximum number of epochs of the towers"
-    )
-    parser.add_argument("--batch-size", type=count, default=512)
-    return parser.parse_args(argv)
+def tables_of(args):
+    """The tables."""
+    task, head = read(args.zip), ["method", *COLUMNS, "settings", "epochs"]
+    tuned, start = study(task, args), {"learning_rate": RATE}
+    if "methods" in args.tables:
+        found = [tuned(row, [of[1]], [args.tuning_seed], {}) for row, of in METHODS.items()]
+        found += [tuned(row, of[2], args.seeds, start) for row, of in OF_LOSSES.items()]
+        size = f"{len(task.users)} users, {len(task.films['id']):,} films"
+        yield f"Methods: {size}", head, [cells(*of) for of in found]
+    if "negatives" in args.tables:
+        softmax = "towers, softmax"
+        _, best, _ = tuned(softmax, OF_LOSSES[softmax][2], [], start)
+        found = [tuned(row, [], args.seeds, best) for row in NEGATIVES]
+        yield "Negatives", head, [cells(*of) for of in found]
+    if "libraries" in args.tables:
+        there = importlib.util.find_spec("keras_rs") is not None
+        rows = [row for row, of in LIBRARIES.items() if there or of[0] is two_tower]
+        found = [tuned(row, LIBRARIES[row][2], args.seeds, {}) for row in rows]
+        steps = [f"{1e3 * min(run['step'] for run in runs):.0f}" for _, _, runs in found]
+        rows = [[*cells(*of), step] for of, step in zip(found, steps, strict=True)]
+        yield "Libraries", [*head, "step, CPU ms"], rows
 
 
 def main(argv=None):
-    """Runs the study and writes the table after each row."""
-    args = parse_args(argv)
-    task = retrieval_task.load(args.zip, args.batch_size)
-    results = []
-    for result in study(task, args):
-        results.append(result)
-        args.out.mkdir(parents=True, exist_ok=True)
-        _files.write_text(args.out / "results.md", report(task, results))
-    print(report(task, results))
+    """Runs the study and shows the tables."""
+    quick = {"tables": ["negatives"], "seeds": [0], "width": 8, "epochs": 1}
+    parser = common.parser(__spec__, __doc__, quick)
+    count, tables = command_line.positive(int), ("methods", "negatives", "libraries")
+    add = parser.add_argument
+    add("--zip", type=pathlib.Path, default=pathlib.Path("ml-latest-small.zip"), help="MovieLens")
+    add("--tables", nargs="+", choices=tables, default=tables)
+    add("--width", type=count, default=64)
+    add("--epochs", type=count, default=10, help="maximum number of epochs of the towers")
+    add("--batch-size", type=count, default=512)
+    args = parser.parse_args(argv)
+    common.show(tables_of(args), args.csv)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,36 @@
 """Stochastic negative mining against negative sampling: Table 2 of its paper.
 
-    python -m scripts.reproductions.snm --tasks wordnet --out out/snm
+    python -m scripts.reproductions.snm --wordnet /usr/share/wordnet --files wordnet --methods
+    python -m scripts.reproductions.snm --files wordnet
 
-Tasks: `wordnet`, the concepts above a concept, from the words of its definition; and `files`, three
-files in the format of the Extreme Classification Repository. Protocol: the model is that of
-examples/extreme_classification.py, trained with the binary ordered weighted loss, hinge, on B
-classes sampled for each batch. Negative sampling takes the mean over all B, and Top-k mining the
-mean over the k highest. "Top-64>Top-1" uses the 64 highest in the first half of the epochs and the
-highest in the second. `word2vec` is the other negative sampling: dot products of vectors of any
-length, the logistic loss, and negatives whose total weight is 15 times that of the positive.
-Softmax has the temperature 0.1. A "full" method uses the loss of that name over all classes, with
-all labels of an example; the number after it is a factor of the scores.
+The first command only writes WordNet's concepts as train.txt, validation.txt and test.txt in the
+format of the Extreme Classification Repository (a minute). The second reads such files, of this or
+of other data. On WordNet, a run takes 15 to 75 seconds of a core and a full method 100 to 500; the
+default grid of all methods takes four hours.
+
+Protocol: the model is that of examples/extreme_classification.py, trained with the binary ordered
+weighted loss, hinge, on B classes sampled for each batch. Negative sampling takes the mean over all
+B, and Top-k mining the mean over the k highest. `word2vec` is the other negative sampling: dot
+products of vectors of any length, the logistic loss, and negatives whose total weight is 15 times
+that of the positive. Softmax has the temperature 0.1. A "full" method uses the loss of that name
+over all classes, with all labels of an example; the number after it is a factor of the scores.
 
 All methods share one grid: the learning rate of the rows, and the ratio of that rate to the rate of
-the dense weights. Each pair is tried for `--search-epochs` with `--tuning-seed`, which is none of
-the seeds reported. If the best rate is at an end of the grid, the grid is extended there. The best
-`--finalists` pairs are tried in full, if there are several. The pair with the best Recall@5 on the
-validation part is used with each seed, and the epoch is chosen by the same metric. The test part is
-used once per seed, with the weights of the best epoch. A seed determines the initial weights, the
-samples and the order of the batches.
-
-Each finished run is a file in `--out`. A second call with the same settings resumes there; a call
-with other settings replaces the runs. The results are `results.md`, `results.json` and, with
-matplotlib, `ratios.png`.
+the dense weights. Each pair is tried for `--search-epochs` with `--tuning-seed`. If the best rate
+is at an end of the grid, the grid is extended there. The best `--finalists` pairs are tried in
+full, if there are several. The pair with the best Recall@5 on the validation part is used with each
+seed, and the same metric chooses the epoch. The test part is used once per seed. A seed determines
+the initial weights, the samples and the order of the batches.
 """
 
 import argparse
+import collections
 import dataclasses
 import functools
-import os
+import itertools
 import pathlib
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -38,36 +38,24 @@ from tensorflow import keras
 
 from examples import extreme_classification as example
 from rank4class_tf import data, losses, metrics, ops, optimizers
-from scripts import command_line, tables
-from scripts.reproductions import harness
-from scripts.reproductions import wordnet as _wordnet
+from scripts import command_line
+from scripts.reproductions import common
+from scripts.tables import plus_minus
 
+PARTS = ("train", "validation", "test")
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
+TITLES = [f"{metric[0].upper()}@{metric[-1]}" for metric in METRICS]
 SELECT_BY = "recall_at_5"
-BASELINE = "negative sampling"
-FULL_SOFTMAX = "full softmax"
-SAMPLED_SOFTMAX = "sampled softmax"
-WORD2VEC = "word2vec"
-FULL = "full "
-METHODS = (
-    BASELINE,
-    WORD2VEC,
-    *(f"Top-{k}" for k in (256, 64, 16, 1)),
-    SAMPLED_SOFTMAX,
-    FULL_SOFTMAX,
-)
-
+BASELINE, WORD2VEC, FULL = "negative sampling", "word2vec", "full "
+FULL_SOFTMAX, SAMPLED_SOFTMAX = "full softmax", "sampled softmax"
+METHODS = [BASELINE, WORD2VEC, "Top-256", "Top-64", "Top-16", "Top-1", SAMPLED_SOFTMAX]
+METHODS += [FULL_SOFTMAX]
 MARGINS = ("hinge", "squared_hinge", "logistic", "exponential", "ramp")
-
 KINDS = ("pairwise", "binary")
-
 # word2vec draws 5 to 20 negatives for each example.
-_WORD2VEC_NEGATIVES = 15
-
+WORD2VEC_NEGATIVES = 15
 # A grid is extended at most this many times, counting both ends.
-_MOST_WIDENINGS = 6
-
-
+MOST_WIDENINGS = 6
 # Losses over all classes, given a factor of the scores. Every example has the same weight.
 OVER_ALL = {
     FULL_SOFTMAX: lambda by: losses.SoftmaxLoss(temperature=1 / by, positive_reduction="mean"),
@@ -80,22 +68,18 @@ OVER_ALL = {
 def method_name(text):
     """Reads a method, as `make_loss` takes it."""
     name, *options = text.split(":")
-    top = r"(full )?Top-[1-9]\d*|Top-[1-9]\d*>Top-[1-9]\d*"
-    known = name in (*METHODS, *OVER_ALL) or re.fullmatch(top, name)
+    known = name in (*METHODS, *OVER_ALL) or re.fullmatch(r"(full )?Top-[1-9]\d*", name)
     margins = [option for option in options if option in MARGINS]
     kinds = [option for option in options if option in KINDS]
     factors = [option for option in options if re.fullmatch(r"\d+(\.\d+)?", option)]
     one_of_each = max(map(len, (margins, kinds, factors))) <= 1
     all_known = len([*margins, *kinds, *factors]) == len(options)
-    if not (known and one_of_each and all_known and all(map(float, factors))):
+    only_factors = name in (SAMPLED_SOFTMAX, *OVER_ALL) and margins + kinds
+    if not (known and one_of_each and all_known and all(map(float, factors))) or only_factors:
         raise argparse.ArgumentTypeError(
-            f"must be one of {', '.join(METHODS)}, Top-K or Top-K>Top-K with a K > 0, and after "
-            f"colons at most a factor > 0, one of {', '.join(MARGINS)} and one of "
-            f"{', '.join(KINDS)}, not {text!r}"
-        )
-    if name in (SAMPLED_SOFTMAX, *OVER_ALL) and margins + kinds:
-        raise argparse.ArgumentTypeError(
-            f"must have no option but a factor after {name}, not {text!r}"
+            f"must be one of {', '.join(METHODS)} or Top-K with a K > 0, and after colons at most "
+            f"a factor > 0, one of {', '.join(MARGINS)} and one of {', '.join(KINDS)} (a softmax "
+            f"only a factor), not {text!r}"
         )
     return text
 
@@ -106,103 +90,165 @@ def make_loss(method, num_sampled):
     Args:
         method: one of `METHODS`; the name may be followed by a margin function, a factor of the
             scores and the kind of loss, in any order: "Top-16:logistic:10:pairwise". The defaults
-            are from the paper: hinge, 1, binary. A softmax takes only a factor. For "Top-64>Top-1",
-            the result is the loss of the first half.
+            are from the paper: hinge, 1, binary. A softmax takes only a factor.
         num_sampled: number of sampled classes.
     """
     name, *options = method.split(":")
-    name = name.partition(">")[0]
-    factor = float(next((option for option in options if option[0].isdigit()), 10))
-    if name in OVER_ALL:
-        return OVER_ALL[name](factor)
+    factors = [float(option) for option in options if option[0].isdigit()]
+    if name in OVER_ALL or name == SAMPLED_SOFTMAX:
+        factor = (factors or [10.0])[0]
+        over_sampled = losses.SoftmaxLoss(temperature=1 / factor)
+        return OVER_ALL[name](factor) if name in OVER_ALL else over_sampled
     name = name.removeprefix(FULL)
-    numbers = [float(option) for option in options if option[0].isdigit()]
-    names = [option for option in options if not option[0].isdigit()]
-    kinds = [option for option in names if option in KINDS]
-    phis = [option for option in names if option not in kinds]
-    if name == SAMPLED_SOFTMAX:
-        return losses.SoftmaxLoss(temperature=1 / factor)
+    kind = next((option for option in options if option in KINDS), "binary")
+    logistic = "logistic" if name == WORD2VEC else "hinge"
+    phi = next((option for option in options if option in MARGINS), logistic)
     if name.startswith("Top-"):
         weights = ops.TopKWeights(int(name.removeprefix("Top-")))
     else:
         # All weights are equal, so no sort is needed: a mean, or a sum as if of fewer negatives.
-        weight = (_WORD2VEC_NEGATIVES if name == WORD2VEC else 1) / num_sampled
+        weight = (WORD2VEC_NEGATIVES if name == WORD2VEC else 1) / num_sampled
         weights = ops.StaircaseWeights([(1, weight)], tail=weight)
-    phi = (phis or ["logistic" if name == WORD2VEC else "hinge"])[0]
-    if numbers:
-        phi = ops.Scaled(phi, numbers[0])
-    return losses.OrderedWeightedLoss((kinds or ["binary"])[0], phi, weights)
+    return losses.OrderedWeightedLoss(
+        kind, ops.Scaled(phi, factors[0]) if factors else phi, weights
+    )
 
 
-def make_schedule(method, num_sampled, model, epochs):
-    """The callbacks that change a model's loss halfway, if the name of the method asks for it."""
-    first, _, later = method.partition(":")[0].partition(">")
-    if not later:
-        return []
+# -- WordNet ---------------------------------------------------------------------------------------
 
-    def set_weights(epoch, logs):
-        name = first if epoch < epochs // 2 else later
-        weights = make_loss(name, num_sampled).rank_weights
-        if weights != model.loss.rank_weights:
-            model.loss.rank_weights = weights
-            model.make_train_function(force=True)
 
-    return [keras.callbacks.LambdaCallback(on_epoch_begin=set_weights)]
+def read_wordnet(folder):
+    """The synsets of nouns and verbs, by part of speech and number: the keys above, and words."""
+    synsets = {}
+    for part in ("noun", "verb"):
+        path = folder / f"data.{part}"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if line.startswith("  "):  # The licence.
+                continue
+            try:
+                # Number, file, type, count of words, (word, id)*, count of pointers, (symbol,
+                # number, part of speech, places)*, and the gloss behind a bar.
+                synset, gloss = line.split(" | ", 1)
+                fields = synset.split()
+                at = 5 + 2 * int(fields[3], 16)
+                pointers = fields[at : at + 4 * int(fields[at - 1])]
+                parents = zip(*(pointers[place::4] for place in range(3)), strict=True)
+                above = [f"{of}{key}" for symbol, key, of in parents if symbol in ("@", "@i")]
+                synsets[part[0] + fields[0]] = above, re.findall("[a-z]+", gloss.lower())
+            except (ValueError, IndexError) as error:
+                raise ValueError(
+                    f"{path}, line {number}: must be a synset of WordNet. Received: {line[:80]!r}."
+                ) from error
+    return synsets
+
+
+def above(key, synsets):
+    """All synsets above a synset, without itself, since versions of WordNet had circles."""
+    found, ahead = set(), [key]
+    while ahead:
+        parents = set(synsets[ahead.pop()][0]) - found - {key}
+        found |= parents
+        ahead.extend(parents)
+    return found
+
+
+def write_wordnet(folder, out):
+    r"""Writes WordNet's concepts as files, from its folder `dict`.
+
+    A point is a noun or verb synset. Its features are the words of its gloss, definition and
+    examples, in lower case, with weights that are scaled to length 1:
+
+    $$x_f \propto (1 + \log n_f) \log \frac{N}{N_f}$$
+
+    for a word that occurs n_f times in the gloss and in N_f of the N glosses of the training part.
+    Words in fewer than two training glosses, or in all, are left out. The classes of a point are
+    all synsets above it, by the relations "is a" and "is an instance of", at any distance, except
+    the three top levels of nouns. Points without classes or without features are left out. The
+    split is random, 80/10/10, and always the same.
+
+    WordNet 3.0 gives 75,904 / 9,476 / 9,468 points of 5.4 classes, 25,775 features and 20,456
+    classes. Half of the classes have at most two training points, and 1,507 have none. The
+    frequencies of classes follow a power law.
+
+    Source: C. Fellbaum (ed.), "WordNet: An Electronic Lexical Database", MIT Press 1998. It is at
+    wordnet.princeton.edu, and in Debian's package `wordnet-base`, in `/usr/share/wordnet`.
+    """
+    synsets, top = read_wordnet(folder), set()
+    for _ in range(3):
+        top = {key for key, of in synsets.items() if key[0] == "n" and top.issuperset(of[0])}
+    labelled = [(above(key, synsets) - top, words) for key, (_, words) in synsets.items()]
+    labelled = [(classes, words) for classes, words in labelled if classes]
+    classes = sorted(set().union(*(classes for classes, _ in labelled)))
+    class_id = {key: i for i, key in enumerate(classes)}
+    order = np.random.default_rng(0).permutation(len(labelled))
+    parts = np.split(order, [int(0.8 * len(order)), int(0.9 * len(order))])
+    size = len(parts[0])
+    frequency = collections.Counter(
+        word for index in parts[0] for word in dict.fromkeys(labelled[index][1])
+    )
+    vocabulary = sorted(word for word, count in frequency.items() if 2 <= count < size)
+    number = {word: i for i, word in enumerate(vocabulary)}
+
+    def points(part):
+        for index in part:
+            keys, words = labelled[index]
+            counts = collections.Counter(word for word in words if word in number)
+            if not counts:
+                continue
+            found = sorted(counts)
+            weights = [np.log(size / frequency[w]) * (1 + np.log(counts[w])) for w in found]
+            values = np.array(weights) / np.linalg.norm(weights)
+            yield sorted(class_id[key] for key in keys), [number[w] for w in found], values
+
+    out.mkdir(parents=True, exist_ok=True)
+    for name, part in zip(PARTS, parts, strict=True):
+        path = out / f"{name}.txt"
+        data.write_extreme_classification(path, list(points(part)), len(number), len(classes))
+
+
+# -- Training --------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Batches of sparse features and class ids, for training, validation and testing."""
+    """Batches of sparse features and class ids, which stay in memory once they are read."""
 
-    train: tf.data.Dataset
-    validation: tf.data.Dataset
-    test: tf.data.Dataset
+    parts: dict[str, Any]
     num_features: int
     num_classes: int
 
-
-def wordnet(args):
-    """WordNet's concepts, the same for each seed."""
-    splits = _wordnet.wordnet(args.wordnet_dir, args.batch_size, seed=0)
-    parts = (splits.train, splits.validation, splits.test)
-    return harness.in_random_order(Task(*parts, len(splits.vocabulary), splits.num_classes))
+    def train(self, seed):
+        """The training batches, in a new order each time that they are read."""
+        return self.parts["train"].shuffle(len(self.parts["train"]), seed=seed)
 
 
-def files(args):
-    """`train.txt`, `validation.txt` and `test.txt`, the same for each seed."""
-    parts = [
-        data.extreme_classification(args.files_dir / f"{part}.txt", args.batch_size)
-        for part in ("train", "validation", "test")
-    ]
-    with open(args.files_dir / "train.txt") as file:
-        _, num_features, num_classes = map(int, file.readline().split())
-    return harness.in_random_order(Task(*parts, num_features, num_classes))
-
-
-TASKS = {"wordnet": wordnet, "files": files}
-
-
-def get_optimizer(row_multiplier, args):
-    """The paper's optimizer, or Adagrad; the learning rate is set later."""
-    if args.optimizer == "sgd":
-        return example.get_optimizer(1.0, row_multiplier, args.momentum)
-    return optimizers.RowwiseAdagrad(
-        initial_accumulator_value=args.accumulator, row_multiplier=row_multiplier
-    )
+def read(folder, batch_size):
+    """The task of a folder with the three files."""
+    parts = {}
+    for name in PARTS:
+        batches = data.extreme_classification(folder / f"{name}.txt", batch_size).cache()
+        count = sum(1 for _ in batches)  # Reads them once.
+        parts[name] = batches.apply(tf.data.experimental.assert_cardinality(count))
+    _, *sizes = data.read_extreme_header(folder / "train.txt")
+    return Task(parts, *sizes)
 
 
 class Trainer:
     """The model of a method; it starts from the same weights for each rate."""
 
     def __init__(self, task, method, num_sampled, row_multiplier, seed, args):
-        self.task, self.seed = task, seed
-        task = task(seed)
+        self.task, self.seed, self.row_multiplier = task, seed, row_multiplier
         keras.utils.set_random_seed(seed)
+        if args.optimizer == "sgd":
+            optimizer = example.get_optimizer(1.0, row_multiplier, args.momentum)
+        else:
+            start = {"initial_accumulator_value": args.accumulator}
+            optimizer = optimizers.RowwiseAdagrad(row_multiplier=row_multiplier, **start)
         self.model = example.build(
             task.num_features,
             task.num_classes,
             make_loss(method, num_sampled),
-            get_optimizer(row_multiplier, args),
+            optimizer,
             args.width,
             None if method.startswith(FULL) else num_sampled,
             seed,
@@ -210,129 +256,44 @@ class Trainer:
         )
         self.model.optimizer.build(self.model.trainable_variables)
         self.state = [*self.model.variables, *self.model.optimizer.variables]
-        self.start = [np.array(variable) for variable in self.state]
-        self.row_multiplier = row_multiplier
-        self.make_schedule = functools.partial(make_schedule, method, num_sampled, self.model)
+        self.start = [variable.numpy() for variable in self.state]
 
-    def run(self, learning_rate, epochs, evaluate_every, patience, test):
+    def evaluate(self, part):
+        """The figures of a part; NaN figures of a diverged model count as 0."""
+        found = self.model.evaluate(self.task.parts[part], return_dict=True, verbose=0)
+        return {metric: float(np.nan_to_num(found[metric])) for metric in METRICS}
+
+    def run(self, rate, epochs, evaluate_every, patience, test):
         """Trains the model; returns its history and its figures at the best epoch."""
         for variable, value in zip(self.state, self.start, strict=True):
             variable.assign(value)
-        self.model.optimizer.learning_rate = learning_rate / self.row_multiplier
-        task, schedule = self.task(self.seed), self.make_schedule(epochs)
-
-        def train(epoch):
-            self.model.fit(
-                task.train,
-                initial_epoch=epoch - 1,
-                epochs=epoch,
-                callbacks=schedule,
-                shuffle=False,
-                verbose=0,
-            )
-
-        def evaluate(part):
-            results = self.model.evaluate(part, return_dict=True, verbose=0)
-            # NaN figures of a diverged model count as 0.
-            return {metric: float(np.nan_to_num(results[metric])) for metric in METRICS}
-
-        history, best = harness.train_to_best(
+        self.model.optimizer.learning_rate = rate / self.row_multiplier
+        batches = self.task.train(self.seed)
+        history, best = common.train_to_best(
             self.model,
             epochs,
+            lambda epoch: self.model.fit(batches, epochs=1, shuffle=False, verbose=0),
+            functools.partial(self.evaluate, "validation"),
+            SELECT_BY,
+            patience,
             evaluate_every,
-            train=train,
-            evaluate=lambda: evaluate(task.validation),
-            metric=SELECT_BY,
-            patience=patience,
         )
         result = {"validation": best, "history": history}
-        if test:
-            result["test"] = evaluate(task.test)
-        return result
+        return result | ({"test": self.evaluate("test")} if test else {})
 
 
 def most_frequent(task):
-    """Figures of always predicting the most frequent classes of the training part."""
+    """Test figures of always predicting the most frequent classes of the training part."""
     counts = np.zeros(task.num_classes, np.float32)
-    for _, class_ids in task.train:
+    for _, class_ids in task.parts["train"]:
         np.add.at(counts, class_ids[class_ids >= 0], 1)
     figures = {}
     for metric in (metrics.PrecisionAtK([1, 3, 5]), metrics.RecallAtK([1, 3, 5])):
         metric.label_format = "ids"
-        for _, class_ids in task.test:
+        for _, class_ids in task.parts["test"]:
             metric.update_state(class_ids, np.tile(counts, (len(class_ids), 1)))
         figures |= metric.result()
-    return {"test": {name: float(figures[name]) for name in METRICS}}
-
-
-def experiment(name, num_sampled, args):
-    """The rates of each method, its runs with each seed, and the figures of `most_frequent`."""
-    task = functools.cache(lambda: TASKS[name](args))  # Only missing runs need it.
-    common = {"task": name, "batch_size": args.batch_size}
-    if name == "files":
-        common["files_dir"] = os.path.realpath(args.files_dir)
-    if name == "wordnet":
-        common["wordnet_dir"] = os.path.realpath(args.wordnet_dir)
-    options = {option: getattr(args, option) for option in ("width", "optimizer", "momentum")}
-    if args.optimizer == "adagrad":
-        options["accumulator"] = args.accumulator
-
-    @functools.lru_cache(maxsize=1)
-    def trainer(method, ratio, seed):
-        return Trainer(lambda seed: task()(seed), method, num_sampled, ratio, seed, args)
-
-    def cached_run(method, ratio, rate, seed, search=False, test=False):
-        length = {
-            "epochs": args.search_epochs if search else args.epochs,
-            "evaluate_every": args.search_epochs if search else args.evaluate_every,
-            "patience": args.patience,
-        }
-        settings = {"method": method, "num_sampled": num_sampled, "learning_rate": rate}
-        settings |= {"row_multiplier": ratio, "seed": seed} | length
-        stem = f"{name}-{num_sampled}-{method}-{rate:g}-{ratio:g}-{seed}"
-        stem += "-search" if search else ""
-        return harness.cached(
-            args.out / f"{re.sub('[ :>]', '_', stem)}.json",
-            common | options | settings,
-            lambda: trainer(method, ratio, seed).run(rate, **length, test=test),
-            needs=("test",) if test else (),
-        )
-
-    def quality(result):
-        return result["validation"][SELECT_BY]
-
-    chosen, runs = {}, {}
-    for method in args.methods:
-        tried, searched = sorted(args.learning_rates), []
-        new = list(tried)
-        for _ in range(1 + _MOST_WIDENINGS):
-            for ratio in args.row_multipliers:
-                searched += [
-                    cached_run(method, ratio, rate, args.tuning_seed, search=True) for rate in new
-                ]
-            new = beyond(tried, max(searched, key=quality)["learning_rate"])
-            if not new:
-                break
-            tried = sorted([*tried, *new])
-        finalists = sorted(searched, key=quality, reverse=True)[: args.finalists]
-        if len(finalists) > 1:
-            finalists = [
-                cached_run(
-                    method, result["row_multiplier"], result["learning_rate"], args.tuning_seed
-                )
-                for result in finalists
-            ]
-        best = max(finalists, key=quality)
-        chosen[method] = best["learning_rate"], best["row_multiplier"]
-        print(f"{name}, {num_sampled}, {method}: {chosen[method]}, {quality(best):.4f}", flush=True)
-        runs[method] = [
-            cached_run(method, best["row_multiplier"], best["learning_rate"], seed, test=True)
-            for seed in args.seeds
-        ]
-    frequency = harness.cached(
-        args.out / f"{name}-most_frequent.json", common, lambda: most_frequent(task()(0))
-    )
-    return chosen, runs, frequency["test"]
+    return [float(figures[name]) for name in METRICS]
 
 
 def beyond(rates, best):
@@ -346,159 +307,101 @@ def beyond(rates, best):
     return [] if rate in rates else [rate]
 
 
-def ratios(runs, metric):
-    """Each method's figure, divided by the figure of negative sampling with the same seed."""
-    baseline = np.array([result["test"][metric] for result in runs[BASELINE]])
-    return {
-        method: np.array([result["test"][metric] for result in results]) / baseline
-        for method, results in runs.items()
-    }
+def tuned(task, method, num_sampled, args):
+    """The chosen rate and ratio of a method, and its runs with each seed."""
+    names = ("batch_size", "width", "optimizer", "momentum", "accumulator")
+    options = {name: getattr(args, name) for name in names}
+    options |= {"files": str(args.files.resolve()), "method": method, "num_sampled": num_sampled}
+
+    @functools.lru_cache(maxsize=1)
+    def trainer(ratio, seed):
+        return Trainer(task(), method, num_sampled, ratio, seed, args)
+
+    def kept_run(rate, ratio, seed, search=False, test=False):
+        how = {"epochs": args.epochs, "evaluate_every": args.evaluate_every, "test": test}
+        if search:
+            how |= {"epochs": args.search_epochs, "evaluate_every": args.search_epochs}
+        how["patience"] = args.patience
+        settings = {"rate": rate, "ratio": ratio, "seed": seed}
+
+        def make():
+            return trainer(ratio, seed).run(rate, **how)
+
+        return common.kept(args.out, options | settings | how, make)
+
+    def quality(result):
+        return result["validation"][SELECT_BY]
+
+    rates, found = sorted(args.learning_rates), []
+    new = list(rates)
+    for _ in range(1 + MOST_WIDENINGS):
+        pairs = itertools.product(args.row_multipliers, new)
+        found += [kept_run(rate, ratio, args.tuning_seed, search=True) for ratio, rate in pairs]
+        new = beyond(rates, max(found, key=quality)["rate"])
+        if not new:
+            break
+        rates = sorted([*rates, *new])
+    finalists = sorted(found, key=quality, reverse=True)[: args.finalists]
+    if len(finalists) > 1:
+        finalists = [kept_run(of["rate"], of["ratio"], args.tuning_seed) for of in finalists]
+    best = max(finalists, key=quality)
+    chosen = best["rate"], best["ratio"]
+    return chosen, [kept_run(*chosen, seed, test=True) for seed in args.seeds]
 
 
-def title(metric):
-    """The title of a metric: P@1 for precision_at_1."""
-    return metric[0].upper() + "@" + metric[-1]
-
-
-def summary(name, rates, runs, frequency, args):
-    """The Markdown of a task."""
-    head = ["method", "rate of rows", "over dense", *map(title, METRICS)]
-    figures, quotients = [], []
-    of_metric = {metric: ratios(runs, metric) for metric in METRICS if BASELINE in runs}
-    for method, results in runs.items():
-        values = [[result["test"][metric] for result in results] for metric in METRICS]
-        chosen = [f"{number:g}" for number in rates[method]]
-        figures.append([method, *chosen, *map(tables.plus_minus, values)])
-        if method != BASELINE and of_metric:
-            row = [tables.plus_minus(of_metric[metric][method]) for metric in METRICS]
-            quotients.append([method, *row])
-    row = [f"{frequency[metric]:.3f}" for metric in METRICS]
-    figures.append(["the most frequent classes", "", "", *row])
-    lines = [f"### {name}", ""]
-    if of_metric:
-        lines += [
-            f"Ratios to {BASELINE} of the same seed, test part, mean ± standard deviation of seeds "
-            f"{args.seeds}:",
-            "",
-            *tables.table(["method", *head[3:]], quotients),
-            "",
-        ]
-    return [*lines, "The figures themselves:", "", *tables.table(head, figures), ""]
-
-
-def draw(results, path):
-    """The ratios of each task, with a bar for each seed's deviation."""
-    from matplotlib.figure import Figure
-
-    results = {name: result for name, result in results.items() if BASELINE in result[1]}
-    if not results:
-        return  # There is nothing to compare.
-    figure = Figure(figsize=(4.5 * len(results), 3.5), layout="constrained")
-    for axes, (name, (_, runs, _)) in zip(
-        figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True
-    ):
-        mined = [method for method in runs if method != BASELINE]
-        for index, metric in enumerate(METRICS):
-            values = [ratios(runs, metric)[method] for method in mined]
-            axes.errorbar(
-                np.arange(len(mined)) + 0.1 * (index - 2.5),
-                [value.mean() for value in values],
-                [value.std(ddof=1) if len(value) > 1 else 0 for value in values],
-                fmt="o",
-                label=title(metric),
-            )
-        axes.axhline(1, color="gray", linewidth=1)
-        axes.set_xticks(range(len(mined)), mined, rotation=45, ha="right")
-        axes.set_ylabel(f"ratio to {BASELINE}")
-        axes.set_title(name)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
-    harness.save_figure(figure, path)
-
-
-def parse_args(argv=None):
-    """The command line."""
-    parser = command_line.parser(__spec__, description=__doc__)
-    count, number = command_line.positive(int), command_line.positive(float)
-    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=["wordnet"])
-    parser.add_argument(
-        "--files-dir", type=pathlib.Path, help="folder of the three files, for files"
-    )
-    parser.add_argument(
-        "--wordnet-dir", default="/usr/share/wordnet", help="WordNet's folder dict, for wordnet"
-    )
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/snm"))
-    parser.add_argument(
-        "--methods",
-        type=method_name,
-        nargs="+",
-        default=list(METHODS),
-        help="methods, with options after colons, such as Top-16:logistic:10:pairwise",
-    )
-    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2])
-    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
-    parser.add_argument(
-        "--learning-rates",
-        nargs="+",
-        type=number,
-        default=[0.3, 1, 3, 10, 30, 100, 300],
-        help="learning rates of rows; if the best is at an end, the grid is extended there",
-    )
-    parser.add_argument(
-        "--row-multipliers",
-        nargs="+",
-        type=number,
-        default=[300, 3000],
-        help="ratios of the rate of rows to the rate of dense weights",
-    )
-    parser.add_argument("--search-epochs", type=count, default=2, help="epochs per pair of rates")
-    parser.add_argument("--finalists", type=count, default=2, help="pairs of rates tried in full")
-    parser.add_argument("--optimizer", choices=["adagrad", "sgd"], default="sgd")
-    parser.add_argument(
-        "--momentum",
-        type=command_line.number_below(1),
-        default=0.9,
-        help="momentum of dense weights, for sgd",
-    )
-    parser.add_argument(
-        "--accumulator", type=number, default=1e-8, help="initial value, for adagrad"
-    )
-    parser.add_argument(
-        "--num-sampled",
-        nargs="+",
-        type=count,
-        default=[1024],
-        help="numbers of classes to sample, B",
-    )
-    parser.add_argument("--width", type=count, default=64, help="width of encodings and embeddings")
-    parser.add_argument("--batch-size", type=count, default=256)
-    parser.add_argument("--epochs", type=count, default=10)
-    parser.add_argument(
-        "--evaluate-every", type=count, default=2, help="epochs between evaluations"
-    )
-    parser.add_argument(
-        "--patience",
-        type=count,
-        default=4,
-        help="stop after this many epochs without a better Recall@5",
-    )
-    return parser.parse_args(argv)
+def tables_of(args):
+    """For each number of samples the figures, and their ratios to negative sampling."""
+    task = functools.cache(lambda: read(args.files, args.batch_size))  # Only new runs need it.
+    for num_sampled in args.num_sampled:
+        rows, ratios, baseline = [], [], None
+        for method in args.methods:
+            chosen, runs = tuned(task, method, num_sampled, args)
+            values = np.array([[run["test"][metric] for metric in METRICS] for run in runs])
+            seconds = f"{np.mean([run['cpu_seconds'] for run in runs]):.0f}"
+            rows.append([method, *(f"{x:g}" for x in chosen), *map(plus_minus, values.T), seconds])
+            if method == BASELINE:
+                baseline = values
+            elif baseline is not None:
+                ratios.append([method, *map(plus_minus, (values / baseline).T)])
+        figures = [f"{value:.3f}" for value in most_frequent(task())]
+        rows.append(["the most frequent classes", "", "", *figures, ""])
+        head = ["method", "rate of rows", "over dense", *TITLES, "CPU s"]
+        yield f"B = {num_sampled:,}", head, rows
+        if ratios:
+            of = f"B = {num_sampled:,}, ratios to {BASELINE} of the same seed"
+            yield of, ["method", *TITLES], ratios
 
 
 def main(argv=None):
-    """Tunes, trains, tests and reports."""
-    args = parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
-    print(__doc__)
-    results = {
-        f"{name}, B = {num_sampled:,}": experiment(name, num_sampled, args)
-        for name in args.tasks
-        for num_sampled in args.num_sampled
-    }
-    lines = [line for name, result in results.items() for line in summary(name, *result, args)]
-    runs = {name: runs for name, (_, runs, _) in results.items()}
-    harness.write_report(
-        args.out, "\n".join(lines), runs, lambda path: draw(results, path), "ratios.png"
-    )
+    """Writes WordNet's files, or tunes, trains, tests and reports."""
+    quick = {"methods": [BASELINE, "Top-1"], "seeds": [0], "learning_rates": [30.0]}
+    quick |= {"row_multipliers": [30_000.0], "search_epochs": 1, "finalists": 1, "epochs": 1}
+    parser = common.parser(__spec__, __doc__, quick | {"width": 16})
+    count, number = command_line.positive(int), command_line.positive(float)
+    add, wordnet = parser.add_argument, pathlib.Path("wordnet")
+    add("--files", type=pathlib.Path, default=wordnet, help="folder of the three files")
+    add("--wordnet", type=pathlib.Path, help="WordNet's folder dict, to write the files first")
+    add("--methods", type=method_name, nargs="*", default=METHODS, help="as Top-16:logistic:10")
+    rates = [0.3, 1, 3, 10, 30, 100, 300]
+    add("--learning-rates", nargs="+", type=number, default=rates, help="of rows")
+    add("--row-multipliers", nargs="+", type=number, default=[300, 3000], help="rows over dense")
+    add("--search-epochs", type=count, default=2, help="epochs per pair of rates")
+    add("--finalists", type=count, default=2, help="pairs of rates tried in full")
+    add("--optimizer", choices=["adagrad", "sgd"], default="sgd")
+    below_1 = command_line.number_below(1)
+    add("--momentum", type=below_1, default=0.9, help="of dense weights, for sgd")
+    add("--accumulator", type=number, default=1e-8, help="initial value, for adagrad")
+    add("--num-sampled", nargs="+", type=count, default=[1024], help="classes to sample, B")
+    add("--width", type=count, default=64, help="width of encodings and embeddings")
+    add("--batch-size", type=count, default=256)
+    add("--epochs", type=count, default=10)
+    add("--evaluate-every", type=count, default=2, help="epochs between evaluations")
+    add("--patience", type=count, default=4, help="epochs to go on without a better Recall@5")
+    args = parser.parse_args(argv)
+    if args.wordnet is not None:
+        write_wordnet(args.wordnet, args.files)
+    if args.methods:
+        common.show(tables_of(args), args.csv)
 
 
 if __name__ == "__main__":

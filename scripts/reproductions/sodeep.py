@@ -1,36 +1,40 @@
-"""SoDeep: compares sorters, and losses on ranks with other losses.
+"""SoDeep (CVPR 2019): its sorters, and losses on ranks beside other losses.
 
-    python -m scripts.reproductions.sodeep --data-dir data --out out/sodeep
+    python -m scripts.reproductions.sodeep --data-dir data
 
-Parts: `table1`, L1 and slopes of each sorter; `figure5`, the rank of one item whose score goes from
--1 to 1; `synthetic`, the comparison of losses of the average precision (Figure 6); `diabetes` and
-`films`, regressions whose outputs should be in the right order; `goemotions`, comments with several
-labels; `retrieval`, films by their words and by who rated them. `--data-dir` holds
-ml-latest-small.zip of MovieLens and train.tsv, dev.tsv and test.tsv of GoEmotions.
+Parts: `table1`, errors and slopes of each sorter (ten minutes of one core); `figure5`, the rank of
+one item whose score goes from -1 to 1 (a minute); `synthetic`, losses of the average precision,
+Figure 6 (an hour); `diabetes`, a regression whose outputs should be in the right order (half an
+hour); `retrieval`, films by their words and by who rated them (an hour; it needs MovieLens's
+ml-latest-small.zip in `--data-dir`). Most of the time is the recurrent sorter's.
 
 Protocol: small models, Adam, and batches of 100, which are the lists. For each method every
-learning rate is tried with `--tuning-seed`, which is not a reported seed. The best rate on
-the validation part is used with each seed, and the epoch is chosen by the same metric. The test
-part is used once per seed, with the weights of the best epoch. A seed determines the split (except
-for GoEmotions, which has its own), the initial weights and the order.
-
-Each finished run is a file in `--out`. A second call with the same settings resumes there; a call
-with other settings replaces the runs. The results are `results.md`, `results.json` and, with
-matplotlib, `figure5.png` and `figure6.png`.
+learning rate is tried with `--tuning-seed`. The best rate on the validation part is used with each
+seed, and the same metric chooses the epoch. The test part is used once per seed. A seed determines
+the split, the initial weights and the order.
 """
 
+import collections
+import csv
+import dataclasses
 import functools
+import io
 import math
 import pathlib
+import re
+import zipfile
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import layers
-from scripts import command_line, tables
-from scripts.reproductions import harness, sodeep_tasks, sorting
+from rank4class_tf import evaluation, layers, losses, metrics
+from scripts import command_line
+from scripts.reproductions import common
+from scripts.tables import plus_minus
 
 SORTERS = {
     "sigmoid": functools.partial(layers.SigmoidSorter, 0.1),
@@ -40,20 +44,12 @@ SORTERS = {
     "recurrent": layers.RecurrentSorter.pretrained,
     "set": layers.SetSorter.pretrained,
 }
-# The default sorters of each task: slow sorters only where there are few lists.
-_FAST = ["sigmoid", "laplace", "set"]
-_ALL_BUT_SLOWEST = [name for name in SORTERS if name != "recurrent"]
-PARTS = {
-    "table1": list(SORTERS),
-    "figure5": list(SORTERS),
-    "synthetic": _ALL_BUT_SLOWEST,
-    "diabetes": list(SORTERS),
-    "films": _ALL_BUT_SLOWEST,
-    "goemotions": _FAST,
-    "retrieval": _FAST,
-}
-PAPER_L1 = {"sigmoid": 0.0350, "convolutional": 0.0120, "recurrent": 0.0033}
-LENGTHS = (sorting.TEST_LENGTH, 10, 32, 300)
+PAPER_L1 = {"sigmoid": "0.0350", "convolutional": "0.0120", "recurrent": "0.0033"}
+KINDS = 10
+TEST_LISTS, TEST_LENGTH, TEST_SEED = 10_000, 100, 2019
+LENGTHS = (TEST_LENGTH, 10, 32, 300)
+# A slope nearer to zero than this counts as vanishing; on U(-1, 1) the ideal is -0.5.
+VANISHING = 0.05
 BATCH = 100
 
 
@@ -61,354 +57,422 @@ BATCH = 100
 def get_sorter(name):
     """A sorter, and a number that identifies its weights."""
     sorter = SORTERS[name]()
-    sorter(tf.zeros([1, sorting.TEST_LENGTH]))
+    sorter(tf.zeros([1, TEST_LENGTH]))
     weights = b"".join(np.ascontiguousarray(weight).tobytes() for weight in sorter.get_weights())
     return sorter, zlib.crc32(weights)
 
 
-def cached(args, stem, settings, make, sorter=None, **kwargs):
-    """`harness.cached` in the folder of the runs; a sorter with other weights gets new runs."""
-    if sorter in SORTERS:
-        settings = {**settings, "weights": get_sorter(sorter)[1]}
-    stem = stem.replace(" ", "_")
-    return harness.cached(args.out / f"{stem}.json", settings, make, **kwargs)
+# -- Lists, and how well a sorter ranks them -------------------------------------------------------
 
 
-# -- The sorters themselves ------------------------------------------------------------------------
+def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
+    """Scores, float32 `[count, length]`, of the ten kinds that SoDeep trains and tests on.
+
+    The kind of each list is drawn uniformly from ten: U(-1, 1), which counts three times; N(0, 1);
+    evenly spaced from a to b, both U(0, 1), without the end; the same shuffled; s items U(-1, 1)
+    and then N(0, 1), which counts twice; s shuffled evenly spaced items and then U(-1, 1); a rising
+    grid from -1 to 1. s is uniform in 1..length.
+    """
+    kinds = rng.integers(KINDS, size=count)[:, None]
+    uniform = rng.uniform(-1, 1, (count, length))
+    normal = rng.standard_normal((count, length))
+    place = np.arange(length)
+    first = place < rng.integers(1, length + 1, size=count)[:, None]
+    start, end = rng.random((2, count, 1))
+    keys = rng.random((count, length))
+    # In the last but one kind, the first s items are s shuffled steps: their keys sort first.
+    shuffled = np.argsort(np.where((kinds == 8) & ~first, 2, keys), axis=1)
+    steps = np.where(kinds == 8, first.sum(axis=1, keepdims=True), length)
+    spaced = start + (end - start) * np.where((kinds == 5) | (kinds == 8), shuffled, place) / steps
+    mixed, spaced_first = np.where(first, uniform, normal), np.where(first, spaced, uniform)
+    conditions = [kinds < 3, kinds == 3, kinds <= 5, kinds <= 7, kinds == 8]
+    choices = [uniform, normal, spaced, mixed, spaced_first]
+    return np.select(conditions, choices, np.linspace(-1, 1, length)).astype(np.float32)
+
+
+def exact_ranks(scores: np.ndarray) -> np.ndarray:
+    """Descending ranks, 1 for the best, float32; equal scores share the mean of their ranks."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    ranks = np.empty(scores.shape, np.float32)
+    ranks_in_order = np.arange(1, scores.shape[1] + 1, dtype=np.float32)
+    np.put_along_axis(ranks, order, np.broadcast_to(ranks_in_order, scores.shape), axis=1)
+    ordered = np.take_along_axis(scores, order, axis=1)
+    tied = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+    for row in tied:  # Few lists have equal scores.
+        _, inverse, counts = np.unique(-scores[row], return_inverse=True, return_counts=True)
+        ranks[row] = (np.cumsum(counts) - (counts - 1) / 2)[inverse.reshape(-1)]
+    return ranks
+
+
+def test_lists(count: int = TEST_LISTS, length: int = TEST_LENGTH) -> np.ndarray:
+    """The lists on which every figure is measured; they are always the same."""
+    return draw_lists(np.random.default_rng([TEST_SEED, length]), count, length)
+
+
+def mean_rank_error(sorter: Callable[[tf.Tensor], Any], scores: np.ndarray) -> float:
+    """Mean over all items of |soft rank - rank| / d; a constant sorter has 0.25."""
+    run = tf.function(sorter, reduce_retracing=True)
+    parts = np.array_split(scores, math.ceil(len(scores) / 500))
+    ranks = np.concatenate([np.asarray(run(tf.constant(part))) for part in parts])
+    return float(np.abs(ranks - exact_ranks(scores)).mean() / scores.shape[1])
+
+
+def own_slopes(
+    sorter: Callable[[tf.Tensor], Any], count: int = TEST_LISTS, length: int = TEST_LENGTH
+) -> np.ndarray:
+    """How the rank over d of an item changes with its own score, for one item of each list.
+
+    The lists are U(-1, 1); a slope of -0.5 is ideal.
+    """
+    rng = np.random.default_rng([TEST_SEED, length, 1])
+    scores = rng.uniform(-1, 1, (count, length)).astype(np.float32)
+    # The place of an item matters to a sorter that reads the list in order.
+    chosen = np.eye(length, dtype=np.float32)[rng.integers(length, size=count)]
+
+    @tf.function(reduce_retracing=True)
+    def gradient(scores, chosen):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            ranks = tf.reduce_sum(tf.cast(sorter(scores), tf.float32) * chosen)
+        return tf.reduce_sum(tape.gradient(ranks, scores) * chosen, axis=1)
+
+    parts = [np.array_split(x, math.ceil(count / 500)) for x in (scores, chosen)]
+    slopes = [gradient(*map(tf.constant, pair)).numpy() for pair in zip(*parts, strict=True)]
+    return np.concatenate(slopes) / length
+
+
+def slope_shares(slopes: np.ndarray) -> dict[str, float]:
+    """Shares of the slopes that vanish (nearer to 0 than 0.05) and that have the wrong sign."""
+    return {
+        "vanishing_slopes": float((np.abs(slopes) < VANISHING).mean()),
+        "wrong_slopes": float((slopes > 0).mean()),
+        "median_slope": float(np.median(slopes)),
+    }
+
+
+def measure(sorter, lengths=(TEST_LENGTH,), count=TEST_LISTS):
+    """The errors `l1_<length>` on `count` lists of each length, and the slopes at the first one."""
+    errors = {f"l1_{d}": mean_rank_error(sorter, test_lists(count, d)) for d in lengths}
+    return {**errors, **slope_shares(own_slopes(sorter, count, lengths[0]))}
 
 
 def table1(args):
     """L1 by length, and slopes, of each sorter."""
-
-    def measure(name):
+    rows = []
+    for name in args.sorters:
+        sorter, weights = get_sorter(name)
         # The convolutional sorter accepts only one length.
         lengths = LENGTHS[:1] if name == "convolutional" else LENGTHS
-        return sorting.measure(get_sorter(name)[0], lengths, args.lists)
-
-    return {
-        name: cached(
-            args,
-            f"table1-{name}",
-            {"part": "table1", "sorter": name, "lists": args.lists},
-            functools.partial(measure, name),
-            sorter=name,
-        )
-        for name in args.of_part["table1"]
-    }
-
-
-def table1_text(results, args):
-    """The Markdown of the table."""
+        settings = {"part": "table1", "sorter": name, "weights": weights, "lists": args.lists}
+        make = functools.partial(measure, sorter, lengths, args.lists)
+        found = common.kept(args.out, settings, make)
+        errors = [f"{found[f'l1_{d}']:.4f}" if d in lengths else "" for d in LENGTHS]
+        slopes = [f"{found[f'{kind}_slopes']:.1%}" for kind in ("vanishing", "wrong")]
+        slopes.append(f"{found['median_slope']:.2f}")
+        rows.append([name, PAPER_L1.get(name, ""), *errors, *slopes])
     head = ["sorter", "the paper", *(f"L1, d = {length}" for length in LENGTHS)]
-    head += ["vanishing slopes", "wrong slopes", "median slope"]
-    rows = []
-    for name, result in results.items():
-        errors = [result.get(f"l1_{length}") for length in LENGTHS]
-        rows.append(
-            [
-                name,
-                f"{PAPER_L1[name]:.4f}" if name in PAPER_L1 else "",
-                *("" if error is None else f"{error:.4f}" for error in errors),
-                f"{result['vanishing_slopes']:.1%}",
-                f"{result['wrong_slopes']:.1%}",
-                f"{result['median_slope']:.2f}",
-            ]
-        )
-    text = f"L1 of ranks over d, {args.lists:,} lists; slopes at d = {LENGTHS[0]}:"
-    return ["### Table 1", "", text, "", *tables.table(head, rows), ""]
-
-
-def swept_lists(count=2001):
-    """The same U(-1, 1) scores in each row, except the first score, which goes from -1 to 1."""
-    scores = np.random.default_rng(5).uniform(-1, 1, sorting.TEST_LENGTH).astype(np.float32)
-    lists = np.tile(scores, (count, 1))
-    lists[:, 0] = np.linspace(-1, 1, count)
-    return lists
+    yield "Table 1", [*head, "vanishing slopes", "wrong slopes", "median slope"], rows
 
 
 def figure5(args):
-    """The rank that each sorter gives to the first item of the swept lists."""
-    lists = swept_lists()
-
-    def sweep(name):
-        ranks = np.concatenate([get_sorter(name)[0](part) for part in np.array_split(lists, 10)])
-        return {"ranks": [round(float(rank), 3) for rank in ranks[:, 0]]}
-
-    return {
-        name: cached(
-            args,
-            f"figure5-{name}",
-            {"part": "figure5", "sorter": name},
-            functools.partial(sweep, name),
-            sorter=name,
-        )
-        for name in args.of_part["figure5"]
-    }
-
-
-def figure5_text(results, args):
-    """How far the curves are from the exact ranks."""
-    exact = sorting.exact_ranks(swept_lists())[:, 0]
-    rows = []
-    for name, result in results.items():
-        ranks = np.array(result["ranks"])
-        errors = np.abs(ranks - exact)
-        rising = np.mean(np.diff(ranks) > 0)
+    """The rank of one of 100 items while its score goes from -1 to 1: errors, and the curves."""
+    scores = np.random.default_rng(5).uniform(-1, 1, TEST_LENGTH).astype(np.float32)
+    lists = np.tile(scores, (2001, 1))
+    lists[:, 0] = np.linspace(-1, 1, 2001)
+    curves, rows = {"exact": exact_ranks(lists)[:, 0]}, []
+    for name in args.sorters:
+        parts = [get_sorter(name)[0](part) for part in np.array_split(lists, 10)]
+        ranks = curves[name] = np.concatenate(parts)[:, 0]
+        errors, rising = np.abs(ranks - curves["exact"]), np.mean(np.diff(ranks) > 0)
         rows.append([name, f"{errors.mean():.2f}", f"{errors.max():.2f}", f"{rising:.1%}"])
     head = ["sorter", "mean error, in ranks", "largest error", "steps that go the wrong way"]
-    text = "The rank of one of 100 items while its score goes from -1 to 1 by 0.001:"
-    return ["### Figure 5", "", text, "", *tables.table(head, rows), ""]
-
-
-def draw_figure5(results, path):
-    """The curves, whole and near the middle."""
-    from matplotlib.figure import Figure
-
-    lists = swept_lists()
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    whole, middle = figure.subplots(1, 2)
-    for axes in (whole, middle):
-        exact = sorting.exact_ranks(lists)[:, 0]
-        axes.plot(lists[:, 0], exact, color="black", linewidth=1, label="exact")
-        for name, result in results.items():
-            axes.plot(lists[:, 0], result["ranks"], linewidth=1, label=name)
-        axes.set_xlabel("score of the item")
-    whole.set_ylabel("its rank of 100")
-    middle.set_xlim(-0.1, 0.1)
-    middle.set_xticks([-0.1, -0.05, 0, 0.05, 0.1])
-    ranks = sorting.exact_ranks(lists)[np.abs(lists[:, 0]) < 0.1, 0]
-    middle.set_ylim(ranks.min() - 2, ranks.max() + 2)
-    figure.legend(*whole.get_legend_handles_labels(), loc="outside right center")
-    harness.save_figure(figure, path)
+    yield "Figure 5", head, rows
+    every = slice(None, None, 20)
+    points = zip(lists[every, 0], *(ranks[every] for ranks in curves.values()), strict=True)
+    cells = [[f"{x:.2f}", *(f"{rank:.2f}" for rank in ranks)] for x, *ranks in points]
+    yield "Figure 5, curves", ["score", *curves], cells
 
 
 # -- Tasks -----------------------------------------------------------------------------------------
 
 
-class Trainer:
-    """The model of a method, compiled once and trained anew for each rate and seed."""
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task: everything but the method and the sorter.
 
-    def __init__(self, task, method):
-        sorter = method in SORTERS
-        self.task = task
-        self.loss = task.with_sorter(get_sorter(method)[0]) if sorter else task.baselines[method]
-        self.inputs = tuple(tf.constant(x) for x in task.inputs)
-        self.labels = tf.constant(task.labels)
-        self.model = self.new_model()
-        self.optimizer = keras.optimizers.Adam()
-        self.optimizer.build(self.model.trainable_variables)
+    Attributes:
+        inputs: arrays whose rows are examples.
+        labels: what the losses and `evaluate` take, a row for each example.
+        make_model: returns a new model, which takes the inputs.
+        baselines: name -> loss.
+        with_sorter: sorter -> loss.
+        evaluate: labels, outputs -> figures, of which the first selects; higher is better.
+        epochs: maximum number of epochs; the command line can change it.
+        every: how many epochs lie between evaluations.
+    """
 
-    def new_model(self):
-        """A model with initial weights."""
-        model = self.task.make_model()
-        model(tuple(x[:2] for x in self.inputs))
-        return model
+    inputs: list[np.ndarray]
+    labels: np.ndarray
+    make_model: Callable[[], Any]
+    baselines: dict[str, Any]
+    with_sorter: Callable[[Any], Any]
+    evaluate: Callable[[np.ndarray, np.ndarray], dict[str, float]]
+    epochs: int
+    every: int = 1
 
-    @tf.function(reduce_retracing=True)
-    def train(self, batches):
-        """One step for each row of `batches`, which holds the numbers of examples."""
-        for rows in batches:
-            with tf.GradientTape() as tape:
-                outputs = self.model(tuple(tf.gather(x, rows) for x in self.inputs), training=True)
-                loss = self.loss(tf.gather(self.labels, rows), outputs)
-            variables = self.model.trainable_variables
-            gradients = tape.gradient(loss, variables)
-            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
-    def evaluate(self, rows):
+def perceptron(width, hidden):
+    """Hidden layers with ReLU, then a linear layer of one unit."""
+    dense = [keras.layers.Dense(units, activation="relu") for units in hidden]
+    return keras.Sequential([keras.Input([width]), *dense, keras.layers.Dense(1)])
+
+
+def diabetes(data_dir):
+    """scikit-learn's diabetes: the progress of an illness, from ten measurements.
+
+    For a tenth of the task's own epochs, whatever --epochs says, the absolute error is added to the
+    loss on ranks, as in the paper's domain alignment.
+    """
+    from sklearn.datasets import load_diabetes
+
+    features, labels = (
+        ((x - x.mean(axis=0)) / x.std(axis=0)).astype(np.float32)
+        for x in load_diabetes(return_X_y=True)
+    )
+
+    def spearman(labels, outputs):
+        metric = metrics.SpearmanCorrelation(max_examples=len(labels))
+        metric.update_state(labels, outputs)
+        return {"Spearman": float(metric.result())}
+
+    return Task(
+        inputs=[features],
+        labels=labels[:, np.newaxis],
+        make_model=lambda: perceptron(10, [64]),
+        baselines={"MSE": keras.losses.MeanSquaredError(), "L1": keras.losses.MeanAbsoluteError()},
+        with_sorter=lambda sorter: losses.SpearmanLoss(sorter, alignment=tf.Variable(1.0)),
+        evaluate=spearman,
+        epochs=60,
+        every=5,
+    )
+
+
+def synthetic(data_dir):
+    """20,000 normal points; the fifth that a random network scores highest is positive."""
+    rng = np.random.default_rng(2016)
+    points = rng.standard_normal((20_000, 10))
+    scores = points
+    for _ in range(3):
+        scores = np.maximum(scores @ rng.standard_normal((10, 10)), 0)
+    scores = scores @ rng.standard_normal(10)
+    labels = (scores > np.quantile(scores, 0.8)).astype(np.float32)
+
+    def cross_entropy(labels, outputs):
+        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, outputs))
+
+    def average_precision(labels, outputs):
+        metric = metrics.MeanAveragePrecision(1, max_examples=len(labels))
+        metric.update_state(labels, outputs)
+        return {"mAP": float(metric.result())}
+
+    return Task(
+        inputs=[points.astype(np.float32)],
+        labels=labels[:, np.newaxis],
+        make_model=lambda: perceptron(10, [32, 32]),
+        baselines={"cross-entropy": cross_entropy, "HingeAP": hinge_ap},
+        with_sorter=losses.MeanAveragePrecisionLoss,
+        evaluate=average_precision,
+        epochs=8,
+    )
+
+
+def hinge_ap(labels, outputs):
+    r"""Structured hinge loss of the average precision, of labels and scores `[batch, 1]`.
+
+    $$\max_\pi \; 1 - \mathrm{AP}(\pi) + F(\pi) - F(y), \qquad
+    F(\pi) = \frac{1}{P N} \sum_{i \in +, j \in -} \pm (s_i - s_j)$$
+
+    with + where the order π has i above j.
+
+    Source: Yue et al. 2007, "A support vector method for optimizing average precision", section
+    4.1: each negative, from the best on, finds its best place among the sorted positives.
+    """
+    order = tf.argsort(tf.reshape(outputs, [-1]), direction="DESCENDING")
+    scores = tf.gather(tf.reshape(outputs, [-1]), order)
+    positive = tf.gather(tf.reshape(labels, [-1]), order) > 0
+    positives, negatives = (tf.boolean_mask(scores, chosen) for chosen in (positive, ~positive))
+    num_positives = tf.cast(tf.size(positives), scores.dtype)
+    num_negatives = tf.cast(tf.size(negatives), scores.dtype)
+    pairs = tf.maximum(num_positives * num_negatives, 1)
+    i = tf.range(1, num_positives + 1)[:, tf.newaxis]
+    j = tf.range(1, num_negatives + 1)[tf.newaxis, :]
+    margins = 2 * (positives[:, tf.newaxis] - negatives[tf.newaxis, :]) / pairs
+    # The gain if negative j is above positive i, as the j - 1 negatives before it are.
+    gains = (j / (i + j) - (j - 1) / (i + j - 1)) / tf.maximum(num_positives, 1) - margins
+    below = tf.cumsum(tf.stop_gradient(gains), axis=0, reverse=True)
+    ending = tf.concat([below, tf.zeros_like(negatives)[tf.newaxis, :]], axis=0)
+    place = tf.cast(tf.argmax(ending, axis=0), scores.dtype)[tf.newaxis, :]
+    above = tf.cast(i > place, scores.dtype)  # `place` is how many positives stay above j.
+    hits = i[:, 0] / (i[:, 0] + tf.reduce_sum(above, axis=1))
+    loss = 1 - tf.math.divide_no_nan(tf.reduce_sum(hits), num_positives)
+    return tf.where(num_positives > 0, loss - tf.reduce_sum(above * margins), 0)
+
+
+def bag(rows, fewest):
+    """float32 `[rows, words]`, rows of length 1; only words that at least so many rows have."""
+    counts = collections.Counter(word for words in rows for word in set(words))
+    kept = sorted(word for word, count in counts.items() if count >= fewest)
+    column = {word: index for index, word in enumerate(kept)}
+    result = np.zeros((len(rows), len(kept)), np.float32)
+    for row, words in zip(result, rows, strict=True):
+        row[[column[word] for word in words if word in column]] = 1
+    return result / np.sqrt(np.maximum(result.sum(axis=1, keepdims=True), 1))
+
+
+def retrieval(data_dir):
+    """Films with at least five ratings: title, genres and tags, and the users who rated them."""
+    words, users = {}, collections.defaultdict(list)
+    with zipfile.ZipFile(data_dir / "ml-latest-small.zip") as archive:
+        movies, tags, ratings = (
+            csv.DictReader(io.TextIOWrapper(archive.open(f"ml-latest-small/{name}.csv"), "utf-8"))
+            for name in ("movies", "tags", "ratings")
+        )
+        for row in movies:
+            title = re.findall(r"\w+", re.sub(r"\(\d{4}\)\s*$", "", row["title"]).lower())
+            words[row["movieId"]] = [f"title {word}" for word in title]
+            words[row["movieId"]] += [f"genre {genre}" for genre in row["genres"].split("|")]
+        for row in tags:
+            words[row["movieId"]] += [f"tag {x}" for x in re.findall(r"\w+", row["tag"].lower())]
+        for row in ratings:
+            users[row["movieId"]].append(int(row["userId"]))
+    films = [film for film in words if len(users[film]) >= 5]
+    sides = [bag([words[film] for film in films], 3), bag([users[film] for film in films], 1)]
+
+    def towers():
+        inputs = [keras.Input(side.shape[1:]) for side in sides]
+        one, other = (keras.layers.UnitNormalization()(keras.layers.Dense(64)(x)) for x in inputs)
+        scores = keras.layers.Lambda(lambda pair: tf.matmul(*pair, transpose_b=True))([one, other])
+        return keras.Model(inputs, scores)
+
+    def triplet(labels, outputs):
+        own = tf.linalg.diag_part(outputs)
+        others = tf.linalg.set_diag(outputs, tf.fill(tf.shape(own), -2.0))
+        hardest = [tf.reduce_max(others, axis=axis) for axis in (0, 1)]
+        return tf.add_n([tf.reduce_mean(tf.nn.relu(0.2 + x - own)) for x in hardest])
+
+    def both_ways(labels, outputs):
+        found = evaluation.evaluate_retrieval(outputs)
+        sides = {"words → raters": found["rows"], "raters → words": found["columns"]}
+        figures = {"mean R@10": float(np.mean([x["hit_rate_at_10"] for x in sides.values()]))}
+        for side, of in sides.items():
+            figures |= {f"R@{k}, {side}": float(of[f"hit_rate_at_{k}"]) for k in (1, 5, 10)}
+            figures[f"median rank, {side}"] = float(of["median_rank"])
+        return figures
+
+    return Task(
+        inputs=sides,
+        labels=np.arange(len(films), dtype=np.int32),
+        make_model=towers,
+        baselines={"triplet": triplet},
+        with_sorter=losses.RankTripletLoss,
+        evaluate=both_ways,
+        epochs=20,
+        every=2,
+    )
+
+
+def run(task, method, rate, seed, epochs, test):
+    """Trains a model; returns its history, and its figures at the best epoch."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    sorter = method in SORTERS
+    loss = task.with_sorter(get_sorter(method)[0]) if sorter else task.baselines[method]
+    model = task.make_model()
+    model.compile(keras.optimizers.Adam(rate), loss, jit_compile=False)
+    # 60 % of the rows are for training, 20 % for validation and 20 % for testing.
+    count, rng = len(task.labels), np.random.default_rng([seed, 2])
+    order = np.random.default_rng([seed, 1]).permutation(count)
+    learned, watched, tested = np.split(order, [count * 6 // 10, count * 8 // 10])
+
+    def inputs(rows):
+        """What the model takes: a list, or one array."""
+        found = [x[rows] for x in task.inputs]
+        return found if len(found) > 1 else found[0]
+
+    def train(epoch):
+        alignment = getattr(loss, "alignment", None)
+        if isinstance(alignment, tf.Variable):
+            alignment.assign(float(epoch <= max(1, task.epochs // 10)))
+        rows = rng.permutation(learned)[: len(learned) // BATCH * BATCH]
+        model.fit(inputs(rows), task.labels[rows], BATCH, shuffle=False, verbose=0)
+
+    def evaluate(rows):
         """The figures of some examples; NaN outputs of a diverged model count as 0."""
-        outputs = self.model(tuple(tf.gather(x, rows) for x in self.inputs), training=False)
-        return self.task.evaluate(self.task.labels[rows], np.nan_to_num(outputs.numpy()))
+        outputs = model(tf.nest.map_structure(tf.constant, inputs(rows)), training=False)
+        return task.evaluate(task.labels[rows], np.nan_to_num(outputs.numpy()))
 
-    def run(self, learning_rate, seed, epochs, test):
-        """Trains the model; returns its history and its figures at the best epoch."""
-        keras.utils.set_random_seed(seed)
-        self.model.set_weights(self.new_model().get_weights())
-        for variable in self.optimizer.variables:
-            variable.assign(tf.zeros_like(variable))
-        self.optimizer.learning_rate = learning_rate
-        parts = self.task.split(seed)
-        rng = np.random.default_rng([seed, 2])
-
-        def train(epoch):
-            alignment = getattr(self.loss, "alignment", None)
-            if isinstance(alignment, tf.Variable):
-                alignment.assign(float(epoch <= max(1, self.task.epochs // 10)))
-            steps = len(parts["train"]) // BATCH
-            order = rng.permutation(parts["train"])[: steps * BATCH]
-            self.train(tf.constant(order.reshape(steps, BATCH)))
-
-        history, best = harness.train_to_best(
-            self.model,
-            epochs,
-            self.task.evaluate_every,
-            train,
-            lambda: self.evaluate(parts["validation"]),
-            self.task.metric,
-            patience=epochs,
-        )
-        result = {"validation": best, "history": history}
-        if test:
-            result["test"] = self.evaluate(parts["test"])
-        return result
+    metric = next(iter(evaluate(watched)))
+    watch = functools.partial(evaluate, watched)
+    history, best = common.train_to_best(model, epochs, train, watch, metric, epochs, task.every)
+    result = {"validation": best[metric], "history": history}
+    return result | ({"test": evaluate(tested)} if test else {})
 
 
-def experiment(name, args):
-    """The learning rate of each method of a task, and its runs with each seed."""
-    options = {"ranks_weight": args.ranks_weight} if name == "goemotions" else {}
-    task = sodeep_tasks.TASKS[name](args.data_dir, **options)
+def compared(part, args):
+    """The table of a task: figures, and differences to the first method for the same seed."""
+    task = TASKS[part](args.data_dir)
     epochs = args.epochs or task.epochs
-    rates, runs = {}, {}
-    for method in (*task.baselines, *args.of_part[name]):
-        trainer = functools.cache(functools.partial(Trainer, task, method))
+    rows, first, curves = [], None, {}
 
-        def cached_run(rate, seed, test, method=method, trainer=trainer):
-            settings = {"part": name, "method": method, "learning_rate": rate, "seed": seed}
-            return cached(
-                args,
-                f"{name}-{method}-{rate:g}-{seed}",
-                {**settings, **options, "epochs": epochs},
-                lambda: trainer().run(rate, seed, epochs, test),
-                sorter=method,
-                needs=("test",) if test else (),
-            )
+    def kept_run(method, rate, seed, test):
+        settings = {"part": part, "method": method, "rate": rate, "seed": seed, "epochs": epochs}
+        if method in SORTERS:
+            settings["weights"] = get_sorter(method)[1]
+        make = functools.partial(run, task, method, rate, seed, epochs, test)
+        return common.kept(args.out, settings | {"test": test}, make)
 
-        tuning = [cached_run(rate, args.tuning_seed, False) for rate in args.learning_rates]
-        best = max(tuning, key=lambda result: result["validation"][task.metric])
-        rates[method] = best["learning_rate"]
-        runs[method] = [cached_run(rates[method], seed, True) for seed in args.seeds]
-    return rates, runs
+    for method in (*task.baselines, *args.sorters):
+        tried = [kept_run(method, rate, args.tuning_seed, False) for rate in args.learning_rates]
+        rate = max(tried, key=lambda result: result["validation"])["rate"]
+        runs = [kept_run(method, rate, seed, True) for seed in args.seeds]
+        figures = {key: [of["test"][key] for of in runs] for key in runs[0]["test"]}
+        metric, values = next(iter(figures.items()))
+        better = np.subtract(values, first or values)
+        cells = [plus_minus(of, 1 if "median" in key else 3) for key, of in figures.items()]
+        gain = [plus_minus(better), f"{np.sum(better > 0)} of {len(better)}"] if first else ["", ""]
+        rows.append([method, f"{rate:g}", *cells, *gain])
+        first = first or values
+        curves[method] = np.mean([[x[metric] for x in of["history"]] for of in runs], axis=0)
+    head = ["method", "learning rate", *figures, f"{metric} over the first", "seeds better"]
+    yield part, head, rows
+    epochs = [f"{point['epoch']}" for point in runs[0]["history"]]
+    values = [[f"{value:.3f}" for value in curve] for curve in curves.values()]
+    of_epochs = list(zip(epochs, *values, strict=True))
+    yield f"{part}, validation by epoch", ["epoch", *curves], of_epochs
 
 
-TITLES = {
-    "synthetic": "Figure 6: a class of synthetic points, mean average precision",
-    "diabetes": "Diabetes: Spearman's correlation",
-    "films": "Mean ratings of films: Spearman's correlation",
-    "goemotions": "GoEmotions, all labels: mean average precision",
-    "retrieval": "Films by their words and by their raters",
+TASKS = {"synthetic": synthetic, "diabetes": diabetes, "retrieval": retrieval}
+PARTS = {"table1": table1, "figure5": figure5} | {
+    name: functools.partial(compared, name) for name in TASKS
 }
-COLUMNS = {
-    "spearman": "Spearman",
-    "mean_average_precision": "mAP",
-    **{
-        f"{side}_{figure}": f"{title}, {side_title}"
-        for side, side_title in (("rows", "words → raters"), ("columns", "raters → words"))
-        for figure, title in (
-            ("hit_rate_at_1", "R@1"),
-            ("hit_rate_at_5", "R@5"),
-            ("hit_rate_at_10", "R@10"),
-            ("median_rank", "median rank"),
-        )
-    },
-}
-
-
-def task_text(name, rates, runs, args):
-    """The Markdown of a task: figures, and differences to the first method for the same seed."""
-    first = next(iter(runs))
-    shown = [figure for figure in COLUMNS if figure in runs[first][0]["test"]]
-    lead = next(figure for figure in shown if "median" not in figure)
-    if name == "retrieval":
-        lead = "mean_hit_rate_at_10"
-
-    def values(method, figure):
-        return np.array([result["test"][figure] for result in runs[method]])
-
-    rows = []
-    for method in runs:
-        row = [method, f"{rates[method]:g}"]
-        for figure in shown:
-            digits = 1 if "median" in figure else 3
-            row.append(tables.plus_minus(values(method, figure), digits))
-        better = values(method, lead) - values(first, lead)
-        row.append("" if method == first else tables.plus_minus(better))
-        row.append("" if method == first else f"{np.sum(better > 0)} of {len(better)}")
-        rows.append(row)
-    more = f"more than {first}" + (", mean R@10" if name == "retrieval" else "")
-    head = ["method", "learning rate", *(COLUMNS[figure] for figure in shown), more, "seeds better"]
-    return [
-        f"### {TITLES[name]}",
-        "",
-        f"Test part, mean ± standard deviation of seeds {args.seeds}:",
-        "",
-        *tables.table(head, rows),
-        "",
-    ]
-
-
-def draw_figure6(runs, path):
-    """The validation mAP of each method by epoch, the mean of the seeds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    for method, results in runs.items():
-        curves = [
-            [point["mean_average_precision"] for point in result["history"]] for result in results
-        ]
-        axes.plot(
-            [point["epoch"] for point in results[0]["history"]],
-            np.mean(curves, axis=0),
-            label=method,
-        )
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("mean average precision, validation")
-    axes.legend()
-    harness.save_figure(figure, path)
-
-
-def parse_args(argv=None):
-    """The command line."""
-    parser = command_line.parser(__spec__, description=__doc__)
-    count = command_line.positive(int)
-    parser.add_argument("--tasks", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--sorters", nargs="+", choices=list(SORTERS), help="default: by task")
-    parser.add_argument("--data-dir", type=pathlib.Path, default=pathlib.Path("data"))
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/sodeep"))
-    parser.add_argument("--seeds", nargs="+", type=command_line.seed, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--tuning-seed", type=command_line.seed, default=100)
-    parser.add_argument(
-        "--learning-rates",
-        nargs="+",
-        type=command_line.positive(float),
-        default=[0.001, 0.003, 0.01, 0.03],
-    )
-    parser.add_argument("--epochs", type=count, help="default: by task")
-    parser.add_argument(
-        "--ranks-weight",
-        type=command_line.number_below(math.inf),
-        default=0.1,
-        help="weight of the loss on ranks, for goemotions",
-    )
-    parser.add_argument("--lists", type=count, default=sorting.TEST_LISTS, help="lists of Table 1")
-    args = parser.parse_args(argv)
-    args.of_part = {part: args.sorters or sorters for part, sorters in PARTS.items()}
-    return args
 
 
 def main(argv=None):
     """Measures, tunes, trains, tests and reports."""
-    args = parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
-    print(__doc__)
-    of_sorters = {"table1": (table1, table1_text), "figure5": (figure5, figure5_text)}
-    lines, results = [], {}
-    for part in args.tasks:
-        if part in of_sorters:
-            make, text = of_sorters[part]
-            results[part] = make(args)
-            lines += text(results[part], args)
-        else:
-            rates, results[part] = experiment(part, args)
-            lines += task_text(part, rates, results[part], args)
-
-    def draw(path):
-        if "figure5" in results:
-            draw_figure5(results["figure5"], path)
-        if "synthetic" in results:
-            draw_figure6(results["synthetic"], path.with_name("figure6.png"))
-
-    harness.write_report(args.out, "\n".join(lines), results, draw, "figure5.png")
+    quick = {"parts": ["table1", "diabetes"], "sorters": ["laplace"], "seeds": [0, 1]}
+    quick |= {"learning_rates": [0.01], "epochs": 5, "lists": 100}
+    parser = common.parser(__spec__, __doc__, quick)
+    count, rate = command_line.positive(int), command_line.positive(float)
+    add = parser.add_argument
+    add("--parts", nargs="+", choices=PARTS, default=[*PARTS])
+    add("--sorters", nargs="+", choices=SORTERS, default=[*SORTERS])
+    add("--data-dir", type=pathlib.Path, default=pathlib.Path("data"), help="folder of MovieLens")
+    add("--learning-rates", nargs="+", type=rate, default=[0.001, 0.003, 0.01, 0.03])
+    add("--epochs", type=count, help="maximum number; default: by task")
+    add("--lists", type=count, default=TEST_LISTS, help="lists of Table 1")
+    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
+    args = parser.parse_args(argv)
+    common.show((table for part in args.parts for table in PARTS[part](args)), args.csv)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python -m scripts.reproductions.train_sorter --sorter set --minutes 20 --output out/set
 
-It trains on the lists of SoDeep (sorting.py). In three of five steps they have 100 items, else 2 to
+It takes the minutes that `--minutes` says, and a few more for the tests (an hour for the recurrent
+sorter). The lists are those of sodeep.py. In three of five steps they have 100 items, else 2 to
 300 (for the convolutional sorter at most its length; shorter lists are padded and masked). The loss
 is the mean error of the ranks divided by d, plus a penalty for slopes that are too small. For this,
 half of the lists in a batch repeat the other half with some items moved by a part of the local
@@ -14,9 +15,8 @@ Adam's rate falls as a cosine over the minutes (wall-clock, of training), or ove
 gives the same weights each time. The result has the mean of the weights over about the last
 thousand steps. The folder that --output names gets `<sorter>_sorter.npz`, which
 `layers.<Sorter>.pretrained(path)` reads; a JSON card beside it with all results on a fixed test set
-of 10,000 lists; `checkpoint.npz`; and the checkpoint before it. With --resume, a run continues from
-the newest readable checkpoint. The run may have been stopped, or may have finished and gets more
-minutes or steps.
+of 10,000 lists; and `checkpoint.npz`, from which a run with --resume goes on, be it that it was
+stopped or that it gets more minutes or steps.
 """
 
 import json
@@ -28,39 +28,26 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _files, _keras, layers
+from rank4class_tf import _files, layers
 from scripts import command_line
-from scripts.reproductions import sorting
+from scripts.reproductions import sodeep
 
-SORTERS = {
-    "recurrent": layers.RecurrentSorter,
-    "convolutional": layers.ConvolutionalSorter,
-    "set": layers.SetSorter,
-}
-TEST_LENGTHS = (100, 10, 32, 300)
+SORTERS = {"recurrent": layers.RecurrentSorter, "convolutional": layers.ConvolutionalSorter}
+SORTERS["set"] = layers.SetSorter
 # Lists are padded to one of these lengths, so that XLA compiles few programs.
 SHORT, LONG = 32, 300
 REPORT_SECONDS = 300
-# The newest first.
-CHECKPOINTS = ("checkpoint.npz", "checkpoint_before.npz")
+CHECKPOINT = "checkpoint.npz"
 # An item moves by the part MOVE of the mean distance of its neighbours, NEIGHBOURS on each side.
-MOVE = 0.3
-NEIGHBOURS = 3
-MOVED_SHARE = 0.1
+MOVE, NEIGHBOURS, MOVED_SHARE = 0.3, 3, 0.1
 AVERAGE = 0.999
 
 
 def moved(rng, scores):
-    """Moves some items of the lists a little, and says how their ranks should change.
+    """Moves some items of the lists a little; returns the moved scores, and multipliers.
 
-    Args:
-        rng: where the numbers come from.
-        scores: `[count, length]`.
-
-    Returns:
-        The moved scores, and a multiplier for each item, 0 for items that have not moved. The
-        change of an item's rank (after less before) times its multiplier is 1 if the rank changes
-        as the scores around it imply.
+    The change of an item's rank (after less before) times its multiplier, which is 0 for an item
+    that has not moved, is 1 if the rank changes as the scores around it imply.
     """
     count, length = scores.shape
     order = np.argsort(-scores, axis=1)
@@ -79,34 +66,26 @@ def moved(rng, scores):
 
 
 def training_batch(rng, items, longest, fixed):
-    """A batch of lists of one length; one half repeats the other with some items moved.
+    """A batch of so many scores; one half of the lists repeats the other with some items moved.
 
-    Args:
-        rng: where the numbers come from.
-        items: how many scores a batch has.
-        longest: the length of the longest list.
-        fixed: whether all lists are padded to that length.
-
-    Returns:
-        A dict: `scores` and `ranks`, `[count, padded]`, `multipliers` as `moved` returns them,
-        `[count / 2, padded]`, `length`, `wanted_slope`, and whether there is `padding`.
+    All lists have one length; if `fixed`, they are padded to that of the longest list.
     """
     kind = rng.random()
     if kind < 0.6:
-        length = padded = min(sorting.TEST_LENGTH, longest)
+        length = padded = min(sodeep.TEST_LENGTH, longest)
     else:
         short = kind < 0.8 or longest <= SHORT
         shortest, padded = (2, min(SHORT, longest)) if short else (SHORT + 1, longest)
         length = int(rng.integers(shortest, padded + 1))
     if fixed:
         padded = longest
-    before = sorting.draw_lists(rng, max(2, round(items / 2 / padded)), length)
+    before = sodeep.draw_lists(rng, max(2, round(items / 2 / padded)), length)
     after, multipliers = moved(rng, before)
     scores = np.concatenate([before, after])
     missing = [(0, 0), (0, padded - length)]
     return {
         "scores": np.pad(scores, missing),
-        "ranks": np.pad(sorting.exact_ranks(scores), missing),
+        "ranks": np.pad(sodeep.exact_ranks(scores), missing),
         "multipliers": np.pad(multipliers, missing),
         "length": length,
         # In a short list, ranks over d leave no room for slopes. With two or three items,
@@ -120,23 +99,24 @@ class Trainer:
     """A sorter in training; all of its state is in `variables` and `elapsed`."""
 
     def __init__(self, sorter, slope_weight):
-        self.sorter = sorter
-        self.slope_weight = slope_weight
+        self.sorter, self.slope_weight = sorter, slope_weight
         sorter.build((None, None))
-        self.weights = [_keras.variable(weight) for weight in sorter.trainable_weights]
-        zeros = [tf.zeros_like(weight) for weight in self.weights]
-        self.first = [tf.Variable(x) for x in zeros]
-        self.second = [tf.Variable(x) for x in zeros]
+        self.weights = sorter.trainable_weights
+        self.optimizer = keras.optimizers.Adam(beta_2=0.99, epsilon=1e-8, global_clipnorm=1.0)
+        self.optimizer.build(self.weights)
         self.mean = [tf.Variable(weight) for weight in self.weights]
-        self.steps = tf.Variable(0.0)
-        self.variables = [*self.weights, *self.first, *self.second, *self.mean, self.steps]
+        self.variables = [*self.weights, *self.optimizer.variables, *self.mean]
         self.elapsed = 0.0
         # With XLA, an LSTM takes a quarter of the time; the others need no compilation.
-        self.compiled_step = tf.function(
-            self.step, jit_compile=isinstance(sorter, layers.RecurrentSorter)
-        )
+        by_xla = isinstance(sorter, layers.RecurrentSorter)
+        self.compiled_step = tf.function(self.step, jit_compile=by_xla)
 
-    def step(self, scores, ranks, multipliers, length, wanted_slope, rate, padding):
+    @property
+    def steps(self):
+        """The number of steps so far."""
+        return int(self.optimizer.iterations)
+
+    def step(self, scores, ranks, multipliers, length, wanted_slope, padding):
         """One step; returns the error of the ranks and the penalty of the slopes."""
         sizes = tf.cast(length, tf.float32)
         present = tf.range(tf.shape(scores)[1]) < length
@@ -151,162 +131,113 @@ class Trainer:
             penalty = tf.reduce_sum(lacking * moved) / tf.maximum(tf.reduce_sum(moved), 1)
             loss = error + self.slope_weight * penalty
         gradients = tape.gradient(loss, self.weights)
-        clip = tf.minimum(1.0, 1 / (tf.linalg.global_norm(gradients) + 1e-9))
-        self.steps.assign_add(1.0)
-        steps = self.steps.read_value()
+        self.optimizer.apply_gradients(zip(gradients, self.weights, strict=True))
+        steps = tf.cast(self.optimizer.iterations, tf.float32)
         keep = tf.minimum(AVERAGE, (1 + steps) / (10 + steps))
-        state = zip(self.weights, gradients, self.first, self.second, self.mean, strict=True)
-        for weight, gradient, first, second, mean in state:
-            gradient *= clip
-            first.assign(0.9 * first + 0.1 * gradient)
-            second.assign(0.99 * second + 0.01 * gradient**2)
-            size = tf.sqrt(second / (1 - 0.99**steps)) + 1e-8
-            weight.assign_sub(rate * first / (1 - 0.9**steps) / size)
-            mean.assign(keep * mean + (1 - keep) * weight)
+        for weight, mean in zip(self.weights, self.mean, strict=True):
+            mean.assign(keep * mean + (1 - keep) * tf.convert_to_tensor(weight))
         return error, penalty
 
     def train(self, batch, rate):
         """One step on a batch of `training_batch`; returns error and penalty."""
+        self.optimizer.learning_rate = rate
         tensors = [tf.constant(batch[name]) for name in ("scores", "ranks", "multipliers")]
-        length = tf.constant(batch["length"])
-        wanted_slope = tf.constant(batch["wanted_slope"], tf.float32)
-        rate = tf.constant(rate, tf.float32)
-        result = self.compiled_step(*tensors, length, wanted_slope, rate, batch["padding"])
-        return np.array([x.numpy() for x in result])
+        length, slope = tf.constant(batch["length"]), tf.constant(batch["wanted_slope"], tf.float32)
+        return np.array(self.compiled_step(*tensors, length, slope, batch["padding"]))
 
     def result(self):
         """A frozen sorter with the mean weights."""
-        config = self.sorter.get_config() | {"trainable": False}
-        sorter = type(self.sorter).from_config(config)
+        sorter = type(self.sorter).from_config(self.sorter.get_config() | {"trainable": False})
         sorter.build((None, None))
         sorter.set_weights([mean.numpy() for mean in self.mean])
         return sorter
 
-    def save(self, folder, settings):
-        """Writes all of the state, and keeps the previous checkpoint."""
+    def save(self, path, settings):
+        """Writes all of the state."""
         arrays = {f"variable_{i}": x.numpy() for i, x in enumerate(self.variables)}
-        newest, before = (folder / name for name in CHECKPOINTS)
-        with _files.replacing(newest) as temporary:
+        with _files.replacing(path) as temporary:
             np.savez(temporary, settings=json.dumps(settings), elapsed=self.elapsed, **arrays)
-            if newest.exists():
-                newest.replace(before)
 
-    def restore(self, folder, settings):
-        """Restores the newest readable state, if any, from a run with the same settings."""
-        faults = []
-        for path in (folder / name for name in CHECKPOINTS):
-            if not path.exists():
-                continue
-            try:
-                found, elapsed, values = self._read(path)
-            # NumPy and zipfile raise errors of many types on a damaged file.
-            except Exception as error:
-                faults.append(f"{path} must be a checkpoint of this script: {error!r}.")
-                continue
-            if found != settings:
+    def restore(self, path, settings):
+        """Restores the state of a run with the same settings."""
+        with np.load(path) as arrays:
+            if (found := json.loads(str(arrays["settings"]))) != settings:
                 raise ValueError(f"{path} is of a run with other settings: {found}.")
-            for variable, value in zip(self.variables, values, strict=True):
-                variable.assign(value)
-            self.elapsed = elapsed
-            if faults:
-                print(f"{faults[0]} Going on from {path}.", flush=True)
-            return
-        if faults:
-            raise ValueError(" ".join(faults))
-
-    def _read(self, path):
-        with path.open("rb") as content, np.load(content) as file:
-            arrays = dict(file)
-        values = [arrays[f"variable_{i}"] for i in range(len(self.variables))]
-        return json.loads(str(arrays["settings"])), float(arrays["elapsed"]), values
+            for i, variable in enumerate(self.variables):
+                variable.assign(arrays[f"variable_{i}"])
+            self.elapsed = float(arrays["elapsed"])
 
 
-def run(trainer, args, settings, output):
+def run(trainer, args, settings):
     """Trains for the minutes or steps that are left, with a checkpoint every few minutes."""
-    validation = sorting.draw_lists(np.random.default_rng([args.seed, 1]), 500, 100)
+    validation = sodeep.draw_lists(np.random.default_rng([args.seed, 1]), 500, 100)
     longest = trainer.sorter.length if args.sorter == "convolutional" else LONG
-    compiled, sums, count = set(), np.zeros(2), 0
+    compiled, found = set(), []
     started = last = time.monotonic() - trainer.elapsed
 
     def share_done():
-        steps = int(trainer.steps.numpy())
-        return trainer.elapsed / (60 * args.minutes) if args.steps is None else steps / args.steps
+        done = trainer.elapsed / (60 * args.minutes)
+        return done if args.steps is None else trainer.steps / args.steps
 
     while (share := share_done()) < 1:
-        steps = int(trainer.steps.numpy())
-        rng = np.random.default_rng([args.seed, 0, steps])
+        rng = np.random.default_rng([args.seed, 0, trainer.steps])
         batch = training_batch(rng, args.items, longest, args.sorter == "convolutional")
         decay = (1 + math.cos(math.pi * share)) / 2
-        rate = args.learning_rate * min(1, (steps + 1) / 100) * max(decay, 0.002)
-        sums += trainer.train(batch, rate)
-        count += 1
+        rate = args.learning_rate * min(1, (trainer.steps + 1) / 100) * max(decay, 0.002)
+        found.append(trainer.train(batch, rate))
         shape = (batch["scores"].shape, batch["padding"])
         if shape not in compiled:  # The first step compiles, outside of training time.
             compiled.add(shape)
             started = time.monotonic() - trainer.elapsed
         trainer.elapsed = time.monotonic() - started
         if time.monotonic() - last > REPORT_SECONDS or share_done() >= 1:
-            error, penalty = sums / count
-            trainer.save(output, settings)
-            found = sorting.mean_rank_error(trainer.result(), validation)
-            print(
-                f"{trainer.elapsed / 60:.1f} min, step {steps + 1}: training {error:.5f}, "
-                f"slope penalty {penalty:.4f}, validation at d = 100 {found:.5f}",
-                flush=True,
-            )
-            sums, count, last = np.zeros(2), 0, time.monotonic()
+            error, penalty = np.mean(found, axis=0)
+            trainer.save(args.output / CHECKPOINT, settings)
+            of_validation = sodeep.mean_rank_error(trainer.result(), validation)
+            text = f"{trainer.elapsed / 60:.1f} min, step {trainer.steps}: training {error:.5f}, "
+            text += f"slope penalty {penalty:.4f}, validation at d = 100 {of_validation:.5f}"
+            print(text, flush=True)
+            found, last = [], time.monotonic()
             started = last - trainer.elapsed
-
-
-def parse_args(arguments=None):
-    """The command line."""
-    parser = command_line.parser(__spec__, description=__doc__)
-    count, number = command_line.positive(int), command_line.positive(float)
-    parser.add_argument("--sorter", choices=SORTERS, required=True)
-    parser.add_argument("--minutes", type=number, default=20, help="training time")
-    parser.add_argument("--steps", type=count, help="total number of steps, instead of minutes")
-    parser.add_argument("--output", type=pathlib.Path, required=True)
-    parser.add_argument("--resume", action="store_true", help="resume from the checkpoint")
-    parser.add_argument("--units", type=count, help="width; default: the layer's own")
-    parser.add_argument("--frequencies", type=count, help="default: the layer's own")
-    parser.add_argument("--learning-rate", type=number, default=3e-3)
-    parser.add_argument(
-        "--slope-weight",
-        type=command_line.number_below(math.inf),
-        default=0.02,
-        help="weight of the penalty for vanishing and wrong slopes",
-    )
-    parser.add_argument("--items", type=count, default=6400, help="scores in a batch")
-    parser.add_argument("--seed", type=command_line.seed, default=0)
-    parser.add_argument(
-        "--test-lists", type=count, default=sorting.TEST_LISTS, help="lists for the final error"
-    )
-    return parser.parse_args(arguments)
 
 
 def main(arguments=None):
     """Trains, tests and writes."""
-    args = parse_args(arguments)
+    quick = {"sorter": "convolutional", "steps": 5, "units": 4, "frequencies": 2, "items": 800}
+    parser = command_line.parser(__spec__, quick | {"test_lists": 50}, description=__doc__)
+    count, number = command_line.positive(int), command_line.positive(float)
+    add = parser.add_argument
+    add("--sorter", choices=SORTERS, default="set")
+    add("--minutes", type=number, default=20, help="training time")
+    add("--steps", type=count, help="total number of steps, instead of minutes")
+    add("--output", type=pathlib.Path, default=pathlib.Path("out/sorter"))
+    add("--resume", action="store_true", help="resume from the checkpoint")
+    add("--units", type=count, help="width; default: the layer's own")
+    add("--frequencies", type=count, help="default: the layer's own")
+    add("--learning-rate", type=number, default=3e-3)
+    add("--slope-weight", type=command_line.number_below(math.inf), default=0.02)
+    add("--items", type=count, default=6400, help="scores in a batch")
+    add("--seed", type=command_line.seed, default=0)
+    add("--test-lists", type=count, default=sodeep.TEST_LISTS, help="lists for the final error")
+    args = parser.parse_args(arguments)
     args.output.mkdir(parents=True, exist_ok=True)
-    given = {name: getattr(args, name) for name in ("units", "frequencies")}
+    names = [name for name in ("units", "frequencies") if getattr(args, name) is not None]
+    network = {name: getattr(args, name) for name in names}
     keras.utils.set_random_seed(args.seed)
-    network = {name: value for name, value in given.items() if value is not None}
     trainer = Trainer(SORTERS[args.sorter](**network, trainable=True), args.slope_weight)
     names = ("sorter", "units", "frequencies", "learning_rate", "slope_weight", "items", "seed")
     settings = {name: getattr(args, name) for name in names}
-    if args.resume:
-        trainer.restore(args.output, settings)
-    else:
-        for name in CHECKPOINTS:
-            (args.output / name).unlink(missing_ok=True)
-    run(trainer, args, settings, args.output)
+    checkpoint = args.output / CHECKPOINT
+    if args.resume and checkpoint.exists():
+        trainer.restore(checkpoint, settings)
+    run(trainer, args, settings)
     sorter = trainer.result()
-    lengths = [getattr(sorter, "length", None)] if args.sorter == "convolutional" else TEST_LENGTHS
-    figures = sorting.measure(sorter, lengths, args.test_lists)
+    lengths = [sorter.length] if args.sorter == "convolutional" else sodeep.LENGTHS
+    figures = sodeep.measure(sorter, lengths, args.test_lists)
     sorter.save_pretrained(
         args.output / f"{args.sorter}_sorter.npz",
-        data="SoDeep's mixture of ten kinds of lists, scripts/reproductions/sorting.py",
-        steps=int(trainer.steps.numpy()),
+        data="SoDeep's mixture of ten kinds of lists, scripts/reproductions/sodeep.py",
+        steps=trainer.steps,
         minutes=round(trainer.elapsed / 60, 1),
         settings=settings,
         test_lists=args.test_lists,

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import layers
-from scripts.reproductions import sorting
+from scripts.reproductions import sodeep
 
 LENGTH = 6
 SMALL = {
@@ -168,22 +168,22 @@ def test_shipped_weights(cls):
     """Errors and slopes are those promised, on a part of the test lists."""
     sorter = cls.pretrained()
     for length, bound in ERRORS[cls].items():
-        scores = sorting.test_lists(100, length)
-        assert sorting.mean_rank_error(sorter, scores) < bound
+        scores = sodeep.test_lists(100, length)
+        assert sodeep.mean_rank_error(sorter, scores) < bound
         ranks = sorter(scores).numpy()
         np.testing.assert_allclose(ranks.mean(axis=1), (length + 1) / 2, rtol=0.05)
-    shares = sorting.slope_shares(sorting.own_slopes(sorter, 300))
+    shares = sodeep.slope_shares(sodeep.own_slopes(sorter, 300))
     assert shares["vanishing_slopes"] < 0.04 and shares["wrong_slopes"] < 0.02
 
 
 @every_sorter
 def test_shipped_weights_with_masks(cls):
     """A masked list of the promised length is ranked as well as a full one."""
-    scores = sorting.test_lists(200, 50)
+    scores = sodeep.test_lists(200, 50)
     padded = np.pad(scores, [(0, 0), (0, 50)])
     mask = np.arange(100) < np.full((200, 1), 50)
     ranks = cls.pretrained()(padded, mask=tf.constant(mask)).numpy()
-    error = np.abs(ranks[:, :50] - sorting.exact_ranks(scores)).mean() / 50
+    error = np.abs(ranks[:, :50] - sodeep.exact_ranks(scores)).mean() / 50
     assert error < 2.5 * ERRORS[cls][100] and (ranks[:, 50:] == 0).all()
 
 

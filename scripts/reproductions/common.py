@@ -1,0 +1,116 @@
+"""What the reproductions share: options, runs kept in files, the best epoch, tables, curves."""
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rank4class_tf import _files
+from scripts import command_line, tables
+
+# Title, head and rows of cells.
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+
+
+def parser(
+    module: Any, description: str | None, quick: Mapping[str, Any]
+) -> argparse.ArgumentParser:
+    """A parser with `--out`, `--csv`, `--seeds`, `--tuning-seed` and `--quick`.
+
+    Args:
+        module: the `__spec__` of the script.
+        description: its docstring.
+        quick: the defaults of the short form.
+    """
+    result = command_line.parser(module, quick, description=description)
+    folder = pathlib.Path("out", module.name.rpartition(".")[2])
+    add, seed = result.add_argument, command_line.seed
+    add("--out", type=pathlib.Path, default=folder, help="folder of runs; a second call goes on")
+    add("--csv", type=pathlib.Path, help="a file for the tables")
+    add("--seeds", nargs="+", type=seed, default=[0, 1, 2], help="the seeds that are reported")
+    add("--tuning-seed", type=seed, default=100, help="the seed for which settings are chosen")
+    return result
+
+
+def kept(
+    folder: pathlib.Path, settings: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A run from its file, or made now and put there.
+
+    Args:
+        folder: where the files are; their names follow from the settings.
+        settings: all that the run depends on, values that JSON knows.
+        make: a function that does the run.
+
+    Returns:
+        The settings, what `make` returned, and `cpu_seconds`, which it took.
+    """
+    text = json.dumps(settings, sort_keys=True)
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+    if not path.exists():
+        start = time.process_time()
+        run = {**settings, **make()}
+        run["cpu_seconds"] = time.process_time() - start
+        folder.mkdir(parents=True, exist_ok=True)
+        _files.write_text(path, json.dumps(run))
+        print(f"{', '.join(map(str, settings.values()))}: {run['cpu_seconds']:.0f} CPU s")
+    return json.loads(path.read_text())
+
+
+def train_to_best(
+    model: Any,
+    epochs: int,
+    train: Callable[[int], Any],
+    evaluate: Callable[[], Mapping[str, float]],
+    metric: str,
+    patience: int,
+    every: int = 1,
+) -> tuple[list[dict[str, float]], dict[str, float]]:
+    """Trains a model and leaves it with the weights of the best epoch.
+
+    Args:
+        model: a Keras model.
+        epochs: how many, at most.
+        train: a function of an epoch's number that trains for that epoch.
+        evaluate: a function that returns validation figures.
+        metric: the key of the figure that decides, the higher the better.
+        patience: how many epochs to go on without a better one.
+        every: how many epochs lie between evaluations; the last one is evaluated too.
+
+    Returns:
+        The figures of the evaluated epochs, with `epoch` and `cpu_seconds` of training so far, and
+        the best of these.
+    """
+    history: list[dict[str, float]] = []
+    best: dict[str, float] = {}
+    weights, seconds = None, 0.0
+    for epoch in range(1, epochs + 1):
+        start = time.process_time()
+        train(epoch)
+        seconds += time.process_time() - start
+        if epoch % every and epoch != epochs:
+            continue
+        history.append({"epoch": epoch, "cpu_seconds": seconds, **evaluate()})
+        if not best or history[-1][metric] > best[metric]:
+            best, weights = history[-1], model.get_weights()
+        if epoch - best["epoch"] >= patience:
+            break
+    model.set_weights(weights)
+    return history, best
+
+
+def show(found: Iterable[Table], path: pathlib.Path | None) -> None:
+    """Prints tables as Markdown, and writes those so far to a CSV file after each."""
+    text = io.StringIO()
+    for title, head, rows in found:
+        print("\n".join(["", f"### {title}", "", *tables.table(head, rows)]), flush=True)
+        print(f"# {title}", file=text)
+        csv.writer(text, lineterminator="\n").writerows([head, *rows])
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _files.write_text(path, text.getvalue())
