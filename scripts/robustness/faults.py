@@ -11,8 +11,8 @@ an undisturbed run. `--damages` is how many times the disk is full while a check
 (the next run has space again), a checkpoint is cut, and one of its bits is flipped, before a run
 resumes from it.
 
-A row says how often the end was the same or different, or an error, and with which errors. 100
-kills of a case take half an hour, so all cases take three hours. `--quick` kills one case twice.
+A row says how often the end was the same or different, or an error, and with which errors. All
+cases with 100 kills take an hour. `--quick` kills one case twice.
 """
 
 import collections
