@@ -30,67 +30,45 @@ def _of_ops():
             yield name, functools.partial(function, **others), of_rows
 
 
-def _of_layer(layer, **of_rows):
+def _of_layer(layer):
     """A call with keyword arguments, but for the first."""
 
     def call(**given):
         first, *rest = given
         return layer(given[first], **{name: given[name] for name in rest})
 
-    return call, of_rows
-
-
-def _head():
-    head = layers.SampledScores(4, num_sampled=2, seed=1)
-    head.build((None, 2))
-    return head
+    return call
 
 
 def _others():
     labels = tf.constant([0, 2, 1])
-    of_columns = {"scores": SCORES, "labels": labels}
-    head, sets = _head(), {"encodings": ENCODINGS, "exclude": IDS}
-    yield (
-        "RemoveAccidentalHits",
-        *_of_layer(
-            layers.RemoveAccidentalHits(), **of_columns, candidate_ids=tf.cast(SCORES, tf.int32)
-        ),
-    )
-    yield (
-        "SamplingProbabilityCorrection",
-        *_of_layer(
-            layers.SamplingProbabilityCorrection(), **of_columns, expected_counts=1 + SCORES
-        ),
-    )
-    yield "HardNegativeMining", *_of_layer(layers.HardNegativeMining(2), **of_columns)
-    exclude_items = layers.ExcludeItems()
-    for name, exclude in (("ids", IDS), ("booleans", SCORES > 2)):
-        yield (
-            f"ExcludeItems of {name}",
-            lambda scores, exclude: exclude_items([scores, exclude]),
-            {"scores": SCORES, "exclude": exclude},
-        )
-    yield "SampledScores", *_of_layer(head, inputs=ENCODINGS, class_ids=IDS)
+    columns, of_head = {"scores": SCORES, "labels": labels}, {"inputs": ENCODINGS, "class_ids": IDS}
+    head, memory = layers.SampledScores(4, num_sampled=2, seed=1), layers.CrossBatchMemory(4)
+    for layer in (head, memory):
+        layer.build((None, 2))
+    sorters = [case.make() for case in tables.SORTERS if case.exact]  # All share the checks.
+    for layer, of_rows in (
+        (layers.RemoveAccidentalHits(), {**columns, "candidate_ids": tf.cast(SCORES, tf.int32)}),
+        (layers.SamplingProbabilityCorrection(), {**columns, "expected_counts": 1 + SCORES}),
+        (layers.HardNegativeMining(2), columns),
+        (head, of_head),
+        (layers.CosineHead(4, margin=0.5), of_head),
+        (memory, {"encodings": ENCODINGS, "ids": labels}),
+        *((sorter, {"scores": SCORES, "mask": OF_ROWS["mask"]}) for sorter in sorters),
+    ):
+        yield layer.name, _of_layer(layer), of_rows
+    sets, exclude_items = {"encodings": ENCODINGS, "exclude": IDS}, layers.ExcludeItems()
     yield "SampledScores.top_k", lambda **given: head.top_k(k=2, **given), sets
     yield "SampledScores.ranks", head.ranks, {**sets, "class_ids": 3 - IDS[:, :1]}
-    yield (
-        "CosineHead",
-        *_of_layer(layers.CosineHead(4, margin=0.5), inputs=ENCODINGS, class_ids=IDS),
-    )
-    memory = layers.CrossBatchMemory(4)
-    memory.build((None, 2))
-    yield "CrossBatchMemory", *_of_layer(memory, encodings=ENCODINGS, ids=labels)
+    for name, exclude in (("ids", IDS), ("booleans", SCORES > 2)):
+        call = lambda scores, exclude: exclude_items([scores, exclude])  # noqa: E731
+        yield f"ExcludeItems of {name}", call, {"scores": SCORES, "exclude": exclude}
     for cls in rows.concrete("interaction"):
         layer = cls()
         layer.build([(None, 2), (None, 4, 2)])
-        yield (
-            cls.__name__,
-            lambda encodings, candidates, layer=layer: layer([encodings, candidates]),
-            {"encodings": ENCODINGS, "candidates": tf.ones([BATCH, 4, 2])},
-        )
-    for case in tables.SORTERS:
-        if case.exact:  # The learned ones share the checks.
-            yield case.name, *_of_layer(case.make(), scores=SCORES, mask=OF_ROWS["mask"])
+        call = lambda encodings, candidates, layer=layer: layer([encodings, candidates])  # noqa: E731
+        candidates = tf.ones([BATCH, 4, 2])
+        yield cls.__name__, call, {"encodings": ENCODINGS, "candidates": candidates}
     batch = {"y_true": IDS, "y_pred": SCORES, "exclude": tf.constant([[3], [0], [1]])}
     relevant = {**batch, "y_true": OF_ROWS["weights"], "exclude": SCORES > 2}
     of_lists, of_items = tf.constant([1.0, 2.0, 3.0]), SCORES + 1
@@ -100,26 +78,18 @@ def _others():
         ("relevance", relevant, of_lists[:, tf.newaxis]),
         ("relevance", relevant, of_items),
     ):
-        name = f"{label_format}, {weights.shape}"
+        name, given = f"{label_format}, {weights.shape}", {**given, "sample_weight": weights}
         metric = metrics.NDCG(2, label_format=label_format)
-        yield (
-            f"NDCG of {name}",
-            lambda metric=metric, **given: metric.per_list(**given),
-            {**given, "sample_weight": weights},
-        )
+        yield f"NDCG of {name}", metric.per_list, given
         loss = r4c.losses.SoftmaxLoss(label_format=label_format, reduction="none")
-        of_loss = {**given, "sample_weight": weights}
-        del of_loss["exclude"]
-        yield f"SoftmaxLoss of {name}", (lambda loss=loss, **given: loss(**given)), of_loss
+        of_loss = {key: value for key, value in given.items() if key != "exclude"}
+        yield f"SoftmaxLoss of {name}", functools.partial(loss), of_loss
     for case in tables.SORTER_LOSSES:
-        loss, labels = case.make(reduction="none"), case.labels(np.random.default_rng(0))
         outputs = np.random.default_rng(1).normal(size=(8, case.width))
+        labels = case.labels(np.random.default_rng(0))
         of_rows = {"y_true": labels, "y_pred": outputs, "sample_weight": np.arange(8)}
-        yield (
-            case.name,
-            lambda loss=loss, **given: loss(**given),
-            {key: tf.constant(value, tf.float32) for key, value in of_rows.items()},
-        )
+        of_rows = {key: tf.constant(value, tf.float32) for key, value in of_rows.items()}
+        yield case.name, functools.partial(case.make(reduction="none")), of_rows
 
 
 def _of_states():
