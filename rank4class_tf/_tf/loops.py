@@ -52,7 +52,7 @@ def in_pieces(
     spec: tf.TensorSpec,
     of_rows: Tensors = (),
     shared: Tensors = (),
-    states: tuple[list, list] = ((), ()),  # type: ignore[assignment]
+    states: tuple[Sequence, Sequence] = ((), ()),
 ) -> Tensor:
     """Values `[batch, ...]` of a function, piece by piece; the gradient computes pieces again.
 

@@ -342,7 +342,7 @@ def count_one_by_one(
         visited = _positives.visited(tf.cast(thresholds == thresholds, values.dtype))
         rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
-        def step(index: Tensor, counts: Tensor) -> TensorPair:
+        def step(index: TensorLike, counts: Tensor) -> tuple[TensorLike, Tensor]:
             counted = count(values, columns[index], lowest[index])
             return index + 1, tf.where(rows == index, counted, counts)
 
