@@ -6,7 +6,7 @@ counts of ties are the matter of `_lists.labels` and `ops.ranks`.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -14,6 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import (
+    Labels,
     check_label_format,
     example_weights,
     mean_weights,
@@ -23,7 +24,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, Tensor, TensorLike
 from rank4class_tf.ops.ranks import best_positive, over_ranks
 
 
@@ -46,7 +47,7 @@ class ExactSum:
             name=name, shape=shape, initializer="zeros", dtype=self.dtype.name
         )
 
-    def add(self, values: tf.Tensor, groups: tf.Tensor | None = None) -> None:
+    def add(self, values: Tensor, groups: Tensor | None = None) -> None:
         """Adds up values `[batch, ...]` of this dtype; see `exact.exact_sum`."""
         if self.dtype == tf.float32 and groups is None:
             self._state.assign(_with_values(tf.convert_to_tensor(self._state), values))
@@ -57,21 +58,21 @@ class ExactSum:
         else:
             self._state.assign_add(tf.math.unsorted_segment_sum(values, groups, self._shape[0]))
 
-    def add_parts(self, high: tf.Tensor, low: tf.Tensor) -> None:
+    def add_parts(self, high: Tensor, low: Tensor) -> None:
         """Adds a sum in two parts of this dtype."""
         if self.dtype == tf.float64:
             self._state.assign_add(high + low)
         else:
             self._state.assign(_with_parts(tf.convert_to_tensor(self._state), high, low))
 
-    def parts(self) -> tuple[tf.Tensor, tf.Tensor]:
+    def parts(self) -> tuple[Tensor, Tensor]:
         """The sums, rounded to this dtype, and what rounding left out."""
         state = tf.convert_to_tensor(self._state)
         if self.dtype == tf.float64:
             return state, tf.zeros_like(state)
         return _parts(state)
 
-    def means(self) -> tf.Tensor:
+    def means(self) -> Tensor:
         """The sums `[..., r]` over the last of them, rounded once; 0 where that is."""
         state = tf.convert_to_tensor(self._state)
         if self.dtype == tf.float64:
@@ -79,13 +80,13 @@ class ExactSum:
         return tf.ensure_shape(_means(state), [*self._shape[:-1], self._shape[-1] - 1])
 
 
-def _parts(state):
+def _parts(state: Tensor) -> tuple[Tensor, Tensor]:
     first, second, rest = tf.unstack(state, num=3)
     total, lost = exact.two_sum(first, second)
     return exact.two_sum(total, lost + rest)
 
 
-def _with_parts(state, high, low):
+def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
     first, second, rest = tf.unstack(state, num=3)
     total, lost = exact.two_sum(first, high)
     total, lost_too = exact.two_sum(total, second)
@@ -93,7 +94,7 @@ def _with_parts(state, high, low):
     return tf.stack([*exact.halves(total), rest])
 
 
-def _once(*ranks):
+def _once(*ranks: int | None) -> Callable:
     """A function whose graph is made once in a process, for tensors of these ranks.
 
     `fit` makes the graph of a step twice, and its metrics took two thirds of their operations here.
@@ -103,13 +104,13 @@ def _once(*ranks):
 
 
 @_once(2, 2)
-def _with_values(state, values):
+def _with_values(state: Tensor, values: Tensor) -> Tensor:
     """The state of sums `[r]` and values `[batch, r]` -> the new state."""
     return _with_parts(state, *exact.exact_sum(values))
 
 
 @_once(None)
-def _means(state):
+def _means(state: Tensor) -> Tensor:
     total, rest = _parts(state)
     weight = total[..., -1:]
     means = tf.math.divide_no_nan(total[..., :-1], weight)
@@ -127,7 +128,7 @@ class Metric(_registry.Configured, keras.metrics.Metric):
     higher_is_better: bool = True
 
     @property
-    def _direction(self):
+    def _direction(self) -> str:
         # Callbacks of Keras 3 ask for it if they are not given a mode.
         return "up" if self.higher_is_better else "down"
 
@@ -188,7 +189,7 @@ class RankingMetric(Metric):
         self.label_format = label_format
         self._add_states()
 
-    def _add_states(self):
+    def _add_states(self) -> None:
         # Sums of the weighted values and, in the last place, of the weights.
         self.sums = ExactSum(self, "sums", (len(self.result_names) + 1,))
 
@@ -202,7 +203,7 @@ class RankingMetric(Metric):
         """Names of the values that one pass gives."""
         return [self.name]
 
-    def compute(self, ranks: Any) -> list[tf.Tensor]:
+    def compute(self, ranks: Any) -> list[Tensor]:
         """The formula: `rank4class_tf.ops.Ranks` -> `[batch]`, of their dtype, for each result."""
         raise NotImplementedError
 
@@ -212,7 +213,7 @@ class RankingMetric(Metric):
         y_pred: TensorLike,
         sample_weight: TensorLike | None = None,
         exclude: TensorLike | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """Computes float64 values `[batch, r]`, a column for each result, and weights `[batch]`.
 
         A list without positives has the weight 0, unless `count_empty`.
@@ -238,17 +239,19 @@ class RankingMetric(Metric):
         """Adds a batch; the arguments are those of `per_list`."""
         self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
 
-    def _parsed(self, y_true, y_pred, exclude):
+    def _parsed(self, y_true: TensorLike, y_pred: TensorLike, exclude: TensorLike | None) -> Any:
         """`Labels`; or the `Ranks` that are given in their place."""
         if isinstance(y_true, ops.Ranks):
             return y_true
         y_true = _keras.given_labels(y_true)
         return parse(y_true, y_pred, self.label_format, exclude=exclude)
 
-    def _add_batch(self, labels, sample_weight):
+    def _add_batch(self, labels: Any, sample_weight: TensorLike | None) -> None:
         self.sums.add(_weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
 
-    def _values_and_weights(self, labels, sample_weight, dtype, compute=None):
+    def _values_and_weights(
+        self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
+    ) -> tuple[Tensor, Tensor]:
         """What `per_list` returns, in a dtype; `compute` may stand for the metric's own formula.
 
         A list whose labels break the rules is NaN; so is one with a NaN in `Ranks.above`.
@@ -263,7 +266,7 @@ class RankingMetric(Metric):
                 labels, list_weight = self._with_item_weights(labels, list_weight)
         labels = self._weighed(labels, dtype)
 
-        def values_of(ranks):
+        def values_of(ranks: Any) -> Tensor:
             return tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
 
         if is_ranked:
@@ -282,7 +285,7 @@ class RankingMetric(Metric):
         weights = tf.cast(counted, dtype)
         return values, weights if list_weight is None else weights * tf.cast(list_weight, dtype)
 
-    def _with_item_weights(self, labels, item_weights):
+    def _with_item_weights(self, labels: Labels, item_weights: Tensor) -> tuple[Labels, Tensor]:
         """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
         item_weights = weights_of_items(item_weights, labels.scores)
         labels = without(labels, item_weights <= 0)  # A NaN shows, where it counts.
@@ -295,11 +298,11 @@ class RankingMetric(Metric):
             list_weight = tf.where(labels.has_positive, list_weight, mean)
         return labels._replace(item_weights=item_weights), list_weight
 
-    def _shares_of_weight(self, relevance):
+    def _shares_of_weight(self, relevance: Tensor) -> Tensor:
         """Coefficients that average the item weights of positives `[batch, P]` to a list's."""
         return tf.cast(relevance > 0, relevance.dtype)
 
-    def _weighed(self, labels, dtype):
+    def _weighed(self, labels: Any, dtype: tf.DType) -> Any:
         """The labels, or ranks, with the relevance that the formula is to read."""
         return labels
 
@@ -307,7 +310,7 @@ class RankingMetric(Metric):
         """Returns the weighted mean; 0 if there was no list with a positive yet."""
         return self._by_name(self.sums.means())
 
-    def _by_name(self, means):
+    def _by_name(self, means: Tensor) -> Any:
         """The one result, or several by their names."""
         results, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
         return results[0] if names == [self.name] else dict(zip(names, results, strict=True))
@@ -347,22 +350,22 @@ class CutoffMetric(RankingMetric):
         several = isinstance(self.k, tuple)
         return [self._name_at(self.name, k) for k in self.k] if several else [self.name]
 
-    def compute_at(self, ranks: Any, k: Any) -> tf.Tensor:
+    def compute_at(self, ranks: Any, k: Any) -> Tensor:
         """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]`, of their dtype."""
         raise NotImplementedError
 
-    def compute(self, ranks: Any) -> list[tf.Tensor]:
+    def compute(self, ranks: Any) -> list[Tensor]:
         compute_at = _keras.with_autograph_of_caller(self.compute_at)
         return [compute_at(ranks, k) for k in self.cutoffs]
 
-    def _check_cutoff(self, k):
+    def _check_cutoff(self, k: Any) -> Any:
         return None if k is None else _checks.positive_int("k", k)
 
-    def _name_at(self, name, k):
+    def _name_at(self, name: str, k: Any) -> str:
         return name if k is None else f"{name}_at_{k}"
 
 
-def _weighted(values, weights):
+def _weighted(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted values `[batch, r]` and, in a last column, the weights."""
     weights = tf.expand_dims(weights, 1)
     return tf.concat([values * weights, weights], axis=1)

@@ -13,6 +13,7 @@ from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
+from rank4class_tf._types import Tensor, TensorPair
 from rank4class_tf.metrics.base import Metric
 from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 
@@ -49,7 +50,7 @@ class DatasetMetric(Metric):
         )
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
 
-    def per_column(self, dtype: tf.DType = tf.float64) -> tuple[tf.Tensor, tf.Tensor]:
+    def per_column(self, dtype: tf.DType = tf.float64) -> TensorPair:
         """Returns `compute` of all examples; too many, and weights that are NaN, make it NaN."""
         labels, scores, weights = (
             tf.cast(tf.transpose(tf.convert_to_tensor(x)), dtype)
@@ -60,7 +61,7 @@ class DatasetMetric(Metric):
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
         return tf.where(fits & ~has_nan(weights), values, float("nan")), counts
 
-    def compute(self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> _Columns:
+    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> _Columns:
         """The formula: three `[columns, examples]` of one dtype -> two `[columns]`.
 
         They are the values, and booleans, False for a column without a value.
@@ -79,7 +80,7 @@ class DatasetMetric(Metric):
             weights *= tf.cast(example_weights(sample_weight, scores, signed=False), self._kept)
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
-    def _columns(self, name, values):
+    def _columns(self, name: str, values: Any) -> Tensor:
         values = as_numbers(name, values)
         if values.shape.rank == 1 and self.num_columns == 1:
             values = values[:, tf.newaxis]
@@ -94,7 +95,7 @@ class DatasetMetric(Metric):
                 values = tf.identity(values)
         return tf.cast(values, self._kept)
 
-    def _append(self, labels, scores, weights, added):
+    def _append(self, labels: Tensor, scores: Tensor, weights: Tensor, added: Tensor) -> None:
         count = tf.convert_to_tensor(self.count)
         total = tf.reshape(count + added, [1, 1])
         rule = f"`max_examples`={self.max_examples} must be at least the number of examples"
@@ -107,7 +108,7 @@ class DatasetMetric(Metric):
                 _keras.variable(state).scatter_nd_update(places, added_rows)
             self.count.assign_add(added)
 
-    def result(self) -> tf.Tensor:
+    def result(self) -> Tensor:
         """Returns the mean over the columns that have a value, 0 if none has."""
         values, counts = self.per_column(self._kept)
         total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
@@ -158,12 +159,12 @@ class MeanAveragePrecision(DatasetMetric):
         self.num_classes = self.num_columns = _checks.positive_int("num_classes", num_classes)
         super().__init__(max_examples, **kwargs)
 
-    def per_class(self) -> tf.Tensor:
+    def per_class(self) -> Tensor:
         """Returns the average precision of each class, `[C]` float64; NaN for an absent class."""
         values, counts = self.per_column()
         return tf.where(counts, values, float("nan"))
 
-    def compute(self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> _Columns:
+    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> _Columns:
         broken = has_nan(labels) | has_nan(weights)
         weights = tf.where(labels >= 0, weights, 0)
         relevant = tf.where(labels > 0, weights, 0)
@@ -172,7 +173,7 @@ class MeanAveragePrecision(DatasetMetric):
         above, tied = count_of_all(scores)
         order = tf.argsort(tf.where(ranked, -scores, float("inf")), axis=1, stable=True)
 
-        def up_to_last(values):
+        def up_to_last(values: Tensor) -> Tensor:
             # Examples that are not ranked may lie among scores of -inf, and add nothing.
             values = tf.gather(tf.where(ranked, values, 0), order, batch_dims=1)
             # The first sum is that of no examples.
@@ -219,16 +220,16 @@ class SpearmanCorrelation(DatasetMetric):
         self.num_outputs = self.num_columns = _checks.positive_int("num_outputs", num_outputs)
         super().__init__(max_examples, **kwargs)
 
-    def per_output(self) -> tf.Tensor:
+    def per_output(self) -> Tensor:
         """Returns the correlation of each output, `[num_outputs]` float64; NaN if it has none."""
         values, counts = self.per_column()
         return tf.where(counts, values, float("nan"))
 
-    def compute(self, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> _Columns:
+    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> _Columns:
         known = ~tf.math.is_nan(labels) & (weights > 0)
         count = tf.reduce_sum(tf.cast(known, labels.dtype), axis=1, keepdims=True)
 
-        def centred_ranks(values):
+        def centred_ranks(values: Tensor) -> Tensor:
             ranks = expected_ranks_of_all(tf.where(known, values, float("nan")))
             return tf.where(known, ranks - (count + 1) / 2, 0)
 

@@ -69,13 +69,13 @@ class DCG(CutoffMetric):
             gains *= math.divide_no_nan(ranks.weights * total, weighted)
         return self._discounted(ranks, gains, self._discounts(ranks, k))
 
-    def _shares_of_weight(self, relevance):
+    def _shares_of_weight(self, relevance: tf.Tensor) -> tf.Tensor:
         return gains_up_to_a_factor(self.gain, relevance)
 
-    def _discounted(self, ranks, gains, table):
+    def _discounted(self, ranks: ops.Ranks, gains: tf.Tensor, table: Any) -> tf.Tensor:
         return math.sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
 
-    def _discounts(self, ranks, k):
+    def _discounts(self, ranks: ops.Ranks, k: int | None) -> Any:
         """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
         size = num_counted(ranks, k)
         # NumPy's table may be kept; in a graph of TensorFlow 1 it is a tensor of that graph.
@@ -86,7 +86,7 @@ class DCG(CutoffMetric):
 
 
 @functools.lru_cache(maxsize=8)
-def _known_discounts(discount, size):
+def _known_discounts(discount: str, size: int) -> Any:
     return table_by_rank(DISCOUNTS[discount], size)
 
 

@@ -54,7 +54,7 @@ class MacroAverage(RankingMetric):
         self.higher_is_better = metric.higher_is_better
         self.sums = ExactSum(self, "sums", (self.num_groups, len(metric.result_names) + 1))
 
-    def _add_states(self):
+    def _add_states(self) -> None:
         pass  # The name of a result takes a name, which Keras sets, and the metric.
 
     @property
@@ -65,7 +65,7 @@ class MacroAverage(RankingMetric):
             for name in self.metric.result_names
         ]
 
-    def _values_and_weights(self, *args, **kwargs):
+    def _values_and_weights(self, *args: Any, **kwargs: Any) -> tuple[tf.Tensor, tf.Tensor]:
         return self.metric._values_and_weights(*args, **kwargs)
 
     def update_state(
@@ -150,14 +150,14 @@ class ExpectedCalibrationError(RankingMetric):
         super().__init__(**kwargs)
         self.probabilities = _checks.layer_or_none("probabilities", probabilities)
 
-    def _add_states(self):
+    def _add_states(self) -> None:
         # In each bin, of the weights, the weighted confidence and the weighted accuracy.
         self.sums = ExactSum(self, "sums", (self.num_bins, 3))
 
     def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
         return [hits(ranks, k=1)]
 
-    def _parsed(self, y_true, y_pred, exclude):
+    def _parsed(self, y_true: TensorLike, y_pred: TensorLike, exclude: TensorLike | None) -> Any:
         labels = super()._parsed(y_true, y_pred, exclude)
         if self.probabilities is None:
             return labels
@@ -166,7 +166,7 @@ class ExpectedCalibrationError(RankingMetric):
             scores = tf.where(labels.mask, scores, -float("inf"))
         return labels._replace(scores=self.probabilities(scores))
 
-    def _add_batch(self, labels, sample_weight):
+    def _add_batch(self, labels: Any, sample_weight: TensorLike | None) -> None:
         dtype = self.sums.dtype
         accuracy, weights = self._values_and_weights(labels, sample_weight, dtype)
         shares = labels.scores
@@ -177,7 +177,7 @@ class ExpectedCalibrationError(RankingMetric):
         bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
         self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))
 
-    def _checked(self, confidence, counted):
+    def _checked(self, confidence: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
         """The confidence; one outside [0, 1] raises, or is NaN where nothing can raise."""
         slack = 1e-5  # Sums of shares may miss 1 by rounding.
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted

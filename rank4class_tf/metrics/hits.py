@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._tf import math
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, TensorLike
 from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
@@ -77,7 +77,7 @@ class TopKAccuracy(CutoffMetric):
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(k, name=name, **kwargs)
 
-    def _check_cutoff(self, k):
+    def _check_cutoff(self, k: Any) -> int:
         return _checks.positive_int("k", k)
 
     def compute_at(self, best: BestPositive, k: int) -> tf.Tensor:
@@ -154,12 +154,14 @@ class RecallAtK(CutoffMetric):
     def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
         return math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
-    def _values_and_weights(self, labels, sample_weight, dtype, compute=None):
+    def _values_and_weights(
+        self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         if self.average == "samples":
             return super()._values_and_weights(labels, sample_weight, dtype, compute)
 
         # A list weighs as much as it has positives, which come as a further value.
-        def with_number(ranks):
+        def with_number(ranks: Ranks) -> list[tf.Tensor]:
             return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
 
         values, weights = super()._values_and_weights(labels, sample_weight, dtype, with_number)
@@ -233,7 +235,7 @@ class AveragePrecisionAtK(CutoffMetric):
         return math.divide_no_nan(math.sum(added, axis=-1), best)
 
 
-def _counts_of_positives(ranks):
+def _counts_of_positives(ranks: Ranks) -> tuple[tf.Tensor, ...]:
     """How many positives are above each positive, and tied with it, itself included."""
     # Scores in the order of the ranks; a positive that is never a hit is left out.
     nan = math.cast(float("nan"), ranks.above.dtype)
@@ -330,14 +332,16 @@ class PropensityScored(RankingMetric):
         """The formula: `Ranks` of relevance 1 / propensity -> gains and best gains, `[batch]`."""
         raise NotImplementedError
 
-    def _values_and_weights(self, labels, sample_weight, dtype, compute=None):
+    def _values_and_weights(
+        self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         # The mean over all lists, weighted by their best possible gains, is the ratio of the sums.
         both, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
         gains, best = tf.unstack(both, axis=1)
         values = math.divide_no_nan(gains, best)[:, math.newaxis]
         return values, weights * math.where(math.isnan(best), math.ones_like(best), best)
 
-    def _weighed(self, labels, dtype):
+    def _weighed(self, labels: Any, dtype: tf.DType) -> Any:
         """Labels weighted by 1 / propensity; a graded label counts as 1."""
         if isinstance(labels, Ranks):
             class_ids, dtype = labels.class_ids, labels.relevance.dtype

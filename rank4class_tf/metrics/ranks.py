@@ -14,6 +14,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _registry
 from rank4class_tf._tf import exact, math
 from rank4class_tf._tf.gradients import has_nan
+from rank4class_tf._types import Tensor, TensorPair
 from rank4class_tf.metrics.base import CutoffMetric, ExactSum, RankingMetric
 from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, reciprocals
 
@@ -21,15 +22,13 @@ from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, r
 _BLOCK = 128
 
 
-def rank_of_best(best: BestPositive) -> tf.Tensor:
+def rank_of_best(best: BestPositive) -> Tensor:
     """Expected rank of the best positive, `[batch]`, n if its score is NaN; see `MeanRank`."""
     rank = best.above + (best.tied + 1) / (best.positives + 1)
     return math.where(best.positives > 0, rank, best.num_items)
 
 
-def fold_places(
-    add: Callable, start: Any, tied: tf.Tensor, positives: tf.Tensor, last: tf.Tensor
-) -> Any:
+def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last: Tensor) -> Any:
     """Folds the places of the first of several positives among tied items.
 
     `add` maps a total, places `[places]` from 1 on and their probabilities `[batch, places]` to the
@@ -40,7 +39,7 @@ def fold_places(
     end = tf.reduce_max(tf.concat([[0], tf.where(several, last, 0 * last)], axis=0))
     tied, positives = tied[:, tf.newaxis], positives[:, tf.newaxis]
 
-    def step(done, probability, total):
+    def step(done: Tensor, probability: Tensor, total: Any) -> tuple:
         place = done + tf.range(1, _BLOCK + 1, dtype=tied.dtype)
         # Place 1 has the probability q / m, each further place that of the one before it times
         # (left - q + 1) / left.
@@ -77,7 +76,7 @@ class MRR(CutoffMetric):
     _reads = "best"
     bounds = (0.0, 1.0)
 
-    def compute_at(self, best: BestPositive, k: int | None) -> tf.Tensor:
+    def compute_at(self, best: BestPositive, k: int | None) -> Tensor:
         size = num_counted(best, k)
         single = mean_over_ties(reciprocals(size), best.above, best.tied)
         if isinstance(best.most, int) and best.most == 1:
@@ -85,7 +84,7 @@ class MRR(CutoffMetric):
         left = math.cast(size, best.above.dtype) - best.above
         last = math.minimum(best.tied - best.positives + 1, left)
 
-        def add(total, place, probability):
+        def add(total: Tensor, place: Tensor, probability: Tensor) -> Tensor:
             values = probability / (best.above[:, math.newaxis] + place)
             values = math.where(place <= last[:, math.newaxis], values, 0)
             return total + math.sum(values, axis=-1)
@@ -117,7 +116,7 @@ class MeanRank(RankingMetric):
     bounds = (1.0, float("inf"))
     higher_is_better = False
 
-    def compute(self, best: BestPositive) -> list[tf.Tensor]:
+    def compute(self, best: BestPositive) -> list[Tensor]:
         return [rank_of_best(best)]
 
 
@@ -149,14 +148,14 @@ class MedianRank(RankingMetric):
         self.max_rank = _checks.positive_int("max_rank", max_rank)
         super().__init__(**kwargs)
 
-    def _add_states(self):
+    def _add_states(self) -> None:
         self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
 
-    def compute(self, best: BestPositive) -> list[tf.Tensor]:
+    def compute(self, best: BestPositive) -> list[Tensor]:
         return [rank_of_best(best)]
 
-    def _add_batch(self, labels, sample_weight):
-        def group(best):
+    def _add_batch(self, labels: Any, sample_weight: Any) -> None:
+        def group(best: BestPositive) -> list[Tensor]:
             hit = best.positives > 0
             above = math.where(hit, best.above, best.num_items - 1)
             return [above, math.maximum(best.tied, 1), math.maximum(best.positives, 1)]
@@ -173,7 +172,7 @@ class MedianRank(RankingMetric):
         high, low = exact.from_integers(integers, unit, dtype)
         self.histogram.add_parts(tf.where(~tf.reduce_any(broken), high, np.nan), low)
 
-    def result(self) -> tf.Tensor:
+    def result(self) -> Tensor:
         """Returns the median; 0 if there was no list with a positive yet."""
         high, low = self.histogram.parts()
         known = tf.where(tf.math.is_nan(high), tf.zeros_like(high), high)
@@ -194,7 +193,9 @@ class MedianRank(RankingMetric):
         return tf.cast(tf.where(~broken, median, np.nan), self.dtype)
 
 
-def _integer_histogram(above, tied, positives, weights, max_rank):
+def _integer_histogram(
+    above: Tensor, tied: Tensor, positives: Tensor, weights: Tensor, max_rank: int
+) -> TensorPair:
     """Distribution of the rank of the best positive, summed over lists.
 
     It is `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
@@ -203,7 +204,7 @@ def _integer_histogram(above, tied, positives, weights, max_rank):
     single = positives <= 1
     unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))
 
-    def scatter(rank, mass):
+    def scatter(rank: Tensor, mass: Tensor) -> Tensor:
         index = tf.cast(tf.minimum(rank, max_rank + 1), tf.int32) - 1
         return tf.math.unsorted_segment_sum(mass, index, max_rank + 1)
 
@@ -217,7 +218,7 @@ def _integer_histogram(above, tied, positives, weights, max_rank):
     beyond = tf.cast(tf.clip_by_value(above + tied - max_rank, 0, tied), tf.int64)
     flat = tf.concat([flat, [tf.reduce_sum(beyond * mass)]], axis=0)
 
-    def add(total, place, probability):
+    def add(total: Tensor, place: Tensor, probability: Tensor) -> Tensor:
         mass = tf.where(single, tf.zeros_like(weights), weights)[:, tf.newaxis] * probability
         return total + scatter(above[:, tf.newaxis] + place, exact.to_integers(mass, unit))
 
