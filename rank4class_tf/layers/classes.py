@@ -17,6 +17,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._types import Tensor
 from rank4class_tf.ops.blocks import norms, unit_rows
 
 # When all classes are encoded, this many are encoded at once.
@@ -43,14 +44,14 @@ class Classes(keras.layers.Layer):
     num_classes: int
     width: Any
 
-    def rows(self, ids: Any = None) -> tf.Tensor:
+    def rows(self, ids: Any = None) -> Tensor:
         """Encodings of all classes, `[num_classes, width]`, or of ids of any shape.
 
         The dtype is always that of the weights; heads cast in mixed precision.
         """
         raise NotImplementedError
 
-    def biases(self, ids: Any = None) -> tf.Tensor | None:
+    def biases(self, ids: Any = None) -> Tensor | None:
         """Numbers that heads add to the scores of some classes or of all; None for none."""
         return None
 
@@ -70,7 +71,7 @@ class Classes(keras.layers.Layer):
         """Which of the classes `tables` has, where this replica has only some; None for all."""
         return None
 
-    def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
+    def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
         """Rows of ids that a step scores: `[m]`, the same on all replicas, or `[batch, m]`."""
         return [self.rows(x) for x in ids]
 
@@ -148,14 +149,14 @@ class ClassTable(_registry.Configured, Classes):
         self._add_weights(self.initializer, "zeros")
         self.built = True
 
-    def _add_weights(self, rows, biases):
+    def _add_weights(self, rows: Any, biases: Any) -> None:
         self.embeddings = _keras.add_table(
             self, "embeddings", (self.num_classes, self.width), rows, self.regularizer
         )
         if self.use_bias:
             self.bias = _keras.add_table(self, "bias", (self.num_classes,), biases)
 
-    def rows(self, ids: Any = None) -> tf.Tensor:
+    def rows(self, ids: Any = None) -> Tensor:
         if ids is None:
             return tf.convert_to_tensor(self.embeddings)
         return tf.gather(_keras.variable(self.embeddings), ids)
@@ -164,7 +165,7 @@ class ClassTable(_registry.Configured, Classes):
         weights = [self.embeddings, self.bias] if self.use_bias else [self.embeddings]
         return tuple(_keras.variable(weight) for weight in weights)
 
-    def biases(self, ids: Any = None) -> tf.Tensor | None:
+    def biases(self, ids: Any = None) -> Tensor | None:
         if not self.use_bias:
             return None
         if ids is None:
@@ -215,7 +216,7 @@ def as_classes(classes: Any, **kwargs: Any) -> Classes:
     return classes if isinstance(classes, Classes) else ClassTable(classes, **kwargs)
 
 
-def _numbers(name, values, dtype):
+def _numbers(name: str, values: Any, dtype: Any) -> np.ndarray:
     """The values as an array, rounded as a weight of this dtype holds them."""
     try:
         return tf.cast(values, dtype).numpy()
@@ -272,7 +273,7 @@ class EncodedClasses(Classes):
         self.width = shape[1]
         self.built = True
 
-    def rows(self, ids: Any = None) -> tf.Tensor:
+    def rows(self, ids: Any = None) -> Tensor:
         if ids is None:
             rows = self.encoder(self.features)
             return tf.ensure_shape(rows, [self.num_classes, self.width])
@@ -284,7 +285,7 @@ class EncodedClasses(Classes):
     def add(self, features: Any) -> None:
         """Adds classes after the others, by their features; see `ClassTable.add`."""
 
-        def joined(x, more):
+        def joined(x: Tensor, more: Tensor) -> Tensor:
             return tf.concat([x, more if x.dtype == more.dtype else tf.cast(more, x.dtype)], 0)
 
         more = _Features(features).tensors
@@ -320,7 +321,7 @@ class _Features:
         return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
 
 
-def _tensors(structure):
+def _tensors(structure: Any) -> Any:
     """Dicts and tuples are structures; a list is an array."""
     if isinstance(structure, dict):
         return {key: _tensors(value) for key, value in structure.items()}
@@ -334,7 +335,7 @@ def _tensors(structure):
         ) from error
 
 
-def _to_config(structure):
+def _to_config(structure: Any) -> dict[str, Any]:
     """The structure in JSON's types, as tensors' bytes, since Keras's form loses dtypes."""
     if isinstance(structure, dict):
         return {"dict": {key: _to_config(value) for key, value in structure.items()}}
@@ -344,7 +345,7 @@ def _to_config(structure):
     return {"tensor": [structure.dtype.name, data]}
 
 
-def _from_config(config):
+def _from_config(config: dict[str, Any]) -> Any:
     """The structure that `_to_config` described."""
     ((kind, value),) = config.items()
     if kind == "dict":
@@ -405,13 +406,13 @@ class ClassAttention(_registry.Configured, Classes):
             self.attention(row, row)
         self.built = True
 
-    def rows(self, ids: Any = None) -> tf.Tensor:
+    def rows(self, ids: Any = None) -> Tensor:
         rows = self.classes.rows()
         normalised = self.norm(rows[tf.newaxis])
         rows += tf.cast(self.attention(normalised, normalised)[0], rows.dtype)
         return rows if ids is None else tf.gather(rows, ids)
 
-    def biases(self, ids: Any = None) -> tf.Tensor | None:
+    def biases(self, ids: Any = None) -> Tensor | None:
         return self.classes.biases(ids)
 
     def add(self, *args: Any, **kwargs: Any) -> None:
@@ -437,12 +438,12 @@ class ClassScores:
         """The same scores for other classes."""
         return ClassScores(classes, self.normalize)
 
-    def scaled(self, rows: tf.Tensor) -> tf.Tensor:
+    def scaled(self, rows: Tensor) -> Tensor:
         """Encodings or rows of classes as they are multiplied."""
         rows = tf.cast(rows, tf.float32)
         return unit_rows(rows) if self.normalize else rows
 
-    def __call__(self, encodings: tf.Tensor, ids: tf.Tensor, gradient: bool = True) -> tf.Tensor:
+    def __call__(self, encodings: Tensor, ids: Tensor, gradient: bool = True) -> Tensor:
         """Scores of scaled encodings with classes that are shared, `[m]`, or own, `[batch, m]`."""
         (rows,) = self.classes.rows_of_step(ids)
         rows = tf.cast(rows, tf.float32)
@@ -454,7 +455,7 @@ class ClassScores:
             return scores if biases is None else scores + tf.cast(biases, tf.float32)
         return self.of_rows(encodings, rows, biases)
 
-    def of_step(self, encodings: tf.Tensor, *ids: tf.Tensor) -> list[tf.Tensor]:
+    def of_step(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
         """Scores of several ids, with gradients; each as in a call."""
         rows = self.classes.rows_of_step(*ids)
         return [
@@ -462,14 +463,12 @@ class ClassScores:
             for x, of in zip(rows, ids, strict=True)
         ]
 
-    def of_rows(
-        self, encodings: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor | None = None
-    ) -> tf.Tensor:
+    def of_rows(self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None) -> Tensor:
         """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
         scores = _products(encodings, self.scaled(rows))
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
 
-    def rounding(self, encodings: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
         r"""How far apart the scores of two equal rows may be, `[batch, P]`.
 
         A processor may sum the products of one row in another order than those of the next. In any
@@ -498,24 +497,24 @@ class ClassScores:
             return bound
         return bound + 2 * _gamma(2) * tf.abs(tf.cast(biases, tf.float32))
 
-    def over_classes(self, encodings: tf.Tensor, scale: float = 1.0) -> ClassProducts:
+    def over_classes(self, encodings: Tensor, scale: float = 1.0) -> ClassProducts:
         """The scores of all classes times a scale, before they are computed."""
         encodings = scale * self.scaled(encodings)
         return ClassProducts(encodings, self.classes.tables(), self.of_rows, self.classes.shard())
 
 
-def _gamma(roundings):
+def _gamma(roundings: int | Tensor) -> float | Tensor:
     """The relative error of so many roundings in float32."""
     return roundings / (2**24 - roundings)
 
 
-def _lengths(rows):
+def _lengths(rows: Tensor) -> Tensor:
     """The lengths of rows, `[...]`, even if their squares overflow."""
     largest = tf.reduce_max(tf.abs(rows), axis=-1)
     return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)
 
 
-def _products(encodings, rows):
+def _products(encodings: Tensor, rows: Tensor) -> Tensor:
     if rows.shape.rank == 2:
         return tf.matmul(encodings, rows, transpose_b=True)
     if (rows.shape[1] or _FEW) < _FEW:

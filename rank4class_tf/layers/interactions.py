@@ -14,6 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._types import Tensor, Tensors
 from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
 
 
@@ -42,7 +43,7 @@ class Interaction(_registry.Configured, keras.layers.Layer):
     def build_for(self, width: int, class_width: int) -> None:
         """Creates the weights for encodings and candidates of these widths."""
 
-    def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
+    def call(self, inputs: Any, training: Any = None) -> Tensor:
         encodings, candidates = inputs
         if len(candidates.shape) == 3:
             rule = "`candidates` must have a row for each encoding."
@@ -51,8 +52,8 @@ class Interaction(_registry.Configured, keras.layers.Layer):
         return score_candidates(encodings, candidates, training)
 
     def score_candidates(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, training: Any = None
-    ) -> tf.Tensor:
+        self, encodings: Tensor, candidates: Tensor, training: Any = None
+    ) -> Tensor:
         """The scores `[batch, n]` of encodings `[batch, d]` and candidates as in a call."""
         raise NotImplementedError
 
@@ -84,7 +85,9 @@ class DotProductInteraction(Interaction):
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
 
-    def score_candidates(self, encodings, candidates, training=None):
+    def score_candidates(
+        self, encodings: Tensor, candidates: Tensor, training: Any = None
+    ) -> Tensor:
         return _dot_products(encodings, candidates)
 
     def start_as_dot_product(self) -> None:
@@ -115,7 +118,9 @@ class BilinearInteraction(Interaction):
             name="kernel", shape=(width, class_width), initializer=self.kernel_initializer
         )
 
-    def score_candidates(self, encodings, candidates, training=None):
+    def score_candidates(
+        self, encodings: Tensor, candidates: Tensor, training: Any = None
+    ) -> Tensor:
         return _dot_products(tf.matmul(encodings, self.kernel), candidates)
 
     def start_as_dot_product(self) -> None:
@@ -148,7 +153,9 @@ class CosineInteraction(Interaction):
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
 
-    def score_candidates(self, encodings, candidates, training=None):
+    def score_candidates(
+        self, encodings: Tensor, candidates: Tensor, training: Any = None
+    ) -> Tensor:
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
             encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
@@ -225,9 +232,7 @@ class MLPInteraction(Interaction):
         """Creates the kernels of the first layer, a list of what `add_kernel` returns."""
         raise NotImplementedError
 
-    def first_layer(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, kernels: Sequence[tf.Tensor]
-    ) -> tf.Tensor:
+    def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
         """The first layer without bias and activation, `[batch, n, units[0]]`.
 
         Encodings and candidates are as in a call, kernels the values of those of `build_first`.
@@ -240,13 +245,15 @@ class MLPInteraction(Interaction):
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
         return self._add(name, shape, initializer)
 
-    def _add(self, name, shape, initializer):
+    def _add(self, name: str, shape: Sequence[int], initializer: Any) -> Any:
         weight = self.add_weight(name=name, shape=shape, initializer=initializer)
         # An attribute of its own, since `tf.train.Checkpoint` does not look into Keras 3's lists.
         setattr(self, f"_of_{name}", weight)
         return weight
 
-    def score_candidates(self, encodings, candidates, training=None):
+    def score_candidates(
+        self, encodings: Tensor, candidates: Tensor, training: Any = None
+    ) -> Tensor:
         drops = self.dropout > 0 and training
         if drops:
             # Keras's dropout would draw other numbers when a block is computed again.
@@ -258,7 +265,7 @@ class MLPInteraction(Interaction):
             for group in (self.first, self.kernels, self.biases)
         ]
 
-        def score(candidates, block, tensors):
+        def score(candidates: Tensor, block: int | Tensor, tensors: tuple) -> Tensor:
             encodings, (first, kernels, biases) = tensors
             hidden = first_layer(encodings, candidates, first) + biases[0]
             for i, (kernel, bias) in enumerate(zip(kernels, biases[1:], strict=True)):
@@ -308,7 +315,7 @@ class LatentCrossInteraction(MLPInteraction):
         _check_same_width(width, class_width)
         return [self.add_kernel("first", (width, self.units[0]))]
 
-    def first_layer(self, encodings, candidates, kernels):
+    def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
         return latent_cross(encodings, candidates, *kernels)
 
 
@@ -333,7 +340,7 @@ class ConcatInteraction(MLPInteraction):
         names = {"first_of_encodings": width, "first_of_candidates": class_width}
         return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
 
-    def first_layer(self, encodings, candidates, kernels):
+    def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
         of_encodings, of_candidates = kernels
         each = tf.matmul(encodings, of_encodings)[:, tf.newaxis]
         return each + tf.tensordot(candidates, of_candidates, axes=1)
@@ -359,7 +366,7 @@ def _check_same_width(width: int, class_width: int) -> None:
     )
 
 
-def _dot_products(encodings: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+def _dot_products(encodings: Tensor, candidates: Tensor) -> Tensor:
     """The scores of each encoding with its candidates, `[batch, n]`."""
     if candidates.shape.rank == 2:
         return tf.matmul(encodings, candidates, transpose_b=True)

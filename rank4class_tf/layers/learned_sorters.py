@@ -218,7 +218,7 @@ class LearnedSorter(Sorter):
         self._trained = True
 
 
-def _read(file):
+def _read(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The description and the weights in a file, whose format has checksums of its own."""
     content = io.BytesIO(file.read_bytes())  # Of a damaged file, `np.load` leaves the file open.
     try:
@@ -234,12 +234,12 @@ def _read(file):
         ) from error
 
 
-def _dense_shapes(name, inputs, outputs):
+def _dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
     """The weights that `LearnedSorter._dense` takes."""
     return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
 
 
-def _count(standardized, mask):
+def _count(standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     """How many items count, float32 `[batch, 1]`, at least 1."""
     present = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
     return tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
@@ -392,11 +392,11 @@ class RecurrentSorter(LearnedSorter):
         return 0.5 + _count(standardized, mask) * (0.5 + self._decode(features, states))
 
 
-def _weak():
+def _weak() -> keras.initializers.Initializer:
     return keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform")
 
 
-def _kernel_of_running_means(shape, dtype=None):
+def _kernel_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> tf.Tensor:
     """Input gates of 1 / (d + 1), by the last feature, the logarithm of d over 5."""
     features, units = shape[0], shape[1] // 4
     of_log_count = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
@@ -407,7 +407,7 @@ def _kernel_of_running_means(shape, dtype=None):
     return tf.cast(tf.concat(parts, axis=1), dtype or tf.float32)
 
 
-def _bias_of_running_means(shape, dtype=None):
+def _bias_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> tf.Tensor:
     """Forget gates of 0.998; the LSTM itself adds 1."""
     of_gates = tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4)
     return tf.cast(of_gates, dtype or tf.float32)

@@ -20,11 +20,11 @@ from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.gather import gather, indices, where
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike
 from rank4class_tf.layers.serving import ScoreLayer
 
 
-def _prepared(scores, labels):
+def _prepared(scores: TensorLike, labels: TensorLike) -> tuple[Tensor, ...]:
     """Scores `[batch, n]`, and labels `[batch]` or `[batch, P]`, the columns of the positives.
 
     Returns:
@@ -53,7 +53,7 @@ def _prepared(scores, labels):
     return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
 
 
-def _of_items(name, values, scores):
+def _of_items(name: str, values: TensorLike, scores: Tensor) -> Tensor:
     """Values of the items of lists, `[n]` or `[batch, n]`, after a check of their shape."""
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
@@ -111,7 +111,7 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
         self.counts = _keras.add_state(self, "counts", (self.num_buckets,), "int64")
         self.built = True
 
-    def call(self, ids: Any, training: Any = None) -> tf.Tensor:
+    def call(self, ids: Any, training: Any = None) -> Tensor:
         ids = _checks.ids("ids", ids, strings=False)
         buckets = tf.cast(ids, tf.int64) % self.num_buckets
         counts = tf.identity(_keras.variable(self.counts))
@@ -163,9 +163,7 @@ class CrossBatchMemory(ScoreLayer):
         self.num_filled = _keras.add_counter(self, "num_filled")
         self.built = True
 
-    def call(
-        self, encodings: Any, ids: Any, training: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def call(self, encodings: Any, ids: Any, training: Any = None) -> tuple[Tensor, Tensor, Tensor]:
         encodings, ids = tf.convert_to_tensor(encodings), _checks.ids("ids", ids, strings=False)
         rule = "`ids` must have the shape [batch] of `encodings`."
         received = f"{ids.shape} for encodings {encodings.shape}"
@@ -220,7 +218,7 @@ class HardNegativeMining(ScoreLayer):
         super().__init__(**kwargs)
         self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
 
-    def call(self, scores: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def call(self, scores: Any, labels: Any) -> tuple[Tensor, Tensor]:
         scores, column, there, zero = _prepared(scores, labels)
         least = min if scores.shape[1] else tf.minimum
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
@@ -261,7 +259,7 @@ class RemoveAccidentalHits(ScoreLayer):
         array([[  3.,   1., -inf]], dtype=float32)
     """
 
-    def call(self, scores: Any, labels: Any, candidate_ids: Any) -> tf.Tensor:
+    def call(self, scores: Any, labels: Any, candidate_ids: Any) -> Tensor:
         scores, column, there, zero = _prepared(scores, labels)
         ids = _checks.ids("candidate_ids", candidate_ids)
         ids = _of_items("candidate_ids", ids, scores)
@@ -310,7 +308,7 @@ class SamplingProbabilityCorrection(ScoreLayer):
         array([[3.       , 1.       , 1.3068528]], dtype=float32)
     """
 
-    def call(self, scores: Any, labels: Any, expected_counts: Any) -> tf.Tensor:
+    def call(self, scores: Any, labels: Any, expected_counts: Any) -> Tensor:
         scores, column, there, zero = _prepared(scores, labels)
         counts = _of_items("expected_counts", expected_counts, scores)
         counts = tf.cast(counts, scores.dtype)
@@ -356,7 +354,7 @@ class UniformNegatives(_registry.Configured, keras.layers.Layer):
         self.random_state = _random.add_state(self, self.seed)
         self.built = True
 
-    def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
+    def call(self, inputs: Any, training: Any = None) -> Tensor:
         num_candidates = inputs.shape[0]
         size = min(self.num_sampled, num_candidates)
         seed = _random.step_seed(self.random_state, training)

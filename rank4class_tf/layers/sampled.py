@@ -20,11 +20,11 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Function, Tensor, TensorLike, TensorPair
 from rank4class_tf.layers.classes import Classes, ClassScores, ClassTable
 from rank4class_tf.layers.heads import Head
 from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
-from rank4class_tf.layers.shards import ShardedClassTable
+from rank4class_tf.layers.shards import OneShard, ShardedClassTable, Shards
 from rank4class_tf.ops import blocks
 
 
@@ -36,7 +36,7 @@ from rank4class_tf.ops import blocks
         tf.TensorSpec([], tf.float32),
     ]
 )
-def _uniform(shape, seed, limit):
+def _uniform(shape: Tensor, seed: Tensor, limit: Tensor) -> Tensor:
     return tf.random.stateless_uniform(shape, seed, -limit, limit)
 
 
@@ -47,13 +47,13 @@ class AboutUnitRows(_registry.Configured, keras.initializers.Initializer):
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> tf.Tensor:
+    def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
         del kwargs  # Keras 2 passes more.
         values = _uniform(list(shape), [self.seed, 1], math.sqrt(3 / shape[-1]))
         return tf.ensure_shape(tf.cast(values, dtype or tf.float32), shape)
 
 
-def _one_of(positives, seed):
+def _one_of(positives: Tensor, seed: Tensor) -> Tensor:
     """Draws one of the ids `[batch, P]` of each example, uniformly; 0 where all are padding."""
     if positives.shape[1] != 1:
         draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
@@ -62,7 +62,7 @@ def _one_of(positives, seed):
     return tf.maximum(positives[:, 0], 0)
 
 
-def _without(positives, negatives, num_classes):
+def _without(positives: Tensor, negatives: Tensor, num_classes: int) -> Function:
     """A function that sets scores of classes `[m]` to -inf where they are an example's own."""
     size = negatives.shape[0]
     places = positives
@@ -76,7 +76,9 @@ def _without(positives, negatives, num_classes):
     return lambda scores: search.add_columns(scores, places, penalties)
 
 
-def _prepared(scores_of, encodings, exclude):
+def _prepared(
+    scores_of: ClassScores, encodings: TensorLike, exclude: TensorLike | None
+) -> tuple[Tensor, Tensor | None]:
     """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
     encodings = scores_of.scaled(encodings)
     if exclude is not None:
@@ -86,8 +88,8 @@ def _prepared(scores_of, encodings, exclude):
     return encodings, exclude
 
 
-def _of_block(scores_of, encodings, exclude):
-    def score(ids):
+def _of_block(scores_of: ClassScores, encodings: Tensor, exclude: Tensor | None) -> Function:
+    def score(ids: Tensor) -> Tensor:
         scores = scores_of(encodings, ids, gradient=False)
         if exclude is None:
             return scores
@@ -100,12 +102,14 @@ def _of_block(scores_of, encodings, exclude):
     return score
 
 
-def _top_k(scores_of, encodings, k, exclude):
+def _top_k(
+    scores_of: ClassScores, encodings: TensorLike, k: TensorLike, exclude: TensorLike | None
+) -> TensorPair:
     encodings, exclude = _prepared(scores_of, encodings, exclude)
     shards = _shards(scores_of.classes)
 
-    def of_examples(encodings, exclude):
-        def of_shard(shard):
+    def of_examples(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
+        def of_shard(shard: OneShard | _Whole) -> TensorPair:
             size = shard.last - shard.first
             of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
             largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
@@ -117,14 +121,16 @@ def _top_k(scores_of, encodings, k, exclude):
     return shards.together(of_examples, encodings, exclude)
 
 
-def _ranks(scores_of, encodings, class_ids, exclude):
+def _ranks(
+    scores_of: ClassScores, encodings: TensorLike, class_ids: TensorLike, exclude: TensorLike | None
+) -> TensorPair:
     classes, encodings = scores_of.classes, tf.convert_to_tensor(encodings)
     class_ids, _ = _labels.padded_ids(class_ids, classes.num_classes, encodings, "class_ids")
     encodings, exclude = _prepared(scores_of, encodings, exclude)
     shards = _shards(classes)
 
-    def of_examples(encodings, class_ids, exclude):
-        def scores_here(shard):
+    def of_examples(encodings: Tensor, class_ids: Tensor, exclude: Tensor | None) -> TensorPair:
+        def scores_here(shard: OneShard | _Whole) -> list[Tensor]:
             size, places = shard.last - shard.first, class_ids - shard.first
             here = (places >= 0) & (places < size)
             of_shard, places = scores_of.of(shard.table), tf.where(here, places, 0)
@@ -135,7 +141,7 @@ def _ranks(scores_of, encodings, class_ids, exclude):
 
         own, tolerance = shards.total(scores_here)
 
-        def count(shard):
+        def count(shard: OneShard | _Whole) -> list[Tensor]:
             of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
             size, places = shard.last - shard.first, class_ids - shard.first
             return blocks.count_others_by_blocks(of_block, size, places, own, tolerance=tolerance)
@@ -163,11 +169,11 @@ class _Whole:
         return function(self)
 
 
-def _shards(classes):
+def _shards(classes: Classes) -> Shards | _Whole:
     return classes.shards if isinstance(classes, ShardedClassTable) else _Whole(classes)
 
 
-def _from(shard, ids):
+def _from(shard: OneShard | _Whole, ids: Tensor | None) -> Tensor | None:
     """Ids as places of a shard; those of other shards are places that it does not have."""
     return None if ids is None else ids - shard.first
 
@@ -268,7 +274,7 @@ class SampledScores(Head):
 
     def call(
         self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Scores all classes; or those of the examples and negatives, all or the highest ones."""
         encodings = self._scores_of.scaled(inputs)
         if class_ids is None:
@@ -284,7 +290,7 @@ class SampledScores(Head):
             width = 1 + (self._checked(num_mined) or self.num_negatives)
         return keras.KerasTensor((inputs.shape[0], width), "float32")
 
-    def _checked(self, num_mined):
+    def _checked(self, num_mined: Any) -> int | None:
         if num_mined is not None:
             _checks.require(
                 _checks.positive_int("num_mined", num_mined) <= self.num_negatives,
@@ -294,7 +300,9 @@ class SampledScores(Head):
             )
         return num_mined
 
-    def _sampled(self, encodings, class_ids, num_mined, training):
+    def _sampled(
+        self, encodings: Tensor, class_ids: Any, num_mined: int | None, training: Any
+    ) -> Tensor:
         scores_of, num_classes = self._scores_of, self.num_classes
         zero = tf.zeros_like(encodings[:, :1])
         positives, zero = _labels.padded_ids(class_ids, num_classes, zero, "class_ids")
@@ -329,9 +337,7 @@ class SampledScores(Head):
             scores = where(there, scores, -float("inf"))
         return where(~invalid, scores, float("nan"))
 
-    def top_k(
-        self, encodings: Any, k: Any, exclude: TensorLike | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def top_k(self, encodings: Any, k: Any, exclude: TensorLike | None = None) -> TensorPair:
         """Finds the k classes with the highest scores, in blocks of classes.
 
         Args:
@@ -352,7 +358,7 @@ class SampledScores(Head):
 
     def ranks(
         self, encodings: Any, class_ids: Any, exclude: TensorLike | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> TensorPair:
         r"""Counts the classes above and the classes tied with given ones, in blocks of classes.
 
         Args:
@@ -386,7 +392,7 @@ class SampledScores(Head):
         ids = (tf.range(i, min(i + _ROWS_WRITTEN_AT_ONCE, shape[0])) for i in starts)
         _files.write_rows(path, shape, (scores_of.scaled(classes.rows(block)) for block in ids))
 
-    def _built_scores(self):
+    def _built_scores(self) -> ClassScores:
         if not self.built:
             raise ValueError(
                 f"`{self.name}` must be built, by a call or by `build((None, width))`, before its "

@@ -153,7 +153,7 @@ class Probabilities(ScoreLayer):
         return f"{type(self).__name__}({', '.join(f'{x}={getattr(self, x)!r}' for x in arguments)})"
 
 
-def _mass_not_above(probabilities):
+def _mass_not_above(probabilities: tf.Tensor) -> tf.Tensor:
     r"""The probability that is not in the classes above, for each class, `[batch, n]`.
 
     $$s_i = \sum_{j : p_j \le p_i} p_j$$

@@ -11,7 +11,7 @@ import concurrent.futures
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from rank4class_tf import _checks, _files, _keras, ops
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import TensorLike, WithGradient
 from rank4class_tf.layers.classes import Classes, ClassTable
 
 # Rows that are drawn from one seed, so that any number of shards starts the same, and that are read
@@ -90,7 +90,7 @@ class Shards(Trackable):
             devices = self._strategy.extended.worker_devices  # Of this process.
             before = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
 
-        def make(rank, device):
+        def make(rank: int, device: str | None) -> OneShard:
             first, last = (num_classes * i // self.size for i in (rank, rank + 1))
             with tf.device(device):
                 return OneShard(first, last, width, seed, optimizer)
@@ -130,7 +130,7 @@ class Shards(Trackable):
             return function(*batch)
         return self._run(lambda *batch: self.together(function, *batch), *batch)
 
-    def _run(self, function, *args):
+    def _run(self, function: Callable, *args: Any) -> Any:
         """Calls a function from outside of a step on all replicas; all workers must do so."""
         rule = "Outside a training step, a graph needs all shards in one process."
         received = f"{len(self.local)} of {self.size} shards"
@@ -223,11 +223,11 @@ class Shards(Trackable):
         _checks.require("rows" in values, "`folder` must have files of rows.", f"{folder}")
         self.assign(values)
 
-    def _serialize_to_tensors(self):
+    def _serialize_to_tensors(self) -> dict[str, np.ndarray]:
         # What `tf.train.Checkpoint` writes.
         return self.values()
 
-    def _restore_from_tensors(self, restored_tensors):
+    def _restore_from_tensors(self, restored_tensors: Mapping[str, Any]) -> None:
         self.assign(restored_tensors)
 
 
@@ -345,7 +345,7 @@ class ShardedClassTable(Classes):
         of_own = [next(rows) for _ in own]
         return [next(rows) if x.shape.rank == 1 else of_own.pop(0) for x in ids]
 
-    def _rows_of(self, own, shared):
+    def _rows_of(self, own: Sequence[tf.Tensor], shared: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""
         ids = [tf.cast(x, tf.int32) for x in (*own, *shared)]
         sizes = [tf.size(x) for x in ids]
@@ -357,7 +357,7 @@ class ShardedClassTable(Classes):
             for rows, shape, x in zip(found, shapes, ids, strict=True)
         ]
 
-    def _found(self, ids, num_own):
+    def _found(self, ids: tf.Tensor, num_own: tf.Tensor) -> tf.Tensor:
         """Rows of ids `[m]`, of which the first may differ between replicas."""
         shards = self.shards
         if not shards.are_exchanged:
@@ -367,14 +367,11 @@ class ShardedClassTable(Classes):
         first = exchange.first_row(num_own)
         every = tf.concat([own, ids[num_own:]], axis=0)
 
-        def of_this_replica(x):
-            return tf.concat([x[first : first + num_own], x[tf.size(own) :]], axis=0)
-
         @tf.custom_gradient
-        def found(anchor):
+        def found(anchor: tf.Tensor) -> WithGradient:
             rows, places, here = shard.found(every)
 
-            def gradient(upstream):
+            def gradient(upstream: tf.Tensor) -> tf.Tensor:
                 after = tf.size(own) - first - num_own
                 of_own = tf.pad(upstream[:num_own], [[first, after], [0, 0]])
                 upstream = exchange.total(tf.concat([of_own, upstream[num_own:]], axis=0))
@@ -382,15 +379,17 @@ class ShardedClassTable(Classes):
                 self._update(shard, tf.IndexedSlices(*chosen, shard.variable.shape))
                 return tf.zeros_like(anchor)
 
-            return of_this_replica(exchange.total(rows)), gradient
+            rows = exchange.total(rows)
+            of_this_replica = [rows[first : first + num_own], rows[tf.size(own) :]]
+            return tf.concat(of_this_replica, axis=0), gradient
 
         return found(self._tie())
 
     @property
-    def _is_trained(self):
+    def _is_trained(self) -> bool:
         return self._optimizer_config is not None and self.trainable
 
-    def _tie(self):
+    def _tie(self) -> tf.Tensor:
         return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
 
     def _update(self, shard: OneShard, gradient: Any) -> None:
@@ -441,7 +440,7 @@ class ShardedClassTable(Classes):
         }
 
 
-def _config_of(optimizer):
+def _config_of(optimizer: Any) -> dict[str, Any]:
     """The configuration of an optimizer that updates the rows of a shard by itself."""
     _checks.require(
         callable(getattr(optimizer, "update_rows", None)),

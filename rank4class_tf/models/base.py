@@ -127,7 +127,9 @@ class RetrievalModel(MultiWorker, keras.Model):
         """The losses of the examples, `[batch]`, and their weights."""
         raise NotImplementedError
 
-    def _per_example(self, labels, scores, sample_weight):
+    def _per_example(
+        self, labels: Any, scores: tf.Tensor, sample_weight: TensorLike | None
+    ) -> tuple[tf.Tensor, TensorLike | None]:
         """`per_example` of the compiled loss; without one Keras reads nothing of it."""
         if self.loss is None:
             return tf.zeros([1]), None
@@ -155,7 +157,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             self(inputs)  # Keras 3 exports only a model that was called.
         _keras.unlock(self)  # A subclass may have more layers.
 
-    def _check_loss(self, loss):
+    def _check_loss(self, loss: Any) -> None:
         if isinstance(loss, WeightedSumLoss):
             for part in loss.losses:
                 self._check_loss(part)
@@ -176,7 +178,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             _checks.require(getattr(loss, name) is None, rule, f"{getattr(loss, name)}")
 
 
-def _check_metric(argument, metric):
+def _check_metric(argument: str, metric: Any) -> None:
     """Raises unless a metric of `metrics` or `weighted_metrics` takes ranks."""
     rule = (
         f"`{argument}` must hold metrics of rank4class_tf.metrics, such as `PrecisionAtK(1)`, "
@@ -188,7 +190,7 @@ def _check_metric(argument, metric):
     _checks.require(not of_classes, rule, metric)
 
 
-def _of_examples(sample_weight):
+def _of_examples(sample_weight: Any) -> TensorLike | None:
     """The weights of the examples; Keras repeats them for each part of labels with several."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 

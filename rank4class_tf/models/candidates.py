@@ -48,7 +48,7 @@ class Candidates(NamedTuple):
     def with_negatives(self, others: Candidates) -> Candidates:
         """These, and others that are no positives."""
 
-        def joined(x, y):
+        def joined(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
             return tf.concat([x, y], axis=0)
 
         weights = None
@@ -113,7 +113,7 @@ class Reader:
         return set(inputs) <= set(candidates) if isinstance(inputs, dict) else len(candidates) > 1
 
     @property
-    def _encodes_ids(self):
+    def _encodes_ids(self) -> bool:
         """Whether the encoder takes a number of each candidate, and nothing else."""
         shape = getattr(_keras.symbolic_inputs(self._encoder), "shape", None)
         return shape is not None and len(shape) == 1
@@ -141,7 +141,7 @@ class Reader:
         others = self._flat(further, self.ids(further), "negatives", own.features)
         return own.with_negatives(others)
 
-    def _flat(self, features, ids, argument, of_one):
+    def _flat(self, features: Any, ids: Any, argument: str, of_one: Any) -> Candidates:
         """The features of a batch one below the other, of the ranks of features `of_one`."""
         weights = None
         if isinstance(features, dict):
@@ -156,7 +156,7 @@ class Reader:
         return flat(known, ids, weights, several)
 
 
-def _ranks(features):
+def _ranks(features: Any) -> list[int | None]:
     return [tf.TensorShape(x.shape).rank for x in tf.nest.flatten(features) if x is not None]
 
 
@@ -192,7 +192,7 @@ def flat(features: Any, ids: Any, weights: Any = None, several: bool = False) ->
     return Candidates(features, keys, places, weights)
 
 
-def _merged(x):
+def _merged(x: TensorLike) -> tf.Tensor:
     """Features `[batch, P, ...]` as `[batch P, ...]`."""
     if isinstance(x, tf.RaggedTensor):
         return x.merge_dims(0, 1)
@@ -200,7 +200,7 @@ def _merged(x):
     return tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0))
 
 
-def _checked_weights(weights, keys):
+def _checked_weights(weights: TensorLike, keys: tf.Tensor | None) -> tf.Tensor:
     """Weights `[m]`; raises unless those of candidates are > 0, and gives NaN under XLA."""
     weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
     if keys is not None:
@@ -213,7 +213,7 @@ def _checked_weights(weights, keys):
     return tf.where(bad, tf.constant(float("nan")), weights)
 
 
-def _one_for_each_query(ids, training):
+def _one_for_each_query(ids: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
     """Ids of an unknown rank as `[batch]`, and `[batch]` booleans, True where there are several.
 
     In training these raise, where something can.

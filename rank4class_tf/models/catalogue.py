@@ -105,7 +105,7 @@ class Catalogue:
             parts.append(encoder(_selected(self.features, slice(i, i + batch_size))))
         self.set_rows(tf.concat(parts, axis=0))
 
-    def _rows_of_dataset(self, ids_of, encoder):
+    def _rows_of_dataset(self, ids_of: Callable, encoder: Callable) -> np.ndarray:
         found: dict[int, np.ndarray] = {}
         first = 0
         for features in self.dataset:  # type: ignore[union-attr]
@@ -145,7 +145,7 @@ class Catalogue:
             raise ValueError(f"`ids` must be in the index. Received: {unknown}.")
         return self._joined(np.setdiff1d(np.arange(self.size), places), None, None)
 
-    def _joined(self, kept, new, rows):
+    def _joined(self, kept: np.ndarray, new: Catalogue | None, rows: tf.Tensor | None) -> Self:
         """The candidates `kept` and new ones with their encodings."""
         of_features = kept[kept >= self.num_of_dataset] - self.num_of_dataset
         parts = [] if self.features is None else [_selected(self.features, of_features)]
@@ -200,7 +200,7 @@ def arrays(features: Any) -> Any:
     return tf.convert_to_tensor(features)
 
 
-def _joined(x, y=None):
+def _joined(x: tf.Tensor, y: tf.Tensor | None = None) -> tf.Tensor:
     """Rows below others: integers in a dtype that holds both, floats in that of the former."""
     if y is None:
         return x
@@ -218,13 +218,13 @@ def _joined(x, y=None):
     return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
 
 
-def _selected(features, places):
+def _selected(features: Any, places: slice | np.ndarray) -> Any:
     if isinstance(places, slice):
         return tf.nest.map_structure(lambda x: x[places], features)
     return tf.nest.map_structure(lambda x: tf.gather(x, places), features)
 
 
-def _one_each(ids, argument="candidates"):
+def _one_each(ids: Any, argument: str = "candidates") -> tf.Tensor:
     """Ids `[N]` or `[N, 1]` as `[N]`."""
     ids = _checks.ids(argument, ids)
     if ids.shape.rank == 2 and ids.shape[1] == 1:

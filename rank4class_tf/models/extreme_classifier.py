@@ -174,7 +174,7 @@ class ExtremeClassifier(RetrievalModel):
         if not self.built:
             tf.function(self).get_concrete_function(features_spec)
 
-        def best(features, k):
+        def best(features: Any, k: TensorLike) -> dict[str, tf.Tensor]:
             scores, class_ids = self.top_k(features, k)
             return {"scores": scores, "class_ids": class_ids}
 
@@ -214,7 +214,7 @@ class ExtremeClassifier(RetrievalModel):
         config = {**super().get_config(), "embedding_dim": self.embedding_dim}
         return config | {name: of_scores[name] for name in names}
 
-    def _check_optimizer(self):
+    def _check_optimizer(self) -> None:
         if isinstance(self.classes, ShardedClassTable):
             factor = getattr(self.optimizer, "loss_scale_factor", None)
             rule = (
@@ -250,7 +250,7 @@ class ExtremeClassifier(RetrievalModel):
         return ops.Ranks(above, tied, there, num_items, num_classes, class_ids=ids)
 
 
-def _class_ids(labels, num_classes):
+def _class_ids(labels: Any, num_classes: int) -> Any:
     """The labels, unless they look one-hot; ids with padding are of an integer dtype and fewer."""
     if isinstance(labels, tf.RaggedTensor):
         return labels

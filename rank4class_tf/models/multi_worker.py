@@ -36,7 +36,7 @@ class MultiWorker:
         if not getattr(extended, "_in_multi_worker_mode", lambda: False)():
             return super()._make_function(step_function)  # type: ignore[misc]
 
-        def step(data):
+        def step(data: Any) -> Any:
             results = step_function(data)
             return tf.nest.map_structure(lambda x: tf.convert_to_tensor(x)[tf.newaxis], results)
 
@@ -63,6 +63,6 @@ class MultiWorker:
     _validate_and_get_metrics_result = _get_metrics_result_or_logs
 
 
-def _number(x):
+def _number(x: Any) -> Any:
     """A scalar tensor as a number of Python, as Keras 2 has it in these results."""
     return x.numpy().item() if tf.is_tensor(x) and not len(x.shape) else x

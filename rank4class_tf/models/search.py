@@ -16,7 +16,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _export, _files, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike, TensorPair
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.models.candidates import Reader, id_keys, known_to, of_key
 from rank4class_tf.models.catalogue import Catalogue, arrays, fingerprint
@@ -53,7 +53,7 @@ class SearchModel(RetrievalModel):
         super().__init__(**kwargs)
         self._holder = _CatalogueHolder()
 
-    def _encoded(self, encoder: Any, features: Any, training: bool | None) -> tf.Tensor:
+    def _encoded(self, encoder: Any, features: Any, training: bool | None) -> Tensor:
         """Encodings of features, in pieces where a step of training has them so."""
         raise NotImplementedError
 
@@ -102,9 +102,7 @@ class SearchModel(RetrievalModel):
         with self.distribute_strategy.scope():
             self._search(self._catalogue.without(tf.convert_to_tensor(ids)))
 
-    def top_k(
-        self, queries: Any, k: int | tf.Tensor, exclude: TensorLike | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def top_k(self, queries: Any, k: int | Tensor, exclude: TensorLike | None = None) -> TensorPair:
         """Finds the k candidates with the highest scores, in blocks of candidates.
 
         Args:
@@ -185,7 +183,7 @@ class SearchModel(RetrievalModel):
         self._encode_what_changed()
         catalogue = self._catalogue
 
-        def best(queries, k):
+        def best(queries: Any, k: TensorLike) -> dict[str, Tensor]:
             scores, candidate_ids = self.top_k(queries, k)
             return {"scores": scores, "candidate_ids": candidate_ids}
 
@@ -244,7 +242,7 @@ class SearchModel(RetrievalModel):
             self._encode_what_changed()
         return super().test_on_batch(*args, **kwargs)
 
-    def _search(self, catalogue):
+    def _search(self, catalogue: Catalogue) -> None:
         """Makes an encoded catalogue the index."""
         self._holder.catalogue = catalogue
         if _keras.KERAS_3 and catalogue.ids.dtype == tf.string:
@@ -253,7 +251,7 @@ class SearchModel(RetrievalModel):
         # Steps that Keras traced before read the old index.
         self.train_function = self.test_function = None
 
-    def _encode_what_changed(self):
+    def _encode_what_changed(self) -> None:
         """Encodes the candidates again if the weights of their encoder have changed.
 
         All that reads the index does this first; a graph cannot, and reads what is there.
@@ -264,25 +262,25 @@ class SearchModel(RetrievalModel):
             self.index()
 
     @property
-    def _catalogue(self):
+    def _catalogue(self) -> Catalogue:
         if self._holder.catalogue is None:
             raise ValueError(
                 "`index(candidates)` must be called first, to give the model all candidates."
             )
         return self._holder.catalogue
 
-    def _scaled(self, encodings):
+    def _scaled(self, encodings: Tensor) -> Tensor:
         encodings = tf.cast(encodings, tf.float32)
         return unit_rows(encodings) if self.normalize else encodings
 
-    def _encode_queries(self, queries):
+    def _encode_queries(self, queries: Any) -> Tensor:
         return self._scaled(self(queries, training=False)) / self.temperature
 
-    def _encode_candidates(self, features, training=False):
+    def _encode_candidates(self, features: Any, training: bool = False) -> Tensor:
         known = known_to(self.candidate_encoder, features, "candidates")
         return self._scaled(self._encoded(self.candidate_encoder, known, training))
 
-    def _excluded(self, queries, exclude):
+    def _excluded(self, queries: Any, exclude: TensorLike | None) -> Tensor | None:
         """The rows `[batch, E]` of the index to leave out; None for none."""
         if exclude is None and self.exclude is not None:
             exclude = of_key("exclude", self.exclude, queries)
@@ -295,10 +293,12 @@ class SearchModel(RetrievalModel):
             return exclude.with_flat_values(rows).to_tensor(-1)
         return self._catalogue.places(exclude, "exclude")
 
-    def _ranks_of_batch(self, x: Any, y: Any, y_pred: tf.Tensor, dtype: tf.DType) -> ops.Ranks:
+    def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         return self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
 
-    def _ranks(self, encodings, queries, candidates, exclude):
+    def _ranks(
+        self, encodings: Tensor, queries: Any, candidates: Any, exclude: TensorLike | None
+    ) -> ops.Ranks:
         catalogue = self._catalogue
         ids = self._reader.ids(candidates)
         if ids is None:

@@ -14,9 +14,9 @@ from rank4class_tf import _checks, _keras, layers
 from rank4class_tf._tf import exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Tensor, TensorLike
 from rank4class_tf.models.base import encode_in_pieces
-from rank4class_tf.models.candidates import Columns, Reader, known_to
+from rank4class_tf.models.candidates import Candidates, Columns, Reader, known_to
 from rank4class_tf.models.search import SearchModel
 
 
@@ -156,7 +156,10 @@ class TwoTower(SearchModel):
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
         self._reader = Reader(candidate_encoder, candidate_id, negatives, negative_weight)
-        _check_widths(query_encoder, candidate_encoder)
+        shapes = [getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)]
+        widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape} - {None}
+        rule = "`query_encoder` and `candidate_encoder` must give encodings of one width."
+        _checks.require(len(widths) <= 1, rule, f"output shapes {shapes[0]} and {shapes[1]}")
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
             if layer is not None and not layer.built:
                 layer.build(None)
@@ -167,13 +170,13 @@ class TwoTower(SearchModel):
     def build(self, input_shape: Any) -> None:
         self.built = True  # The encoders build themselves.
 
-    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         known = known_to(self.query_encoder, inputs, "x")
         return self._encoded(self.query_encoder, known, training)
 
     def extra_loss(
-        self, queries: tf.Tensor, candidates: tf.Tensor, x: Any, y: Any, training: bool
-    ) -> tf.Tensor | None:
+        self, queries: Tensor, candidates: Tensor, x: Any, y: Any, training: bool
+    ) -> Tensor | None:
         """Returns a second loss of a step, for subclasses; it is added to the retrieval loss.
 
         It may use layers that the subclass created after `super().__init__`, and update metrics
@@ -192,8 +195,8 @@ class TwoTower(SearchModel):
         return None  # No second loss; else a scalar, such as a mean over the batch.
 
     def _losses_of_step(
-        self, x: Any, y_pred: tf.Tensor, y: Any, sample_weight: TensorLike | None, training: bool
-    ) -> tuple[tf.Tensor, TensorLike | None]:
+        self, x: Any, y_pred: Tensor, y: Any, sample_weight: TensorLike | None, training: bool
+    ) -> tuple[Tensor, TensorLike | None]:
         """The losses of lists of the positives of each query and of negatives."""
         ids = self._reader.ids(y)
         if not training and not self._reader.has_features(y, ids):
@@ -232,7 +235,7 @@ class TwoTower(SearchModel):
         plain = {name: getattr(self, name) for name in names if name not in self._parts}
         return {**super().get_config(), **plain}
 
-    def _check_loss(self, loss):
+    def _check_loss(self, loss: Any) -> None:
         super()._check_loss(loss)
         rule = (
             "`loss` must draw no random numbers with `score_in`, since all pieces of a batch would "
@@ -240,12 +243,12 @@ class TwoTower(SearchModel):
         )
         _checks.require(self.score_in is None or not loss.is_random, rule, loss)
 
-    def _encoded(self, encoder, features, training):
+    def _encoded(self, encoder: Any, features: Any, training: bool | None) -> Tensor:
         if training and self.encode_in is not None and encoder.built:
             return encode_in_pieces(encoder, features, self.encode_in)
         return encoder(features, training=training)
 
-    def _columns(self, own, encodings, training):
+    def _columns(self, own: Candidates, encodings: Tensor, training: bool) -> Columns:
         """The `Columns` of a step: the candidates of the batch, of the memory and of the index."""
         if own.keys is None and (self.frequencies is not None or self._memory is not None):
             raise ValueError(
@@ -279,7 +282,7 @@ class TwoTower(SearchModel):
             for column in zip(*parts, strict=True)
         )
 
-        def with_others(of_batch, filler):
+        def with_others(of_batch: Tensor, filler: Any) -> Tensor:
             """Values of the candidates of the batch, and one value for all others."""
             others = tf.fill([tf.size(all_there) - tf.size(of_batch)], filler)
             return tf.concat([of_batch, others], axis=0)
@@ -301,7 +304,7 @@ class TwoTower(SearchModel):
             all_encodings, all_keys, all_there, tf.cast(num_draws, tf.float32), rate, base
         )
 
-    def _lists(self, queries, labels, columns):
+    def _lists(self, queries: Tensor, labels: Tensor, columns: Columns) -> tuple[Tensor, Tensor]:
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
         several = labels.shape.rank == 2
         scores = tf.matmul(queries, columns.encodings, transpose_b=True)
@@ -327,10 +330,12 @@ class TwoTower(SearchModel):
             return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
 
-    def _losses_of_lists(self, queries, labels, columns, size):
+    def _losses_of_lists(
+        self, queries: Tensor, labels: Tensor, columns: Columns, size: int
+    ) -> Tensor:
         """The losses of the examples, `size` lists at once."""
 
-        def losses(labels, queries, encodings):
+        def losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
             scores, labels = self._lists(queries, labels, columns._replace(encodings=encodings))
             return self._per_example(labels, scores, None)[0]
 
@@ -338,13 +343,5 @@ class TwoTower(SearchModel):
         return in_pieces(losses, labels, size, spec, [queries], [columns.encodings])
 
 
-def _positive_or_none(name, value):
+def _positive_or_none(name: str, value: Any) -> int | None:
     return None if value is None else _checks.positive_int(name, value)
-
-
-def _check_widths(query_encoder, candidate_encoder):
-    """Raises if both encoders are known to give encodings, and these have different widths."""
-    shapes = [getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)]
-    widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape} - {None}
-    rule = "`query_encoder` and `candidate_encoder` must give encodings of one width."
-    _checks.require(len(widths) <= 1, rule, f"output shapes {shapes[0]} and {shapes[1]}")
