@@ -31,7 +31,7 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
         yield batch
 
 
-def _of_tuple(dataset):
+def _of_tuple(dataset: tuple) -> tuple:
     """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists.
 
     Such a list holds arrays with a row for each label; a list of the rows of one array stays.

@@ -43,7 +43,7 @@ def write_top_k(
         # A variable, since a constant of the graph may not be larger than 2 GB.
         names = tf.Variable([*class_names, ""], trainable=False, dtype=tf.string)
 
-    def named(features, k):
+    def named(features: Any, k: int | tf.Tensor) -> dict[str, tf.Tensor]:
         result = best(features, k)
         if class_names is not None:
             result["class_names"] = names_at(names, result["class_ids"])
@@ -51,17 +51,17 @@ def write_top_k(
 
     leaves = tf.nest.flatten(features_spec)
 
-    def of_arguments(arguments):
+    def of_arguments(arguments: list) -> Any:
         found = [
             _sparse(argument, leaf) if isinstance(leaf, tf.SparseTensorSpec) else argument
             for leaf, argument in zip(leaves, arguments, strict=True)
         ]
         return tf.nest.pack_sequence_as(features_spec, found)
 
-    def serving_default(features):
+    def serving_default(features: list) -> dict[str, tf.Tensor]:
         return named(of_arguments(features), default_k)
 
-    def top_k(features, k):
+    def top_k(features: list, k: tf.Tensor) -> dict[str, tf.Tensor]:
         in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
         with tf.control_dependencies([in_range]):
             return named(of_arguments(features), tf.identity(k))
@@ -91,7 +91,7 @@ def specs_of_arguments(specs: Any) -> list[Any]:
     Underscores replace what TensorFlow cannot serve as the name of an argument.
     """
 
-    def renamed(spec, key):
+    def renamed(spec: Any, key: str) -> Any:
         name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
         name = name if name[0].isalpha() and name not in ("k", "self") else f"arg_{name}"
         if isinstance(spec, tf.SparseTensorSpec):
@@ -113,14 +113,14 @@ def specs_of_arguments(specs: Any) -> list[Any]:
     return [renamed(leaf, key) for key, leaf in by_key]
 
 
-def _sparse(parts, spec):
+def _sparse(parts: Sequence[tf.Tensor], spec: tf.SparseTensorSpec) -> tf.SparseTensor:
     """A sparse tensor of that spec; a request may list its indices in any order."""
     tensor = tf.sparse.reorder(tf.SparseTensor(*parts))
     tensor.set_shape(spec.shape)
     return tensor
 
 
-def _tables(layer):
+def _tables(layer: keras.layers.Layer) -> list:
     """The lookup tables of a layer and the layers within."""
     return [
         found

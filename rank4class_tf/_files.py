@@ -85,12 +85,12 @@ def appending_rows(
     count = 0
     with replacing(path) as temporary, open(temporary, "wb") as file:
 
-        def write_header():
+        def write_header() -> None:
             descr = np.lib.format.dtype_to_descr(dtype)
             header = {"descr": descr, "fortran_order": False, "shape": (count, *shape)}
             np.lib.format.write_array_header_1_0(file, header)
 
-        def append(rows):
+        def append(rows: np.ndarray) -> None:
             nonlocal count
             file.write(np.ascontiguousarray(rows, dtype).data)
             count += len(rows)

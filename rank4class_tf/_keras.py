@@ -169,16 +169,16 @@ def deserialized_in_turn(
     return made
 
 
-def _layers_within(config):
+def _layers_within(config: Any) -> list[dict]:
     """The configurations of a model's layers; none for what is no model."""
     of_model = config.get("config") if isinstance(config, dict) else None
     return of_model.get("layers", []) if isinstance(of_model, dict) else []
 
 
-def _calls_within(config, model):
+def _calls_within(config: Any, model: Any) -> dict[Any, int]:
     """How often the layers of a model were called, by the numbers that mark shared objects."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
-    calls = {}
+    calls: dict[Any, int] = {}
     for part in _layers_within(config):
         layer = layers.get(part["config"].get("name"))
         if layer is not None:
@@ -187,7 +187,7 @@ def _calls_within(config, model):
     return calls
 
 
-def _after_calls(config, calls):
+def _after_calls(config: Any, calls: dict[Any, int]) -> Any:
     """A model's configuration, where its layers have been called so often before."""
     parts = _layers_within(config)
     if not parts or not calls:
@@ -196,7 +196,7 @@ def _after_calls(config, calls):
         part["config"].get("name"): calls.get(part.get("shared_object_id"), 0) for part in parts
     }
 
-    def moved(x):
+    def moved(x: Any) -> Any:
         if isinstance(x, dict):
             return {key: moved(value) for key, value in x.items()}
         if not isinstance(x, list | tuple):
@@ -215,7 +215,7 @@ def _after_calls(config, calls):
     return {**config, "config": inner}
 
 
-def _classes_within(config):
+def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:
     """The bare name and the class of each object in a configuration, as far as Keras knows it."""
     if isinstance(config, dict) and "registered_name" in config:
         found = keras.utils.get_registered_object(config["registered_name"])

@@ -51,12 +51,10 @@ def constructor_arguments(instance: object, base: type = Configured) -> dict[str
 
 def deserialized(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration of `constructor_arguments` with the objects that it describes."""
-
-    def value_of(value):
-        is_object = isinstance(value, dict) and "class_name" in value
-        return _keras.deserialized(value) if is_object else value
-
-    return {name: value_of(value) for name, value in config.items()}
+    return {
+        name: _keras.deserialized(x) if isinstance(x, dict) and "class_name" in x else x
+        for name, x in config.items()
+    }
 
 
 _Class = TypeVar("_Class", bound=type)

@@ -91,7 +91,9 @@ def calibrate(
     return fitted
 
 
-def _brier(probabilities, scores, relevance, weights):
+def _brier(
+    probabilities: Probabilities, scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tensor
+) -> float:
     """The weighted mean of the squared errors of an example's probabilities."""
     positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
     right = tf.math.divide_no_nan(relevance, positives)
@@ -169,7 +171,7 @@ _HALVINGS = 54
 
 
 @tf.function(reduce_retracing=True)
-def _best_temperature(scores, relevance, weights):
+def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     r"""The temperature of `calibrate`; 0 or infinite if none is the best, NaN if a score is NaN.
 
     `calibrate` minimises a function that is convex in 1 / T and has the slope
@@ -182,15 +184,15 @@ def _best_temperature(scores, relevance, weights):
     number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
     of_positives = tf.math.divide_no_nan(lists.sum_of_positives(lists.positive_scores), number)
 
-    def mean(values):
+    def mean(values: tf.Tensor) -> tf.Tensor:
         # A list of weight 0 may have any scores.
         return tf.reduce_sum(tf.math.multiply_no_nan(values - of_positives, weights))
 
-    def slope(exponent):
+    def slope(exponent: tf.Tensor) -> tf.Tensor:
         shares = entropy_projection(lists, alpha=tf.pow(two, exponent))
         return mean(tf.reduce_sum(lists.scores * shares, axis=-1))
 
-    def halve(low, high):
+    def halve(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         middle = (low + high) / 2
         falls = slope(middle) < 0
         return tf.where(falls, middle, low), tf.where(falls, high, middle)
@@ -208,7 +210,7 @@ def _best_temperature(scores, relevance, weights):
     return tf.where(tf.math.is_nan(hottest), hottest, temperature)
 
 
-def _conformal_threshold(conformity, coverage):
+def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
     r"""The $\lceil (N + 1) c \rceil$-th highest of N values.
 
     If they and that of a new example are exchangeable, the latter reaches it with a probability of

@@ -23,7 +23,7 @@ __all__ = ["ImageEncoder", "TextEncoder"]
 _BLOCK = re.compile(r"transformer_layer_\d+|stack\d+_block\d+_out|block\d+_pool")
 
 
-def _import_hub():
+def _import_hub() -> Any:
     if not _keras.KERAS_3:
         raise ImportError(
             "Pretrained encoders need keras-hub, which works only with Keras 3: TensorFlow >= "
@@ -50,7 +50,7 @@ class PretrainedEncoder:
     lower: keras.Model | None
     upper: keras.Model
 
-    def _build(self: Any, backbone, preset, frozen):
+    def _build(self: Any, backbone: keras.Model, preset: Any, frozen: int | str) -> None:
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
         received = f"preset={preset!r}, a {type(backbone).__name__}"
         rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
@@ -78,7 +78,7 @@ class PretrainedEncoder:
             self.lower.trainable = False
 
 
-def _load_backbone(preset, **kwargs):
+def _load_backbone(preset: Any, **kwargs: Any) -> keras.Model:
     """Loads a backbone in the precision of Keras's policy."""
     hub, policy = _import_hub(), keras.mixed_precision.dtype_policy()
     return hub.models.Backbone.from_preset(preset, dtype=policy, **kwargs)
@@ -114,23 +114,23 @@ class ImageEncoder(PretrainedEncoder):
         self._scaling = _scaling(preset)
         self._build(_load_backbone(preset, image_shape=self._shape), preset, frozen)
 
-    def _inputs(self):
+    def _inputs(self) -> Any:
         return keras.Input(self._shape, name="images")
 
-    def _output(self, backbone):
+    def _output(self, backbone: keras.Model) -> Any:
         return backbone.output
 
-    def _run(self, model, images, above=True):
+    def _run(self, model: keras.Model, images: Any, above: bool = True) -> Any:
         return model(keras.layers.Rescaling(*self._scaling)(images))
 
-    def _run_above(self, backbone, cut, output, hidden):
+    def _run_above(self, backbone: keras.Model, cut: Any, output: Any, hidden: Any) -> Any:
         return keras.Model(cut, output)(hidden)
 
-    def _pool(self, hidden, below, kept=False):
+    def _pool(self, hidden: Any, below: Any, kept: bool = False) -> Any:
         return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
 
 
-def _scaling(preset):
+def _scaling(preset: Any) -> tuple[Any, Any]:
     """Scale and offset of the pixels that a preset was trained with."""
     try:
         converter = _import_hub().layers.ImageConverter.from_preset(preset)
@@ -207,16 +207,16 @@ class TextEncoder(PretrainedEncoder):
         ]
         return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
 
-    def _inputs(self):
+    def _inputs(self) -> Any:
         return keras.Input((None,), dtype="int32", name="tokens")
 
-    def _output(self, backbone):
+    def _output(self, backbone: keras.Model) -> Any:
         outputs = backbone.output
         if not isinstance(outputs, dict):
             return outputs[:, 0] if self._pooling == "first" else outputs
         return outputs["pooled_output" if self._pooling == "first" else "sequence_output"]
 
-    def _run(self, model, tokens, above=True):
+    def _run(self, model: keras.Model, tokens: Any, above: bool = True) -> Any:
         ops = keras.ops
         mask = ops.cast(ops.not_equal(tokens, 0), "int32")
         known = {
@@ -230,11 +230,11 @@ class TextEncoder(PretrainedEncoder):
         # Padding becomes zero, so that it is the same if a user stores features without padding.
         return hidden * ops.cast(mask, hidden.dtype)[..., None]
 
-    def _run_above(self, backbone, cut, output, hidden):
+    def _run_above(self, backbone: keras.Model, cut: Any, output: Any, hidden: Any) -> Any:
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
         return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
 
-    def _pool(self, hidden, below, kept=False):
+    def _pool(self, hidden: Any, below: Any, kept: bool = False) -> Any:
         ops = keras.ops
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
@@ -244,12 +244,12 @@ class TextEncoder(PretrainedEncoder):
         return ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
 
-def _is_token(hidden):
+def _is_token(hidden: Any) -> Any:
     """Which rows hold a token: the normalisation at a layer's end leaves no other row at 0."""
     return keras.ops.any(keras.ops.not_equal(hidden, 0), axis=-1)
 
 
-def _tokenizer(preset, backbone_class):
+def _tokenizer(preset: str | os.PathLike, backbone_class: type) -> Any:
     models = _import_hub().models
     options = {"special_tokens_in_strings": True}
     folder = pathlib.Path(preset)

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from rank4class_tf import _checks, _files, _intervals
 from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
-from rank4class_tf._lists.labels import parse
+from rank4class_tf._lists.labels import Labels, parse
 from rank4class_tf._types import TensorLike
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
@@ -196,10 +196,7 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        model: Any,
-        metrics: Sequence[Any],
-        exclude: Callable[[Any], Any] | None = None,
+        self, model: Any, metrics: Sequence[Any], exclude: Callable[[Any], Any] | None = None
     ) -> None:
         self._metrics = mean_metrics(metrics)
         rises = {
@@ -220,7 +217,7 @@ class Evaluator:
         ranked = _metrics.MeanRank(label_format=label_format)
         every = [ranked, *(metric for metric, _ in self._metrics)]
 
-        def measure(features, labels, sample_weight=None):
+        def measure(features: Any, labels: Any, sample_weight: TensorLike | None = None) -> tuple:
             if self._ranks_all:
                 encodings = model(features, training=False)
                 ranks = model._ranks_of_batch(features, labels, encodings, tf.float64)
@@ -239,7 +236,7 @@ class Evaluator:
         # TensorFlow warns if it often traces the same function. A new partial is another function.
         self._step = tf.function(functools.partial(measure))
 
-    def _if_macro(self, positives):
+    def _if_macro(self, positives: tf.Tensor) -> tf.Tensor:
         """The classes of each list, none where no metric averages over classes."""
         return positives if any(macro for _, macro in self._metrics) else positives[:, :0]
 
@@ -295,7 +292,7 @@ def mean_metrics(metrics: Sequence[Any]) -> list[tuple[_metrics.RankingMetric, s
     return found
 
 
-def _joined(parts):
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays `[n]` or `[n, width]` of batches, one after another; -1 fills up narrow ones."""
     if parts[0].ndim == 1:
         return np.concatenate(parts)
@@ -305,7 +302,7 @@ def _joined(parts):
     )
 
 
-def _class_weights(weights, positives):
+def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
     """Weights of lists `[n]` with which a mean is one over classes: 1 over those of the class.
 
     `positives` are the classes of each list, `[n, P]`, padded with -1.
@@ -470,20 +467,20 @@ def compare(
     return result
 
 
-def _check_same_lists(first, second):
+def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
     if first.values.keys() != second.values.keys():
         names = sorted(first.values), sorted(second.values)
         raise ValueError(f"The evaluations must have the same metrics. Received: {names}.")
     for name, weights in first.weights.items():
         if not np.array_equal(weights, second.weights[name]):
             raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
-    class_ids = first.class_ids, second.class_ids
+    class_ids: Sequence[Any] = first.class_ids, second.class_ids
     if not any(ids is None for ids in class_ids) and not np.array_equal(*class_ids):
         rule = "The evaluations must have the same lists in the same order."
         raise ValueError(f"{rule} Their labels differ.")
 
 
-def _best_and_top(labels):
+def _best_and_top(labels: Labels) -> tuple[tf.Tensor, tf.Tensor]:
     """The most relevant item of each list, -1 if there is none, and the items ranked highest."""
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
     best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)
@@ -498,7 +495,7 @@ def _best_and_top(labels):
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
 
 
-def _table(rows, head):
+def _table(rows: Mapping[str, str], head: str) -> str:
     """A line for each metric, below a head."""
     width = max([6, *map(len, rows)])
     lines = [f"{name:{width}} {row}" for name, row in rows.items()]

@@ -5,6 +5,7 @@ times; each optimizer is its rule for rows, `update_rows`. Dense weights are Ker
 Models use them as any Keras optimizer, `layers/shards.py` one for the rows of each shard.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -90,11 +91,13 @@ class Rowwise:
             lambda: self.update_slices(ids, values, variable, learning_rate),
         )
 
-    def _update_all_rows(self, gradient, variable, learning_rate):
+    def _update_all_rows(
+        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: TensorLike
+    ) -> None:
         """Updates all rows of a table, some at a time: memory does not grow with the table."""
         gradient = tf.cast(gradient, variable.dtype)
 
-        def update(ids):
+        def update(ids: tf.Tensor) -> list:
             self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
 
             return []
@@ -107,7 +110,7 @@ class Rowwise:
         """The rule for gradients of which a row may have several."""
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
 
-    def _clip_gradients(self: Any, grads):
+    def _clip_gradients(self: Any, grads: Sequence) -> Sequence:
         if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
             return grads
         # Only the values are clipped: Keras 3 makes slices dense where it clips by the norm of all.
@@ -118,7 +121,7 @@ class Rowwise:
             for x, y in zip(grads, clipped, strict=True)
         ]
 
-    def _deduplicate_sparse_grad(self, grads):
+    def _deduplicate_sparse_grad(self, grads: Sequence) -> Sequence:
         # Keras 2 would look for the distinct rows itself, whose number is not static.
         return grads
 
@@ -129,14 +132,14 @@ class Rowwise:
         return slots[self._index_dict[self._var_key(variable)]]
 
 
-def _sums(ids, gradients):
+def _sums(ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
     """For each gradient the sum of all gradients of its row."""
     # Not one sum for each distinct row: XLA and TPUs need a size that is known before running.
     position = gather.kinds(ids[tf.newaxis])[0]
     return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
 
 
-def _summed(gradient):
+def _summed(gradient: tf.IndexedSlices) -> tf.Tensor:
     """The values of a gradient: the sum of a row where it occurs first, 0 where it repeats."""
     ids = tf.convert_to_tensor(gradient.indices)
     values = _sums(ids, tf.convert_to_tensor(gradient.values))
@@ -145,7 +148,7 @@ def _summed(gradient):
     return tf.where(first, values, tf.zeros_like(values))
 
 
-def _set_rows(variable, ids, rows):
+def _set_rows(variable: tf.Variable, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Sets the rows of a variable and returns them."""
     variable.scatter_update(tf.IndexedSlices(rows, ids))
     return rows
@@ -182,7 +185,9 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         start = _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
         super().__init__(learning_rate, initial_accumulator_value=start, **kwargs)
 
-    def update_rows(self, ids, gradients, variable, learning_rate):
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         accumulators = self.slot(self._accumulators, variable)
         sums = tf.gather(accumulators, ids) + tf.square(gradients)
         _set_rows(accumulators, ids, sums)
@@ -215,11 +220,13 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         super().__init__(*args, **kwargs)
         _checks.require(not self.amsgrad, "`amsgrad` must be False.", "amsgrad=True")
 
-    def update_rows(self, ids, gradients, variable, learning_rate):
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         step = tf.cast(self.iterations + 1, variable.dtype)
         correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
 
-        def moment(slots, decay, value):
+        def moment(slots: Any, decay: TensorLike, value: tf.Tensor) -> tf.Tensor:
             slot = self.slot(slots, variable)
             return _set_rows(slot, ids, decay * tf.gather(slot, ids) + (1 - decay) * value)
 
@@ -267,13 +274,17 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
             return None
         return super().add_variable_from_reference(*args, **kwargs)
 
-    def update_slices(self, ids, gradients, variable, learning_rate):
+    def update_slices(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         if self.momentum and self.row_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
         else:
             self.update_rows(ids, gradients, variable, learning_rate)
 
-    def update_rows(self, ids, gradients, variable, learning_rate):
+    def update_rows(
+        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+    ) -> None:
         if not (self.momentum and self.row_momentum):
             # The steps of a row with several gradients add up.
             variable.scatter_sub(tf.IndexedSlices(learning_rate * gradients, ids))

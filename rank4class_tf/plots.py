@@ -145,7 +145,7 @@ def confusion_at_k(
     return figure
 
 
-def _named(evaluations) -> Mapping[str, Evaluation]:
+def _named(evaluations: Any) -> Mapping[str, Evaluation]:
     if isinstance(evaluations, Evaluation):
         return {"": evaluations}
     rule = "`evaluations` must be an `Evaluation`, or a dict from names to at least one."
@@ -156,18 +156,18 @@ def _named(evaluations) -> Mapping[str, Evaluation]:
     return evaluations
 
 
-def _ranks(evaluation):
+def _ranks(evaluation: Evaluation) -> np.ndarray:
     return evaluation.ranks[~np.isnan(evaluation.ranks)]
 
 
-def _kept(evaluation, name) -> np.ndarray:
+def _kept(evaluation: Evaluation, name: str) -> np.ndarray:
     array = getattr(evaluation, name)
     if array is None:
         raise ValueError(f"`evaluation` must have `{name}`. Received: None.")
     return array
 
 
-def _name(class_id, class_names):
+def _name(class_id: int, class_names: Sequence[str] | None) -> str:
     if class_names is None:
         return str(class_id)
     received = f"{len(class_names)} names, none for class {class_id}"

@@ -63,19 +63,19 @@ def export_top_k(
     dtype = "float64" if concrete.output_dtypes == tf.float64 else "float32"
     top = TopClasses(1, None, probabilities, prediction_sets, dtype=dtype)
 
-    def best(features, k):
+    def best(features: Any, k: int | tf.Tensor) -> dict[str, tf.Tensor]:
         return top.best(scores_of(model, features), k)
 
     _export.write_top_k(path, model, best, features_spec, shape[1], k, class_names)
 
 
-def _features_spec(model):
+def _features_spec(model: keras.Model) -> Any:
     """Specs of a model's inputs; a single input is called `features`."""
     inputs = _keras.symbolic_inputs(model)
     rule = "`features_spec` must be given for a model without symbolic inputs."
     _checks.require(inputs is not None, rule, None)
 
-    def spec(tensor, name):
+    def spec(tensor: Any, name: str) -> Any:
         shape = [None, *tensor.shape[1:]]
         of_keras_2 = isinstance(getattr(tensor, "type_spec", None), tf.SparseTensorSpec)
         if of_keras_2 or getattr(tensor, "sparse", False):

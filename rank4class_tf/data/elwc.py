@@ -147,7 +147,7 @@ def read(
     _checks.require(bool(example_spec), "`example_spec` must name at least one feature.", "none")
     descriptor = b"bytes://" + _descriptor_set()
 
-    def parse(serialized):
+    def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         names, dtypes = ["context", "examples"], [tf.string, tf.string]
         sizes, (context, examples) = tf.io.decode_proto(
             serialized, f"{_PACKAGE}.{_MESSAGE}", names, dtypes, descriptor_source=descriptor
@@ -191,7 +191,7 @@ def read_classes(
         LABEL: tf.io.FixedLenFeature([], tf.float32, default_value=-1.0),
     }
 
-    def split(features):
+    def split(features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         ids = tf.where(features[LABEL] > 0, features[CLASS_ID], -1)
         order = tf.argsort(tf.cast(ids < 0, tf.int32), stable=True)
         return {name: features[name] for name in context_spec}, tf.gather(ids, order, batch_dims=1)
@@ -199,7 +199,7 @@ def read_classes(
     return read(pattern, context_spec, example_spec, batch_size, list_size).map(split)
 
 
-def _checked_ids(class_ids, features):
+def _checked_ids(class_ids: np.ndarray, features: dict[str, Any]) -> np.ndarray:
     """Raises unless the ids are integers `[batch]` or `[batch, P]`, one row per example."""
     rule = "Class ids must be integers [batch] or [batch, P]"
     if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
@@ -216,7 +216,9 @@ def _checked_ids(class_ids, features):
     return class_ids
 
 
-def _items(positives, num_classes, num_negatives, rng):
+def _items(
+    positives: np.ndarray, num_classes: int, num_negatives: int | None, rng: np.random.Generator
+) -> np.ndarray:
     """The classes of a list: all, or the positives and some others."""
     available = num_classes - positives.size
     if num_negatives is None or num_negatives >= available:
@@ -227,12 +229,12 @@ def _items(positives, num_classes, num_negatives, rng):
     return rng.permutation(np.concatenate([positives, negatives]))
 
 
-def _example(features):
+def _example(features: dict[str, Any]) -> bytes:
     feature = {name: _feature(name, value) for name, value in features.items()}
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
-def _feature(name, value):
+def _feature(name: str, value: Any) -> tf.train.Feature:
     flat = _array(value).reshape(-1)
     if not flat.size:
         return tf.train.Feature()  # An empty list does not say which kind it holds.
@@ -253,17 +255,17 @@ def _feature(name, value):
     raise TypeError(f"Features must be numbers, strings or bytes. Received: {name}={value!r}.")
 
 
-def _array(value):
+def _array(value: Any) -> np.ndarray:
     # NumPy would pad texts to one width and lose zeros at the end.
     return np.asarray(value, object if _holds_text(value) else None)
 
 
-def _holds_text(value):
+def _holds_text(value: Any) -> bool:
     is_list = isinstance(value, list | tuple)
     return any(map(_holds_text, value)) if is_list else isinstance(value, str | bytes)
 
 
-def _field(number, payload):
+def _field(number: int, payload: bytes) -> bytes:
     """A field of a protocol buffer that holds a message."""
     size, length = len(payload), bytearray()
     while size > 0x7F:
@@ -273,7 +275,7 @@ def _field(number, payload):
     return bytes([number << 3 | 2]) + bytes(length) + payload
 
 
-def _descriptor_set():
+def _descriptor_set() -> bytes:
     """A serialized description of the message, whose parts stay serialized when it is read."""
     field = descriptor_pb2.FieldDescriptorProto
     files = descriptor_pb2.FileDescriptorSet()

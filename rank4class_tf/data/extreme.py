@@ -10,8 +10,8 @@ import itertools
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +36,7 @@ def batches(
     `[batch]`. The dataset knows its length if `num_points` is given.
     """
 
-    def arrays():
+    def arrays() -> Iterator[tuple]:
         rest = iter(points())
         while batch := list(itertools.islice(rest, batch_size)):
             yield _arrays(batch, num_features, one_label)
@@ -50,7 +50,7 @@ def batches(
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _arrays(batch, num_features, one_label):
+def _arrays(batch: list[tuple], num_features: int, one_label: bool) -> tuple[tf.SparseTensor, Any]:
     """A batch as a sparse tensor and padded labels."""
     rows, columns, values = [], [], []
     width = max(1, max(len(labels) for labels, _, _ in batch))
@@ -113,7 +113,7 @@ def extreme_classification(
         seed = _checks.seed(seed)
     epochs = itertools.count()
 
-    def points():
+    def points() -> Iterator[tuple]:
         rng = np.random.default_rng(None if seed is None else [seed, next(epochs)])
         for number, (labels, *features) in enumerate(_points(path), start=1):
             if keep is not None and number not in keep or one_label and not labels:
@@ -229,20 +229,20 @@ def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> 
 
 
 @contextlib.contextmanager
-def _written(path):
+def _written(path: str | os.PathLike) -> Iterator[TextIO]:
     """A text file that gets its name when it is complete, packed if it ends in `.gz`."""
     opener = gzip.open if str(path).endswith(".gz") else open
     with _files.replacing(path) as temporary, opener(temporary, "wt", encoding="utf-8") as file:
         yield file
 
 
-def _pairs(path, number, ids, values):
+def _pairs(path: str | os.PathLike, number: int, ids: Iterable, values: Iterable) -> str:
     """The end of a line, `i:v i:v`."""
     _check_range(path, number, "value", values, None)
     return " ".join(f"{i}:{np.float32(v)!s}" for i, v in zip(ids, values, strict=True)) + "\n"
 
 
-def _warn_if_cut(path):
+def _warn_if_cut(path: str | os.PathLike) -> None:
     """Warns if no line break ends the last line: a number there may lack its last digits."""
     if str(path).endswith(".gz"):  # A packed file tells its own size.
         return
@@ -255,12 +255,12 @@ def _warn_if_cut(path):
             )
 
 
-def _is_natural(text):
+def _is_natural(text: str) -> bool:
     """Whether a text is an integer >= 0 in digits; `int` accepts other texts too, such as 1_0."""
     return text.isascii() and text.isdigit()
 
 
-def _points(path):
+def _points(path: str | os.PathLike) -> Iterator[tuple]:
     """The points of a file: labels, feature ids, feature values."""
     count, num_features, num_labels = read_extreme_header(path)
     with splits.opened(path) as lines:
@@ -286,7 +286,7 @@ def _points(path):
     _checks.require(number - 1 == count, rule, f"{count}, but the file has {number - 1}")
 
 
-def _checked_rows(rows, num_points):
+def _checked_rows(rows: Iterable, num_points: int) -> frozenset[int]:
     """The numbers of points to keep, a set."""
     given = list(rows)
     rule = f"`rows` must be None or integers in [1, {num_points}]."
@@ -296,7 +296,9 @@ def _checked_rows(rows, num_points):
     return frozenset(map(int, given))
 
 
-def _check_range(path, number, what, values, limit):
+def _check_range(
+    path: str | os.PathLike, number: int, what: str, values: Iterable, limit: int | None
+) -> None:
     """Raises unless values are in [0, limit), or finite if this is None."""
     low, high = (-_LARGEST, _LARGEST) if limit is None else (0, limit - 1)
     for value in values:

@@ -5,11 +5,13 @@ from epoch to epoch is drawn from numbers that travel with it, so that it follow
 """
 
 import os
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
+from rank4class_tf._types import Function
 from rank4class_tf.data import splits
 
 _MAX_PIXEL = 16.0  # of `digits`
@@ -55,7 +57,7 @@ def digits(
     pixels = (bunch.data / _MAX_PIXEL).astype("float32")
     class_ids = bunch.target.astype("int64")
 
-    def two_parts(indices, size, seed):
+    def two_parts(indices: np.ndarray, size: float, seed: int) -> list[np.ndarray]:
         return split(indices, test_size=size, stratify=class_ids[indices], random_state=seed)
 
     rest, test = two_parts(np.arange(len(class_ids)), 0.2, 0)
@@ -138,28 +140,38 @@ def imagenet2012(
     names = ["train[:99%]", "train[99%:]", "validation"]
     parts, info = _load("imagenet2012", data_dir, _IMAGENET, names, decoders=decoders)
 
-    def evaluate(image, _):
+    def evaluate(image: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
         return _centre(image, size)
 
-    def train(image, seed):
+    def train(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return _random_part(image, seed, size)
 
     changed = train if augment else evaluate
     return _splits_of_images(parts, info, batch_size, seed, 16_384, changed, evaluate)
 
 
-def _load(name, data_dir, source, split, **kwargs):
+def _load(
+    name: str, data_dir: str | os.PathLike | None, source: str, split: list[str], **kwargs: Any
+) -> Any:
     kwargs |= {"split": split, "with_info": True, "as_supervised": True}
     return splits.load(name, data_dir=data_dir, source=source, **kwargs)
 
 
-def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):
+def _splits_of_images(
+    parts: Any,
+    info: Any,
+    batch_size: int,
+    seed: int,
+    shuffled: int,
+    train: Function,
+    evaluate: Function,
+) -> splits.Splits:
     """Builds `Splits` from three datasets of `(image, class_id)`.
 
     `train` and `evaluate` take an image and two random numbers; `shuffled` images are in a buffer.
     """
 
-    def batches(dataset, function):
+    def batches(dataset: tf.data.Dataset, function: Function) -> tf.data.Dataset:
         # Each reading of the dataset gets other numbers.
         numbers = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
         examples = tf.data.Dataset.zip((dataset, numbers)).map(
@@ -177,18 +189,18 @@ def _splits_of_images(parts, info, batch_size, seed, shuffled, train, evaluate):
     )
 
 
-def _unchanged(image, _):
+def _unchanged(image: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
     return tf.cast(image, tf.float32)
 
 
-def _crop_and_mirror(image, seed):
+def _crop_and_mirror(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Cuts an image of the same size out of the padded one, and mirrors half of them."""
     padded = tf.pad(image, [[_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
     cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
     return tf.cast(tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32)
 
 
-def _random_part(encoded, seed, size):
+def _random_part(encoded: tf.Tensor, seed: tf.Tensor, size: int) -> tf.Tensor:
     """Decodes a random part of a JPEG, and mirrors half of them."""
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.io.extract_jpeg_shape(encoded),
@@ -204,7 +216,7 @@ def _random_part(encoded, seed, size):
     return _resize(tf.image.stateless_random_flip_left_right(part, seed[::-1]), size)
 
 
-def _centre(encoded, size):
+def _centre(encoded: tf.Tensor, size: int) -> tf.Tensor:
     """Decodes the central square of a JPEG, which gives the pixels of resizing first."""
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
     side = tf.maximum(tf.minimum(height, width) * _CENTRE[0] // _CENTRE[1], 1)
@@ -212,5 +224,5 @@ def _centre(encoded, size):
     return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), size)
 
 
-def _resize(image, size):
+def _resize(image: tf.Tensor, size: int) -> tf.Tensor:
     return tf.ensure_shape(tf.image.resize(image, [size, size]), [size, size, 3])

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -85,7 +85,7 @@ class UserItems:
         part[order[tenth : 2 * tenth]] = 2
         del order
 
-        def lists(number):
+        def lists(number: int) -> tf.RaggedTensor:
             chosen = part == number
             owners, owned = users[chosen], items[chosen]
             by_user = np.lexsort((owned, owners))
@@ -125,11 +125,11 @@ class UserItems:
         if seed is not None:
             users = users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
 
-        def lists(ragged_lists, rows):
+        def lists(ragged_lists: tf.RaggedTensor, rows: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
             chosen = tf.gather(ragged_lists, rows)
             return chosen if ragged else chosen.to_tensor(default_value=-1)
 
-        def features_and_labels(rows):
+        def features_and_labels(rows: tf.Tensor) -> tuple[dict[str, Any], Any]:
             features = {"items": lists(self.train, rows), "exclude": lists(exclude, rows)}
             return features, lists(labels, rows)
 
@@ -140,7 +140,7 @@ class UserItems:
         return batched.prefetch(1).with_options(options)
 
 
-def _check_pair(pair):
+def _check_pair(pair: list[np.ndarray]) -> None:
     """Raises unless a pair has two arrays of ids, equally long, that fit int32."""
     of_ids = [ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size) for ids in pair]
     _checks.require(
@@ -153,7 +153,7 @@ def _check_pair(pair):
             raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
 
 
-def _numbered(chunks):
+def _numbered(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The distinct ids in order, and the number of each id in that order."""
     ids = np.concatenate(chunks)
     chunks.clear()
@@ -255,7 +255,7 @@ def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits
     )
 
 
-def _files(path):
+def _files(path: pathlib.Path) -> list[pathlib.Path]:
     """The files to read."""
     files = sorted(path.rglob("news.tsv")) if path.is_dir() else [path] if path.exists() else []
     if not files:
@@ -266,7 +266,7 @@ def _files(path):
     return files
 
 
-def _read(file):
+def _read(file: pathlib.Path) -> dict[str, tuple[str, str]]:
     """The category and the text of each article of a file, by its id."""
     articles = {}
     with splits.opened(file, "utf-8-sig", newline="\n") as lines:

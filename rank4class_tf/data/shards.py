@@ -89,7 +89,9 @@ def find(pattern: str | os.PathLike[str]) -> list[str]:
     return files
 
 
-def _check_set(path, pattern, shards, ends):
+def _check_set(
+    path: str, pattern: str, shards: dict[str, tuple[int, int]], ends: dict[str, _End | None]
+) -> None:
     """Checks the files of one set; `shards` maps each to its number and their number."""
     sizes = sorted({num_shards for _, num_shards in shards.values()})
     received = f"{pattern!r}, which matches files of sets of {' and of '.join(map(str, sizes))}"
@@ -118,7 +120,7 @@ def _check_set(path, pattern, shards, ends):
                 raise ValueError(f"`pattern` must match whole files. Received: {received}.")
 
 
-def _end(path):
+def _end(path: str) -> _End | None:
     """The `_End` of a file, None if another program wrote it; raises if it is not whole."""
     size = os.path.getsize(path)
     rule = "`pattern` must match whole files."
@@ -138,5 +140,5 @@ def _end(path):
     return end
 
 
-def _name(path, shard, num_shards):
+def _name(path: str, shard: int, num_shards: int) -> str:
     return f"{path}-{shard:05}-of-{num_shards:05}"

@@ -79,7 +79,7 @@ def read(data_dir: str | os.PathLike | None) -> tuple[list[tuple[np.ndarray, np.
     )
     class_names = [name for name in info.features if name != _TEXT]
 
-    def arrays(part):
+    def arrays(part: tf.data.Dataset) -> tuple[np.ndarray, np.ndarray]:
         batches = list(part.as_numpy_iterator())
         labels = [np.stack([batch[name] for name in class_names], axis=-1) for batch in batches]
         return np.concatenate([batch[_TEXT] for batch in batches]), np.concatenate(labels)
@@ -87,20 +87,20 @@ def read(data_dir: str | os.PathLike | None) -> tuple[list[tuple[np.ndarray, np.
     return [arrays(parts[name]) for name in ("train", "validation", "test")], class_names
 
 
-def _features(vectorize, texts):
+def _features(vectorize: keras.layers.TextVectorization, texts: tf.Tensor) -> tf.Tensor:
     """Returns the words of each text, at least one, since a masked mean over none would be NaN."""
     tokens = vectorize(texts)
     first = tf.maximum(tokens[:, :1], _UNKNOWN)
     return tf.concat([first, tokens[:, 1:]], axis=-1)
 
 
-def _single_label(texts, label_matrix):
+def _single_label(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[tf.Tensor, np.ndarray]:
     """Returns the texts and the class ids of the comments with one label."""
     single = label_matrix.sum(axis=-1) == 1
     return tf.constant(texts[single]), label_matrix[single].argmax(axis=-1)
 
 
-def _all_labels(texts, label_matrix):
+def _all_labels(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[tf.Tensor, np.ndarray]:
     """Returns the texts and the class ids of all comments, padded with -1."""
     # A stable sort of the negated labels puts those that a comment has first, in their order.
     order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]

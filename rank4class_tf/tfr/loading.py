@@ -6,7 +6,7 @@ import inspect
 import re
 import types
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ from rank4class_tf import _keras
 class _Dropped:
     """Base of the stand-ins for dropped classes: code may name them, but not call them."""
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(
             f"`tf.estimator.{cls.__name__}` is gone: TensorFlow dropped estimators in 2.16. Use a "
             "Keras pipeline, such as rank4class_tf.tfr.RankingPipeline or tfr.keras.pipeline, or "
@@ -27,7 +27,7 @@ class _Dropped:
 class _StandIn(types.ModuleType):
     """A module in which every other name is a class that raises when it is called."""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> type:
         if name.startswith("_"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         dropped = type(name, (_Dropped,), {})
@@ -92,7 +92,7 @@ def load() -> Any:
     return tensorflow_ranking
 
 
-def _check_version():
+def _check_version() -> None:
     """Raises unless a supported TF-Ranking is installed."""
     try:
         version = importlib.metadata.version("tensorflow-ranking")

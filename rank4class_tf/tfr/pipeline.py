@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import numbers
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorflow import keras
@@ -71,7 +72,7 @@ def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
     return type(metric).from_config({**config, "name": prefix + metric.name})
 
 
-def _of_relevance(config):
+def _of_relevance(config: Any) -> Any:
     """A metric's configuration whose labels, and those of a metric in it, are relevance."""
     if not isinstance(config, dict):
         return config
@@ -81,7 +82,7 @@ def _of_relevance(config):
     return config
 
 
-def _split_weight(text):
+def _split_weight(text: str) -> tuple[str, float]:
     """`"rankmax_loss:0.7"` -> `("rankmax_loss", 0.7)`."""
     name, colon, weight = text.partition(":")
     try:
@@ -93,7 +94,7 @@ def _split_weight(text):
         ) from None
 
 
-def _build_one_loss(spec, reduction):
+def _build_one_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     if isinstance(spec, our_losses.RankingLoss) and spec.label_format is None:
         # A copy by its config would not share what changes in training, such as annealing.
         spec = copy.copy(spec)
@@ -113,7 +114,7 @@ def _build_one_loss(spec, reduction):
     return _tfr.keras.losses.get(theirs, reduction=reduction, name=theirs)
 
 
-def _metric_by_name(spec):
+def _metric_by_name(spec: str) -> keras.metrics.Metric:
     name, at, cutoff = spec.partition("_at_")
     ours, theirs = _source(name, "metrics", _METRICS)
     if ours:
@@ -129,7 +130,7 @@ def _metric_by_name(spec):
     return _tfr.keras.metrics.get(theirs, name=label, topn=topn)
 
 
-def _source(name, argument, ours):
+def _source(name: str, argument: str, ours: dict[str, Any]) -> tuple[str, None] | tuple[None, str]:
     """Tells who has a name: `(name, None)` if we do, `(None, name)` if TF-Ranking does."""
     base = keras.losses.Loss if argument == "loss" else keras.metrics.Metric
     theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
@@ -182,7 +183,13 @@ class PipelineMixin:
             self.build_loss()
             self._monitored = self._find_monitored(self.build_metrics())
             self.build_weighted_metrics()
-            self._optimizer = _build_optimizer(hparams.optimizer, hparams.learning_rate)
+            optimizer = hparams.optimizer
+            if isinstance(optimizer, str):
+                learning_rate = {"learning_rate": hparams.learning_rate}
+                config = {"class_name": optimizer, "config": learning_rate}
+                self._optimizer = keras.optimizers.get(config)
+            else:
+                self._optimizer = type(optimizer).from_config(optimizer.get_config())
         if isinstance(hparams.loss, dict) and self._monitored != "val_loss":
             self._model_builder = _NamedOutputs(model_builder, hparams.loss)
 
@@ -210,7 +217,7 @@ class PipelineMixin:
             return callbacks
         return [c for c in callbacks if not isinstance(c, keras.callbacks.TensorBoard)]
 
-    def _for_tasks(self, build, spec):
+    def _for_tasks(self, build: Callable, spec: Any) -> Any:
         """`build(spec)`, or for multi-task hparams a dict of it, with each task's own spec."""
         tasks = self._hparams.loss
         if not isinstance(tasks, dict):
@@ -220,7 +227,7 @@ class PipelineMixin:
             raise ValueError(f"{rule} Received: {sorted(spec)}.")
         return {task: build(spec[task] if isinstance(spec, dict) else spec) for task in tasks}
 
-    def _find_monitored(self, metrics):
+    def _find_monitored(self, metrics: Any) -> str:
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
         wanted = self._hparams.best_exporter_metric
         given = self._for_tasks(_given_names, self._metrics)
@@ -253,10 +260,10 @@ class _NamedOutputs:
     Keras logs the metrics of an output under the name of its layer.
     """
 
-    def __init__(self, builder, tasks):
+    def __init__(self, builder: Any, tasks: dict) -> None:
         self._builder, self._tasks = builder, sorted(tasks)
 
-    def build(self):
+    def build(self) -> keras.Model:
         model = self._builder.build()
         names = getattr(model, "output_names", None)
         if names is not None and sorted(names) != self._tasks:
@@ -268,7 +275,7 @@ class _NamedOutputs:
         return model
 
 
-def _build_metrics(specs, argument="metrics"):
+def _build_metrics(specs: Any, argument: str = "metrics") -> list[keras.metrics.Metric]:
     if not isinstance(specs, list | tuple):
         rule = f"`{argument}` must be a list of names and metrics."
         raise TypeError(f"{rule} Received: {specs!r}.")
@@ -280,36 +287,28 @@ def _build_metrics(specs, argument="metrics"):
     return metrics
 
 
-def _result_names(metrics):
+def _result_names(metrics: Sequence[keras.metrics.Metric]) -> list[str]:
     return [name for m in metrics for name in getattr(m, "result_names", [m.name])]
 
 
-def _logged(metrics):
+def _logged(metrics: Sequence[keras.metrics.Metric]) -> list[tuple[str, str]]:
     """The name of each value without the prefix, and as Keras logs it."""
     return [(name.partition("/")[2], name) for name in _result_names(metrics)]
 
 
-def _given_names(specs):
+def _given_names(specs: Sequence) -> list[tuple[str, str]]:
     """The names that a user gave for metrics, and what Keras logs for the first value of each."""
     names = (spec for spec in specs if isinstance(spec, str))
     return [(name, _logged([build_metric(name, "metric/")])[0][1]) for name in names]
 
 
-def _check_is_number(optimizer, learning_rate):
+def _check_is_number(optimizer: Any, learning_rate: Any) -> None:
     """Raises unless the learning rate, that of an optimiser object if given, is a number."""
     if not isinstance(optimizer, str):
         learning_rate = optimizer.get_config()["learning_rate"]
     rule = "`automatic_reduce_lr` needs a number as `learning_rate`, or as that of the optimizer."
     is_number = isinstance(learning_rate, numbers.Real)
     _checks.require(is_number, rule, f"learning_rate={learning_rate!r}")
-
-
-def _build_optimizer(optimizer, learning_rate):
-    """A new optimiser, by name or as a copy of an object; call it in the strategy's scope."""
-    if isinstance(optimizer, str):
-        config = {"class_name": optimizer, "config": {"learning_rate": learning_rate}}
-        return keras.optimizers.get(config)
-    return type(optimizer).from_config(optimizer.get_config())
 
 
 class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):

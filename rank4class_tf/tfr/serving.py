@@ -74,7 +74,9 @@ class InteractionScorer(_tfr.keras.model.Scorer):
             return self._scores(encodings, candidates, mask, None)
         return {task: self._scores(encodings, candidates, mask, task) for task in self._tasks}
 
-    def _scores(self, encodings, candidates, mask, name):
+    def _scores(
+        self, encodings: tf.Tensor, candidates: tf.Tensor, mask: tf.Tensor, name: str | None
+    ) -> tf.Tensor:
         scores = self._make()([encodings, candidates])
         if scores.dtype != tf.float64:
             scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
@@ -83,11 +85,11 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         return keras.layers.Activation("linear", dtype=scores.dtype, name=name)(scores)
 
 
-def _one_or_all(features):
+def _one_or_all(features: dict[str, Any]) -> Any:
     return next(iter(features.values())) if len(features) == 1 else features
 
 
-def _without_padding(value, mask):
+def _without_padding(value: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """A feature with zeros for masked examples; integers `[batch, n, 1]` lose their last axis."""
     if value.dtype.is_integer and value.shape.rank == 3 and value.shape[2] == 1:
         value = tf.squeeze(value, axis=2)
@@ -145,7 +147,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
                 tf.TensorSpec([], tf.int32, "k"),
             ]
         )
-        def top_k(serialized_elwcs, k):
+        def top_k(serialized_elwcs: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
             features = _tfr.data.parse_from_example_list(
                 serialized_elwcs,
                 context_feature_spec=self._context_feature_spec,
@@ -157,12 +159,12 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         return top_k
 
     @tf.function
-    def _predict_tensors(self, features):
+    def _predict_tensors(self, features: dict[str, tf.Tensor]) -> Any:
         return self.normalize_outputs(
             tf.saved_model.PREDICT_OUTPUTS, self._model(features, training=False)
         )
 
-    def _best(self, features, k):
+    def _best(self, features: dict[str, tf.Tensor], k: tf.Tensor) -> dict[str, tf.Tensor]:
         """The k best unmasked items of each list."""
         outputs = self._model(features, training=False)
         mask = features[self._mask_feature_name]
@@ -175,7 +177,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         }
 
 
-def _best_of(scores, mask, k):
+def _best_of(scores: tf.Tensor, mask: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
     nothing = tf.constant(-float("inf"), scores.dtype)
     k = tf.minimum(k, tf.shape(scores)[1])
     best, order = tf.math.top_k(tf.where(mask, scores, nothing), k)
