@@ -5,8 +5,8 @@
     python examples/tpu.py --tpu local          # the TPUs of this machine
     python examples/tpu.py --tpu my-tpu-name    # the TPUs with a name or address
 
-The program is the same everywhere; docs/tpu.md lists the rules for such programs. The points lie
-around the centers of their classes, so both models should find most classes.
+The program is the same everywhere; docs/distribution.md lists the rules for such programs. The
+points lie around the centers of their classes, so both models should find most classes.
 """
 
 import argparse

@@ -12,16 +12,14 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# What is run as it stands. The page on TF-Ranking shows parts of examples/tfr_pipeline.py;
-# docs/tf_ranking_examples.md and docs/extending.md have tests of their own.
+# What is run as it stands. docs/extending.md has tests of its own, and so have the converters of
+# docs/serving.md, in blocks of `python3`; other pages show excerpts, in blocks of `py`.
 RUN = [
     "README.md",
-    "docs/approximate_search.md",
     "docs/data.md",
     "docs/distribution.md",
     "docs/getting_started.md",
     "docs/heads.md",
-    "docs/index.md",
     "docs/labels.md",
     "docs/large_output_spaces.md",
     "docs/losses.md",
@@ -29,25 +27,22 @@ RUN = [
     "docs/recipes.md",
     "docs/retrieval.md",
     "docs/serving.md",
-    "docs/papers/rank4class.md",
-    "docs/papers/rankmax.md",
-    "docs/papers/sodeep.md",
-    "docs/papers/stochastic_negative_mining.md",
+    "docs/results/rankmax.md",
+    "docs/results/sodeep.md",
 ]
 
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-
-def python_blocks(page):
-    """The Python blocks of a page, each with the number of its first line."""
+def python_blocks(page, languages="python"):
+    """The blocks of a page in these languages, each with the number of its first line."""
     text = (ROOT / page).read_text()
-    return [(text.count("\n", 0, m.start()) + 2, m[1]) for m in _BLOCK.finditer(text)]
+    blocks = re.finditer(rf"^```(?:{languages})\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, m.start()) + 2, m[1]) for m in blocks]
 
 
-def run(page):
+def run(page, languages="python"):
     """Runs the blocks in one namespace and returns it; blocks with prompts are doctests."""
     namespace = {"__name__": "page"}
-    for line, code in python_blocks(page):
+    for line, code in python_blocks(page, languages):
         if ">>>" in code:
             _run_doctest(code, namespace, page, line)
         else:

@@ -74,7 +74,7 @@ def test_the_page(tmp_path, monkeypatch):
     for module in ("ai_edge_litert", "tf2onnx", "onnxruntime"):
         pytest.importorskip(module, reason=MISSING)
     monkeypatch.chdir(tmp_path)
-    page = pages.run("docs/phones_and_onnx.md")
+    page = pages.run("docs/serving.md", "python|python3")
     for found in (page["on_phone"], page["in_onnx"]):
         for name in ("probabilities", "class_ids"):
             np.testing.assert_allclose(found[name], page["answer"][name], rtol=0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""What a compiled step may hold, so that a TPU can run it; see `docs/tpu.md`.
+"""What a compiled step may hold, so that a TPU can run it; see `docs/distribution.md`.
 
 All losses, heads, sorters and metrics of the tables, the steps of `ExtremeClassifier` and the
 row-wise optimizers are traced with static shapes, and their operations listed. One that XLA

@@ -1,5 +1,6 @@
-"""The programs of docs/tf_ranking_examples.md, before and after their diffs."""
+"""Two programs for TF-Ranking, before and after the diffs of docs/coming_from.md."""
 
+import pathlib
 import re
 
 import numpy as np
@@ -12,10 +13,13 @@ _tfr = tf_ranking.load_or_skip()
 
 pytestmark = pytest.mark.keras2
 
-PAGE = "docs/tf_ranking_examples.md"
 _DIFF = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILES, *PROGRAMS = (code for _, code in pages.python_blocks(PAGE))
-DIFFS = _DIFF.findall((pages.ROOT / PAGE).read_text())
+DIFFS = _DIFF.findall((pages.ROOT / "docs" / "coming_from.md").read_text())
+_FOLDER = pathlib.Path(__file__).parent / "programs"
+FILES, *PROGRAMS = (
+    (_FOLDER / f"{name}.py").read_text()
+    for name in ("write_files", "keras_dnn_tfrecord", "antique_ragged")
+)
 
 
 def applied(diff, program):
@@ -31,7 +35,7 @@ def applied(diff, program):
 def run(program):
     """What a program defines."""
     namespace = {"__name__": "page"}
-    exec(compile(program, PAGE, "exec"), namespace)
+    exec(compile(program, "program", "exec"), namespace)
     return namespace
 
 

@@ -1,4 +1,4 @@
-"""What docs/tf_ranking.md says is the same in TF-Ranking, and what differs, by how much."""
+"""What docs/coming_from.md says is the same in TF-Ranking, and what differs, by how much."""
 
 import itertools
 import pathlib
@@ -147,7 +147,7 @@ def test_mean_squared_loss_of_lists_without_positives(rng):
 
 def test_the_table_has_all_names():
     """Each key, and each class without one, has a row, and what stands there is built."""
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "tf_ranking.md").read_text()
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "coming_from.md").read_text()
     table = page.split("## Name by name")[1].split("## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| `([\w.]+)` \|", table, re.MULTILINE))
     keras = _tfr.keras
