@@ -88,14 +88,6 @@ def test_compiled_and_saved(rng, transition):
     np.testing.assert_allclose(compiled(tf.constant(IDS), scores), loss(IDS, scores), rtol=1e-6)
 
 
-def test_the_least_loss_is_at_the_true_classes():
-    transition = np.array([[0.7, 0.3, 0.0], [0.0, 0.6, 0.4], [0.1, 0.1, 0.8]])
-    shares = np.array([[0.2, 0.5, 0.3]])
-    loss = losses.ForwardCorrectionLoss(transition)
-    _, gradient = value_and_gradient(loss, shares @ transition, np.log(shares))
-    np.testing.assert_allclose(gradient, 0, atol=1e-12)
-
-
 def test_the_estimate_comes_near_the_truth(rng):
     transition = np.array([[0.7, 0.3, 0.0], [0.0, 0.8, 0.2], [0.1, 0.0, 0.9]])
     classes = rng.integers(0, 3, 20_000)

@@ -1,4 +1,4 @@
-"""Ordered weighted losses, stochastic negative mining and WARP: the papers' theorems and samples.
+"""Ordered weighted losses, stochastic negative mining and WARP: names, files and samples.
 
 The contract compares their values and gradients with the definitions, those of samples in the mean.
 """
@@ -18,17 +18,8 @@ from . import oracles
 from .formula import value_of
 
 KINDS = ["pairwise", "binary"]
-CONVEX = ["exponential", "hinge", "logistic", "squared_hinge"]
-LIPSCHITZ = {"hinge": 1.0, "logistic": 1 / np.log(2), "ramp": 1.0}
-FALLING = [
-    ops.TopKWeights(1),
-    ops.TopKWeights(3),
-    ops.TopKWeights(2, tail=0.1),
-    ops.UniformWeights(),
-    ops.PowerLawWeights(0.7),
-]
+FALLING = [ops.TopKWeights(3), ops.TopKWeights(2, 0.1), ops.UniformWeights(), [0.5, 2.0]]
 of_kinds = pytest.mark.parametrize("kind", KINDS)
-of_phis = pytest.mark.parametrize("phi", CONVEX)
 of_weights = pytest.mark.parametrize("weights", FALLING, ids=str)
 
 
@@ -64,78 +55,6 @@ def test_any_function_is_a_phi(rng, kind, weights):
     added = relevance.sum(axis=1) * (sums + (kind == "binary"))
     np.testing.assert_allclose(results[1][0], results[0][0] + added, rtol=1e-12)
     np.testing.assert_allclose(results[1][1], results[0][1], rtol=1e-12)
-
-
-@of_weights
-def test_float32_is_computed_in_float32(rng, weights):
-    scores = rng.normal(size=(2, 6)).astype(np.float32)
-    values, wide = (
-        loss_of(scores.astype(dtype), [[0], [1]], phi="logistic", rank_weights=weights)
-        for dtype in (np.float32, np.float64)
-    )
-    assert values.dtype == tf.float32 and wide.dtype == tf.float64
-    np.testing.assert_allclose(values, wide, rtol=1e-5)
-
-
-@of_kinds
-@of_phis
-@of_weights
-def test_convex_on_random_segments(rng, kind, phi, weights):
-    """Theorem 2: weights that do not rise."""
-    a, b = rng.normal(scale=3, size=(2, 200, 8))
-    t = rng.uniform(size=(200, 1))
-    y = rng.integers(0, 8, size=(200, 1))
-
-    def loss(scores):
-        return loss_of(scores, y, kind=kind, phi=phi, rank_weights=weights).numpy()
-
-    chord = (1 - t[:, 0]) * loss(a) + t[:, 0] * loss(b)
-    assert (loss((1 - t) * a + t * b) <= chord * (1 + 1e-12) + 1e-12).all()
-
-
-def test_rising_weights_are_not_convex():
-    """The condition of theorem 2 is needed, and the test above can fail."""
-    scores = [[0.0, 0.9, -0.9], [0.0, -0.9, 0.9], [0.0, 0.0, 0.0]]
-    *ends, middle = loss_of(scores, [[0]] * 3, rank_weights=[0.0, 1.0]).numpy()
-    assert middle > max(ends) + 0.8
-
-
-@pytest.mark.parametrize("phi", [*CONVEX, "ramp"])
-@pytest.mark.parametrize("k", [1, 3])
-def test_bounds_the_retrieval_loss(rng, phi, k):
-    """Theorem 3; twice the retrieval loss for the binary kind and convex phi. Ties are misses."""
-    scores = np.round(rng.normal(size=(500, 7)) * 2) / 2
-    y = rng.integers(0, 7, size=(500, 1))
-    miss = (scores >= np.take_along_axis(scores, y, axis=1)).sum(axis=1) > k
-    assert miss.any() and not miss.all()
-    for weights in (ops.TopKWeights(k), ops.TopKWeights(k, tail=0.01)):
-        pairwise = loss_of(scores, y, phi=phi, rank_weights=weights).numpy()
-        assert (pairwise >= miss - 1e-12).all()
-        if phi in CONVEX:
-            binary = loss_of(scores, y, kind="binary", phi=phi, rank_weights=weights)
-            assert (binary.numpy() >= 2 * miss - 1e-12).all()
-
-
-@pytest.mark.parametrize("phi", LIPSCHITZ)
-@pytest.mark.parametrize("weights", [FALLING[0], FALLING[1], FALLING[4]], ids=str)
-def test_lipschitz(rng, phi, weights):
-    """Lemma 7."""
-    theta = oracles.theta_of(weights, 7)
-    u, v = rng.normal(size=(2, 300, 8))
-    v[::2] = u[::2] + 0.1 * v[::2]
-    y = rng.integers(0, 8, size=(300, 1))
-    of_y = np.abs(np.take_along_axis(u - v, y, axis=1)[:, 0])
-    two, infinity = np.linalg.norm(u - v, axis=1), np.abs(u - v).max(axis=1)
-    one_norm, two_norm = theta.sum(), np.linalg.norm(theta)
-    bounds = {
-        "pairwise": (two_norm * two + one_norm * of_y, 2 * one_norm * infinity),
-        "binary": (two_norm * two + of_y, (one_norm + 1) * infinity),
-    }
-    for kind, limits in bounds.items():
-        at_u, at_v = (loss_of(x, y, kind=kind, phi=phi, rank_weights=weights) for x in (u, v))
-        assert np.abs(at_u - at_v).max() > 0.1
-        for limit in limits:
-            assert (np.abs(at_u - at_v) <= LIPSCHITZ[phi] * limit + 1e-12).all()
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -318,13 +237,6 @@ def test_replicas_sample_apart(rng, two_devices):
     per_replica = two_devices.run(tf.function(loss), (tf.zeros(16, tf.int32), scores))
     first, second = (x.numpy() for x in two_devices.experimental_local_results(per_replica))
     assert (first != second).any()
-
-
-def test_uniform_weights_make_warp_weston_watkins(rng):
-    """L(s) / s = 1, in words: WARP is the pairwise loss reweighted."""
-    lists, weights = batch_of_lists(rng), ops.UniformWeights()
-    expected = loss_of(*lists, rank_weights=weights)
-    np.testing.assert_allclose(value_of(losses.WARPLoss(weights), *lists), expected, rtol=1e-12)
 
 
 def test_warp_of_sampled_lists_without_negatives():

@@ -27,18 +27,6 @@ def one_hot(y, n):
     return np.eye(n)[y]
 
 
-def test_erratum_of_equation_16():
-    z = np.array([0.5, 0.2, 1.1, -2.0])  # all but the last are within 1 of z_0
-    inner_sum = 1 + (0.2 - 0.5 + 1) + (1.1 - 0.5 + 1)
-    value, gradient = value_and_gradient(RankmaxLoss(), z[None], [[0]])
-    np.testing.assert_allclose(value, [np.log(inner_sum)])
-    # The support counts y itself: s = 3. The paper prints -s / S for y, whose sum is not 0.
-    expected = np.array([-(3 - 1), 1, 1, 0]) / inner_sum
-    np.testing.assert_allclose(gradient[0], expected)
-    numeric = oracles.gradient(lambda z: oracles.rankmax(z, one_hot(0, 4)), z)
-    np.testing.assert_allclose(gradient[0], numeric, atol=1e-6)
-
-
 @pytest.mark.parametrize("z", [[1.0, -3.0, 0.5], [1.0, -np.inf, 0.5, -np.inf]])
 def test_lists_of_which_all_items_are_selected_have_no_loss(z):
     value, gradient = value_and_gradient(RankmaxLoss(3), np.array([z]), [[0, 2]])
@@ -87,15 +75,6 @@ def test_relevance_of_padding_counts_for_nothing(rng):
             value, gradient = value_and_gradient(loss, z, [[-1, -1]])
             assert not value.any() and not gradient.any()
     assert value_of(RankmaxLoss(), z, np.zeros((1, 0), np.int32)).numpy() == [0.0]
-
-
-def test_adaptive_loss_is_convex(rng):
-    a, b = rng.normal(size=(2, 500, 5)) * 2
-    t = rng.random((500, 1))
-    ids = rng.integers(0, 5, (500, 1)).astype(np.int32)
-    loss = FenchelYoungLoss(alpha="adaptive")
-    middle, at_a, at_b = (value_of(loss, z, ids).numpy() for z in (t * a + (1 - t) * b, a, b))
-    assert (middle <= t[:, 0] * at_a + (1 - t[:, 0]) * at_b + 1e-12).all()
 
 
 @pytest.mark.parametrize("regularizer", ["euclidean", "entropy"])

@@ -1,13 +1,11 @@
 """What is special to the softmax losses: priors, trained temperatures, orders, probabilities."""
 
 import functools
-import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import rank4class_tf as r4c
 from rank4class_tf import losses
 
 from . import oracles
@@ -64,24 +62,6 @@ def test_class_prior_counts_labels():
             losses.class_prior(**arguments)
 
 
-def plackett_luce(s, order):
-    """Negative log-likelihood of the first `len(order)` items being `order`."""
-    total, left = 0.0, list(range(len(s)))
-    for i in order:
-        total += np.logaddexp.reduce(s[left]) - s[i]
-        left.remove(i)
-    return total
-
-
-def test_list_mle_bounds_every_order_of_ties(rng):
-    scores = rng.normal(size=6)
-    labels = np.array([[2.0, 1.0, 1.0, 1.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0, 0.0, 0.0]])
-    tied, distinct = losses.ListMLELoss().call(labels, np.tile(scores, (2, 1))).numpy()
-    orders = [(0, *ties) for ties in itertools.permutations([1, 2, 3])]
-    assert tied > max(plackett_luce(scores, order) for order in orders)
-    np.testing.assert_allclose(distinct, plackett_luce(scores, (0, 1, 2, 3)), rtol=1e-12)
-
-
 @pytest.mark.parametrize("loss", [losses.ListMLELoss(), losses.UniqueSoftmaxLoss()])
 def test_labels_of_all_items_under_xla(loss, rng):
     """So many that no tensor of all pairs fits into memory."""
@@ -131,14 +111,6 @@ def test_the_loss_fits_its_probabilities(name, rng):
     np.testing.assert_allclose(slope, 0, atol=2e-6)
 
 
-def test_the_probabilities_of_a_variable_temperature_are_those_of_now():
-    temperature = tf.Variable(4.0)
-    loss = losses.SoftmaxLoss(temperature)
-    assert loss.probabilities.temperature == 4
-    temperature.assign(2.0)
-    assert loss.probabilities.temperature == 2
-
-
 @pytest.mark.parametrize(
     "loss",
     [
@@ -150,7 +122,7 @@ def test_the_probabilities_of_a_variable_temperature_are_those_of_now():
         losses.MeanSquaredLoss(positive_weight=15.0),
         losses.SoftmaxLoss(class_prior=[0.5, 0.5]),
         losses.GeneralizedCrossEntropyLoss(1.0),
-        r4c.losses.SpearmanLoss(),
+        losses.SpearmanLoss(),
     ],
     ids=lambda loss: loss.name,
 )
