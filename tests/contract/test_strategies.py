@@ -1,7 +1,6 @@
 """The matrix of strategies, in a reduced form: two devices equal one, an uneven last batch too."""
 
 import dataclasses
-import subprocess
 
 import pytest
 import tensorflow as tf
@@ -41,16 +40,6 @@ def test_all_objects_run(kind, two_devices):
     assert not [name for name, result in results.items() if "error" in result]
 
 
-def test_a_cell_that_dies_is_no_fault_of_keras(tmp_path, monkeypatch):
-    monkeypatch.setattr(strategies, "start", lambda settings: [subprocess.Popen(["false"])])
-    monkeypatch.setattr(strategies, "cells", lambda *args: [cell])
-    cell = Cell("losses", "padded")
-    strategies.run("3", "mirrored", tmp_path, 60, ["losses"])
-    text, lines = strategies.compare(tmp_path, "3", "mirrored", cell)
-    reason = "the process died, or took more than 60 s"
-    assert (text, lines) == ("0/1", [f"`all objects`: {reason}"])
-
-
 def test_a_wrong_number_shows():
     theirs = {"before": [0.0, 1.0], "after": [0.5, 1.0], "values": {"loss": 2.0}}
     assert strategies.distance(theirs, theirs) == 0
@@ -68,19 +57,3 @@ def test_every_cell_has_something_to_compare_with(strategy):
     for cell in strategies.cells(strategy):
         reference = cell.reference(strategy)
         assert {reference, dataclasses.replace(reference, few=False)} & there
-
-
-def test_cells_without_results_are_blank_and_faults_are_named(tmp_path, capsys):
-    cell = strategies.row("heads")[0]
-    path = cell.path(tmp_path, "3", "mirrored")
-    path.parent.mkdir(parents=True)
-    path.write_text(
-        '{"control": {"error": "ValueError: no"}, "concat": {"error": "ValueError: no"}}'
-    )
-    strategies.show(tmp_path, ["heads"], tmp_path / "entries.csv")
-    text = capsys.readouterr().out
-    assert "| 3 | mirrored | Keras |  |" in text
-    assert "- ValueError: no (Keras 3, mirrored: heads, ids, graph, float32)" in text
-    assert (
-        'heads,3,mirrored,"ids, graph, float32",Keras\n' in (tmp_path / "entries.csv").read_text()
-    )

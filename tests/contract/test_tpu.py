@@ -48,9 +48,7 @@ def in_each_form(cases):
 @functools.cache
 def is_known(operation):
     """Whether XLA compiles an operation, by TensorFlow's own list, to a static shape."""
-    tf.function(
-        lambda: tf.zeros([]), jit_compile=True
-    )()  # TensorFlow fills the list with the first.
+    tf.function(lambda: tf.zeros([]), jit_compile=True)()  # The first one fills the list.
     kinds = {k.device_type for k in kernels.get_registered_kernels_for_op(operation).kernel}
     return operation == ARGUMENT or ("XLA_CPU_JIT" in kinds and operation not in DYNAMIC)
 
@@ -130,18 +128,18 @@ def test_metrics(case, form, rng, as_for_xla):
 
 
 @pytest.mark.parametrize(
-    "make",
+    "metric",
     [
-        lambda: r4c.metrics.MacroAverage(r4c.metrics.MRR([1, 3]), N),
-        lambda: r4c.metrics.RecallAtK(3, average="micro"),
-        lambda: r4c.metrics.MeanAveragePrecision(N, max_examples=9),
-        lambda: r4c.metrics.SpearmanCorrelation(N, max_examples=9),
-        lambda: r4c.metrics.ExpectedCalibrationError(probabilities=r4c.layers.Probabilities()),
+        r4c.metrics.MacroAverage(r4c.metrics.MRR([1, 3]), N),
+        r4c.metrics.RecallAtK(3, average="micro"),
+        r4c.metrics.MeanAveragePrecision(N, max_examples=9),
+        r4c.metrics.SpearmanCorrelation(N, max_examples=9),
+        r4c.metrics.ExpectedCalibrationError(probabilities=r4c.layers.Probabilities()),
     ],
-    ids=["macro", "micro", "mean_average_precision", "spearman_correlation", "calibration"],
+    ids=lambda metric: metric.name,
 )
-def test_metrics_of_several_lists(make):
-    assert not unknown(metric_step(make()), FORMS["relevance"], SCORES)
+def test_metrics_of_several_lists(metric):
+    assert not unknown(metric_step(metric), FORMS["relevance"], SCORES)
 
 
 @pytest.mark.parametrize("case", SORTERS, ids=lambda case: case.name)
@@ -168,20 +166,19 @@ MINED = r4c.losses.OrderedWeightedLoss("binary", "hinge", r4c.losses.TopKWeights
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "num_ids", "loss", "options"),
+    ("optimizer", "num_ids", "loss", "num_sampled"),
     [
-        ("sgd", 1, MINED, {"num_sampled": 20}),
-        ("sgd", 3, MINED, {"num_sampled": 20}),
-        ("momentum", 1, r4c.losses.SoftmaxLoss(), {"num_sampled": 20}),
-        ("adagrad", 3, MINED, {"num_sampled": 20}),
-        ("adam", 1, r4c.losses.SoftmaxLoss(), {"num_sampled": None}),
-        ("adam", 3, r4c.losses.SoftmaxLoss(), {"num_sampled": 600}),
+        ("sgd", 1, MINED, 20),
+        ("momentum", 1, r4c.losses.SoftmaxLoss(), 20),
+        ("adagrad", 3, MINED, 20),
+        ("adam", 1, r4c.losses.SoftmaxLoss(), None),
+        ("adam", 3, r4c.losses.SoftmaxLoss(), 600),
     ],
 )
-def test_extreme_classifier(optimizer, num_ids, loss, options):
+def test_extreme_classifier(optimizer, num_ids, loss, num_sampled):
     """With each row-wise optimizer, in training and evaluation."""
     encoder = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(8)])
-    model = r4c.models.ExtremeClassifier(encoder, 1000, 8, **options)
+    model = r4c.models.ExtremeClassifier(encoder, 1000, 8, num_sampled)
     precision = r4c.metrics.PrecisionAtK([1, 3])
     model.compile(OPTIMIZERS[optimizer](), loss, metrics=[precision], run_eagerly=True)
     data = np.zeros([BATCH, 5], np.float32), np.zeros([BATCH, num_ids], np.int32)
