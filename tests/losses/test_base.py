@@ -14,7 +14,6 @@ import rank4class_tf as r4c
 from rank4class_tf import ops
 
 from ..contract.tables import LOSSES
-from .formula import value_of
 
 
 class DenseRanks(r4c.losses.RankingLoss):
@@ -144,13 +143,6 @@ def test_variables_of_a_random_loss_see_the_same_draws():
         value = loss(labels, np.zeros((2, 20), np.float32))
     np.testing.assert_allclose(tape.gradient(value, kernel)[0, 0], value, rtol=1e-6)
     np.testing.assert_array_equal(loss._state, [1, 1])
-
-
-def test_a_masked_positive_is_none():
-    scores, mask = [[1.0, 2.0, 0.5]], [[True, False, True]]
-    for make in (r4c.losses.SoftmaxLoss, r4c.losses.MeanSquaredLoss, r4c.losses.RankmaxLoss):
-        with_it = value_of(make(), scores, [[0, 1]], mask=mask)
-        np.testing.assert_array_equal(with_it, value_of(make(), scores, [[0, -1]], mask=mask))
 
 
 def test_relevance_above_what_a_gain_can_hold(rng):

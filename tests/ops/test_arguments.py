@@ -8,49 +8,37 @@ from rank4class_tf import losses, ops
 
 from .arguments import FUNCTIONS, needed, parameters_of
 
-
-def of_lists(loss):
-    """The formula of a loss as a function of what lists are made of."""
-    return lambda *lists: loss.compute(ops.as_lists(*lists))
+SCORES = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
 
 
-LOSSES = [
-    losses.SoftmaxLoss(),
-    losses.RankmaxLoss(),
-    losses.PairwiseLogisticLoss(),
-    losses.MeanSquaredLoss(),
-]
-of_each_loss = pytest.mark.parametrize(
-    "loss", [*map(of_lists, LOSSES)], ids=[x.name for x in LOSSES]
-)
+def loss(*lists):
+    """A formula as a function of what lists are made of."""
+    return losses.PairwiseLogisticLoss().compute(ops.as_lists(*lists))
 
 
-@of_each_loss
-def test_ids_outside_raise_or_are_nan(loss):
-    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
-    for ids in ([[7], [0]], [[-2], [0]]):
-        with pytest.raises(ValueError, match="`class_ids` must hold class ids in .0, 3."):
-            loss(scores, ids)
-        compiled = tf.function(loss, jit_compile=True)
-        for relevance in (None, tf.zeros([2, 1]), tf.ones([2, 1])):
-            for mask in (None, tf.constant([[False, True, True], [True, True, True]])):
-                value = compiled(scores, tf.constant(ids), relevance, mask).numpy()
-                expected = loss(scores, [[-1], [0]], relevance, mask)[1]
-                assert np.isnan(value[0]) and value[1] == pytest.approx(float(expected))
+@pytest.mark.parametrize("ids", [[[7], [0]], [[-2], [0]]])
+def test_ids_outside_raise_or_are_nan(ids):
+    with pytest.raises(ValueError, match="`class_ids` must hold class ids in .0, 3."):
+        loss(SCORES, ids)
+    compiled = tf.function(loss, jit_compile=True)
+    for relevance in (None, tf.zeros([2, 1]), tf.ones([2, 1])):
+        for mask in (None, tf.constant([[False, True, True], [True, True, True]])):
+            value = compiled(SCORES, tf.constant(ids), relevance, mask).numpy()
+            expected = loss(SCORES, [[-1], [0]], relevance, mask)[1]
+            assert np.isnan(value[0]) and value[1] == pytest.approx(float(expected))
 
 
 @pytest.mark.parametrize("ids", [[[7], [0]], [[-2], [0]]], ids=["above", "below"])
 def test_ranks_of_ids_outside_raise_or_are_nan(ids):
     """On a GPU they would be those of other scores."""
-    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
     for function in (ops.expected_ranks, ops.ranks_of_positives):
         for step in (function, tf.function(function)):
             with pytest.raises(
                 (ValueError, tf.errors.InvalidArgumentError),
                 match="`class_ids` must hold class ids",
             ):
-                step(scores, ids)
-        found = tf.function(function, jit_compile=True)(scores, tf.constant(ids))
+                step(SCORES, ids)
+        found = tf.function(function, jit_compile=True)(SCORES, tf.constant(ids))
         above = found if function is ops.expected_ranks else found[0]
         expected = 3 if function is ops.expected_ranks else 2
         np.testing.assert_array_equal(above, [[np.nan], [expected]])
@@ -85,25 +73,27 @@ def test_relevance_of_ranks_has_the_shape_of_ids():
         ops.ranks_of_positives(scores, [[True], [False]])
 
 
-@of_each_loss
 @pytest.mark.parametrize("dtype", [tf.int16, tf.float16, tf.bfloat16])
-def test_scores_of_other_dtypes_become_float32(loss, dtype):
-    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
-    value = loss(tf.cast(scores, dtype), [0, 1])
+def test_scores_of_other_dtypes_become_float32(dtype):
+    value = loss(tf.cast(SCORES, dtype), [0, 1])
     assert value.dtype == tf.float32
-    np.testing.assert_array_equal(value, loss(scores, [0, 1]))
+    np.testing.assert_array_equal(value, loss(SCORES, [0, 1]))
 
 
-@of_each_loss
-def test_ids_without_columns_and_ragged_ids(loss):
-    scores = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
+def test_ids_of_each_shape():
     specs = [tf.TensorSpec([None, 3]), tf.TensorSpec([None, None], tf.int32)]
     step = tf.function(loss, [*specs, tf.TensorSpec([None, None])])
-    none, expected = tf.zeros([2, 0], tf.int32), loss(scores)
-    for found in (loss(scores, none, tf.zeros([2, 0])), step(scores, none, tf.zeros([2, 0]))):
-        np.testing.assert_array_equal(found, expected)
+    none = tf.zeros([2, 0], tf.int32)
+    for compute in (loss, step):
+        np.testing.assert_array_equal(compute(SCORES, none, tf.zeros([2, 0])), loss(SCORES))
     ragged = tf.ragged.constant([[0], [2, 1]])
-    np.testing.assert_array_equal(loss(scores, ragged), loss(scores, [[0, -1], [2, 1]]))
+    np.testing.assert_array_equal(loss(SCORES, ragged), loss(SCORES, [[0, -1], [2, 1]]))
+    np.testing.assert_array_equal(loss(SCORES, [0, 1]), loss(SCORES, [[0], [1]]))
+    masked = tf.constant([[True, False, True]] * 2)
+    expected = loss(SCORES, [[0, -1]] * 2, None, masked)
+    np.testing.assert_array_equal(loss(SCORES, [[0, 1]] * 2, None, masked), expected)
+    with pytest.raises(ValueError, match="`class_ids` must hold class ids of shape"):
+        ops.as_lists(SCORES, np.zeros((2, 1, 1), int))
 
 
 def test_projection_of_bfloat16():

@@ -82,44 +82,25 @@ def sparse(rng, ids, shape):
 
 @cases
 @pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
-def test_rows_that_all_batches_touch_follow_the_dense_rule(make, kwargs, rule, rng, jit_compile):
-    shape = (7, 3)
-    start = rng.normal(size=shape)
-    ids = [5, 2, 5, 2, 5]
-    pairs = [sparse(rng, ids, shape) for _ in range(4)]
-    weights = steps(
-        make(learning_rate=LEARNING_RATE, **kwargs),
-        variable(start),
-        [gradient for gradient, _ in pairs],
-        jit_compile,
-    )
+def test_rows_follow_the_dense_rule(make, kwargs, rule, rng, jit_compile):
+    """Those that all batches touch; without moments also those that come and go."""
+    start = rng.normal(size=(7, 3))
+    batches = [[5, 2, 5, 2, 5]] * 4
+    if make is optimizers.RowwiseAdagrad or rule is sgd:
+        batches = [[5, 2, 5], [2, 2], [5, 3, 2, 2]]
+    pairs = [sparse(rng, ids, start.shape) for ids in batches]
+    optimizer = make(learning_rate=LEARNING_RATE, **kwargs)
+    weights = steps(optimizer, variable(start), [gradient for gradient, _ in pairs], jit_compile)
     expected, state = start, {}
     for _, dense in pairs:
         expected = rule(expected, dense, state)
-    np.testing.assert_allclose(weights[[2, 5]], expected[[2, 5]], rtol=1e-9)
-    untouched = [0, 1, 3, 4, 6]
-    np.testing.assert_array_equal(weights[untouched], start[untouched])
-
-
-@pytest.mark.parametrize("name", ["sgd", "adagrad"])
-def test_rows_that_come_and_go_follow_the_dense_rule(name, rng):
-    make, kwargs, rule = CASES[name]
-    shape = (6, 2)
-    start = rng.normal(size=shape)
-    pairs = [sparse(rng, ids, shape) for ids in ([0, 0, 1], [3, 1], [5, 3, 0, 0])]
-    weights = steps(
-        make(learning_rate=LEARNING_RATE, **kwargs), variable(start), [g for g, _ in pairs]
-    )
-    expected, state = start, {}
-    for _, dense in pairs:
-        expected = rule(expected, dense, state)
-    np.testing.assert_allclose(weights, expected, rtol=1e-9)
+    np.testing.assert_allclose(weights[[2, 3, 5]], expected[[2, 3, 5]], rtol=1e-9)
+    np.testing.assert_array_equal(weights[[0, 1, 4, 6]], start[[0, 1, 4, 6]])
 
 
 def test_moments_of_adam_rest_while_a_row_is_not_touched(rng):
-    shape = (2, 3)
-    start = rng.normal(size=shape)
-    pairs = [sparse(rng, ids, shape) for ids in ([0, 1], [1], [0, 1])]
+    start = rng.normal(size=(2, 3))
+    pairs = [sparse(rng, ids, start.shape) for ids in ([0, 1], [1], [0, 1])]
     optimizer = optimizers.RowwiseAdam(learning_rate=LEARNING_RATE)
     weights = steps(optimizer, variable(start), [g for g, _ in pairs])
     first, _, third = (dense[0] for _, dense in pairs)
@@ -215,10 +196,9 @@ def test_a_schedule_holds_for_both_rates():
     optimizer = optimizers.RowwiseSGD(schedule, row_multiplier=8)
     optimizer.build([table, weight])
     row = tf.IndexedSlices(tf.ones([1, 1], tf.float64), tf.constant([0]), tf.constant([1, 1]))
-    for rate in (0.5, 0.25):
-        before = np.array(table), np.array(weight)
+    for rate in (0.5, 0.5 + 0.25):
         optimizer.apply_gradients([(row, table), (tf.ones([1], tf.float64), weight)])
-        assert np.array(table) == before[0] - 8 * rate and np.array(weight) == before[1] - rate
+        assert np.array(table) == -8 * rate and np.array(weight) == -rate
 
 
 @pytest.mark.keras2
@@ -228,15 +208,6 @@ def test_round_trip_of_config(make, kwargs, rule):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(copy) is make and copy.get_config() == optimizer.get_config()
     assert copy.row_multiplier == 3
-
-
-@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), True, "3"])
-@pytest.mark.parametrize(
-    "make", [optimizers.RowwiseSGD, optimizers.RowwiseAdagrad, optimizers.RowwiseAdam]
-)
-def test_a_bad_multiplier_raises(make, value):
-    with pytest.raises(ValueError, match="`row_multiplier` must be a finite number > 0"):
-        make(row_multiplier=value)
 
 
 @cases
@@ -256,7 +227,14 @@ def test_clipping_sees_the_sum_of_a_row(make, kwargs, rule, clipping, rng):
 
 
 @cases
-def test_options_that_change_no_step_leave_rows_rows(make, kwargs, rule, rng):
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"clipnorm": 1e9}, {"clipvalue": 1e9}, {"global_clipnorm": 1e9}),
+        *({"use_ema": True}, {"weight_decay": 1e-30}),
+    ],
+)
+def test_options_that_change_no_step_leave_rows_rows(make, kwargs, rule, option, rng):
     """Untouched rows rest, and touched ones move by a rate of their own."""
     gradients = [sparse(rng, ids, (4, 3))[0] for ids in ([0, 2, 2], [2], [3, 2])]
     start = rng.normal(size=(4, 3))
@@ -264,38 +242,19 @@ def test_options_that_change_no_step_leave_rows_rows(make, kwargs, rule, rng):
     expected = steps(make(**arguments), variable(start), gradients)
     np.testing.assert_array_equal(expected[1], start[1])
     assert (expected[0] != start[0]).all()
-    for name, value in (
-        ("clipnorm", 1e9),
-        ("clipvalue", 1e9),
-        ("global_clipnorm", 1e9),
-        ("use_ema", True),
-        ("weight_decay", 1e-30),
-    ):
-        weights = steps(make(**arguments, **{name: value}), variable(start), gradients)
-        np.testing.assert_allclose(weights, expected, rtol=1e-9, err_msg=name)
+    weights = steps(make(**arguments, **option), variable(start), gradients)
+    np.testing.assert_allclose(weights, expected, rtol=1e-9)
 
 
-@cases
-def test_slices_may_be_lists(make, kwargs, rule):
-    def moved(optimizer, *parts):
-        weight = variable(np.ones([3, 1]))
+@pytest.mark.parametrize("clipping", [{}, {"clipnorm": 1.0}])
+def test_slices_may_be_lists(clipping):
+    def moved(*parts):
+        weight, optimizer = variable(np.ones([3, 1])), optimizers.RowwiseAdam(**clipping)
         optimizer.apply_gradients([(tf.IndexedSlices(*parts), weight)])
         return np.array(weight)
 
-    for clipping in ({}, {"clipnorm": 1.0}):
-        parts = [[1.0], [2.0]], [2, 2], [3, 1]
-        ours = moved(make(**kwargs, **clipping), *parts)
-        np.testing.assert_array_equal(
-            ours, moved(make(**kwargs, **clipping), *map(tf.constant, parts))
-        )
-
-
-def test_clipping_of_a_row_that_repeats():
-    ones, ids = tf.ones([4, 1], tf.float64), tf.zeros([4], tf.int32)
-    row = tf.IndexedSlices(ones, ids, tf.constant([1, 1]))
-    for clipping in ({"clipvalue": 1.0}, {"clipnorm": 1.0}, {"global_clipnorm": 1.0}):
-        optimizer = optimizers.RowwiseSGD(1.0, **clipping)
-        np.testing.assert_allclose(steps(optimizer, variable(np.zeros([1, 1])), [row]), -1)
+    parts = [[1.0], [2.0]], [2, 2], [3, 1]
+    np.testing.assert_array_equal(moved(*parts), moved(*map(tf.constant, parts)))
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such argument.")
@@ -305,21 +264,8 @@ def test_what_keras_has_for_dense_gradients_raises(name):
         optimizers.RowwiseAdam(**{name: 2})
 
 
-def test_sgd_without_momentum_keeps_nothing_but_the_weights(tmp_path):
-    def make():
-        weight, optimizer = variable(np.ones([50, 40])), optimizers.RowwiseSGD(0.5)
-        optimizer.build([weight])
-        return weight, optimizer
-
-    weight, optimizer = make()
+def test_sgd_without_momentum_keeps_nothing_but_the_weights():
+    weight, optimizer = variable(np.ones([50, 40])), optimizers.RowwiseSGD(0.5)
+    optimizer.build([weight])
     optimizer.apply_gradients([(tf.ones_like(weight), weight)])
     assert not any(50 * 40 == tf.size(v) for v in optimizer.variables)
-    path = tf.train.Checkpoint(optimizer=optimizer).save(str(tmp_path / "checkpoint"))
-    _, other = make()
-    tf.train.Checkpoint(optimizer=other).restore(path)
-    assert int(other.iterations) == 1
-
-
-def test_amsgrad_raises():
-    with pytest.raises(ValueError, match="`amsgrad` must be False"):
-        optimizers.RowwiseAdam(amsgrad=True)
