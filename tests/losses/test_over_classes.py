@@ -1,4 +1,4 @@
-"""Losses over all classes by blocks: labels, extremes, classes of any kind, and modes."""
+"""Every loss over all classes, by blocks: the values and gradients of the plain form."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,16 @@ from rank4class_tf._lists import blocked, classes, positives
 from rank4class_tf._lists.dense import DenseLists
 from rank4class_tf._lists.lists import EveryItemNeeded, Lists
 
-CLASSES, WIDTH = 13, 4
+from ..contract import tables
+
+CLASSES, WIDTH = 13, 4  # No multiple of a block.
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
+    """Of classes, and of two examples where a formula takes these by themselves."""
     monkeypatch.setattr(classes, "BLOCK", 5)
+    monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
 
 
 def a_head(classes=CLASSES, kind=layers.DotProductHead, **kwargs):
@@ -33,18 +37,15 @@ def encodings(batch=3):
 
 
 LOSSES = {
-    "softmax": losses.SoftmaxLoss(0.5),
+    **{case.name: case.make() for case in tables.LOSSES if not case.random},
     "smoothed": losses.SoftmaxLoss(label_smoothing=0.1),
     "prior": losses.SoftmaxLoss(0.5, class_prior=[i / 91 for i in range(1, 14)]),
     "class_weight": losses.SoftmaxLoss(class_weight=np.linspace(0.5, 2, CLASSES)),
-    "rankmax": losses.RankmaxLoss(),
-    "approx_ndcg": losses.ApproxNDCGLoss(),
     "mined": losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(3)),
-    "list_mle": losses.ListMLELoss(),
     "transition": losses.ForwardCorrectionLoss(np.full((CLASSES, CLASSES), 1 / CLASSES)),
-    "lambda": losses.PairwiseLogisticLoss(lambda_weights=losses.NDCGLambdaWeights()),
 }
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+few = pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"])
 
 
 def both(loss, ids, head, x, dense_ids=None, weights=None):
@@ -70,18 +71,28 @@ def assert_same(results, tolerance=1e-5):
 
 
 @every_loss
-@pytest.mark.parametrize(
-    "ids",
-    [
-        [[1], [12], [-1]],
-        [[1, 2, -1], [-1, 12, -1], [3, 3, 4]],
-        tf.ragged.constant([[1, 2], [], [12, 3, 0]]),
-    ],
-    ids=["column", "padded", "ragged"],
-)
-def test_every_form_of_class_ids(loss, ids):
-    dense = ids.to_tensor(-1) if isinstance(ids, tf.RaggedTensor) else ids
-    assert_same(both(loss, ids, a_head(), encodings(), dense, weights=[0.5, 2.0, 1.0]))
+def test_values_and_gradients_are_those_of_the_plain_form(loss):
+    weights = [0.5, 2.0, 1.0]
+    for ids in ([[1], [12], [-1]], [[1, 2, -1, 5], [-1, 12, -1, -1], [3, 3, 4, 0]]):
+        assert_same(both(loss, ids, a_head(), encodings(), weights=weights))
+
+
+@few
+def test_ragged_ids(name):
+    ids = tf.ragged.constant([[1, 2], [], [12, 3, 0]])
+    assert_same(both(LOSSES[name], ids, a_head(), encodings(), ids.to_tensor(-1)))
+
+
+# A loss whose gradient is 0 for most classes takes only the others, or all if these are many.
+@pytest.mark.parametrize("ids", [[[1], [12], [-1]], [[1, 2, 5], [-1, 12, -1], [3, 4, 0]]])
+@pytest.mark.parametrize("per_used", [0, 1000], ids=["used", "all"])
+@pytest.mark.parametrize("name", ["rankmax", "rankmax_2", "sparsemax", "warp"])
+def test_the_classes_that_are_needed_give_the_gradient_of_all(name, per_used, ids, monkeypatch):
+    monkeypatch.setattr(classes, "_PER_USED", per_used)
+    head, loss = a_head(kind=layers.CosineHead), LOSSES[name]
+    step = tf.function(lambda ids, x: both(loss, ids, head, x)[0])
+    arguments = tf.constant(ids), encodings()
+    assert_same((step(*arguments), both(loss, ids, head, encodings())[1]))
 
 
 @pytest.mark.parametrize("labels", [np.eye(3, CLASSES, dtype="float32") / 2, [0, 1, CLASSES]])
@@ -132,8 +143,9 @@ def test_classes_of_every_kind_and_number(kind):
         assert_same([x[:1] for x in results] if kind.startswith("ties") else results)
 
 
-@every_loss
-def test_a_nan_stays_one(loss):
+@few
+def test_a_nan_stays_one(name):
+    loss = LOSSES[name]
     head = a_head()
     table = head.classes.embeddings.numpy()
     table[7, 2] = np.nan
@@ -149,7 +161,7 @@ def test_a_nan_stays_one(loss):
     assert float(tf.reduce_sum(nobody)) == 0
 
 
-@pytest.mark.parametrize("name", ["softmax", "rankmax", "list_mle"])
+@few
 def test_huge_scores_are_finite(name):
     value, *gradients = both(LOSSES[name], [0, 1, 2], a_head(), 1e12 * encodings())[0]
     assert np.isfinite(value).all() and all(np.isfinite(g).all() for g in gradients)
@@ -160,7 +172,7 @@ def test_other_heads_raise():
         a_head(kind=layers.BilinearHead).over_classes(encodings())
 
 
-@pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle", "lambda"])
+@few
 def test_under_xla(name):
     head, loss = a_head(), LOSSES[name]
 
@@ -173,7 +185,7 @@ def test_under_xla(name):
 
 
 @pytest.mark.parametrize("most", [16, 1], ids=["few", "many"])
-@pytest.mark.parametrize("name", ["softmax", "rankmax", "approx_ndcg", "lambda"])
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "approx_ndcg", "pairwise_logistic_lambda"])
 def test_batches_of_an_unknown_size(name, most, monkeypatch):
     """Also where examples have more labels on average than `FEW`."""
     monkeypatch.setattr(positives, "FEW", most)
@@ -238,8 +250,7 @@ class Sorted(losses.RankingLoss):
 
 
 @pytest.mark.parametrize("loss", [TwoSums(), Sorted()], ids=lambda loss: loss.name)
-def test_formulas_that_blocks_of_classes_cannot_do(loss, monkeypatch):
-    monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
+def test_formulas_that_blocks_of_classes_cannot_do(loss):
     assert_same(both(loss, [0, 5, 12], a_head(), encodings()), 1e-4)
 
 
@@ -262,9 +273,8 @@ def test_what_needs_every_item_says_so():
     Looks()([0, 1, 2], a_head().over_classes(encodings()))
 
 
-def test_the_gradient_of_a_random_loss_is_that_of_its_value(monkeypatch):
+def test_the_gradient_of_a_random_loss_is_that_of_its_value():
     """The gradient computes each chunk again, with the draws of the value."""
-    monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
     loss = losses.GumbelApproxNDCGLoss(num_samples=1, seed=1, reduction="sum")
     head, given, step = a_head(), encodings(4), 1e-2
     direction = tf.sign(tf.random.stateless_normal(given.shape, [1, 2]))
@@ -280,8 +290,7 @@ def test_the_gradient_of_a_random_loss_is_that_of_its_value(monkeypatch):
     assert slope == pytest.approx(float(tf.reduce_sum(gradient * direction)), rel=1e-2)
 
 
-def test_random_losses_draw_anew_for_each_chunk(monkeypatch):
-    monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
+def test_random_losses_draw_anew_for_each_chunk():
     loss = losses.GumbelApproxNDCGLoss(num_samples=1, seed=1, reduction="none")
     same = tf.repeat(encodings(1), 4, axis=0)
     values = loss([3] * 4, a_head().over_classes(same)).numpy()
