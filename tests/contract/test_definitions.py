@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from .. import derivatives
 from ..losses import oracles
 from .tables import LOSSES, OPTIONS
 
@@ -27,13 +28,12 @@ exact_losses = of([case for case in EVERY if not case.random])
 
 def value_and_gradient(loss, labels, scores, *weights):
     """In float64; Keras's reduction is in float32."""
-    scores = tf.constant(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
+
+    def compute(scores):
         value, of_lists = loss.per_example(labels, scores, *weights)
-        if of_lists is not None:
-            value *= tf.cast(of_lists, value.dtype)
-    return value.numpy(), tape.gradient(value, scores).numpy()
+        return value if of_lists is None else value * tf.cast(of_lists, value.dtype)
+
+    return [x.numpy() for x in derivatives.value_and_gradient(compute, scores)]
 
 
 def graded_lists(rng, n, grades):

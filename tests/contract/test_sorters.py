@@ -1,5 +1,7 @@
 """What holds for every sorter."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
+from .. import derivatives
 from ..rounding import assert_same_sums
 from .tables import SORTERS
 
@@ -32,12 +35,9 @@ def weights(rng, size):
 
 
 def value_and_gradient(sorter, scores, weights, mask=None):
-    scores = tf.convert_to_tensor(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        ranks = sorter(scores) if mask is None else sorter(scores, mask=mask)
-        loss = tf.reduce_sum(ranks * tf.cast(weights, ranks.dtype))
-    return ranks.numpy(), tape.gradient(loss, scores).numpy()
+    sort = sorter if mask is None else functools.partial(sorter, mask=mask)
+    upstream = tf.broadcast_to(tf.cast(weights, sort(scores).dtype), np.shape(scores))
+    return [x.numpy() for x in derivatives.value_and_gradient(sort, scores, upstream)]
 
 
 def longest_sum(sorter, size):
@@ -158,10 +158,7 @@ def test_graph_and_xla_equal_eager(case, scores, weights, size, mode):
     expected = value_and_gradient(sorter, scores, weights, mask)
 
     def compute(scores):
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            ranks = sorter(scores, mask=mask)
-        return ranks, tape.gradient(ranks, scores, output_gradients=weights)
+        return derivatives.value_and_gradient(lambda x: sorter(x, mask=mask), scores, weights)
 
     shape = [None, case.length] if "unknown" in mode else scores.shape
     compiled = tf.function(

@@ -14,6 +14,7 @@ import rank4class_tf as r4c
 from rank4class_tf import ops
 
 from ..contract.tables import LOSSES
+from ..derivatives import value_and_gradient
 
 
 class DenseRanks(r4c.losses.RankingLoss):
@@ -89,10 +90,7 @@ def test_losses_of_metrics_are_finite_for_any_finite_scores(make, dtype):
     scores = tf.cast(tf.constant(rows, tf.float32), dtype)
     for temperature in (1e-4, 0.1, 10.0):
         loss = make(temperature=temperature, reduction="none")
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            value = loss([0] * 5, scores)
-        gradient = tape.gradient(value, scores)
+        value, gradient = value_and_gradient(functools.partial(loss, [0] * 5), scores)
         assert np.isfinite(value).all() and np.isfinite(tf.cast(gradient, tf.float32)).all()
         assert ((-1 <= value) & (value < 0)).numpy().all()
 
@@ -112,15 +110,12 @@ def test_a_ranker_takes_the_place_of_the_sigmoid(case, rng):
 
     labels = rng.integers(-1, 3, size=(4, 50)).astype(np.float32)
     scores = rng.normal(size=(4, 50)).astype(np.float32)
-    results = []
-    for ranker in (None, sigmoid):
-        x = tf.constant(scores)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = case.make(ranker=ranker)(labels, x)
-        results.append((value, tape.gradient(value, x)))
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
-    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-4, atol=1e-6)
+    results = [
+        value_and_gradient(functools.partial(case.make(ranker=ranker), labels), scores)
+        for ranker in (None, sigmoid)
+    ]
+    for found, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_variables_of_a_random_loss_see_the_same_draws():

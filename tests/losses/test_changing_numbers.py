@@ -1,40 +1,33 @@
 """Numbers of a loss that are variables, which a callback changes: in training, saved, resumed."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-import rank4class_tf as r4c
 from rank4class_tf import losses
 from rank4class_tf.losses import SoftmaxLoss
 
 
-def annealed(temperature):
-    """The callback of the recipe, from 4 over 2 to 1."""
-    return keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda epoch, logs: temperature.assign(4.0 * 0.25 ** min(epoch / 2, 1.0))
-    )
-
-
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_compiled_step_sees_the_temperature(rng, jit_compile):
-    features = rng.normal(size=(16, 3)).astype(np.float32)
-    labels = rng.integers(0, 5, 16)
+    """Of the recipe's callback, from 4 over 2 to 1, also where training goes on."""
+    features, labels = rng.normal(size=(16, 3)).astype(np.float32), rng.integers(0, 5, 16)
     temperature = tf.Variable(4.0)
-    callbacks = [annealed(temperature)]
+    anneal = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: temperature.assign(4.0 * 0.25 ** min(epoch / 2, 1.0))
+    )
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5)])
     # Nothing is learned, so that the loss changes by the temperature alone.
     model.compile(keras.optimizers.SGD(0.0), loss=SoftmaxLoss(temperature), jit_compile=jit_compile)
-    history = model.fit(
-        features, labels, batch_size=16, epochs=3, verbose=0, callbacks=callbacks
-    ).history["loss"]
-    scores = model(features)
-    expected = [float(SoftmaxLoss(number)(labels, scores)) for number in (4, 2, 1)]
-    np.testing.assert_allclose(history, expected, rtol=1e-5)
-    resumed = model.fit(
-        features, labels, batch_size=16, epochs=2, initial_epoch=1, verbose=0, callbacks=callbacks
-    ).history["loss"]
+    fit = functools.partial(
+        model.fit, features, labels, batch_size=16, verbose=0, callbacks=[anneal]
+    )
+    expected = [float(SoftmaxLoss(number)(labels, model(features))) for number in (4, 2, 1)]
+    np.testing.assert_allclose(fit(epochs=3).history["loss"], expected, rtol=1e-5)
+    resumed = fit(epochs=2, initial_epoch=1).history["loss"]
     np.testing.assert_allclose(resumed, expected[1:2], rtol=1e-5)
 
 
@@ -42,14 +35,15 @@ def test_a_compiled_step_sees_the_temperature(rng, jit_compile):
 def test_saved_with_the_model(rng, tmp_path):
     temperature = tf.Variable(4.0)
     loss = SoftmaxLoss(temperature, label_format="ids")
-    copy = r4c.losses.get(keras.utils.serialize_keras_object(loss))
+    copy = losses.get(keras.utils.serialize_keras_object(loss))
     assert copy.get_config() == loss.get_config()
+    assert loss.probabilities.temperature == 4
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5)])
     model.compile(keras.optimizers.SGD(0.1), loss=loss)
     temperature.assign(2.0)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras").loss
-    assert loaded.temperature == 2.0
+    assert loaded.temperature == loss.probabilities.temperature == 2.0
     scores, ids = rng.normal(size=(4, 5)), rng.integers(0, 5, 4)
     np.testing.assert_allclose(loaded(ids, scores), SoftmaxLoss(2.0)(ids, scores))
 

@@ -42,9 +42,9 @@ def test_hinge_of_many_positives(rng):
     value, gradient = value_and_gradient(loss, labels, scores, weights)
     expected = [oracles.pairwise_hinge(*row) for row in zip(scores, labels, weights, strict=True)]
     np.testing.assert_allclose(value, expected, rtol=1e-5)
-    active = 1 - (scores[0][:, None] - scores[0]) > 0
-    pairs = weights[0][:, None] * ((labels[0][:, None] > labels[0]) & active)
-    np.testing.assert_allclose(gradient[0], pairs.sum(axis=0) - pairs.sum(axis=1), rtol=1e-5)
+    active = 1 - (scores[:, :, None] - scores[:, None]) > 0
+    pairs = weights[..., None] * ((labels[:, :, None] > labels[:, None]) & active)
+    np.testing.assert_allclose(gradient, pairs.sum(axis=1) - pairs.sum(axis=2), rtol=1e-5)
 
 
 @few

@@ -14,6 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import losses, ops
 
+from ..derivatives import value_and_gradient
 from . import oracles
 from .formula import value_of
 
@@ -43,13 +44,11 @@ def batch_of_lists(rng):
 def test_any_function_is_a_phi(rng, kind, weights):
     """Also one that does not vanish at a large margin: an item not there never reaches it."""
     scores, class_ids, relevance = batch_of_lists(rng)
-    x = tf.constant(scores)
     results = []
     for phi in ("logistic", lambda u: 1 + ops.get_phi("logistic")(u)):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            values = loss_of(x, class_ids, relevance, kind=kind, phi=phi, rank_weights=weights)
-        results.append((values.numpy(), tape.gradient(values, x).numpy()))
+        options = {"kind": kind, "phi": phi, "rank_weights": weights}
+        loss = functools.partial(loss_of, class_ids=class_ids, relevance=relevance, **options)
+        results.append(value_and_gradient(loss, scores))
     num_negatives = np.array([8, 5, 0, 6, 8])
     sums = num_negatives if weights.num_leading == 0 else np.minimum(num_negatives, 2) / 2
     added = relevance.sum(axis=1) * (sums + (kind == "binary"))
@@ -214,29 +213,14 @@ def test_a_nan_shows_though_it_is_not_sampled(loss, rng):
 def test_samples_depend_on_the_seed_alone(rng, make, jit_compile):
     scores = tf.constant(rng.normal(size=(4, 20)))
     ids = tf.constant([[0, -1], [4, 2], [1, -1], [-1, -1]])
-    loss = make(1)
-
-    def function(scores):
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            value = value_of(loss, scores, ids)
-        return value, tape.gradient(value, scores)
-
+    formula = functools.partial(value_of, make(1), class_ids=ids)
+    function = functools.partial(value_and_gradient, formula)
     for shape in ([4, 20], [None, None]):
         spec = [tf.TensorSpec(shape, tf.float64)]
         compiled = tf.function(function, spec, jit_compile=jit_compile)
         for actual, expected in zip(compiled(scores), function(scores), strict=True):
             np.testing.assert_allclose(actual, expected, rtol=1e-12)
     assert (value_of(make(2), scores, ids).numpy() != function(scores)[0].numpy()).any()
-
-
-def test_replicas_sample_apart(rng, two_devices):
-    scores = tf.constant(np.tile(rng.normal(size=40), (16, 1)))
-    with two_devices.scope():
-        loss = losses.StochasticNegativeMiningLoss(3, reduction="none", seed=2)
-    per_replica = two_devices.run(tf.function(loss), (tf.zeros(16, tf.int32), scores))
-    first, second = (x.numpy() for x in two_devices.experimental_local_results(per_replica))
-    assert (first != second).any()
 
 
 def test_warp_of_sampled_lists_without_negatives():

@@ -201,21 +201,6 @@ def test_batches_of_an_unknown_size(name, most, monkeypatch):
     assert_same((step(ids, encodings()), both(loss, ids, head, encodings())[1]))
 
 
-def test_a_persistent_tape():
-    head, x, loss = a_head(), encodings(2), losses.PairwiseLogisticLoss()
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    def twice(ids):
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(x)
-            value = loss(ids, head.over_classes(x))
-        return tape.gradient(value, x), tape.gradient(value, x)
-
-    expected = both(loss, [[0, 3], [5, -1]], head, x)[1][1]
-    for gradient in twice(tf.constant([[0, 3], [5, -1]])):
-        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("alpha", [0.1, 10.0], ids=["many in the support", "few"])
 def test_sparsemax_of_more_classes_than_it_tries_first(alpha, monkeypatch):
     monkeypatch.setattr(classes, "BLOCK", 70)

@@ -6,15 +6,12 @@ import tensorflow as tf
 
 from rank4class_tf import losses
 
+from .. import derivatives
 from . import oracles
 
 
 def value_and_gradient(loss, labels, scores):
-    scores = tf.convert_to_tensor(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        value = loss.call(labels, scores)
-    return value, tape.gradient(value, scores)
+    return derivatives.value_and_gradient(lambda x: loss.call(labels, x), scores)
 
 
 @pytest.mark.parametrize("grades", [2, 4])

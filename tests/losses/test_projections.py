@@ -10,17 +10,16 @@ from tensorflow import keras
 from rank4class_tf import ops
 from rank4class_tf.losses import FenchelYoungLoss, RankmaxLoss, SparsemaxLoss
 
+from .. import derivatives
 from ..derivatives import gradient_of
 from . import oracles
 from .formula import value_of
 
 
 def value_and_gradient(loss, scores, ids):
-    scores = tf.convert_to_tensor(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        value = value_of(loss, scores, np.asarray(ids, np.int32))
-    return value.numpy(), tape.gradient(value, scores).numpy()
+    ids = np.asarray(ids, np.int32)
+    found = derivatives.value_and_gradient(lambda x: value_of(loss, x, ids), scores)
+    return [x.numpy() for x in found]
 
 
 def one_hot(y, n):

@@ -11,6 +11,7 @@ from rank4class_tf import _keras, losses, ops
 from rank4class_tf.losses import GumbelApproxNDCGLoss
 
 from ..contract.tables import LOSSES
+from ..derivatives import value_and_gradient
 from . import oracles
 from .formula import value_of
 
@@ -53,12 +54,7 @@ def assert_equal(ours, theirs):
 
 def step(loss, ids, scores):
     """The value of a loss, whose gradient is taken as training does."""
-    scores = tf.convert_to_tensor(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        value = loss(ids, scores)
-    tape.gradient(value, scores)
-    return value
+    return value_and_gradient(lambda x: loss(ids, x), scores)[0]
 
 
 @pytest.mark.keras2
@@ -197,12 +193,9 @@ def test_gumbel_noise_by_definition(make, oracle, rng):
     def definition(s):
         return np.mean([oracle((s + g) / 0.8, labels, temperature=0.3) for g in noise])
 
-    variable = tf.constant(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(variable)
-        value = value_of(loss, variable, [[1, 3]], [[1.0, 2.0]])
+    formula = functools.partial(value_of, loss, class_ids=[[1, 3]], relevance=[[1.0, 2.0]])
+    value, gradient = value_and_gradient(formula, scores, tf.constant([2.0], tf.float64))
     np.testing.assert_allclose(value[0], definition(scores[0]), rtol=1e-10)
-    gradient = tape.gradient(value, variable, output_gradients=tf.constant([2.0], tf.float64))
     expected = 2 * oracles.gradient(definition, scores[0])
     np.testing.assert_allclose(gradient[0], expected, rtol=1e-5, atol=1e-8)
 
@@ -219,11 +212,9 @@ def test_masked_items_change_no_noisy_loss(rng):
     labels = np.array([[1.0, 0, 0, -1, 0, -1], [0, 1.0, 2.0, -1, 0, 0]], np.float32)
     results = []
     for masked_score in (0.0, 1e10, np.nan):
-        variable = tf.constant(np.where(labels < 0, masked_score, scores).astype(np.float32))
-        with tf.GradientTape() as tape:
-            tape.watch(variable)
-            value = GumbelApproxNDCGLoss(seed=1, reduction="none")(labels, variable)
-        results.append((value.numpy(), tape.gradient(value, variable).numpy()))
+        masked = np.where(labels < 0, masked_score, scores).astype(np.float32)
+        loss = functools.partial(GumbelApproxNDCGLoss(seed=1, reduction="none"), labels)
+        results.append(value_and_gradient(loss, masked))
         assert_equal(results[-1], results[0])
-    gradient = results[0][1]
+    gradient = results[0][1].numpy()
     assert (gradient[labels < 0] == 0).all() and (gradient[labels >= 0] != 0).all()

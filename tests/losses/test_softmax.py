@@ -8,15 +8,16 @@ import tensorflow as tf
 
 from rank4class_tf import losses
 
+from ..derivatives import gradient_of, value_and_gradient
 from . import oracles
 from .formula import value_of
 
 
 def test_a_temperature_has_a_gradient_with_masked_items():
     temperature = tf.Variable(0.05)
-    loss = losses.SoftmaxLoss(temperature)
+    loss, masked = losses.SoftmaxLoss(temperature), [[True, True, False]]
     with tf.GradientTape() as tape:
-        value = value_of(loss, [[1.0, 0.9, 3.0]], [[0]], mask=[[True, True, False]])
+        value = value_of(loss, [[1.0, 0.9, 3.0]], [[0]], mask=masked)
     # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's probability.
     other = 1 / (1 + np.exp(2.0))
     np.testing.assert_allclose(value, [-np.log(1 - other)], rtol=1e-5)
@@ -29,11 +30,9 @@ def test_logit_adjustment_by_definition(jit_compile, rng):
     scores, labels = rng.normal(size=(6, 5)), rng.integers(-1, 3, (6, 5)).astype(np.float64)
     prior = np.array([0.5, 0.2, 0.2, 0.05, 0.05])
     loss = losses.SoftmaxLoss(2.0, class_prior=prior, positive_reduction="mean")
-    tensor = tf.constant(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(tensor)
-        value = tf.function(loss.call, jit_compile=jit_compile)(labels, tensor)
-    gradient = tape.gradient(value, tensor).numpy()
+    compute = tf.function(loss.call, jit_compile=jit_compile)
+    value, gradient = value_and_gradient(lambda x: compute(labels, x), scores)
+    gradient = gradient.numpy()
     for row, y in enumerate(labels):
         there = y >= 0
         adjusted = scores[row, there] / 2 + np.log(prior[there])
@@ -103,11 +102,8 @@ def test_the_loss_fits_its_probabilities(name, rng):
     assert np.ptp(p) > 0.2
     slope = np.zeros_like(scores)
     for label in range(5):
-        with tf.GradientTape() as tape:
-            x = tf.constant(scores)
-            tape.watch(x)
-            value = tf.reduce_sum(loss.call([label] * 8, x))
-        slope += p[:, label : label + 1] * tape.gradient(value, x)
+        gradient = gradient_of(lambda x, ids=[label] * 8: loss.call(ids, x), scores)
+        slope += p[:, label : label + 1] * gradient
     np.testing.assert_allclose(slope, 0, atol=2e-6)
 
 

@@ -32,7 +32,8 @@ def test_it_is_the_sum(rng, reduction):
             np.testing.assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
 
 
-def test_trained_as_one_loss_where_a_list_trains_the_first_only(rng):
+def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, tmp_path):
+    """Where a list of losses trains the first only."""
     features, labels = rng.normal(size=(8, 3)).astype("float32"), rng.integers(0, 4, 8)
 
     def trained(loss):
@@ -40,18 +41,11 @@ def test_trained_as_one_loss_where_a_list_trains_the_first_only(rng):
         model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
         model.compile("sgd", loss)
         model.fit(features, labels, verbose=0)
-        return model.get_weights()[0]
+        return model
 
-    both = trained(losses.WeightedSumLoss([SOFTMAX(), NDCG()], [1.0, 0.5]))
-    assert not np.allclose(both, trained(SOFTMAX()))
-
-
-def test_the_draws_of_a_random_loss_go_on_from_a_file(rng, tmp_path):
-    features, labels = rng.normal(size=(8, 3)).astype("float32"), rng.integers(0, 4, 8)
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
     noisy = losses.GumbelApproxNDCGLoss(seed=1)
-    model.compile("sgd", losses.WeightedSumLoss([SOFTMAX(), noisy], [1.0, 0.5]))
-    model.fit(features, labels, verbose=0)
+    model = trained(losses.WeightedSumLoss([SOFTMAX(), noisy], [1.0, 0.5]))
+    assert not np.allclose(model.get_weights()[0], trained(SOFTMAX()).get_weights()[0])
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     for of_each in (model, loaded):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf import losses, ops
 
-from ..derivatives import gradient_of
+from ..derivatives import gradient_of, value_and_gradient
 from ..losses import oracles
 from . import projections
 
@@ -31,11 +31,7 @@ every_projection = pytest.mark.parametrize(("project", "reference"), PROJECTIONS
 
 def product(project, z, weights):
     """The projection of one list, and weights times its Jacobian."""
-    scores = tf.constant(z[None])
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        x = project(scores)
-    return x.numpy()[0], tape.gradient(x, scores, weights[None]).numpy()[0]
+    return [x.numpy()[0] for x in value_and_gradient(project, z[None], weights[None])]
 
 
 @every_projection
@@ -169,12 +165,9 @@ def test_against_entmax(regularizer, theirs, tolerance, rng):
     of_torch = torch.tensor(z, requires_grad=True)
     expected = getattr(entmax, theirs)(of_torch, dim=-1)
     (gradient,) = torch.autograd.grad(expected, of_torch, torch.tensor(weights))
-    scores = tf.constant(z)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        x = ops.simplex_projection(scores, regularizer)
-    np.testing.assert_allclose(x, expected.detach().numpy(), atol=tolerance)
-    np.testing.assert_allclose(tape.gradient(x, scores, weights), gradient.numpy(), atol=tolerance)
+    found = value_and_gradient(lambda z: ops.simplex_projection(z, regularizer), z, weights)
+    np.testing.assert_allclose(found[0], expected.detach().numpy(), atol=tolerance)
+    np.testing.assert_allclose(found[1], gradient.numpy(), atol=tolerance)
 
 
 @hypothesis.settings(max_examples=40, deadline=None)

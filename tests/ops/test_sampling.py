@@ -47,13 +47,11 @@ def test_seeds_give_independent_draws(other):
 
 def test_folded_seeds_are_distinct_and_uniform():
     seeds = tf.stack([sampling.fold_in([5, 0], i) for i in range(500)]).numpy()
-    assert len({tuple(seed) for seed in seeds}) == 500
-    for half in seeds.T:
-        assert len(set(half)) == 500
-        assert scipy.stats.kstest(half / 2**32, "uniform").pvalue > 1e-4
-    assert abs(np.corrcoef(seeds.T)[0, 1]) < 5 / np.sqrt(500)
     first = [draw(*seed, size=1)[0] for seed in seeds]
-    assert scipy.stats.kstest(first, "uniform").pvalue > 1e-4
+    for half in (*seeds.T / 2**32, first):
+        assert len(set(half)) == 500
+        assert scipy.stats.kstest(half, "uniform").pvalue > 1e-4
+    assert abs(np.corrcoef(seeds.T)[0, 1]) < 5 / np.sqrt(500)
 
 
 @pytest.mark.parametrize("limit", [3, 1000, 3 * 2**29])
@@ -137,13 +135,6 @@ def test_all_subsets_of_items_are_equally_frequent():
     counts = np.full(10, DRAWS / 10)
     counts[0] *= 1.2
     assert scipy.stats.chisquare(counts, np.full(10, counts.mean())).pvalue < 1e-3
-
-
-def test_lists_are_independent():
-    drawn = ops.sample_items((3, 4), np.full((DRAWS, 4), True), 1).numpy()[:, 0]
-    table = np.zeros((4, 4))
-    np.add.at(table, (drawn[:-1:2], drawn[1::2]), 1)
-    assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("num_sampled", [1, 30, 400])
