@@ -1,5 +1,7 @@
 """Every loss over all classes, by blocks: the values and gradients of the plain form."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -124,7 +126,7 @@ def encoded():
 
 HEADS = {
     "a single class": lambda: a_head(1),
-    **{f"{n} classes": lambda n=n: a_head(n) for n in (4, 5, 10, 11)},
+    **{f"{n} classes": functools.partial(a_head, n) for n in (4, 5, 10, 11)},
     "ties across blocks": tied,
     "a class of minus infinity": without_a_class,
     "encoded classes": encoded,
