@@ -9,6 +9,7 @@ hours on two cores.
 """
 
 import argparse
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,7 +25,7 @@ LOSSES = {
     "MSE": losses.MeanSquaredLoss,
     "Rankmax": losses.RankmaxLoss,
 }
-HEADS = {
+HEADS: dict[str, Callable[[int], layers.Head]] = {
     "dot product": layers.DotProductHead,
     "LC+MLP": lambda number: layers.LatentCrossHead(number, units=(64, 64)),
     "Concat+MLP": lambda number: layers.ConcatHead(number, units=(64, 64)),

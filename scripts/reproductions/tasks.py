@@ -93,12 +93,12 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
 def goemotions(data_dir: str | None) -> Task:
     """Comments with one of 28 emotions; 10,000 to train."""
     splits = rank4class_tf.data.goemotions(data_dir)
-    train, test = (
+    (x, y), (test_x, test_y) = (
         [np.concatenate(part) for part in zip(*parts.as_numpy_iterator(), strict=True)]
         for parts in (splits.train, splits.test)
     )
     build = of_pieces(len(splits.vocabulary), 10.0)
-    return Task(train[0][:10_000], train[1][:10_000].astype("int32"), *test, build)
+    return Task(x[:10_000], y[:10_000].astype("int32"), test_x, test_y, build)
 
 
 def dense(width: int, hidden: int) -> Callable[[keras.layers.Layer], keras.Model]:
