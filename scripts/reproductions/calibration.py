@@ -37,8 +37,8 @@ LOSSES += ["approx_ndcg_loss", "mean_squared_loss"]
 TRAINING = {"digits": (1e-3, 32, 300, 100), "goemotions": (3e-3, 256, 20, 5)}
 COVERAGES = (0.9, 0.95)
 METHODS = ("lac", "aps")
-COLUMNS = ["Top-1", "T", "ECE %, own", "ECE %, softmax", "ECE %, calibrated", "NLL, softmax"]
-COLUMNS += ["NLL, calibrated"]
+COLUMNS = ["Top-1", "T", "ECE %, own", "ECE %, softmax", "ECE %, calibrated"]
+COLUMNS += ["NLL, softmax", "NLL, calibrated"]
 
 
 def parse_args(argv=None):
@@ -104,24 +104,15 @@ def trained_scores(args, loss, seed):
     keras.utils.set_random_seed(seed)
     hidden = [keras.layers.Dense(64, "relu") for _ in range(2)]
     layers = hidden if args.dataset == "digits" else [keras.layers.Dropout(0.1)]
-    model = keras.Sequential([*layers, r4c.layers.DotProductHead(int(parts["test"][1].max()) + 1)])
+    model = keras.Sequential([*layers, r4c.layers.DotProductHead(parts["test"][1].max() + 1)])
     model.compile(keras.optimizers.Adam(rate), r4c.losses.get(loss), metrics=[r4c.metrics.NDCG(5)])
     stopping = keras.callbacks.EarlyStopping(
         "val_ndcg_at_5", mode="max", patience=patience, restore_best_weights=True
     )
-    model.fit(
-        *parts["train"],
-        batch_size=batch_size,
-        validation_data=parts["choice"],
-        epochs=args.epochs or epochs,
-        callbacks=[stopping],
-        verbose=0,
-    )
+    epochs, watched = args.epochs or epochs, {"validation_data": parts["choice"], "verbose": 0}
+    model.fit(*parts["train"], batch_size, epochs, callbacks=[stopping], **watched)
     predict = functools.partial(model.predict, batch_size=1024, verbose=0)
-    return {
-        name: (tf.constant(predict(features)), class_ids)
-        for name, (features, class_ids) in parts.items()
-    }
+    return {name: (tf.constant(predict(x)), class_ids) for name, (x, class_ids) in parts.items()}
 
 
 def calibration_error(probabilities, scores, class_ids):

@@ -1,4 +1,4 @@
-"""What the reproductions share: options, runs kept in files, the best epoch, tables, curves."""
+"""What programs of this folder share: options, runs kept in files, the best epoch, tables."""
 
 import argparse
 import csv
@@ -58,7 +58,8 @@ def kept(
         run["cpu_seconds"] = time.process_time() - start
         folder.mkdir(parents=True, exist_ok=True)
         _files.write_text(path, json.dumps(run))
-        print(f"{', '.join(map(str, settings.values()))}: {run['cpu_seconds']:.0f} CPU s")
+        of_run = ", ".join(map(str, settings.values()))
+        print(f"{of_run}: {run['cpu_seconds']:.0f} CPU s", flush=True)
     return json.loads(path.read_text())
 
 

@@ -6,8 +6,7 @@ It takes three hours of one core. The lists resemble MSLR-WEB: 5 to 120 items, g
 (52 % are 0, .7 % are 4), features that shift from list to list, and uninformative features. They
 are generated, so the true utility of each item is known: a function with interactions, steps and
 bends. The simulated graders see it with noise. Training and validation use their grades; the test
-uses grades without noise. The situations differ in the number of lists, in the noise, and in which
-part of the grades is known.
+uses grades without noise. The situations differ in lists, noise, and which grades are known.
 
 A network scores each item separately. Each loss has the same six settings of rate and weight decay;
 LightGBM's trees have six settings of rate and leaves. The setting is chosen by NDCG@10 on the
@@ -42,8 +41,7 @@ from scripts.tables import plus_minus
 MAX_ITEMS, NUM_TRUE, NUM_USELESS = 120, 8, 8
 # Grades 1 to 4 start at these utilities: 51.5, 32.5, 13.4, 1.9 and .7 % of items get 0 to 4.
 CUTS = (0.02, 0.97, 1.98, 2.6)
-# Lists per epoch, however many training lists there are.
-EPOCH = 960
+EPOCH = 960  # lists, however many training lists there are
 
 
 @dataclasses.dataclass(frozen=True)

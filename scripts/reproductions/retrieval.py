@@ -198,11 +198,6 @@ def figures(scores, task, held_out):
 # -- Other methods ---------------------------------------------------------------------------------
 
 
-def popularity(learned):
-    """A function of histories that scores films by how many users rated them."""
-    return lambda histories: np.broadcast_to(learned.sum(axis=0), histories.shape)
-
-
 def item_knn(learned, neighbours, shrink):
     """A function of histories that scores films by their cosines with the films of the user."""
     counts = learned.sum(axis=0)
@@ -226,7 +221,7 @@ def ease(learned, l2):
 
 NEIGHBOURS = [{"neighbours": n, "shrink": s} for n in (5, 10, 20, 100) for s in (0, 10, 100)]
 METHODS = {
-    "popularity": (popularity, [{}]),
+    "popularity": (lambda learned: lambda x: np.broadcast_to(learned.sum(axis=0), x.shape), [{}]),
     "item-kNN": (item_knn, NEIGHBOURS),
     "EASE": (ease, [{"l2": l2} for l2 in (10, 30, 100, 300, 1000, 3000)]),
 }
