@@ -90,7 +90,7 @@ def appending_rows(
             header = {"descr": descr, "fortran_order": False, "shape": (count, *shape)}
             np.lib.format.write_array_header_1_0(file, header)
 
-        def append(rows: np.ndarray) -> None:
+        def append(rows: Any) -> None:
             nonlocal count
             file.write(np.ascontiguousarray(rows, dtype).data)
             count += len(rows)

@@ -147,7 +147,7 @@ def read(
     _checks.require(bool(example_spec), "`example_spec` must name at least one feature.", "none")
     descriptor = b"bytes://" + _descriptor_set()
 
-    def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    def parse(serialized: tf.Tensor) -> dict[str, Any]:
         names, dtypes = ["context", "examples"], [tf.string, tf.string]
         sizes, (context, examples) = tf.io.decode_proto(
             serialized, f"{_PACKAGE}.{_MESSAGE}", names, dtypes, descriptor_source=descriptor

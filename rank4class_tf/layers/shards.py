@@ -223,7 +223,7 @@ class Shards(Trackable):
         _checks.require("rows" in values, "`folder` must have files of rows.", f"{folder}")
         self.assign(values)
 
-    def _serialize_to_tensors(self) -> dict[str, np.ndarray]:
+    def _serialize_to_tensors(self) -> dict[str, Any]:
         # What `tf.train.Checkpoint` writes.
         return self.values()
 

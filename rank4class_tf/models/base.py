@@ -128,7 +128,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         raise NotImplementedError
 
     def _per_example(
-        self, labels: Any, scores: tf.Tensor, sample_weight: TensorLike | None
+        self, labels: Any, scores: Any, sample_weight: TensorLike | None
     ) -> tuple[tf.Tensor, TensorLike | None]:
         """`per_example` of the compiled loss; without one Keras reads nothing of it."""
         if self.loss is None:

@@ -218,7 +218,7 @@ def _joined(x: tf.Tensor, y: tf.Tensor | None = None) -> tf.Tensor:
     return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
 
 
-def _selected(features: Any, places: slice | np.ndarray) -> Any:
+def _selected(features: Any, places: slice | np.ndarray | tf.Tensor) -> Any:
     if isinstance(places, slice):
         return tf.nest.map_structure(lambda x: x[places], features)
     return tf.nest.map_structure(lambda x: tf.gather(x, places), features)
