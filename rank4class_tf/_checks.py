@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._types import Text
 
 
 def require(is_right: object, rule: str, received: object) -> None:
@@ -187,7 +188,7 @@ def function_behind(scores: Any) -> str | None:
     return "softmax" if tf.reduce_all(sums_to_1) and tf.reduce_all(scores > 0) else None
 
 
-def no_probabilities(name: str, function: str | None) -> None:
+def no_probabilities(name: str, function: Text) -> None:
     """Raises where scores come from a function, as `function_behind` says."""
     remedy = "Leave it out, or take the logarithm of a softmax: `lambda x: tf.math.log(model(x))`"
     received = f"the output of a {function}. {remedy}"

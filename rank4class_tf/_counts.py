@@ -4,10 +4,10 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array
 
 
-def count_labels(labels: TensorLike | tf.data.Dataset, num_classes: int) -> tuple[np.ndarray, int]:
+def count_labels(labels: Array | tf.data.Dataset, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples.
 
     `labels` are class ids of any shape, ragged too, padded with -1; or a dataset of
@@ -31,7 +31,7 @@ def count_labels(labels: TensorLike | tf.data.Dataset, num_classes: int) -> tupl
     return counts, examples
 
 
-def checked_counts(counts: TensorLike) -> np.ndarray:
+def checked_counts(counts: Array) -> np.ndarray:
     """Counts of classes or candidates, int64."""
     counts = np.asarray(counts)
     rule = "`counts` must be integers >= 0, at least one."

@@ -1,6 +1,5 @@
 """SavedModels that find the best classes, without this package."""
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,17 +8,18 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files
+from rank4class_tf._types import Names, PathLike, Size, Tensor
 from rank4class_tf.layers.serving import as_names, check_classes, names_at
 
 
 def write_top_k(
-    path: str | os.PathLike[str],
+    path: PathLike,
     model: keras.Model,
-    best: Callable[[Any, Any], dict[str, tf.Tensor]],
+    best: Callable[[Any, Any], dict[str, Tensor]],
     features_spec: Any,
     num_classes: int,
-    k: int | None,
-    class_names: Sequence[str] | None,
+    k: Size,
+    class_names: Names,
     also: Sequence[Any] = (),
 ) -> None:
     """Writes a SavedModel with the signatures `top_k` and `serving_default`.
@@ -43,7 +43,7 @@ def write_top_k(
         # A variable, since a constant of the graph may not be larger than 2 GB.
         names = tf.Variable([*class_names, ""], trainable=False, dtype=tf.string)
 
-    def named(features: Any, k: int | tf.Tensor) -> dict[str, tf.Tensor]:
+    def named(features: Any, k: int | Tensor) -> dict[str, Tensor]:
         result = best(features, k)
         if class_names is not None:
             result["class_names"] = names_at(names, result["class_ids"])
@@ -58,10 +58,10 @@ def write_top_k(
         ]
         return tf.nest.pack_sequence_as(features_spec, found)
 
-    def serving_default(features: list) -> dict[str, tf.Tensor]:
+    def serving_default(features: list) -> dict[str, Tensor]:
         return named(of_arguments(features), default_k)
 
-    def top_k(features: list, k: tf.Tensor) -> dict[str, tf.Tensor]:
+    def top_k(features: list, k: Tensor) -> dict[str, Tensor]:
         in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
         with tf.control_dependencies([in_range]):
             return named(of_arguments(features), tf.identity(k))
@@ -113,7 +113,7 @@ def specs_of_arguments(specs: Any) -> list[Any]:
     return [renamed(leaf, key) for key, leaf in by_key]
 
 
-def _sparse(parts: Sequence[tf.Tensor], spec: tf.SparseTensorSpec) -> tf.SparseTensor:
+def _sparse(parts: Sequence[Tensor], spec: tf.SparseTensorSpec) -> tf.SparseTensor:
     """A sparse tensor of that spec; a request may list its indices in any order."""
     tensor = tf.sparse.reorder(tf.SparseTensor(*parts))
     tensor.set_shape(spec.shape)

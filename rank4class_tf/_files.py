@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-PathLike = str | os.PathLike[str]
+from rank4class_tf._types import PathLike
 
 _UNFINISHED = ".unfinished-"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

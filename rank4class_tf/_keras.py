@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 from tensorflow.python.autograph.core import ag_ctx, config
 
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor, Text
 
 try:
     KERAS_3 = hasattr(keras, "ops")  # The import itself is lazy.
@@ -54,12 +54,12 @@ def with_autograph_of_caller(formula: _Formula) -> _Formula:
 class _PerExampleLosses(keras.losses.Loss):
     """Keras's own reduction over losses that are already computed."""
 
-    def call(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
+    def call(self, y_true: Array, y_pred: Array) -> Array:
         del y_true
         return y_pred
 
 
-def reduced(loss: Any, losses: tf.Tensor, sample_weight: TensorLike | None) -> tf.Tensor:
+def reduced(loss: Any, losses: Tensor, sample_weight: Array) -> Tensor:
     """Reduces the losses of examples, `[batch]`, as Keras reduces those of `loss`.
 
     All losses of this package come through here, with losses that are computed before. Keras 3's
@@ -73,7 +73,7 @@ def reduced(loss: Any, losses: tf.Tensor, sample_weight: TensorLike | None) -> t
     return reducer(losses, losses, sample_weight)
 
 
-def init_loss(loss: Any, name: str, reduction: str | None, dtype: Any) -> None:
+def init_loss(loss: Any, name: str, reduction: Text, dtype: Any) -> None:
     """Calls the constructor of Keras's loss; Keras 2 takes no dtype."""
     if KERAS_3:
         keras.losses.Loss.__init__(loss, name, standardize_reduction(reduction), dtype)
@@ -82,7 +82,7 @@ def init_loss(loss: Any, name: str, reduction: str | None, dtype: Any) -> None:
         loss.dtype = dtype
 
 
-def as_losses(x: tf.Tensor) -> tf.Tensor:
+def as_losses(x: Tensor) -> Tensor:
     """Marks the losses of examples, which a loss only reduces where Keras hands them to it."""
     x = tf.identity(x)
     x._rank4class_tf_losses = True
@@ -94,7 +94,7 @@ def are_losses(x: Any) -> bool:
     return getattr(x, "_rank4class_tf_losses", False)
 
 
-def mask_of(y_pred: TensorLike) -> tf.Tensor | None:
+def mask_of(y_pred: Array) -> Tensor | None:
     """The mask `[batch, n]` that Keras's layers hand on beside scores, False for an absent item."""
     mask = getattr(y_pred, "_keras_mask", None)
     if mask is None:
@@ -105,7 +105,7 @@ def mask_of(y_pred: TensorLike) -> tf.Tensor | None:
     return tf.cast(mask, tf.bool)
 
 
-def weights_of_lists(sample_weight: TensorLike, y_pred: TensorLike) -> TensorLike:
+def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
     """Weights `[batch]` where Keras 2 has multiplied them by the mask of the items."""
     mask = None if KERAS_3 else mask_of(y_pred)
     if mask is None:
@@ -115,7 +115,7 @@ def weights_of_lists(sample_weight: TensorLike, y_pred: TensorLike) -> TensorLik
     return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), here)
 
 
-def given_labels(y_true: TensorLike) -> TensorLike:
+def given_labels(y_true: Array) -> Array:
     """The labels as they were given, also where Keras 3 builds a model that a strategy trains.
 
     There, in a graph that never runs, it passes on the mean of the devices' labels, which is
@@ -229,7 +229,7 @@ def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:
             yield from _classes_within(part)
 
 
-def standardize_reduction(reduction: str | None) -> str | None:
+def standardize_reduction(reduction: Text) -> str | None:
     """Maps `reduction` to a name that this Keras knows; only Keras 2 has `"auto"`."""
     known: tuple[str, ...] = ("sum_over_batch_size", "sum", "none", "auto")
     known = (*known, "mean", "mean_with_sample_weight") if KERAS_3 else known
@@ -277,13 +277,13 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
-def add_counter(layer: keras.layers.Layer, name: str, start: TensorLike = 0) -> Any:
+def add_counter(layer: keras.layers.Layer, name: str, start: Array = 0) -> Any:
     """Adds an int64 weight that counts, one number or several, the same on all devices."""
     return add_state(layer, name, np.shape(start), "int64", start)
 
 
 def add_state(
-    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], dtype: str, start: TensorLike = 0
+    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], dtype: str, start: Array = 0
 ) -> Any:
     """Adds a weight that no optimizer changes, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -318,7 +318,7 @@ def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Var
     return draws, [weight for of in layers for weight in of._non_trainable_weights]
 
 
-def add_loss(model: keras.Model, loss: tf.Tensor) -> None:
+def add_loss(model: keras.Model, loss: Tensor) -> None:
     """Adds a loss that a step has computed; Keras 2 takes it only within `call`."""
     if KERAS_3:
         model.add_loss(loss)
@@ -345,7 +345,7 @@ def current_rate(optimizer: Any) -> Any:
 
 
 def compiled_metrics(
-    model: keras.Model, y_true: TensorLike, y_pred: TensorLike
+    model: keras.Model, y_true: Array, y_pred: Array
 ) -> list[keras.metrics.Metric]:
     """The metrics that a model was compiled with, in one list; Keras 3 has them built here."""
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
@@ -366,7 +366,7 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
 
 
 def update_metrics(
-    model: keras.Model, y_true: Any, sample_weight: TensorLike, placeholder: tf.Tensor
+    model: keras.Model, y_true: Any, sample_weight: Array, placeholder: Tensor
 ) -> dict[str, Any]:
     """Updates the metrics that a model was compiled with by `y_true`, which may be `ops.Ranks`.
 

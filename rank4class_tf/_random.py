@@ -11,13 +11,13 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Seed, Tensor
 
 # A step of training adds this to a state.
 STEP = (0, 1)
 
 
-def start_seed(seed: int | None) -> int:
+def start_seed(seed: Seed) -> int:
     """The seed, in [0, 2**32); None draws one from NumPy's global generator."""
     return int(np.random.randint(2**31)) if seed is None else _checks.seed(seed)
 
@@ -27,7 +27,7 @@ def start(seed: int) -> list[int]:
     return [seed, 0]
 
 
-def seed_of(state: TensorLike) -> tf.Tensor:
+def seed_of(state: Array) -> Tensor:
     """The seed of a state for stateless random operations, two int64."""
     seed, count = tf.unstack(tf.convert_to_tensor(state))
     return ops.fold_in(tf.stack([seed, tf.zeros_like(seed)]), count)
@@ -38,7 +38,7 @@ def add_state(layer: keras.layers.Layer, seed: int) -> Any:
     return _keras.add_counter(layer, "random_state", start(seed))
 
 
-def step_seed(state: Any, training: bool | None) -> tf.Tensor:
+def step_seed(state: Any, training: bool | None) -> Tensor:
     """The seed for this call of a layer; the next call gets another one only if this one trains."""
     seed = seed_of(_keras.variable(state))
     if training:
@@ -46,7 +46,7 @@ def step_seed(state: Any, training: bool | None) -> tf.Tensor:
     return seed
 
 
-def on_this_device(seed: TensorLike, stream: int) -> tf.Tensor:
+def on_this_device(seed: Array, stream: int) -> Tensor:
     """A seed for draws that must differ between the devices of a strategy."""
     replica = tf.distribute.get_replica_context()
     device = replica.replica_id_in_sync_group if replica else 0

@@ -1,15 +1,28 @@
 """Types of arguments and results."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-# A tensor, or what TensorFlow makes one from: arrays, nested lists, numbers.
-TensorLike: TypeAlias = Any
+# A tensor, or what TensorFlow makes one from: arrays, nested lists, numbers; or no value, None.
+Array: TypeAlias = Any
 Tensor: TypeAlias = tf.Tensor
 Tensors: TypeAlias = Sequence[tf.Tensor]
 TensorPair: TypeAlias = tuple[tf.Tensor, tf.Tensor]
 Function: TypeAlias = Callable[..., tf.Tensor]
 # What `tf.custom_gradient` reads: a value, and a function from its gradient to those of the inputs.
 WithGradient: TypeAlias = tuple[Any, Callable[..., Any]]
+# Cutoffs of a metric.
+Cutoffs: TypeAlias = int | Sequence[int] | None
+PathLike: TypeAlias = str | os.PathLike[str]
+# What may be left out.
+Names: TypeAlias = Sequence[str] | None
+Seed: TypeAlias = int | None
+Size: TypeAlias = int | None
+Text: TypeAlias = str | None
+# A function, or the name of one.
+Choice: TypeAlias = str | Callable
+# Values, and their weights if any.
+Weighted: TypeAlias = tuple[tf.Tensor, tf.Tensor | None]

@@ -11,6 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, plots
 from rank4class_tf._batches import check_gives_scores
+from rank4class_tf._types import Names, PathLike
 from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluator, mean_metrics
 
 __all__ = ["RankingTensorBoard"]
@@ -40,13 +41,13 @@ class RankingTensorBoard(keras.callbacks.Callback):
 
     def __init__(
         self,
-        log_dir: str | os.PathLike,
+        log_dir: PathLike,
         dataset: Any,
         metrics: Sequence[Any] = ("ndcg_at_5", "mrr"),
-        class_names: Sequence[str] | None = None,
+        class_names: Names = None,
         k: int = 5,
         every: int = 1,
-    ) -> None:
+    ):
         super().__init__()
         for module in ("matplotlib", "tensorboard"):
             who = "RankingTensorBoard needs tensorboard and matplotlib"

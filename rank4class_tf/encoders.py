@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
+from rank4class_tf._types import PathLike
 
 __all__ = ["ImageEncoder", "TextEncoder"]
 
@@ -104,10 +105,10 @@ class ImageEncoder(PretrainedEncoder):
 
     def __init__(
         self,
-        preset: str | os.PathLike,
+        preset: PathLike,
         image_shape: tuple[int, int, int] = (224, 224, 3),
         frozen: int | str = 0,
-    ) -> None:
+    ):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         self._shape = tuple(image_shape)
@@ -167,11 +168,11 @@ class TextEncoder(PretrainedEncoder):
 
     def __init__(
         self,
-        preset: str | os.PathLike,
+        preset: PathLike,
         sequence_length: int = 128,
         frozen: int | str = 0,
         pooling: str = "first",
-    ) -> None:
+    ):
         self._sequence_length = _checks.positive_int("sequence_length", sequence_length)
         rule = "`sequence_length` must be at least 3: a text needs two special tokens."
         _checks.require(sequence_length >= 3, rule, f"sequence_length={sequence_length}")
@@ -249,7 +250,7 @@ def _is_token(hidden: Any) -> Any:
     return keras.ops.any(keras.ops.not_equal(hidden, 0), axis=-1)
 
 
-def _tokenizer(preset: str | os.PathLike, backbone_class: type) -> Any:
+def _tokenizer(preset: PathLike, backbone_class: type) -> Any:
     models = _import_hub().models
     options = {"special_tokens_in_strings": True}
     folder = pathlib.Path(preset)

@@ -21,7 +21,7 @@ from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
 
@@ -86,7 +86,7 @@ class Evaluation:
         }
         return f"{_table(rows, '   value      low     high')}\n{len(self.ranks)} lists"
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: PathLike) -> None:
         """Writes a row for each list: its rank, and value and weight of each metric.
 
         Args:
@@ -197,7 +197,7 @@ class Evaluator:
 
     def __init__(
         self, model: Any, metrics: Sequence[Any], exclude: Callable[[Any], Any] | None = None
-    ) -> None:
+    ):
         self._metrics = mean_metrics(metrics)
         rises = {
             macro + name: metric.higher_is_better
@@ -217,7 +217,7 @@ class Evaluator:
         ranked = _metrics.MeanRank(label_format=label_format)
         every = [ranked, *(metric for metric, _ in self._metrics)]
 
-        def measure(features: Any, labels: Any, sample_weight: TensorLike | None = None) -> tuple:
+        def measure(features: Any, labels: Any, sample_weight: Array = None) -> tuple:
             if self._ranks_all:
                 encodings = model(features, training=False)
                 ranks = model._ranks_of_batch(features, labels, encodings, tf.float64)
@@ -236,7 +236,7 @@ class Evaluator:
         # TensorFlow warns if it often traces the same function. A new partial is another function.
         self._step = tf.function(functools.partial(measure))
 
-    def _if_macro(self, positives: tf.Tensor) -> tf.Tensor:
+    def _if_macro(self, positives: Tensor) -> Tensor:
         """The classes of each list, none where no metric averages over classes."""
         return positives if any(macro for _, macro in self._metrics) else positives[:, :0]
 
@@ -316,8 +316,8 @@ def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
 
 
 def evaluate_retrieval(
-    similarity: TensorLike,
-    matches: TensorLike | None = None,
+    similarity: Array,
+    matches: Array = None,
     k: int | Sequence[int] = (1, 5, 10),
     batch_size: int = 1024,
 ) -> dict[str, dict[str, float]]:
@@ -480,7 +480,7 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
         raise ValueError(f"{rule} Their labels differ.")
 
 
-def _best_and_top(labels: Labels) -> tuple[tf.Tensor, tf.Tensor]:
+def _best_and_top(labels: Labels) -> TensorPair:
     """The most relevant item of each list, -1 if there is none, and the items ranked highest."""
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
     best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)

@@ -14,7 +14,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import gather
 from rank4class_tf._tf.loops import fold_blocks
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor
 
 __all__ = ["Rowwise", "RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD"]
 
@@ -44,7 +44,7 @@ class Rowwise:
         **kwargs: those of the Keras optimizer.
     """
 
-    def __init__(self, *args: Any, row_multiplier: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, row_multiplier: float = 1.0, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.row_multiplier = _checks.positive_float("row_multiplier", row_multiplier)
         for name in ("gradient_accumulation_steps", "loss_scale_factor"):
@@ -58,7 +58,7 @@ class Rowwise:
         return {**config, "row_multiplier": self.row_multiplier}
 
     def update_rows(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
     ) -> None:
         """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
 
@@ -67,7 +67,7 @@ class Rowwise:
         """
         raise NotImplementedError
 
-    def update_step(self: Any, gradient: Any, variable: Any, *learning_rate: TensorLike) -> None:
+    def update_step(self: Any, gradient: Any, variable: Any, *learning_rate: Array) -> None:
         """Updates a variable; Keras 3 passes the learning rate, Keras 2 has it as an attribute."""
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if not is_sparse and not _keras.is_table(variable):
@@ -92,12 +92,12 @@ class Rowwise:
         )
 
     def _update_all_rows(
-        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: TensorLike
+        self, gradient: Tensor, variable: tf.Variable, learning_rate: Array
     ) -> None:
         """Updates all rows of a table, some at a time: memory does not grow with the table."""
         gradient = tf.cast(gradient, variable.dtype)
 
-        def update(ids: tf.Tensor) -> list:
+        def update(ids: Tensor) -> list:
             self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
 
             return []
@@ -105,7 +105,7 @@ class Rowwise:
         fold_blocks(update, variable.shape[0], _ROWS)
 
     def update_slices(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
     ) -> None:
         """The rule for gradients of which a row may have several."""
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
@@ -132,14 +132,14 @@ class Rowwise:
         return slots[self._index_dict[self._var_key(variable)]]
 
 
-def _sums(ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
+def _sums(ids: Tensor, gradients: Tensor) -> Tensor:
     """For each gradient the sum of all gradients of its row."""
     # Not one sum for each distinct row: XLA and TPUs need a size that is known before running.
     position = gather.kinds(ids[tf.newaxis])[0]
     return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
 
 
-def _summed(gradient: tf.IndexedSlices) -> tf.Tensor:
+def _summed(gradient: tf.IndexedSlices) -> Tensor:
     """The values of a gradient: the sum of a row where it occurs first, 0 where it repeats."""
     ids = tf.convert_to_tensor(gradient.indices)
     values = _sums(ids, tf.convert_to_tensor(gradient.values))
@@ -148,7 +148,7 @@ def _summed(gradient: tf.IndexedSlices) -> tf.Tensor:
     return tf.where(first, values, tf.zeros_like(values))
 
 
-def _set_rows(variable: tf.Variable, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def _set_rows(variable: tf.Variable, ids: Tensor, rows: Tensor) -> Tensor:
     """Sets the rows of a variable and returns them."""
     variable.scatter_update(tf.IndexedSlices(rows, ids))
     return rows
@@ -181,12 +181,12 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         initial_accumulator_value: float = 1e-8,
         **kwargs: Any,
-    ) -> None:
+    ):
         start = _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
         super().__init__(learning_rate, initial_accumulator_value=start, **kwargs)
 
     def update_rows(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
     ) -> None:
         accumulators = self.slot(self._accumulators, variable)
         sums = tf.gather(accumulators, ids) + tf.square(gradients)
@@ -216,17 +216,17 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, ..., not `amsgrad`.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         _checks.require(not self.amsgrad, "`amsgrad` must be False.", "amsgrad=True")
 
     def update_rows(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
     ) -> None:
         step = tf.cast(self.iterations + 1, variable.dtype)
         correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
 
-        def moment(slots: Any, decay: TensorLike, value: tf.Tensor) -> tf.Tensor:
+        def moment(slots: Any, decay: Array, value: Tensor) -> Tensor:
             slot = self.slot(slots, variable)
             return _set_rows(slot, ids, decay * tf.gather(slot, ids) + (1 - decay) * value)
 
@@ -264,7 +264,7 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         (array([-5.], dtype=float32), array([-0.5], dtype=float32))
     """
 
-    def __init__(self, *args: Any, row_momentum: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, row_momentum: bool = True, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.row_momentum = _checks.flag("row_momentum", row_momentum)
 
@@ -275,7 +275,7 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         return super().add_variable_from_reference(*args, **kwargs)
 
     def update_slices(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
     ) -> None:
         if self.momentum and self.row_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
@@ -283,7 +283,7 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
             self.update_rows(ids, gradients, variable, learning_rate)
 
     def update_rows(
-        self, ids: tf.Tensor, gradients: tf.Tensor, variable: Any, learning_rate: TensorLike
+        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
     ) -> None:
         if not (self.momentum and self.row_momentum):
             # The steps of a row with several gradients add up.

@@ -1,7 +1,5 @@
 """Export of models that give scores; `_export.py` writes the SavedModel."""
 
-import os
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,14 +7,15 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _keras
 from rank4class_tf._batches import check_gives_scores, scores_of
+from rank4class_tf._types import Names, PathLike, Size, Tensor
 from rank4class_tf.layers import TopClasses
 
 
 def export_top_k(
     model: keras.Model,
-    path: str | os.PathLike[str],
-    k: int | None = None,
-    class_names: Sequence[str] | None = None,
+    path: PathLike,
+    k: Size = None,
+    class_names: Names = None,
     probabilities: Any = None,
     prediction_sets: Any = None,
     features_spec: Any = None,
@@ -63,7 +62,7 @@ def export_top_k(
     dtype = "float64" if concrete.output_dtypes == tf.float64 else "float32"
     top = TopClasses(1, None, probabilities, prediction_sets, dtype=dtype)
 
-    def best(features: Any, k: int | tf.Tensor) -> dict[str, tf.Tensor]:
+    def best(features: Any, k: int | Tensor) -> dict[str, Tensor]:
         return top.best(scores_of(model, features), k)
 
     _export.write_top_k(path, model, best, features_spec, shape[1], k, class_names)

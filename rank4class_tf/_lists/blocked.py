@@ -29,7 +29,7 @@ from rank4class_tf._tf.gather import scatter_add, where
 from rank4class_tf._tf.gradients import cond, has_nan
 from rank4class_tf._tf.loops import fold_blocks, in_pieces
 from rank4class_tf._tf.search import add_columns, top_k_by_blocks
-from rank4class_tf._types import Function, Tensor, TensorLike, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
 # What needs every item takes chunks of examples with about so many scores, 16 MB.
 _CHUNK = 1 << 22
@@ -123,7 +123,7 @@ def _by_examples(
 class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
-    def __init__(self, record: Record, class_ids: Tensor, relevance: Tensor) -> None:
+    def __init__(self, record: Record, class_ids: Tensor, relevance: Tensor):
         """Class ids `[batch, P]` are int32, that of a positive where the relevance is 0."""
         self._record = record
         self._class_ids = class_ids
@@ -322,7 +322,7 @@ class BlockedLists(Lists):
             many=lambda scores, levels: excess(scores, levels, margin),
         )
 
-    def log_sum_exp(self, temperature: TensorLike = 1.0, smoothing: TensorLike = 0.0) -> TensorPair:
+    def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
         constant, exchange = self._transform(), self._record.products.exchange
         smooths = not is_zero(smoothing)
 
@@ -341,7 +341,7 @@ class BlockedLists(Lists):
             log_total = tf.math.log(total)
             share_of_mean = smoothing / tf.maximum(self.num_items, 1)[:, tf.newaxis]
 
-        def minus_mean(scores: Tensor, by: TensorLike) -> Tensor:
+        def minus_mean(scores: Tensor, by: Array) -> Tensor:
             return -share_of_mean * (scores - highest) / by
 
         # d log sum e^s = sum softmax * ds: record the sum of softmax for its gradient only; its
@@ -363,7 +363,7 @@ class BlockedLists(Lists):
         result = self._sum(of_entries, gradient, trained, mean, **how)
         return log_total + result[:, tf.newaxis], highest
 
-    def top_k(self, k: TensorLike) -> tuple[Tensor, Tensor, Tensor]:
+    def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
         n = self.max_items
         require(k <= n, f"`k` must be at most the number of items, {n}.", f"k={k}")
         if k > classes.BLOCK:
@@ -392,7 +392,7 @@ class BlockedLists(Lists):
     def constant(self) -> BlockedLists:
         return self._changed(_has_gradient=False)
 
-    def scaled(self, factor: TensorLike) -> BlockedLists:
+    def scaled(self, factor: Array) -> BlockedLists:
         if self._by_class is not None:
             raise EveryItemNeeded("Scores are scaled after a shift by class.")
         factor = tf.convert_to_tensor(factor, self.dtype)

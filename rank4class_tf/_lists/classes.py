@@ -124,7 +124,7 @@ class _Sum(NamedTuple):
 class Record:
     """What a formula has seen of the scores; the formula runs under the `tape`."""
 
-    def __init__(self, products: ClassProducts) -> None:
+    def __init__(self, products: ClassProducts):
         self.products = products
         self.tape = tf.GradientTape(persistent=True)
         self._single: list[TensorPair] = []

@@ -22,7 +22,7 @@ from rank4class_tf._tf.exact import divided, is_zero, violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add, where
 from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Function, Tensor, TensorLike, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class DenseLists(Lists):
             )
         return keep_nan(_positives.excess(self.filled, levels, margin), self.filled)
 
-    def log_sum_exp(self, temperature: TensorLike = 1.0, smoothing: TensorLike = 0.0) -> TensorPair:
+    def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
         highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
         scores = self.filled - highest
         if not isinstance(temperature, (int, float)):
@@ -167,7 +167,7 @@ class DenseLists(Lists):
             total -= smoothing * divided(mean, temperature)
         return total, highest
 
-    def top_k(self, k: TensorLike) -> tuple[Tensor, Tensor, Tensor]:
+    def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
         n = self.filled.shape[1]
         fits = not isinstance(k, int) or n is None or k <= n
         _checks.require(fits, f"`k` must be at most the number of items, {n}.", f"k={k}")
@@ -189,7 +189,7 @@ class DenseLists(Lists):
         positives = below(self.positive_scores, highest)
         return self._with_scores(self.filled - highest, positives, self._marked)
 
-    def scaled(self, factor: TensorLike) -> DenseLists:
+    def scaled(self, factor: Array) -> DenseLists:
         filled = tf.where(self.mask, self.filled * factor, LOWEST[self.dtype])
         return self._with_scores(filled, self.positive_scores * factor)
 
@@ -276,10 +276,7 @@ def others(
 
 
 def as_lists(
-    scores: TensorLike | Lists,
-    class_ids: TensorLike | None = None,
-    relevance: TensorLike | None = None,
-    mask: TensorLike | None = None,
+    scores: Array | Lists, class_ids: Array = None, relevance: Array = None, mask: Array = None
 ) -> Lists:
     """What every operation on lists does first; `Lists` stay as they are.
 

@@ -16,7 +16,7 @@ from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.gather import flat_places, indices, where
 from rank4class_tf._tf.raising import check, checked, in_xla, same_sizes
-from rank4class_tf._types import Tensor, TensorLike, TensorPair
+from rank4class_tf._types import Array, Size, Tensor, TensorPair, Text
 
 _FORMATS = ("ids", "relevance", None)
 
@@ -82,18 +82,18 @@ class Labels(NamedTuple):
         return tf.where(self.relevance > 0, tf.range(tf.shape(self.relevance)[1]), -1)
 
 
-def check_label_format(label_format: str | None) -> None:
+def check_label_format(label_format: Text) -> None:
     """Raises unless `label_format` is one of the three known values."""
     rule = f"`label_format` must be one of {_FORMATS}."
     require(label_format in _FORMATS, rule, repr(label_format))
 
 
 def parse(
-    y_true: TensorLike,
-    y_pred: TensorLike,
-    label_format: str | None = None,
-    max_positives: int | None = None,
-    exclude: TensorLike | None = None,
+    y_true: Array,
+    y_pred: Array,
+    label_format: Text = None,
+    max_positives: Size = None,
+    exclude: Array = None,
 ) -> Labels:
     """Brings labels and scores of any accepted form to `Labels`.
 
@@ -129,7 +129,7 @@ def parse(
 
 
 def parse_ids(
-    y_true: TensorLike, encodings: Tensor, num_classes: int, label_format: str | None = None
+    y_true: Array, encodings: Tensor, num_classes: int, label_format: Text = None
 ) -> Labels:
     """As `parse`, for scores of K classes that do not exist; labels must be class ids.
 
@@ -147,9 +147,7 @@ def parse_ids(
     return _of_ids(encodings, distinct_ids(ids), value_if_empty)
 
 
-def _without_ragged(
-    relevance: TensorLike, scores: tf.RaggedTensor, label_format: str | None
-) -> TensorPair:
+def _without_ragged(relevance: Array, scores: tf.RaggedTensor, label_format: Text) -> TensorPair:
     """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
     fits = isinstance(relevance, tf.RaggedTensor) and label_format != "ids"
@@ -185,7 +183,7 @@ def _with_items(scores: Tensor) -> Tensor:
 
 
 def _with_format(
-    y_true: TensorLike, shape: tf.TensorShape, label_format: str | None
+    y_true: Array, shape: tf.TensorShape, label_format: Text
 ) -> tuple[Tensor, bool, bool]:
     """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
     require(not isinstance(y_true, tf.SparseTensor), "`y_true` must be dense.", "a SparseTensor")
@@ -239,7 +237,7 @@ def _of_ids(scores: Tensor, ids: Tensor, value_if_empty: Tensor) -> Labels:
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
 
 
-def _checked_ids(ids: TensorLike, scores: Tensor, known: int | None, inferred: bool) -> TensorPair:
+def _checked_ids(ids: Array, scores: Tensor, known: Size, inferred: bool) -> TensorPair:
     """What `padded_ids` makes of ids and of zeros `[batch]`; `known` is the static width or None.
 
     If only their shape tells that they are ids, `inferred`, they must not be as labels of items.
@@ -271,7 +269,7 @@ def _checked_ids(ids: TensorLike, scores: Tensor, known: int | None, inferred: b
 
 
 def padded_ids(
-    class_ids: TensorLike, num_classes: int | Tensor, lists: Tensor, argument: str = "y_true"
+    class_ids: Array, num_classes: int | Tensor, lists: Tensor, argument: str = "y_true"
 ) -> TensorPair:
     """Checks class ids of any form, and brings them to `[batch, P]` int32, padded with -1.
 
@@ -337,7 +335,7 @@ def _distinct_among(ids: Tensor, shape: Tensor) -> Tensor:
     return tf.where(is_first, ids, -1)
 
 
-def _dense(ids: TensorLike, keep: tf.DType | None = None) -> Tensor:
+def _dense(ids: Array, keep: tf.DType | None = None) -> Tensor:
     """Ids, padded with -1 if ragged, as int32 or int64; floating ones and the dtype `keep` stay."""
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
@@ -350,7 +348,7 @@ def _dense(ids: TensorLike, keep: tf.DType | None = None) -> Tensor:
 # Labels of all items.
 
 
-def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
+def _of_relevance(scores: Tensor, labels: Tensor, max_positives: Size) -> Labels:
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
     require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")
     labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)
@@ -375,7 +373,7 @@ def _is_huge_or_nan(relevance: Tensor) -> Tensor:
     return (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance)
 
 
-def as_scores(name: str, values: TensorLike) -> Tensor:
+def as_scores(name: str, values: Array) -> Tensor:
     """Scores `[batch, n]` as float64 if they are, or are integers of 32 bits or more; or float32.
 
     Float32 holds no integers beyond 2**24, such as times in seconds.
@@ -387,7 +385,7 @@ def as_scores(name: str, values: TensorLike) -> Tensor:
     return tf.cast(scores, tf.float64 if is_wide else tf.float32)
 
 
-def as_numbers(name: str, values: TensorLike) -> Tensor:
+def as_numbers(name: str, values: Array) -> Tensor:
     """A tensor; raises for strings, complex numbers, and `ClassProducts`, which hold no scores."""
     rule = f"`{name}` must hold scores: only a `RankingLoss` reads classes by blocks."
     require(not hasattr(values, "encodings"), rule, "`over_classes` of a head")
@@ -399,7 +397,7 @@ def as_numbers(name: str, values: TensorLike) -> Tensor:
 # Items to leave out.
 
 
-def excluded_items(exclude: TensorLike, scores: Tensor, lists: Tensor) -> TensorPair:
+def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
     """The items to leave out, in any form `parse` takes, as booleans `[batch, n]`.
 
     Only the shape of the scores counts. The lists are as in `padded_ids`.
@@ -426,7 +424,7 @@ def excluded_items(exclude: TensorLike, scores: Tensor, lists: Tensor) -> Tensor
     return mask, lists
 
 
-def without(labels: Labels, exclude: TensorLike) -> Labels:
+def without(labels: Labels, exclude: Array) -> Labels:
     """The labels with the items masked that `exclude` names."""
     excluded, value_if_empty = excluded_items(exclude, labels.scores, labels.value_if_empty)
     ids, gone = labels.class_ids, excluded
@@ -446,7 +444,7 @@ def without(labels: Labels, exclude: TensorLike) -> Labels:
 
 
 def example_weights(
-    sample_weight: TensorLike, y_pred: TensorLike, per_item: bool = False, signed: bool = True
+    sample_weight: Array, y_pred: Array, per_item: bool = False, signed: bool = True
 ) -> Tensor:
     """Brings weights of examples to a scalar or `[batch]`, floating, float64 for integers.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import Tensor, TensorLike, TensorPair, Tensors
+from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
 
 if TYPE_CHECKING:
     from rank4class_tf._lists.dense import DenseLists
@@ -153,7 +153,7 @@ class Lists(abc.ABC):
         """
 
     @abc.abstractmethod
-    def log_sum_exp(self, temperature: TensorLike = 1.0, smoothing: TensorLike = 0.0) -> TensorPair:
+    def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
         r"""$\log \sum_j e^{(s_j - t) / T}$ and t, the highest score, a constant, `[batch, 1]`.
 
         Only differences count, and have the more digits the nearer to 0 the scores are.
@@ -164,7 +164,7 @@ class Lists(abc.ABC):
         """
 
     @abc.abstractmethod
-    def top_k(self, k: TensorLike) -> tuple[Tensor, Tensor, Tensor]:
+    def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
         """The k highest scores, k at most n.
 
         Returns:
@@ -180,7 +180,7 @@ class Lists(abc.ABC):
         """The same lists, of which nothing has a gradient."""
 
     @abc.abstractmethod
-    def scaled(self, factor: TensorLike) -> Lists:
+    def scaled(self, factor: Array) -> Lists:
         """The same lists with all scores times a factor > 0, a scalar or `[batch, 1]`."""
 
     @abc.abstractmethod

@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.gather import gather_rows, scatter_add
 from rank4class_tf._tf.loops import fold
-from rank4class_tf._types import Function, Tensor, TensorLike, Tensors, WithGradient
+from rank4class_tf._types import Array, Function, Size, Tensor, TensorPair, Tensors, WithGradient
 
 # Up to this many positives, a pass over the items for each costs less than sorting.
 FEW = 16
@@ -34,12 +34,12 @@ _MOST_AT_ONCE = 1 << 15
 _BLOCK_ENTRIES = 1024
 
 
-def are_few(num_columns: int | None, num_items: int | None) -> bool:
+def are_few(num_columns: Size, num_items: Size) -> bool:
     """Whether so many positives, of so many items, take a pass each; None is known only running."""
     return (num_columns is not None and num_columns <= FEW) or _are_at_most(num_items, SHORT)
 
 
-def _are_at_most(num_items: int | None, limit: int) -> bool:
+def _are_at_most(num_items: Size, limit: int) -> bool:
     """Whether lists are known to have at most so many items; never under XLA."""
     return num_items is not None and num_items <= limit and not raising.in_xla()
 
@@ -198,7 +198,7 @@ _CELLS_PER_THRESHOLD = 4
 _MAX_CELLS = 1 << 16
 
 
-def excess(scores: Tensor, levels: Tensor, margin: TensorLike) -> Tensor:
+def excess(scores: Tensor, levels: Tensor, margin: Array) -> Tensor:
     r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, in O(n log P) time and O(n + P) memory.
 
     The scores are put between the sorted thresholds by binary search, and sums over the P + 1 gaps
@@ -233,7 +233,7 @@ def excess(scores: Tensor, levels: Tensor, margin: TensorLike) -> Tensor:
         steps = counts[:, 1:] * (thresholds[:, 1:] - thresholds[:, :-1])
         totals = tf.cumsum(by_gap(local) + tf.pad(steps, [[0, 0], [0, 1]]), axis=-1, reverse=True)
 
-        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+        def gradient(upstream: Tensor) -> TensorPair:
             below = tf.cumsum(scatter_add(rank, upstream, tf.shape(levels)), axis=-1)
             of_items = _take(tf.pad(below, [[0, 0], [1, 0]]), gap)
             return of_items, -(upstream * _take(counts, rank))
@@ -278,7 +278,7 @@ def _count_below(thresholds: Tensor, scores: Tensor) -> Tensor:
     start = tf.gather(tf.reshape(starts, [-1]), cell_of_score)
     end = tf.gather(tf.reshape(starts + in_cell, [-1]), cell_of_score)
 
-    def halve(step: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+    def halve(step: Tensor, position: Tensor) -> TensorPair:
         probe = position + step
         inside = probe <= end
         # The answer for a probe outside is not used.

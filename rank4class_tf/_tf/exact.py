@@ -6,10 +6,10 @@ here as well, since a number that passes through float32 loses digits.
 
 import tensorflow as tf
 
-from rank4class_tf._types import TensorLike, WithGradient
+from rank4class_tf._types import Array, Size, Tensor, TensorPair, WithGradient
 
 
-def violation(difference: tf.Tensor, margin: TensorLike) -> tf.Tensor:
+def violation(difference: Tensor, margin: Array) -> Tensor:
     """`max(0, difference + margin)`, exact however far from 0 the difference is taken.
 
     TensorFlow rewrites `(score - level) + margin` in a graph as `score + (margin - level)`, which
@@ -17,14 +17,14 @@ def violation(difference: tf.Tensor, margin: TensorLike) -> tf.Tensor:
     """
 
     @tf.custom_gradient
-    def violations(difference: tf.Tensor) -> WithGradient:
+    def violations(difference: Tensor) -> WithGradient:
         value = tf.maximum(difference, -margin) + margin
         return value, lambda upstream: tf.raw_ops.ReluGrad(gradients=upstream, features=value)
 
     return violations(tf.convert_to_tensor(difference))
 
 
-def split(values: tf.Tensor, highest: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def split(values: Tensor, highest: Tensor, count: Tensor) -> TensorPair:
     """The first digits of float32, so few that it adds `count` of them without error; the others.
 
     No number is farther from 0 than `highest`, which broadcasts. Source: Rump, Ogita & Oishi 2008,
@@ -38,7 +38,7 @@ def split(values: tf.Tensor, highest: tf.Tensor, count: tf.Tensor) -> tuple[tf.T
     return first, values - first
 
 
-def power_of_two(values: tf.Tensor) -> tf.Tensor:
+def power_of_two(values: Tensor) -> Tensor:
     """The highest power of two up to each number >= 0, float32, at least 2**-86."""
     # So a graph may take the factors of `split` and `to_integers` in any order.
     bits = tf.bitcast(tf.cast(values, tf.float32), tf.int32)
@@ -46,9 +46,7 @@ def power_of_two(values: tf.Tensor) -> tf.Tensor:
     return tf.maximum(tf.bitcast(exponents, tf.float32), 2.0**-86)
 
 
-def exact_sum(
-    values: tf.Tensor, groups: tf.Tensor | None = None, num_groups: int | None = None
-) -> tuple[tf.Tensor, tf.Tensor]:
+def exact_sum(values: Tensor, groups: Tensor | None = None, num_groups: Size = None) -> TensorPair:
     """Sums of float32 `[batch, r]` in two parts, as of many more digits than float32 has.
 
     They are of all examples, `[r]`, or of groups, `[num_groups, r]`; an example whose group is
@@ -65,14 +63,14 @@ def exact_sum(
     return total, tf.math.unsorted_segment_sum(rest, groups, num_groups)
 
 
-def sum_of_rows(values: tf.Tensor) -> tf.Tensor:
+def sum_of_rows(values: Tensor) -> Tensor:
     """Sums of `[batch, n]`, `[batch]`, as of more digits than float32 has."""
     if values.dtype == tf.float64:
         return tf.reduce_sum(values, axis=1)
     return tf.add(*exact_sum(tf.transpose(values)))
 
 
-def running_sums(values: tf.Tensor) -> tf.Tensor:
+def running_sums(values: Tensor) -> Tensor:
     """Running sums of the numbers >= 0 of each row, `[batch, n]`; see `sum_of_rows`."""
     if values.dtype == tf.float64:
         return tf.cumsum(values, axis=1)
@@ -85,7 +83,7 @@ def running_sums(values: tf.Tensor) -> tf.Tensor:
 _BITS = 40
 
 
-def to_integers(values: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
+def to_integers(values: Tensor, unit: Tensor) -> Tensor:
     """Numbers in [-2, 2] times a unit as int64; 2**21 of these add up without error.
 
     The unit is a `power_of_two`, of a shape that broadcasts.
@@ -93,46 +91,46 @@ def to_integers(values: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.round(values / tf.cast(unit, values.dtype) * 2.0**_BITS), tf.int64)
 
 
-def from_integers(integers: tf.Tensor, unit: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+def from_integers(integers: Tensor, unit: Tensor, dtype: tf.DType) -> list[Tensor]:
     """What `to_integers` made, or sums of it, in two parts: a rounded number and the rest."""
 
-    def part(integers: tf.Tensor) -> tf.Tensor:
+    def part(integers: Tensor) -> Tensor:
         return tf.cast(integers, dtype) * 2.0**-_BITS * tf.cast(unit, dtype)
 
     high = tf.cast(integers, dtype)
     return [part(integers), part(integers - tf.cast(high, tf.int64))]
 
 
-def two_sum(a: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def two_sum(a: Tensor, b: Tensor) -> TensorPair:
     """`a + b`, rounded, and what rounding left out; neither may be a constant of a graph."""
     total = a + b
     of_b = total - a
     return total, (a - (total - of_b)) + (b - of_b)
 
 
-def halves(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def halves(values: Tensor) -> TensorPair:
     """The first 12 binary digits of float32, and the others; products of halves are exact."""
     bits = tf.bitwise.bitwise_and(tf.bitcast(values, tf.int32), -(1 << 12))
     high = tf.bitcast(bits, tf.float32)
     return high, values - high
 
 
-def as_dtype(value: TensorLike, dtype: tf.DType) -> tf.Tensor:
+def as_dtype(value: Array, dtype: tf.DType) -> Tensor:
     """A tensor of a dtype; unlike with `tf.cast`, a Python number does not pass through float32."""
     return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)
 
 
-def as_floating(values: TensorLike) -> tf.Tensor:
+def as_floating(values: Array) -> Tensor:
     """The values; integers become float32."""
     values = tf.convert_to_tensor(values)
     return values if values.dtype.is_floating else tf.cast(values, tf.float32)
 
 
-def is_zero(number: TensorLike) -> bool:
+def is_zero(number: Array) -> bool:
     """Whether it is the number 0; nobody knows of a tensor."""
     return isinstance(number, int | float) and number == 0
 
 
-def divided(values: tf.Tensor, number: TensorLike) -> tf.Tensor:
+def divided(values: Tensor, number: Array) -> Tensor:
     """`values / number`, without the fourteen operations of it and its gradient where that is 1."""
     return values if isinstance(number, (int, float)) and number == 1 else values / number

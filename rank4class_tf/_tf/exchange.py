@@ -7,7 +7,7 @@ negatives.
 
 import tensorflow as tf
 
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor, TensorPair
 
 
 class Exchange:
@@ -24,7 +24,7 @@ class Exchange:
         self.size: int = self._context.num_replicas_in_sync
         self.rank = int(tf.get_static_value(self._context.replica_id_in_sync_group))
 
-    def total(self, x: tf.Tensor) -> tf.Tensor:
+    def total(self, x: Tensor) -> Tensor:
         """The sum of a tensor over the replicas."""
         if self.size == 1:
             return x
@@ -33,7 +33,7 @@ class Exchange:
         total = self._context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(x))
         return tf.ensure_shape(total, x.shape)
 
-    def joined(self, x: tf.Tensor) -> tf.Tensor:
+    def joined(self, x: Tensor) -> Tensor:
         """The rows of a tensor of each replica, `[m, ...]`, one after the other; m may differ."""
         if self.size == 1:
             return x
@@ -49,7 +49,7 @@ class Exchange:
                 "classes in shards."
             )
 
-    def joined_lists(self, x: tf.Tensor, padding: float) -> tf.Tensor:
+    def joined_lists(self, x: Tensor, padding: float) -> Tensor:
         """As `joined`, for rows that may be longer on one replica than on another."""
         if self.size == 1:
             return x
@@ -57,15 +57,15 @@ class Exchange:
         fill = self.highest(width) - width
         return self.joined(tf.pad(x, [[0, 0], [0, fill]], constant_values=padding))
 
-    def highest(self, x: tf.Tensor) -> tf.Tensor:
+    def highest(self, x: Tensor) -> Tensor:
         """The highest of each number over the replicas."""
         return x if self.size == 1 else tf.reduce_max(self._stacked(x), axis=0)
 
-    def first_row(self, number: tf.Tensor) -> tf.Tensor:
+    def first_row(self, number: Tensor) -> Tensor:
         """Where, among the joined rows of all replicas, those of this one begin; it has so many."""
         return tf.reduce_sum(self._stacked(number)[: self.rank])
 
-    def best(self, values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, values: Tensor, ids: Tensor, k: Array) -> TensorPair:
         """The k highest values over the replicas, and their ids, `[batch, k]`.
 
         This replica gives its highest, `[batch, at most k]`, of the same lists as everywhere. Of
@@ -75,7 +75,7 @@ class Exchange:
         values, ids = (tf.reshape(x, [-1, self.size * k]) for x in stacks)
         return _best(values, ids, k)
 
-    def _stacked(self, x: tf.Tensor) -> tf.Tensor:
+    def _stacked(self, x: Tensor) -> Tensor:
         """A tensor of each replica, `[size, ...]`; their shapes must be equal."""
         return tf.ensure_shape(self.joined(x[tf.newaxis]), [self.size, *x.shape])
 
@@ -86,38 +86,38 @@ class NoExchange(Exchange):
     def __init__(self) -> None:
         self.size, self.rank = 1, 0
 
-    def best(self, values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, values: Tensor, ids: Tensor, k: Array) -> TensorPair:
         return values, ids
 
 
-def best_of(parts: list[tuple[tf.Tensor, tf.Tensor]], k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+def best_of(parts: list[tuple[Tensor, Tensor]], k: Array) -> TensorPair:
     """As `Exchange.best`, where one process has the values and ids of all parts."""
     padded = [_padded(values, ids, k) for values, ids in parts]
     values, ids = (tf.concat(x, axis=1) for x in zip(*padded, strict=True))
     return _best(values, ids, k)
 
 
-def _padded(values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+def _padded(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
     """Values and ids `[batch, k]`; what fills up is below values that are -inf."""
     fill = [[0, 0], [0, k - tf.shape(values)[1]]]
     values = tf.maximum(values, values.dtype.min)
     return tf.pad(values, fill, constant_values=-float("inf")), tf.pad(ids, fill)
 
 
-def _best(values: tf.Tensor, ids: tf.Tensor, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+def _best(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
     values, places = tf.math.top_k(values, k)
     infinite = tf.constant(-float("inf"), values.dtype)
     values = tf.where(values <= values.dtype.min, infinite, values)
     return values, tf.gather(ids, places, batch_dims=1)
 
 
-def gathered(x: tf.Tensor) -> tf.Tensor:
+def gathered(x: Tensor) -> Tensor:
     """The rows of all replicas, in their order, with gradients; x itself where there is one."""
     context = _context()
     return x if context is None else context.all_gather(x, axis=0)
 
 
-def first_row(x: tf.Tensor) -> tf.Tensor:
+def first_row(x: Tensor) -> Tensor:
     """Where the rows of this replica's x begin among those of `gathered(x)`, an int32 scalar."""
     context = _context()
     if context is None:

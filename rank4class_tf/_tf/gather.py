@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf._types import TensorLike, WithGradient
+from rank4class_tf._types import Array, Tensor, TensorPair, WithGradient
 
 
-def where(condition: tf.Tensor, x: tf.Tensor, other: TensorLike) -> tf.Tensor:
+def where(condition: Tensor, x: Tensor, other: Array) -> Tensor:
     """`tf.where`, but without broadcasting, which takes as long again, and with a short gradient.
 
     The gradient is one operation. TensorFlow's takes six where the batch size is not known, a large
@@ -20,12 +20,12 @@ def where(condition: tf.Tensor, x: tf.Tensor, other: TensorLike) -> tf.Tensor:
     """
 
     @tf.custom_gradient
-    def chosen(x: tf.Tensor) -> WithGradient:
+    def chosen(x: Tensor) -> WithGradient:
         rest = tf.cast(other, x.dtype)
         if rest.shape.rank == 0:
             rest = tf.fill(tf.shape(x), rest)
 
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        def gradient(upstream: Tensor) -> Tensor:
             return tf.raw_ops.Select(condition=condition, x=upstream, y=tf.zeros_like(upstream))
 
         return tf.raw_ops.Select(condition=condition, x=x, y=rest), gradient
@@ -38,28 +38,28 @@ _FEW = range(17)
 
 
 @tf.custom_gradient
-def gather(values: tf.Tensor, places: tf.Tensor) -> Any:
+def gather(values: Tensor, places: Tensor) -> Any:
     """`tf.gather(values, places, batch_dims=1)`, whose gradient is scattered.
 
     It takes half as many operations as TensorFlow's gradient, and is right for an empty batch, for
     which TensorFlow 2.15 returns another shape.
     """
 
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+    def gradient(upstream: Tensor) -> tuple[Tensor, None]:
         return scatter_add(places, upstream, tf.shape(values)), None
 
     return tf.gather(values, places, batch_dims=1), gradient
 
 
-def gather_rows(values: tf.Tensor, places: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+def gather_rows(values: Tensor, places: Tensor, number: Tensor) -> Tensor:
     """`tf.gather(values, places)` of `number` values, whose gradient is dense.
 
     If the gradient asked the values for their number, they would be computed again.
     """
 
     @tf.custom_gradient
-    def rows(values: tf.Tensor) -> WithGradient:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+    def rows(values: Tensor) -> WithGradient:
+        def gradient(upstream: Tensor) -> Tensor:
             return tf.math.unsorted_segment_sum(upstream, places, number)
 
         return tf.gather(values, places), gradient
@@ -67,7 +67,7 @@ def gather_rows(values: tf.Tensor, places: tf.Tensor, number: tf.Tensor) -> tf.T
     return rows(values)
 
 
-def scatter_add(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+def scatter_add(places: Tensor, values: Tensor, shape: Tensor) -> Tensor:
     """Zeros of a shape `[batch, n, ...]`, a tensor, with each value added at its place."""
     places = tf.convert_to_tensor(places)
     if places.shape.rank != 2 or places.shape[1] in _FEW:
@@ -77,14 +77,14 @@ def scatter_add(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Te
     return tf.reshape(tf.math.unsorted_segment_sum(values, flat, size), shape)
 
 
-def flat_places(places: tf.Tensor, shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def flat_places(places: Tensor, shape: Tensor) -> TensorPair:
     """Places `[batch, P]` among those of all lists `[batch, n, ...]`, and their number."""
     # In 64 bits, since the numbers are of all lists.
     batch, n = tf.unstack(tf.cast(shape[:2], tf.int64))
     return tf.cast(places, tf.int64) + n * tf.range(batch)[:, tf.newaxis], batch * n
 
 
-def indices(places: tf.Tensor) -> tf.Tensor:
+def indices(places: Tensor) -> Tensor:
     """What `tf.scatter_nd` and its kin take for the places `[batch, ...]` of each list."""
     places = tf.convert_to_tensor(places)
     shape = tf.shape(places)
@@ -94,26 +94,26 @@ def indices(places: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.broadcast_to(rows, shape), places], axis=-1)
 
 
-def inverse(permutations: tf.Tensor) -> tf.Tensor:
+def inverse(permutations: Tensor) -> Tensor:
     """The inverse of each row of `[batch, n]`; under XLA half as dear as to sort it."""
     columns = tf.broadcast_to(tf.range(tf.shape(permutations)[1]), tf.shape(permutations))
     return scatter_add(permutations, columns, tf.shape(permutations))
 
 
-def firsts(ids: tf.Tensor) -> tf.Tensor:
+def firsts(ids: Tensor) -> Tensor:
     """Which of the integers `[batch, n]` are the first of their kind in their row, booleans."""
     order, starts = _sorted(ids)
     return scatter_add(order, tf.cast(starts, tf.int32), tf.shape(ids)) > 0
 
 
-def kinds(ids: tf.Tensor) -> tf.Tensor:
+def kinds(ids: Tensor) -> Tensor:
     """Numbers the different ones among the integers `[batch, n]` of each row, from 0 on, int32."""
     order, starts = _sorted(ids)
     kind = tf.cumsum(tf.cast(starts, tf.int32), axis=-1) - 1
     return scatter_add(order, kind, tf.shape(ids))
 
 
-def _sorted(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _sorted(ids: Tensor) -> TensorPair:
     """The columns in rising order of their ids, equals in their own; and where new ids start."""
     # `tf.unique` has no static shape.
     order = tf.argsort(ids, axis=-1, stable=True)

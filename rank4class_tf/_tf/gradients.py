@@ -11,10 +11,10 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import Function, WithGradient
+from rank4class_tf._types import Function, Tensor, WithGradient
 
 
-def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
+def with_ready_gradients(function: Callable, *inputs: Tensor) -> Any:
     """Computes values `[batch]` whose gradients come along with them, without second derivatives.
 
     The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one of
@@ -23,12 +23,12 @@ def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
     """
 
     @tf.custom_gradient
-    def values(*inputs: tf.Tensor) -> WithGradient:
+    def values(*inputs: Tensor) -> WithGradient:
         # stop_gradient, or an outer tape differentiates this loop too, which XLA cannot compile.
         value, gradients = function(*map(tf.stop_gradient, inputs))
         gradients = [tf.stop_gradient(g) for g in gradients]
 
-        def gradient(upstream: tf.Tensor, variables: Sequence | None = None) -> tuple[Any, ...]:
+        def gradient(upstream: Tensor, variables: Sequence | None = None) -> tuple[Any, ...]:
             of_inputs = tuple(upstream[:, tf.newaxis] * g for g in gradients)
             if not variables:
                 return of_inputs
@@ -43,7 +43,7 @@ def with_ready_gradients(function: Callable, *inputs: tf.Tensor) -> Any:
     return values(*inputs)
 
 
-def value_and_gradients(function: Callable, *inputs: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
+def value_and_gradients(function: Callable, *inputs: Tensor) -> tuple[Any, list[Tensor]]:
     """The values of a function, and a list of their gradients; see `with_ready_gradients`."""
     with tf.GradientTape() as tape:
         tape.watch(inputs)
@@ -51,19 +51,19 @@ def value_and_gradients(function: Callable, *inputs: tf.Tensor) -> tuple[Any, li
     return values, list(tape.gradient(values, inputs, unconnected_gradients="zero"))
 
 
-def cond(predicate: tf.Tensor, true: Callable, false: Callable, *inputs: tf.Tensor) -> tf.Tensor:
+def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Tensor) -> Tensor:
     """`tf.cond` of functions of tensors, whose gradient may be taken within a loop.
 
     TensorFlow's own fails there. The gradient flows to the inputs, not to what a function captures.
     """
 
     @tf.custom_gradient
-    def values(*inputs: tf.Tensor) -> WithGradient:
+    def values(*inputs: Tensor) -> WithGradient:
         # Stopped, since a persistent tape outside records the gradient, and fails at the loop.
         inputs = tuple(map(tf.stop_gradient, inputs))
 
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            def of(function: Function) -> tuple[tf.Tensor, ...]:
+        def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
+            def of(function: Function) -> tuple[Tensor, ...]:
                 with tf.GradientTape() as tape:
                     tape.watch(inputs)
                     value = function(*inputs)
@@ -76,12 +76,12 @@ def cond(predicate: tf.Tensor, true: Callable, false: Callable, *inputs: tf.Tens
     return values(*inputs)
 
 
-def has_nan(rows: tf.Tensor) -> tf.Tensor:
+def has_nan(rows: Tensor) -> Tensor:
     """`[batch]` booleans, True where one of the numbers of a row is NaN."""
     return tf.reduce_any(tf.math.is_nan(rows), axis=-1)
 
 
-def keep_nan(losses: tf.Tensor, *scores: tf.Tensor) -> tf.Tensor:
+def keep_nan(losses: Tensor, *scores: Tensor) -> Tensor:
     """Losses `[batch]`, NaN, with their gradient, where a list has a NaN among its scores."""
     clean = ~functools.reduce(tf.logical_or, map(has_nan, scores))
     factor = where(clean, tf.ones_like(losses), float("nan"))

@@ -12,7 +12,7 @@ import tensorflow as tf
 from rank4class_tf._tf.gather import gather, indices, inverse, scatter_add
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._types import Tensor, TensorLike, Tensors, WithGradient
+from rank4class_tf._types import Array, Size, Tensor, TensorPair, Tensors, WithGradient
 
 # Up to this many entries, comparing with all of them costs less under XLA.
 _FEW = 16
@@ -47,7 +47,7 @@ def places_in(rising: Tensor, values: Tensor) -> Tensor:
 _MIN_ITEMS_PER_PLACE = 32
 
 
-def top_k(scores: Tensor, k: TensorLike) -> tuple[Tensor, Tensor]:
+def top_k(scores: Tensor, k: Array) -> TensorPair:
     """The k largest scores in falling order, and where they stand.
 
     Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all lie in the k
@@ -82,7 +82,7 @@ _GROUP = 64
 
 def top_k_by_blocks(
     score: Callable, num_classes: int, k: int | Tensor, block_size: int = BLOCK
-) -> tuple[Tensor, Tensor]:
+) -> TensorPair:
     """Finds the k classes with the highest scores, block by block; their scores and ids.
 
     Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in any
@@ -93,7 +93,7 @@ def top_k_by_blocks(
     largest = max if isinstance(k, int) else tf.maximum
     size = -(-largest(block_size, k) // _GROUP) * _GROUP
 
-    def join(best: Tensors, ids: Tensor, new: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    def join(best: Tensors, ids: Tensor, new: Tensor, places: Tensor) -> TensorPair:
         values = tf.concat([best[0], new], axis=1)
         ids_of_values = tf.concat([best[1], tf.gather(ids, places)], axis=1)
         # Sorting all takes half the time of finding the k highest of slightly more than k.
@@ -101,8 +101,8 @@ def top_k_by_blocks(
         values, index = (tf.ensure_shape(x[:, :k], best[0].shape) for x in (values, index))
         return values, tf.gather(ids_of_values, index, batch_dims=1)
 
-    def merge(best: Tensors, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        def from_all() -> tuple[Tensor, Tensor]:
+    def merge(best: Tensors, ids: Tensor, scores: Tensor) -> TensorPair:
+        def from_all() -> TensorPair:
             return join(best, ids, *tf.math.top_k(scores, k))
 
         if in_xla():  # XLA needs static shapes.
@@ -116,7 +116,7 @@ def top_k_by_blocks(
             from_all,
         )
 
-    def start(ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def start(ids: Tensor, scores: Tensor) -> TensorPair:
         values, index = tf.math.top_k(scores, k)
         return values, tf.gather(ids, index)
 
@@ -124,7 +124,7 @@ def top_k_by_blocks(
     return values, ids
 
 
-def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> tuple[Tensor, Tensor]:
+def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> TensorPair:
     """The scores above the least, `[batch, 1]`, and their columns, `[batch, most of a row]`.
 
     Groups are `[batch, groups, size of a group]`; `has_new` is False for one without such a score.
@@ -134,7 +134,7 @@ def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> tuple[Tensor, Tens
     of_score = tf.where(scores > tf.gather(least, of_group[:, 0]))
     row, group = tf.unstack(tf.gather(of_group, of_score[:, 0]), axis=1)
 
-    def by_row(values: Tensor, padding: TensorLike) -> Tensor:
+    def by_row(values: Tensor, padding: Array) -> Tensor:
         nrows = tf.shape(groups, tf.int64)[0]
         ragged = tf.RaggedTensor.from_value_rowids(values, row, nrows, validate=False)
         return ragged.to_tensor(padding)
@@ -145,7 +145,7 @@ def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> tuple[Tensor, Tens
 
 
 def fold_scores(
-    score: Callable, num_classes: int, block_size: TensorLike, start: Callable, merge: Callable
+    score: Callable, num_classes: int, block_size: Array, start: Callable, merge: Callable
 ) -> list[Tensor]:
     """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`.
 
@@ -178,7 +178,7 @@ def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
     return tf.tensor_scatter_nd_add(x, indices(columns), values)
 
 
-def first_and_last_ranks(values: Tensor) -> tuple[Tensor, Tensor]:
+def first_and_last_ranks(values: Tensor) -> TensorPair:
     """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`.
 
     They differ where values are equal.
@@ -193,7 +193,7 @@ def first_and_last_ranks(values: Tensor) -> tuple[Tensor, Tensor]:
     return last - tf.gather(size, group, batch_dims=1) + 1, last
 
 
-def maxima(values: Tensor, most: int | None = None) -> Tensor:
+def maxima(values: Tensor, most: Size = None) -> Tensor:
     """The highest of each entry and those to its right, `[batch, n]`; it has no gradient."""
     values = tf.stop_gradient(values)
     for width in _widths(values, most):
@@ -201,7 +201,7 @@ def maxima(values: Tensor, most: int | None = None) -> Tensor:
     return values
 
 
-def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Tensor:
+def decaying_sums(values: Tensor, decay: Tensor, most: Size = None) -> Tensor:
     """The sums `S_k = values_k + decay_k S_(k+1)`, `[batch, n]`, each exact up to rounding.
 
     The decay is in [0, 1], and has no gradient. With `most`, how many entries to the right are
@@ -220,14 +220,14 @@ def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Ten
     return sums(values)
 
 
-def _sums(values: Tensor, decay: Tensor, most: int | None) -> Tensor:
+def _sums(values: Tensor, decay: Tensor, most: Size) -> Tensor:
     for width in _widths(values, most):
         values += decay * _shifted(values, width)
         decay *= _shifted(decay, width)
     return values
 
 
-def _widths(rows: Tensor, most: int | None) -> list[int]:
+def _widths(rows: Tensor, most: Size) -> list[int]:
     """1, 2, 4, ...: what stands for so many entries is joined with that of as many to the right."""
     return [2**bit for bit in range(((rows.shape[1] or most or 2**30) - 1).bit_length())]
 

@@ -5,7 +5,6 @@ examples, with a label of 1 for the right class. `write(lists(...), path)` write
 TF-Ranking pipeline; `read` and `read_classes` read them back. None of this needs TF-Ranking.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks
+from rank4class_tf._types import PathLike, Size, Tensor
 from rank4class_tf.data import shards
 
 CLASS_ID, LABEL, MASK = "class_id", "label", "mask"
@@ -25,7 +25,7 @@ _EXAMPLES, _CONTEXT = 1, 2
 
 
 def lists(
-    batches: Iterable, num_classes: int, num_negatives: int | None = None, seed: int = 0
+    batches: Iterable, num_classes: int, num_negatives: Size = None, seed: int = 0
 ) -> Iterator[tuple[Any, Any]]:
     """Turns classification examples into lists of classes, one after the other.
 
@@ -92,7 +92,7 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
     return b"".join([*fields, _field(_CONTEXT, _example(context))])
 
 
-def write(lists: Iterable, path: str | os.PathLike, num_shards: int = 1) -> int:
+def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
     """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns, and returns their number.
 
     The files get their names when all are complete. The last list of each holds the number of lists
@@ -108,11 +108,11 @@ def write(lists: Iterable, path: str | os.PathLike, num_shards: int = 1) -> int:
 
 
 def read(
-    pattern: str | os.PathLike,
+    pattern: PathLike,
     context_spec: dict[str, Any],
     example_spec: dict[str, Any],
     batch_size: int,
-    list_size: int | None = None,
+    list_size: Size = None,
 ) -> tf.data.Dataset:
     """Reads lists as batches of features.
 
@@ -147,7 +147,7 @@ def read(
     _checks.require(bool(example_spec), "`example_spec` must name at least one feature.", "none")
     descriptor = b"bytes://" + _descriptor_set()
 
-    def parse(serialized: tf.Tensor) -> dict[str, Any]:
+    def parse(serialized: Tensor) -> dict[str, Any]:
         names, dtypes = ["context", "examples"], [tf.string, tf.string]
         sizes, (context, examples) = tf.io.decode_proto(
             serialized, f"{_PACKAGE}.{_MESSAGE}", names, dtypes, descriptor_source=descriptor
@@ -169,10 +169,7 @@ def read(
 
 
 def read_classes(
-    pattern: str | os.PathLike,
-    context_spec: dict[str, Any],
-    batch_size: int,
-    list_size: int | None = None,
+    pattern: PathLike, context_spec: dict[str, Any], batch_size: int, list_size: Size = None
 ) -> tf.data.Dataset:
     """Reads files of `lists` as classification examples.
 
@@ -191,7 +188,7 @@ def read_classes(
         LABEL: tf.io.FixedLenFeature([], tf.float32, default_value=-1.0),
     }
 
-    def split(features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def split(features: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         ids = tf.where(features[LABEL] > 0, features[CLASS_ID], -1)
         order = tf.argsort(tf.cast(ids < 0, tf.int32), stable=True)
         return {name: features[name] for name in context_spec}, tf.gather(ids, order, batch_dims=1)
@@ -217,7 +214,7 @@ def _checked_ids(class_ids: np.ndarray, features: dict[str, Any]) -> np.ndarray:
 
 
 def _items(
-    positives: np.ndarray, num_classes: int, num_negatives: int | None, rng: np.random.Generator
+    positives: np.ndarray, num_classes: int, num_negatives: Size, rng: np.random.Generator
 ) -> np.ndarray:
     """The classes of a list: all, or the positives and some others."""
     available = num_classes - positives.size

@@ -1,10 +1,10 @@
 """WriteELWC, for more lists than one process can convert; it needs the `beam` extra."""
 
-import os
 from typing import Any
 
 import apache_beam as beam
 
+from rank4class_tf._types import PathLike
 from rank4class_tf.data import elwc
 
 
@@ -24,7 +24,7 @@ class WriteELWC(beam.PTransform):
         ...     lists | WriteELWC("train", num_shards=8)
     """
 
-    def __init__(self, path: str | os.PathLike, num_shards: int = 0) -> None:
+    def __init__(self, path: PathLike, num_shards: int = 0):
         super().__init__()
         self.path = str(path)
         self.num_shards = num_shards

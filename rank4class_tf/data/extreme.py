@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files
+from rank4class_tf._types import PathLike, Seed, Size
 from rank4class_tf.data import splits
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -26,7 +27,7 @@ def batches(
     points: Callable,
     num_features: int,
     batch_size: int,
-    num_points: int | None = None,
+    num_points: Size = None,
     one_label: bool = False,
 ) -> tf.data.Dataset:
     """A `tf.data.Dataset` of the points that `points()` yields, which is called for each epoch.
@@ -67,11 +68,11 @@ def _arrays(batch: list[tuple], num_features: int, one_label: bool) -> tuple[tf.
 
 
 def extreme_classification(
-    path: str | os.PathLike,
+    path: PathLike,
     batch_size: int = 256,
     one_label: bool = False,
     rows: Any = None,
-    seed: int | None = None,
+    seed: Seed = None,
 ) -> tf.data.Dataset:
     """Streams a file of the Extreme Classification Repository.
 
@@ -125,7 +126,7 @@ def extreme_classification(
     return batches(points, num_features, batch_size, None if one_label else count, one_label)
 
 
-def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
+def read_extreme_header(path: PathLike) -> tuple[int, ...]:
     """Reads the numbers of points, features and labels from the first line of a file."""
     with splits.opened(path) as lines:
         first = lines.readline()
@@ -136,7 +137,7 @@ def read_extreme_header(path: str | os.PathLike) -> tuple[int, ...]:
     return header
 
 
-def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
+def read_extreme_split(path: PathLike, column: int = 0) -> np.ndarray:
     r"""Reads one split of a split file: the numbers of its points, counted from 1.
 
     Args:
@@ -164,7 +165,7 @@ def read_extreme_split(path: str | os.PathLike, column: int = 0) -> np.ndarray:
 
 
 def write_extreme_classification(
-    path: str | os.PathLike, points: Iterable, num_features: int, num_labels: int
+    path: PathLike, points: Iterable, num_features: int, num_labels: int
 ) -> None:
     """Writes points in the format of the Extreme Classification Repository.
 
@@ -189,7 +190,7 @@ def write_extreme_classification(
             file.write(",".join(map(str, labels)) + " " + _pairs(path, number, ids, values))
 
 
-def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> None:
+def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
     r"""Writes predictions as the tools of the Extreme Classification Repository read them.
 
     The first line is `points labels`. Each other line is `l:score l:score`: the predictions for a
@@ -229,20 +230,20 @@ def write_top_k(path: str | os.PathLike, batches: Iterable, num_labels: int) -> 
 
 
 @contextlib.contextmanager
-def _written(path: str | os.PathLike) -> Iterator[TextIO]:
+def _written(path: PathLike) -> Iterator[TextIO]:
     """A text file that gets its name when it is complete, packed if it ends in `.gz`."""
     opener = gzip.open if str(path).endswith(".gz") else open
     with _files.replacing(path) as temporary, opener(temporary, "wt", encoding="utf-8") as file:
         yield file
 
 
-def _pairs(path: str | os.PathLike, number: int, ids: Iterable, values: Iterable) -> str:
+def _pairs(path: PathLike, number: int, ids: Iterable, values: Iterable) -> str:
     """The end of a line, `i:v i:v`."""
     _check_range(path, number, "value", values, None)
     return " ".join(f"{i}:{np.float32(v)!s}" for i, v in zip(ids, values, strict=True)) + "\n"
 
 
-def _warn_if_cut(path: str | os.PathLike) -> None:
+def _warn_if_cut(path: PathLike) -> None:
     """Warns if no line break ends the last line: a number there may lack its last digits."""
     if str(path).endswith(".gz"):  # A packed file tells its own size.
         return
@@ -260,7 +261,7 @@ def _is_natural(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _points(path: str | os.PathLike) -> Iterator[tuple]:
+def _points(path: PathLike) -> Iterator[tuple]:
     """The points of a file: labels, feature ids, feature values."""
     count, num_features, num_labels = read_extreme_header(path)
     with splits.opened(path) as lines:
@@ -296,9 +297,7 @@ def _checked_rows(rows: Iterable, num_points: int) -> frozenset[int]:
     return frozenset(map(int, given))
 
 
-def _check_range(
-    path: str | os.PathLike, number: int, what: str, values: Iterable, limit: int | None
-) -> None:
+def _check_range(path: PathLike, number: int, what: str, values: Iterable, limit: Size) -> None:
     """Raises unless values are in [0, limit), or finite if this is None."""
     low, high = (-_LARGEST, _LARGEST) if limit is None else (0, limit - 1)
     for value in values:

@@ -4,14 +4,13 @@
 from epoch to epoch is drawn from numbers that travel with it, so that it follows from the seed.
 """
 
-import os
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Function
+from rank4class_tf._types import Function, PathLike, Size, Tensor
 from rank4class_tf.data import splits
 
 _MAX_PIXEL = 16.0  # of `digits`
@@ -26,9 +25,7 @@ _PADDING = 4
 _CENTRE = 224, 256
 
 
-def digits(
-    batch_size: int = 64, seed: int = 0, examples_per_class: int | None = None
-) -> splits.Splits:
+def digits(batch_size: int = 64, seed: int = 0, examples_per_class: Size = None) -> splits.Splits:
     """Returns 1,797 real images of handwritten digits, 8 x 8 pixels, in 10 classes.
 
     The images come with scikit-learn, so nothing is downloaded. Features are float32 `[batch, 64]`
@@ -78,10 +75,7 @@ def digits(
 
 
 def cifar10(
-    data_dir: str | os.PathLike | None = None,
-    batch_size: int = 64,
-    augment: bool = True,
-    seed: int = 0,
+    data_dir: PathLike | None = None, batch_size: int = 64, augment: bool = True, seed: int = 0
 ) -> splits.Splits:
     """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
 
@@ -107,7 +101,7 @@ def cifar10(
 
 
 def imagenet2012(
-    data_dir: str | os.PathLike | None = None,
+    data_dir: PathLike | None = None,
     batch_size: int = 64,
     image_size: int = 224,
     augment: bool = True,
@@ -140,10 +134,10 @@ def imagenet2012(
     names = ["train[:99%]", "train[99%:]", "validation"]
     parts, info = _load("imagenet2012", data_dir, _IMAGENET, names, decoders=decoders)
 
-    def evaluate(image: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+    def evaluate(image: Tensor, _: Tensor) -> Tensor:
         return _centre(image, size)
 
-    def train(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    def train(image: Tensor, seed: Tensor) -> Tensor:
         return _random_part(image, seed, size)
 
     changed = train if augment else evaluate
@@ -151,7 +145,7 @@ def imagenet2012(
 
 
 def _load(
-    name: str, data_dir: str | os.PathLike | None, source: str, split: list[str], **kwargs: Any
+    name: str, data_dir: PathLike | None, source: str, split: list[str], **kwargs: Any
 ) -> Any:
     kwargs |= {"split": split, "with_info": True, "as_supervised": True}
     return splits.load(name, data_dir=data_dir, source=source, **kwargs)
@@ -189,18 +183,18 @@ def _splits_of_images(
     )
 
 
-def _unchanged(image: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+def _unchanged(image: Tensor, _: Tensor) -> Tensor:
     return tf.cast(image, tf.float32)
 
 
-def _crop_and_mirror(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def _crop_and_mirror(image: Tensor, seed: Tensor) -> Tensor:
     """Cuts an image of the same size out of the padded one, and mirrors half of them."""
     padded = tf.pad(image, [[_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
     cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
     return tf.cast(tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32)
 
 
-def _random_part(encoded: tf.Tensor, seed: tf.Tensor, size: int) -> tf.Tensor:
+def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
     """Decodes a random part of a JPEG, and mirrors half of them."""
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.io.extract_jpeg_shape(encoded),
@@ -216,7 +210,7 @@ def _random_part(encoded: tf.Tensor, seed: tf.Tensor, size: int) -> tf.Tensor:
     return _resize(tf.image.stateless_random_flip_left_right(part, seed[::-1]), size)
 
 
-def _centre(encoded: tf.Tensor, size: int) -> tf.Tensor:
+def _centre(encoded: Tensor, size: int) -> Tensor:
     """Decodes the central square of a JPEG, which gives the pixels of resizing first."""
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
     side = tf.maximum(tf.minimum(height, width) * _CENTRE[0] // _CENTRE[1], 1)
@@ -224,5 +218,5 @@ def _centre(encoded: tf.Tensor, size: int) -> tf.Tensor:
     return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), size)
 
 
-def _resize(image: tf.Tensor, size: int) -> tf.Tensor:
+def _resize(image: Tensor, size: int) -> Tensor:
     return tf.ensure_shape(tf.image.resize(image, [size, size]), [size, size, 3])

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
+from rank4class_tf._types import PathLike, Seed, Tensor
 from rank4class_tf.data import splits
 
 _PARTS = ("train", "validation", "test")
@@ -95,7 +96,7 @@ class UserItems:
         return cls(*map(lists, range(3)), item_ids, user_ids)  # type: ignore[call-arg]
 
     def batches(
-        self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
+        self, part: str, batch_size: int = 128, ragged: bool = False, seed: Seed = None
     ) -> tf.data.Dataset:
         """Returns batches `(features, class_ids)` of the users that have an item in `part`.
 
@@ -125,11 +126,11 @@ class UserItems:
         if seed is not None:
             users = users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
 
-        def lists(ragged_lists: tf.RaggedTensor, rows: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+        def lists(ragged_lists: tf.RaggedTensor, rows: Tensor) -> Tensor | tf.RaggedTensor:
             chosen = tf.gather(ragged_lists, rows)
             return chosen if ragged else chosen.to_tensor(default_value=-1)
 
-        def features_and_labels(rows: tf.Tensor) -> tuple[dict[str, Any], Any]:
+        def features_and_labels(rows: Tensor) -> tuple[dict[str, Any], Any]:
             features = {"items": lists(self.train, rows), "exclude": lists(exclude, rows)}
             return features, lists(labels, rows)
 
@@ -167,7 +168,7 @@ _READ_BATCH = 65_536
 
 
 def movielens(
-    version: str = "latest-small", data_dir: str | os.PathLike | None = None, seed: int = 0
+    version: str = "latest-small", data_dir: PathLike | None = None, seed: int = 0
 ) -> UserItems:
     """Returns the MovieLens users with the films that they rated, whatever the rating.
 
@@ -214,7 +215,7 @@ _SEPARATOR = " [SEP] "
 _SOURCE = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
 
 
-def mind(path: str | os.PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
+def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
     """Returns the news articles of MIND as text; their categories, in order, are the classes.
 
     Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files
+from rank4class_tf._types import PathLike
 
 # The tags of the highest possible field number, for a number and for bytes, as varints.
 _NUMBER, _BYTES = b"\xf8\xff\xff\xff\x0f", b"\xfa\xff\xff\xff\x0f"
@@ -39,7 +40,7 @@ class _End(NamedTuple):
     shard: int
 
 
-def write(records: Iterable[bytes], path: str | os.PathLike[str], num_shards: int) -> int:
+def write(records: Iterable[bytes], path: PathLike, num_shards: int) -> int:
     """Writes records to N files in turns, and returns how many; all get their names at the end."""
     names = [_name(os.fspath(path), shard, num_shards) for shard in range(num_shards)]
     count = checksum = 0
@@ -65,7 +66,7 @@ def write(records: Iterable[bytes], path: str | os.PathLike[str], num_shards: in
     return count
 
 
-def find(pattern: str | os.PathLike[str]) -> list[str]:
+def find(pattern: PathLike) -> list[str]:
     """Finds the files of a pattern with `*`, `?` and `[...]`, in order.
 
     Raises if none matches, if one is missing of a set that the pattern would match, or if files say

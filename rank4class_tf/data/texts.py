@@ -1,6 +1,5 @@
 """GoEmotions: comments with one of 28 emotions, as words or as strings."""
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks
+from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.data import splits
 
 _TEXT = "comment_text"
@@ -22,7 +22,7 @@ _UNKNOWN = 1
 
 
 def goemotions(
-    data_dir: str | os.PathLike | None = None,
+    data_dir: PathLike | None = None,
     batch_size: int = 256,
     max_tokens: int = 20_000,
     sequence_length: int = 32,
@@ -72,7 +72,7 @@ def goemotions(
     )
 
 
-def read(data_dir: str | os.PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], Any]:
+def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], Any]:
     """Returns texts and label matrix of train, validation and test, and the labels' names."""
     parts, info = splits.load(
         "goemotions", data_dir=data_dir, source=_SOURCE, batch_size=READ_BATCH, with_info=True
@@ -87,20 +87,20 @@ def read(data_dir: str | os.PathLike | None) -> tuple[list[tuple[np.ndarray, np.
     return [arrays(parts[name]) for name in ("train", "validation", "test")], class_names
 
 
-def _features(vectorize: keras.layers.TextVectorization, texts: tf.Tensor) -> tf.Tensor:
+def _features(vectorize: keras.layers.TextVectorization, texts: Tensor) -> Tensor:
     """Returns the words of each text, at least one, since a masked mean over none would be NaN."""
     tokens = vectorize(texts)
     first = tf.maximum(tokens[:, :1], _UNKNOWN)
     return tf.concat([first, tokens[:, 1:]], axis=-1)
 
 
-def _single_label(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[tf.Tensor, np.ndarray]:
+def _single_label(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Returns the texts and the class ids of the comments with one label."""
     single = label_matrix.sum(axis=-1) == 1
     return tf.constant(texts[single]), label_matrix[single].argmax(axis=-1)
 
 
-def _all_labels(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[tf.Tensor, np.ndarray]:
+def _all_labels(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Returns the texts and the class ids of all comments, padded with -1."""
     # A stable sort of the negated labels puts those that a comment has first, in their order.
     order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]

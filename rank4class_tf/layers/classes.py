@@ -17,7 +17,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf.loops import in_pieces
-from rank4class_tf._types import Tensor
+from rank4class_tf._types import Size, Tensor
 from rank4class_tf.ops.blocks import norms, unit_rows
 
 # When all classes are encoded, this many are encoded at once.
@@ -107,12 +107,12 @@ class ClassTable(_registry.Configured, Classes):
     def __init__(
         self,
         num_classes: int,
-        width: int | None = None,
+        width: Size = None,
         use_bias: bool = False,
         initializer: Any = "glorot_uniform",
         regularizer: Any = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         self.num_classes = _checks.positive_int("num_classes", num_classes)
         self.width = width if width is None else _checks.positive_int("width", width)
@@ -251,7 +251,7 @@ class EncodedClasses(Classes):
         (4, TensorShape([4, 8]))
     """
 
-    def __init__(self, features: Any, encoder: Any, **kwargs: Any) -> None:
+    def __init__(self, features: Any, encoder: Any, **kwargs: Any):
         super().__init__(**kwargs)
         self._features = _Features(features)
         self.num_classes = self._features.num_rows
@@ -306,7 +306,7 @@ class EncodedClasses(Classes):
 class _Features:
     """Tensors in a structure, with a row for each class; Keras would wrap a plain structure."""
 
-    def __init__(self, structure: Any) -> None:
+    def __init__(self, structure: Any):
         self.tensors = _tensors(structure)
         sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
         if len(set(sizes)) != 1 or not sizes[0]:
@@ -379,9 +379,7 @@ class ClassAttention(_registry.Configured, Classes):
         TensorShape([28, 16])
     """
 
-    def __init__(
-        self, classes: Any, num_heads: int = 4, dropout: float = 0.0, **kwargs: Any
-    ) -> None:
+    def __init__(self, classes: Any, num_heads: int = 4, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.classes = as_classes(classes)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
@@ -430,7 +428,7 @@ _FEW = 4
 class ClassScores:
     """Scores encodings with classes: dot products, of unit rows if `normalize`, and biases."""
 
-    def __init__(self, classes: Any, normalize: bool) -> None:
+    def __init__(self, classes: Any, normalize: bool):
         self.classes = classes
         self.normalize = normalize
 

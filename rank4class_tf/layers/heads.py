@@ -8,7 +8,7 @@ for very many classes. Losses over all classes get their scores from `Head.over_
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +17,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
+from rank4class_tf._types import Choice, Seed
 from rank4class_tf.layers.classes import ClassScores, ClassTable, as_classes
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
@@ -50,7 +51,7 @@ class Head(keras.layers.Layer):
     # Arguments of the `ClassTable` that a number of classes becomes.
     _table_arguments: dict[str, Any] = {}
 
-    def __init__(self, classes: Any, interaction: Any, **kwargs: Any) -> None:
+    def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
         for name in ("kernel_regularizer", "kernel_initializer"):  # Those of a `Dense`.
             if name in kwargs:
                 of_table = name.removeprefix("kernel_")
@@ -174,7 +175,7 @@ class DotProductHead(Head):
 
     _table_arguments = {"use_bias": True}
 
-    def __init__(self, classes: Any, **kwargs: Any) -> None:
+    def __init__(self, classes: Any, **kwargs: Any):
         interaction = DotProductInteraction(dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
 
@@ -196,9 +197,7 @@ class BilinearHead(Head):
 
     _table_arguments = {"use_bias": True}
 
-    def __init__(
-        self, classes: Any, kernel_initializer: Any = "glorot_uniform", **kwargs: Any
-    ) -> None:
+    def __init__(self, classes: Any, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
         interaction = BilinearInteraction(kernel_initializer, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
 
@@ -229,9 +228,7 @@ class CosineHead(Head):
         TensorShape([2, 28])
     """
 
-    def __init__(
-        self, classes: Any, scale: float = 16.0, margin: float = 0.0, **kwargs: Any
-    ) -> None:
+    def __init__(self, classes: Any, scale: float = 16.0, margin: float = 0.0, **kwargs: Any):
         super().__init__(classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs)
         self.margin = _checks.fraction("margin", margin)
 
@@ -267,13 +264,13 @@ class _MLPHead(Head):
         self,
         classes: Any,
         units: Sequence[int] = (256, 256),
-        activation: str | Callable = "relu",
+        activation: Choice = "relu",
         dropout: float = 0.0,
         add_dot_product: bool = False,
         kernel_initializer: Any = "glorot_uniform",
-        seed: int | None = None,
+        seed: Seed = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         options = (units, activation, dropout, add_dot_product, kernel_initializer, seed)
         interaction = self._interaction_class(*options, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)

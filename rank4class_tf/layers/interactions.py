@@ -5,7 +5,7 @@ and TF-Ranking scorers call it. Where it scores many shared candidates, it does 
 `ops/blocks.py`, which the backward pass computes again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Tensor, Tensors
+from rank4class_tf._types import Choice, Seed, Tensor, Tensors
 from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
 
 
@@ -109,7 +109,7 @@ class BilinearInteraction(Interaction):
         array([[24.]], dtype=float32)
     """
 
-    def __init__(self, kernel_initializer: Any = "glorot_uniform", **kwargs: Any) -> None:
+    def __init__(self, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
         super().__init__(**kwargs)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
@@ -146,7 +146,7 @@ class CosineInteraction(Interaction):
         array([[6.]], dtype=float32)
     """
 
-    def __init__(self, scale: float = 16.0, **kwargs: Any) -> None:
+    def __init__(self, scale: float = 16.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.scale = _checks.positive_float("scale", scale)
 
@@ -197,13 +197,13 @@ class MLPInteraction(Interaction):
     def __init__(
         self,
         units: Sequence[int] = (256, 256),
-        activation: str | Callable = "relu",
+        activation: Choice = "relu",
         dropout: float = 0.0,
         add_dot_product: bool = False,
         kernel_initializer: Any = "glorot_uniform",
-        seed: int | None = None,
+        seed: Seed = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         has_units = isinstance(units, (list, tuple)) and len(units) > 0
         _checks.require(has_units, "`units` must hold at least one width.", f"units={units!r}")

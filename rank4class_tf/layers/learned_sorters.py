@@ -20,6 +20,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras, _registry
+from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.soft_ranks import LSTMWeights, bidirectional_lstm, laplace_ranks, standardize
 
@@ -54,9 +55,7 @@ class LearnedSorter(Sorter):
     A subclass names its weights in `_weight_shapes` and defines its formula, `_network`.
     """
 
-    def __init__(
-        self, frequencies: int, units: int, trainable: bool = False, **kwargs: Any
-    ) -> None:
+    def __init__(self, frequencies: int, units: int, trainable: bool = False, **kwargs: Any):
         super().__init__(trainable=trainable, **kwargs)
         self.frequencies = _checks.positive_int("frequencies", frequencies)
         self.units = _checks.positive_int("units", units)
@@ -67,7 +66,7 @@ class LearnedSorter(Sorter):
         """Name -> shape of each weight."""
         raise NotImplementedError
 
-    def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         """The formula: ranks of float32 scores without location and scale, 0 where masked."""
         raise NotImplementedError
 
@@ -76,7 +75,7 @@ class LearnedSorter(Sorter):
         """Features of an item: its score, sines and cosines of it, and the length of the list."""
         return 2 * self.frequencies + 2
 
-    def _features(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _features(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         """What the network sees of each item, `[batch, d, number of features]`."""
         angles = standardized[:, :, None] * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
         log_count = tf.math.log(_count(standardized, mask)) / 5  # About 1 for 100 items.
@@ -89,7 +88,7 @@ class LearnedSorter(Sorter):
         features = tf.concat(parts, axis=2)
         return features if mask is None else features * tf.cast(mask, tf.float32)[:, :, None]
 
-    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         if not (self._trained or self.trainable):
             name = type(self).__name__
             warnings.warn(
@@ -120,10 +119,10 @@ class LearnedSorter(Sorter):
         """How a weight starts, as Keras's `add_weight` takes it."""
         return "zeros" if name.endswith("_bias") else "glorot_uniform"
 
-    def _weight(self, name: str) -> tf.Tensor:
+    def _weight(self, name: str) -> Tensor:
         return tf.convert_to_tensor(self._of_name[name])
 
-    def _dense(self, name: str, inputs: tf.Tensor) -> tf.Tensor:
+    def _dense(self, name: str, inputs: Tensor) -> Tensor:
         """Inputs times the weight `<name>_kernel`, plus `<name>_bias`."""
         return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
 
@@ -135,7 +134,7 @@ class LearnedSorter(Sorter):
             **_dense_shapes("output", self.units + width + self._num_features, 1),
         }
 
-    def _decode(self, features: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+    def _decode(self, features: Tensor, context: Tensor) -> Tensor:
         """A number `[batch, d]` for each item, from features and a context `[batch, 1, width]`.
 
         The context may also be one for each item. A series of the list's distribution, evaluated at
@@ -147,7 +146,7 @@ class LearnedSorter(Sorter):
 
     @classmethod
     def pretrained(
-        cls, path: str | os.PathLike | None = None, trainable: bool = False, **kwargs: Any
+        cls, path: PathLike | None = None, trainable: bool = False, **kwargs: Any
     ) -> Self:
         """Returns a sorter with trained weights, which are trained further if it is `trainable`.
 
@@ -171,7 +170,7 @@ class LearnedSorter(Sorter):
         sorter._weights_file = _SHIPPED_NAME if path is None else os.fspath(path)
         return sorter
 
-    def save_pretrained(self, path: str | os.PathLike, **card: Any) -> None:
+    def save_pretrained(self, path: PathLike, **card: Any) -> None:
         """Writes the weights to a file that `pretrained` reads, and a card beside it.
 
         Args:
@@ -239,7 +238,7 @@ def _dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, 
     return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
 
 
-def _count(standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+def _count(standardized: Tensor, mask: Tensor | None) -> Tensor:
     """How many items count, float32 `[batch, 1]`, at least 1."""
     present = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
     return tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
@@ -281,7 +280,7 @@ class ConvolutionalSorter(LearnedSorter):
         units: int = 64,
         trainable: bool = False,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(frequencies, units, trainable, **kwargs)
         self.length = _checks.positive_int("length", length)
         self._halvings = (self.length - 1).bit_length()
@@ -298,7 +297,7 @@ class ConvolutionalSorter(LearnedSorter):
             return keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
         return super()._initializer(name)
 
-    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         _checks.require(
             scores.shape[1] in (None, self.length),
             f"`scores` must be lists of `length` = {self.length} items; pad shorter ones and mask "
@@ -314,7 +313,7 @@ class ConvolutionalSorter(LearnedSorter):
         scores, mask = (tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask))
         return tf.gather(super().soft_ranks(scores, mask), back, axis=1, batch_dims=1)
 
-    def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         features = self._features(standardized, mask)
         items = tf.nn.relu(self._dense("items", features))
         if mask is not None:
@@ -360,7 +359,7 @@ class RecurrentSorter(LearnedSorter):
 
     def __init__(
         self, frequencies: int = 40, units: int = 80, trainable: bool = False, **kwargs: Any
-    ) -> None:
+    ):
         super().__init__(frequencies, units, trainable, **kwargs)
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -381,7 +380,7 @@ class RecurrentSorter(LearnedSorter):
             return _bias_of_running_means
         return super()._initializer(name)
 
-    def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         features = self._features(standardized, mask)
         parts = ("kernel", "recurrent_kernel", "bias")
         forward, backward = (
@@ -396,7 +395,7 @@ def _weak() -> keras.initializers.Initializer:
     return keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform")
 
 
-def _kernel_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> tf.Tensor:
+def _kernel_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
     """Input gates of 1 / (d + 1), by the last feature, the logarithm of d over 5."""
     features, units = shape[0], shape[1] // 4
     of_log_count = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
@@ -407,7 +406,7 @@ def _kernel_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> tf.Te
     return tf.cast(tf.concat(parts, axis=1), dtype or tf.float32)
 
 
-def _bias_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> tf.Tensor:
+def _bias_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
     """Forget gates of 0.998; the LSTM itself adds 1."""
     of_gates = tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4)
     return tf.cast(of_gates, dtype or tf.float32)
@@ -443,7 +442,7 @@ class SetSorter(LearnedSorter):
 
     def __init__(
         self, frequencies: int = 16, units: int = 32, trainable: bool = False, **kwargs: Any
-    ) -> None:
+    ):
         super().__init__(frequencies, units, trainable, **kwargs)
 
     @property
@@ -457,7 +456,7 @@ class SetSorter(LearnedSorter):
             **self._decoder_shapes(self.units),
         }
 
-    def _network(self, standardized: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         ranks = [laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
         parts = [self._features(standardized, mask), tf.stack(differences, axis=2)]

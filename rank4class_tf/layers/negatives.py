@@ -20,11 +20,11 @@ from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.gather import gather, indices, where
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
-from rank4class_tf._types import Tensor, TensorLike
+from rank4class_tf._types import Array, Seed, Tensor, TensorPair
 from rank4class_tf.layers.serving import ScoreLayer
 
 
-def _prepared(scores: TensorLike, labels: TensorLike) -> tuple[Tensor, ...]:
+def _prepared(scores: Array, labels: Array) -> tuple[Tensor, ...]:
     """Scores `[batch, n]`, and labels `[batch]` or `[batch, P]`, the columns of the positives.
 
     Returns:
@@ -53,7 +53,7 @@ def _prepared(scores: TensorLike, labels: TensorLike) -> tuple[Tensor, ...]:
     return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
 
 
-def _of_items(name: str, values: TensorLike, scores: Tensor) -> Tensor:
+def _of_items(name: str, values: Array, scores: Tensor) -> Tensor:
     """Values of the items of lists, `[n]` or `[batch, n]`, after a check of their shape."""
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
@@ -90,13 +90,13 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
         array([0.75, 0.25], dtype=float32)
     """
 
-    def __init__(self, num_buckets: int, running: bool = True, **kwargs: Any) -> None:
+    def __init__(self, num_buckets: int, running: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_buckets = _checks.positive_int("num_buckets", num_buckets)
         self.running = _checks.flag("running", running)
 
     @classmethod
-    def from_counts(cls, counts: TensorLike, **kwargs: Any) -> Self:
+    def from_counts(cls, counts: Array, **kwargs: Any) -> Self:
         """Returns a layer with fixed frequencies for the ids from 0 on.
 
         Counts `[num_buckets]` are integers >= 0: how often each id is the positive.
@@ -152,7 +152,7 @@ class CrossBatchMemory(ScoreLayer):
         (array([0., 1., 2.], dtype=float32), array([False,  True,  True]))
     """
 
-    def __init__(self, size: int, **kwargs: Any) -> None:
+    def __init__(self, size: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.size = _checks.positive_int("size", size)
 
@@ -214,11 +214,11 @@ class HardNegativeMining(ScoreLayer):
         (array([[1., 4., 3.]], dtype=float32), array([0], dtype=int32))
     """
 
-    def __init__(self, num_hard_negatives: int, **kwargs: Any) -> None:
+    def __init__(self, num_hard_negatives: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
 
-    def call(self, scores: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    def call(self, scores: Any, labels: Any) -> TensorPair:
         scores, column, there, zero = _prepared(scores, labels)
         least = min if scores.shape[1] else tf.minimum
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
@@ -345,7 +345,7 @@ class UniformNegatives(_registry.Configured, keras.layers.Layer):
         (TensorShape([3]), True)
     """
 
-    def __init__(self, num_sampled: int, seed: int | None = None, **kwargs: Any) -> None:
+    def __init__(self, num_sampled: int, seed: Seed = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.seed = _random.start_seed(seed)

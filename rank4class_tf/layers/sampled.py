@@ -20,7 +20,7 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._types import Function, Tensor, TensorLike, TensorPair
+from rank4class_tf._types import Array, Function, Seed, Size, Tensor, TensorPair, Weighted
 from rank4class_tf.layers.classes import Classes, ClassScores, ClassTable
 from rank4class_tf.layers.heads import Head
 from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
@@ -44,7 +44,7 @@ def _uniform(shape: Tensor, seed: Tensor, limit: Tensor) -> Tensor:
 class AboutUnitRows(_registry.Configured, keras.initializers.Initializer):
     """Rows of length 1 or a little less: uniform numbers with a variance of 1 / width."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int):
         self.seed = seed
 
     def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
@@ -76,9 +76,7 @@ def _without(positives: Tensor, negatives: Tensor, num_classes: int) -> Function
     return lambda scores: search.add_columns(scores, places, penalties)
 
 
-def _prepared(
-    scores_of: ClassScores, encodings: TensorLike, exclude: TensorLike | None
-) -> tuple[Tensor, Tensor | None]:
+def _prepared(scores_of: ClassScores, encodings: Array, exclude: Array) -> Weighted:
     """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
     encodings = scores_of.scaled(encodings)
     if exclude is not None:
@@ -102,9 +100,7 @@ def _of_block(scores_of: ClassScores, encodings: Tensor, exclude: Tensor | None)
     return score
 
 
-def _top_k(
-    scores_of: ClassScores, encodings: TensorLike, k: TensorLike, exclude: TensorLike | None
-) -> TensorPair:
+def _top_k(scores_of: ClassScores, encodings: Array, k: Array, exclude: Array) -> TensorPair:
     encodings, exclude = _prepared(scores_of, encodings, exclude)
     shards = _shards(scores_of.classes)
 
@@ -122,7 +118,7 @@ def _top_k(
 
 
 def _ranks(
-    scores_of: ClassScores, encodings: TensorLike, class_ids: TensorLike, exclude: TensorLike | None
+    scores_of: ClassScores, encodings: Array, class_ids: Array, exclude: Array
 ) -> TensorPair:
     classes, encodings = scores_of.classes, tf.convert_to_tensor(encodings)
     class_ids, _ = _labels.padded_ids(class_ids, classes.num_classes, encodings, "class_ids")
@@ -156,13 +152,13 @@ def _ranks(
 class _Whole:
     """Classes that are not divided, as one shard; see `Shards`."""
 
-    def __init__(self, classes: Classes) -> None:
+    def __init__(self, classes: Classes):
         self.first, self.last, self.table = 0, classes.num_classes, classes
 
     def together(self, function: Callable, *batch: Any) -> Any:
         return function(*batch)
 
-    def best(self, function: Callable, k: TensorLike) -> Any:
+    def best(self, function: Callable, k: Array) -> Any:
         return function(self)
 
     def total(self, function: Callable) -> Any:
@@ -232,11 +228,11 @@ class SampledScores(Head):
     def __init__(
         self,
         classes: Any,
-        num_sampled: int | None = None,
+        num_sampled: Size = None,
         normalize: bool = True,
-        seed: int | None = None,
+        seed: Seed = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         own_seed = _random.start_seed(seed)
         if not isinstance(classes, (Classes, dict)):
             initializer = AboutUnitRows(own_seed)
@@ -273,7 +269,7 @@ class SampledScores(Head):
         self.random_state = _random.add_state(self, self.seed)
 
     def call(
-        self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
+        self, inputs: Any, class_ids: Any = None, num_mined: Size = None, training: Any = None
     ) -> Tensor:
         """Scores all classes; or those of the examples and negatives, all or the highest ones."""
         encodings = self._scores_of.scaled(inputs)
@@ -282,7 +278,7 @@ class SampledScores(Head):
         return self._sampled(encodings, class_ids, self._checked(num_mined), training)
 
     def compute_output_spec(
-        self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
+        self, inputs: Any, class_ids: Any = None, num_mined: Size = None, training: Any = None
     ) -> Any:
         """Returns what Keras 3 expects of a call."""
         width = self.num_classes
@@ -300,9 +296,7 @@ class SampledScores(Head):
             )
         return num_mined
 
-    def _sampled(
-        self, encodings: Tensor, class_ids: Any, num_mined: int | None, training: Any
-    ) -> Tensor:
+    def _sampled(self, encodings: Tensor, class_ids: Any, num_mined: Size, training: Any) -> Tensor:
         scores_of, num_classes = self._scores_of, self.num_classes
         zero = tf.zeros_like(encodings[:, :1])
         positives, zero = _labels.padded_ids(class_ids, num_classes, zero, "class_ids")
@@ -337,7 +331,7 @@ class SampledScores(Head):
             scores = where(there, scores, -float("inf"))
         return where(~invalid, scores, float("nan"))
 
-    def top_k(self, encodings: Any, k: Any, exclude: TensorLike | None = None) -> TensorPair:
+    def top_k(self, encodings: Any, k: Any, exclude: Array = None) -> TensorPair:
         """Finds the k classes with the highest scores, in blocks of classes.
 
         Args:
@@ -356,9 +350,7 @@ class SampledScores(Head):
         scores, ids = _top_k(self._built_scores(), encodings, k, exclude)
         return scores, tf.where(scores == -float("inf"), -1, ids)
 
-    def ranks(
-        self, encodings: Any, class_ids: Any, exclude: TensorLike | None = None
-    ) -> TensorPair:
+    def ranks(self, encodings: Any, class_ids: Any, exclude: Array = None) -> TensorPair:
         r"""Counts the classes above and the classes tied with given ones, in blocks of classes.
 
         Args:

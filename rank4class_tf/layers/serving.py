@@ -5,7 +5,7 @@ They take inputs or scores of a model that is trained already; none has a loss. 
 `TopClasses` computes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,13 +15,13 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import excluded_items
 from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.search import first_and_last_ranks
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Names, Tensor
 
 
 class ScoreLayer(_registry.Configured, keras.layers.Layer):
     """Base of layers that stay float32: half precision would round scores and small counts."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any):
         super().__init__(**{"dtype": "float32", **kwargs})
 
 
@@ -42,7 +42,7 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
         TensorShape([1, 4])
     """
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_jit = False  # XLA compiles no sparse tensors.
         self.units = _checks.positive_int("units", units)
@@ -56,7 +56,7 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
         self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
         self.built = True
 
-    def call(self, inputs: Any) -> tf.Tensor:
+    def call(self, inputs: Any) -> Tensor:
         rule = "`inputs` must be a SparseTensor [batch, features]."
         _checks.require(isinstance(inputs, tf.SparseTensor), rule, type(inputs).__name__)
         features, position = tf.unique(inputs.indices[:, 1])
@@ -89,7 +89,7 @@ class ExcludeItems(ScoreLayer):
         array([[-inf,   1.,   2.]], dtype=float32)
     """
 
-    def call(self, inputs: Any) -> tf.Tensor:
+    def call(self, inputs: Any) -> Tensor:
         scores, exclude = inputs
         scores = as_floating(scores)
         mask, scores = excluded_items(exclude, scores, scores)
@@ -124,15 +124,13 @@ class Probabilities(ScoreLayer):
         array([[0.75, 0.25, 0.  ]], dtype=float32)
     """
 
-    def __init__(
-        self, temperature: float = 1.0, regularizer: Any = "entropy", **kwargs: Any
-    ) -> None:
+    def __init__(self, temperature: float = 1.0, regularizer: Any = "entropy", **kwargs: Any):
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
         ops.get_regularizer(regularizer)
         self.regularizer = regularizer
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs: Tensor) -> Tensor:
         if tf.is_symbolic_tensor(inputs):  # Otherwise it would cost a pass, and tell by chance.
             _checks.no_probabilities("inputs", _checks.function_behind(inputs))
         if self.regularizer != "entropy":
@@ -153,7 +151,7 @@ class Probabilities(ScoreLayer):
         return f"{type(self).__name__}({', '.join(f'{x}={getattr(self, x)!r}' for x in arguments)})"
 
 
-def _mass_not_above(probabilities: tf.Tensor) -> tf.Tensor:
+def _mass_not_above(probabilities: Tensor) -> Tensor:
     r"""The probability that is not in the classes above, for each class, `[batch, n]`.
 
     $$s_i = \sum_{j : p_j \le p_i} p_j$$
@@ -169,7 +167,7 @@ def _mass_not_above(probabilities: tf.Tensor) -> tf.Tensor:
 
 
 # Maps probabilities `[batch, n]` to conformity: a class needs enough of it to be in a set.
-_CONFORMITY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+_CONFORMITY: dict[str, Callable[[Tensor], Tensor]] = {
     "lac": tf.identity,
     "aps": _mass_not_above,
 }
@@ -209,18 +207,18 @@ class PredictionSets(ScoreLayer):
 
     def __init__(
         self, threshold: float, method: str = "lac", probabilities: Any = None, **kwargs: Any
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         self.threshold = _checks.fraction("threshold", threshold)
         self.method = _checks.one_of("method", method, tuple(_CONFORMITY))
         _checks.layer_or_none("probabilities", probabilities)
         self.probabilities = Probabilities() if probabilities is None else probabilities
 
-    def conformity(self, scores: tf.Tensor) -> tf.Tensor:
+    def conformity(self, scores: Tensor) -> Tensor:
         """Numbers `[batch, n]`; a class with at least `threshold` is in the set."""
         return _CONFORMITY[self.method](self.probabilities(scores))
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs: Tensor) -> Tensor:
         conformity = self.conformity(inputs)
         best = tf.reduce_max(conformity, axis=-1, keepdims=True)
         in_set = conformity >= tf.minimum(tf.cast(self.threshold, best.dtype), best)
@@ -266,11 +264,11 @@ class TopClasses(ScoreLayer):
     def __init__(
         self,
         k: int,
-        class_names: Sequence[str] | None = None,
+        class_names: Names = None,
         probabilities: Any = None,
         prediction_sets: Any = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
         self.k = _checks.positive_int("k", k)
@@ -283,14 +281,14 @@ class TopClasses(ScoreLayer):
             check_classes(self.k, self.class_names, input_shape[-1])
         self.built = True
 
-    def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def call(self, inputs: Tensor) -> dict[str, Tensor]:
         result = self.best(inputs, self.k)
         if self.class_names is not None:
             names = tf.constant([*self.class_names, ""])
             result["class_names"] = names_at(names, result["class_ids"])
         return result
 
-    def best(self, scores: tf.Tensor, k: TensorLike) -> dict[str, tf.Tensor]:
+    def best(self, scores: Tensor, k: Array) -> dict[str, Tensor]:
         """The outputs without the names, for any k, an int or a scalar tensor."""
         scores = tf.cast(scores, self.compute_dtype)
         values, class_ids = tf.math.top_k(scores, k)
@@ -305,7 +303,7 @@ class TopClasses(ScoreLayer):
         return result
 
 
-def names_at(names: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+def names_at(names: Tensor, ids: Tensor) -> Tensor:
     """The names `[n + 1]` at ids, the last one, "", at -1; phones choose between no strings."""
     return tf.gather(names, tf.where(ids < 0, names.shape[0] - 1, ids))
 
@@ -318,7 +316,7 @@ def as_names(class_names: Any) -> list[str]:
     return [tf.compat.as_str_any(name) for name in names]
 
 
-def check_classes(k: int, class_names: Sequence[str] | None, num_classes: int) -> None:
+def check_classes(k: int, class_names: Names, num_classes: int) -> None:
     """Raises unless there are at least k classes, and a name for each if there are names."""
     _checks.require(k <= num_classes, f"`k` must be in [1, {num_classes}].", f"k={k}")
     if class_names is not None:

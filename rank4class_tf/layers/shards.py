@@ -23,7 +23,7 @@ from rank4class_tf import _checks, _files, _keras, ops
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
-from rank4class_tf._types import TensorLike, WithGradient
+from rank4class_tf._types import Array, Seed, Size, Tensor, TensorPair, Text, WithGradient
 from rank4class_tf.layers.classes import Classes, ClassTable
 
 # Rows that are drawn from one seed, so that any number of shards starts the same, and that are read
@@ -37,7 +37,7 @@ class OneShard:
     `table` is a layer of them, `variable` the rows `[n, width]`; files hold the variables `kept`.
     """
 
-    def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any) -> None:
+    def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any):
         self.first, self.last = first, last
         self.table = ClassTable(last - first, width, initializer="zeros", dtype="float32")
         self.table.build((None, width))
@@ -55,7 +55,7 @@ class OneShard:
             self.kept |= {f"slot_{i}": _keras.variable(x) for i, x in enumerate(slots)}
             self.kept["iterations"] = _keras.variable(self._optimizer.iterations)
 
-    def found(self, ids: tf.Tensor, name: str = "rows") -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def found(self, ids: Tensor, name: str = "rows") -> tuple[Tensor, Tensor, Tensor]:
         """Rows of ids `[m]`, 0 for other shards' classes; their places; whether they are here."""
         here = (ids >= self.first) & (ids < self.last)
         places = tf.where(here, ids - self.first, 0)
@@ -78,7 +78,7 @@ class OneShard:
 class Shards(Trackable):
     """The `size` shards of a table. This process has those in `local`, by rank."""
 
-    def __init__(self, num_classes: int, width: int, seed: int, optimizer: Any) -> None:
+    def __init__(self, num_classes: int, width: int, seed: int, optimizer: Any):
         self.num_classes = num_classes
         self._strategy = tf.distribute.get_strategy()
         self.size = self._strategy.num_replicas_in_sync
@@ -90,7 +90,7 @@ class Shards(Trackable):
             devices = self._strategy.extended.worker_devices  # Of this process.
             before = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
 
-        def make(rank: int, device: str | None) -> OneShard:
+        def make(rank: int, device: Text) -> OneShard:
             first, last = (num_classes * i // self.size for i in (rank, rank + 1))
             with tf.device(device):
                 return OneShard(first, last, width, seed, optimizer)
@@ -144,13 +144,13 @@ class Shards(Trackable):
         """Whether a loop over `local` reads all shards, or a graph that will never run."""
         return len(self.local) == self.size or _keras.builds_symbolically()
 
-    def read(self, ids: tf.Tensor, name: str = "rows") -> tf.Tensor:
+    def read(self, ids: Tensor, name: str = "rows") -> Tensor:
         """Rows of ids `[m]` from outside of a step."""
         if self.are_here:
             return tf.add_n([shard.found(ids, name)[0] for shard in self.local.values()])
         return self._run(lambda ids: Exchange().total(self.own.found(ids, name)[0]), ids)
 
-    def best(self, function: Callable, k: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, function: Callable, k: Array) -> TensorPair:
         """The k best of what a function finds in each shard: values and ids, `[batch, <= k]`."""
         if self.are_exchanged:
             values, ids = function(self.own)
@@ -234,7 +234,7 @@ class Shards(Trackable):
 class _Joined:
     """The rows of several files. A slice reads only the rows that it asks for."""
 
-    def __init__(self, folder: Any, parts: list[tuple[int, np.ndarray]]) -> None:
+    def __init__(self, folder: Any, parts: list[tuple[int, np.ndarray]]):
         self._parts = sorted(parts, key=lambda part: part[0])
         end = 0
         for first, rows in self._parts:
@@ -292,11 +292,11 @@ class ShardedClassTable(Classes):
     def __init__(
         self,
         num_classes: int,
-        width: int | None = None,
+        width: Size = None,
         optimizer: Any = None,
-        seed: int | None = None,
+        seed: Seed = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         self.num_classes = _checks.positive_int("num_classes", num_classes)
         self.width = width if width is None else _checks.positive_int("width", width)
@@ -328,7 +328,7 @@ class ShardedClassTable(Classes):
         """Sets the rows of all classes; each process takes the rows of its shards."""
         self.shards.assign({"rows": rows})
 
-    def rows(self, ids: Any = None) -> tf.Tensor:
+    def rows(self, ids: Any = None) -> Tensor:
         """As in `Classes`; NaN for an id that is out of range."""
         if ids is None:
             return self._rows_of([], [tf.range(self.num_classes)])[0]
@@ -337,7 +337,7 @@ class ShardedClassTable(Classes):
         there = (ids >= 0) & (ids < self.num_classes)
         return tf.where(there[..., tf.newaxis], rows, float("nan"))
 
-    def rows_of_step(self, *ids: tf.Tensor) -> list[tf.Tensor]:
+    def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
         # All in one exchange.
         own = [x for x in ids if x.shape.rank > 1]
         shared = [x for x in ids if x.shape.rank == 1]
@@ -345,7 +345,7 @@ class ShardedClassTable(Classes):
         of_own = [next(rows) for _ in own]
         return [next(rows) if x.shape.rank == 1 else of_own.pop(0) for x in ids]
 
-    def _rows_of(self, own: Sequence[tf.Tensor], shared: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _rows_of(self, own: Sequence[Tensor], shared: Sequence[Tensor]) -> list[Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""
         ids = [tf.cast(x, tf.int32) for x in (*own, *shared)]
         sizes = [tf.size(x) for x in ids]
@@ -357,7 +357,7 @@ class ShardedClassTable(Classes):
             for rows, shape, x in zip(found, shapes, ids, strict=True)
         ]
 
-    def _found(self, ids: tf.Tensor, num_own: tf.Tensor) -> tf.Tensor:
+    def _found(self, ids: Tensor, num_own: Tensor) -> Tensor:
         """Rows of ids `[m]`, of which the first may differ between replicas."""
         shards = self.shards
         if not shards.are_exchanged:
@@ -368,10 +368,10 @@ class ShardedClassTable(Classes):
         every = tf.concat([own, ids[num_own:]], axis=0)
 
         @tf.custom_gradient
-        def found(anchor: tf.Tensor) -> WithGradient:
+        def found(anchor: Tensor) -> WithGradient:
             rows, places, here = shard.found(every)
 
-            def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            def gradient(upstream: Tensor) -> Tensor:
                 after = tf.size(own) - first - num_own
                 of_own = tf.pad(upstream[:num_own], [[first, after], [0, 0]])
                 upstream = exchange.total(tf.concat([of_own, upstream[num_own:]], axis=0))
@@ -389,7 +389,7 @@ class ShardedClassTable(Classes):
     def _is_trained(self) -> bool:
         return self._optimizer_config is not None and self.trainable
 
-    def _tie(self) -> tf.Tensor:
+    def _tie(self) -> Tensor:
         return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
 
     def _update(self, shard: OneShard, gradient: Any) -> None:

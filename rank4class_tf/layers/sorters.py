@@ -33,7 +33,7 @@ class Sorter(_registry.Configured, keras.layers.Layer):
     `[batch, d]`.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any):
         # Half precision cannot hold ranks above some hundreds.
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
@@ -67,7 +67,7 @@ class Sorter(_registry.Configured, keras.layers.Layer):
 
 
 class _TemperatureSorter(Sorter):
-    def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:
+    def __init__(self, temperature: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
 
@@ -144,7 +144,7 @@ class SoftRankSorter(Sorter):
         array([[1.  , 3.75, 3.25, 2.  ]], dtype=float32)
     """
 
-    def __init__(self, regularization: float = 0.1, **kwargs: Any) -> None:
+    def __init__(self, regularization: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         self.regularization = _checks.positive_float("regularization", regularization)
 
@@ -181,7 +181,7 @@ class Companion(_registry.Configured, keras.layers.Layer):
         TensorShape([2, 1])
     """
 
-    def __init__(self, layer: keras.layers.Layer, **kwargs: Any) -> None:
+    def __init__(self, layer: keras.layers.Layer, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
         self.layer = _keras.checked_layer("layer", layer)

@@ -29,7 +29,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import Function, TensorLike, WithGradient
+from rank4class_tf._types import Array, Function, Seed, Size, Tensor, Text, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.ops import fold_in
 
@@ -87,13 +87,13 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     def __init__(
         self,
         *,
-        label_format: str | None = None,
-        max_positives: int | None = None,
+        label_format: Text = None,
+        max_positives: Size = None,
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = None,
+        reduction: Text = "sum_over_batch_size",
+        name: Text = None,
         dtype: Any = None,
-    ) -> None:
+    ):
         check_label_format(label_format)
         if max_positives is not None:
             max_positives = _checks.positive_int("max_positives", max_positives)
@@ -113,7 +113,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """
         return None
 
-    def compute(self, lists: Lists) -> tf.Tensor:
+    def compute(self, lists: Lists) -> Tensor:
         """The formula: `Lists` -> `[batch]`.
 
         The loss of a list depends only on that list; without positives, it must only be finite. The
@@ -122,20 +122,16 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """
         raise NotImplementedError
 
-    def __call__(
-        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
-    ) -> tf.Tensor:
+    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
         if not _keras.are_losses(y_pred):  # A model may have computed `per_example`.
             y_pred, sample_weight = self.per_example(y_true, y_pred, sample_weight)
         return _keras.reduced(self, y_pred, sample_weight)
 
-    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+    def call(self, y_true: Array, y_pred: Array) -> Tensor:
         return self.per_example(y_true, y_pred)[0]
 
-    def per_example(
-        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def per_example(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Weighted:
         """The loss of each list, `[batch]`, and the weights that are left for Keras's reduction.
 
         In place of scores, a model may give the `ClassProducts` that make those of all classes.
@@ -174,7 +170,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             losses = compute(dense_lists(filled, *columns))
         return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
 
-    def _of_classes(self, y_true: TensorLike, products: ClassProducts) -> tf.Tensor:
+    def _of_classes(self, y_true: Array, products: ClassProducts) -> Tensor:
         """The loss of each example over all classes, of which it has those given by their ids."""
         encodings, num_classes = products.encodings, products.num_classes
         labels = parse_ids(y_true, encodings, num_classes, self.label_format)
@@ -190,8 +186,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         return lambda lists, chunk: self.compute(lists)
 
     def _finished(
-        self, losses: tf.Tensor, labels: Labels, counted: tf.Tensor, num_classes: int | None
-    ) -> tf.Tensor:
+        self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: Size
+    ) -> Tensor:
         is_right, rule = losses.shape.rank in (None, 1), "`compute` must return the losses [batch]."
         _checks.require(is_right, rule, f"shape {losses.shape}")
         if self.class_weight is not None:
@@ -199,7 +195,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
         return where(counted, losses, tf.cast(labels.value_if_empty, losses.dtype))
 
-    def _look_at(self, scores: TensorLike) -> None:
+    def _look_at(self, scores: Array) -> None:
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""
         function = _checks.function_behind(scores)
         # Looking at a graph costs nothing, and the next graph may show more.
@@ -286,22 +282,20 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
     is_random = True
 
-    def __init__(self, *, seed: int | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, seed: Seed = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.seed = seed if seed is None else _checks.seed(seed)
-        self._seed: tf.Tensor | None = None
+        self._seed: Tensor | None = None
         self._set_state(_random.start(_random.start_seed(self.seed)))
 
-    def next_seed(self) -> tf.Tensor:
+    def next_seed(self) -> Tensor:
         """The seed of this batch for stateless random operations, two int64.
 
         It is the same in each call of `compute` for a batch. `ops.fold_in` makes others of it.
         """
         return self._draw_seed() if self._seed is None else self._seed
 
-    def per_example(
-        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def per_example(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Weighted:
         if not self.is_random:
             return super().per_example(y_true, y_pred, sample_weight)
         self._seed = self._draw_seed()
@@ -314,7 +308,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     def _formula_of_chunks(self) -> Function:
         seed = self._seed  # The gradient computes a chunk again, after the call, with its numbers.
 
-        def compute(lists: Lists, chunk: tf.Tensor | None) -> tf.Tensor:
+        def compute(lists: Lists, chunk: Tensor | None) -> Tensor:
             before, self._seed = self._seed, seed
             if seed is not None and chunk is not None:
                 self._seed = fold_in(seed, chunk)
@@ -334,16 +328,16 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         if "random_state" in store.keys():  # Not a dictionary.  # noqa: SIM118
             self._state.assign(np.array(store["random_state"]))
 
-    def _draw_seed(self) -> tf.Tensor:
+    def _draw_seed(self) -> Tensor:
         return _random.on_this_device(_random.seed_of(self._state_here()), 0)
 
-    def _counted(self, losses: tf.Tensor) -> tf.Tensor:
+    def _counted(self, losses: Tensor) -> Tensor:
         """The losses; whoever takes their gradient makes a step."""
         state = self._state_here()
 
         @tf.custom_gradient
-        def counted(losses: tf.Tensor) -> WithGradient:
-            def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        def counted(losses: Tensor) -> WithGradient:
+            def gradient(upstream: Tensor) -> Tensor:
                 with tf.control_dependencies([state.assign_add(_random.STEP)]):
                     return tf.identity(upstream)
 
@@ -361,7 +355,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
                 self._set_state(tf.convert_to_tensor(self._state))
         return self._state
 
-    def _set_state(self, value: TensorLike) -> None:
+    def _set_state(self, value: Array) -> None:
         self._state = tf.Variable(
             value,
             trainable=False,
@@ -399,7 +393,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         losses: Sequence[keras.losses.Loss],
         weights: Sequence[float],
         name: str = "weighted_sum_loss",
-    ) -> None:
+    ):
         for key, value in (("losses", losses), ("weights", weights)):
             if not isinstance(value, list | tuple):
                 raise TypeError(f"`{key}` must be a list. Received: {key}={value!r}.")
@@ -417,9 +411,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         super().__init__(reduction=reductions.pop(), name=name)
         self.losses, self.weights = losses, weights
 
-    def __call__(
-        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
-    ) -> tf.Tensor:
+    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Tensor:
         """Computes the weighted sum of the losses, each with its own reduction and weights."""
         if y_true is y_pred:  # As in `RankingLoss`.
             return _keras.reduced(self, y_pred, sample_weight)
@@ -428,7 +420,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         values = [loss(y_true, y_pred, sample_weight) for loss in self.losses]
         return tf.add_n([w * value for w, value in zip(self.weights, values, strict=True)])
 
-    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+    def call(self, y_true: Array, y_pred: Array) -> Tensor:
         return self(y_true, y_pred)
 
     @property
@@ -437,9 +429,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         numbers = [loss.num_mined for loss in self.losses]
         return None if None in numbers else max(numbers)
 
-    def per_example(
-        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def per_example(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Weighted:
         """As in `RankingLoss`, of which all must be; they leave the same weights, of examples."""
         parts = [loss.per_example(y_true, y_pred, sample_weight) for loss in self.losses]
         losses, weights = zip(*parts, strict=True)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.dense import DenseLists
 from rank4class_tf._tf.loops import fold
+from rank4class_tf._types import Choice
 from rank4class_tf.losses.base import (
     Changing,
     RandomRankingLoss,
@@ -50,9 +51,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
 
     _item_weights = "lists"
 
-    def __init__(
-        self, temperature: Changing = 0.1, ranker: Callable | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, temperature: Changing = 0.1, ranker: Callable | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
         self.ranker = _checks.layer_or_none("ranker", ranker)
@@ -127,10 +126,10 @@ class ApproxNDCGLoss(MetricLoss):
         self,
         temperature: Changing = 0.1,
         ranker: Callable | None = None,
-        gain: str | Callable = "exponential",
-        discount: str | Callable = "logarithmic",
+        gain: Choice = "exponential",
+        discount: Choice = "logarithmic",
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(temperature, ranker, **kwargs)
         ops.get_gain(gain)
         ops.get_discount(discount)
@@ -164,9 +163,7 @@ class GumbelNoise(RandomRankingLoss):
         -1.0
     """
 
-    def __init__(
-        self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any
-    ) -> None:
+    def __init__(self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_samples = _checks.positive_int("num_samples", num_samples)
         self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)

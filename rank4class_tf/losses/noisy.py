@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import RankingLoss
 from rank4class_tf.losses.softmax import cross_entropies
@@ -35,7 +35,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
 
     _searches_positives = False
 
-    def __init__(self, q: float = 0.7, **kwargs: Any) -> None:
+    def __init__(self, q: float = 0.7, **kwargs: Any):
         super().__init__(**kwargs)
         self.q = _checks.positive_fraction("q", q)
 
@@ -45,7 +45,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         # Where classes have the probabilities c, the loss is least at p ~ c^(1 / (1 - q)).
         return None if self.q == 1 else Probabilities(1 / (1 - self.q))
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         cross_entropy = cross_entropies(lists)
         # exp(-q x) - 1 keeps its digits where q x is small.
         losses = -tf.math.expm1(-self.q * cross_entropy) / self.q
@@ -81,7 +81,7 @@ class ForwardCorrectionLoss(RankingLoss):
 
     by_class_id = ("class_weight", "transition")
 
-    def __init__(self, transition: TensorLike, **kwargs: Any) -> None:
+    def __init__(self, transition: Array, **kwargs: Any):
         super().__init__(**kwargs)
         self.transition = _checked_transition(transition)
 
@@ -89,7 +89,7 @@ class ForwardCorrectionLoss(RankingLoss):
     def probabilities(self) -> Probabilities:
         return Probabilities()
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         n, size = len(self.transition), lists.max_items
         rule = "`transition` must have a row for each class that `y_pred` scores."
         is_right = not isinstance(size, int) or size == n
@@ -106,7 +106,7 @@ class ForwardCorrectionLoss(RankingLoss):
         return lists.sum_of_positives(lists.relevance * losses)
 
 
-def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.ndarray:
+def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     r"""Estimates T of `ForwardCorrectionLoss`, `[n, n]` float64, from a model's probabilities.
 
     An example with the label i is counted as one of class j if the model gives j at least the
@@ -158,7 +158,7 @@ def estimate_transition(probabilities: TensorLike, labels: TensorLike) -> np.nda
     return np.divide(counts, totals, np.eye(n), where=totals > 0)
 
 
-def _checked_transition(given: TensorLike) -> list[list[float]]:
+def _checked_transition(given: Array) -> list[list[float]]:
     """A matrix of transitions as nested lists, which Keras can save."""
     try:
         matrix = np.asarray(given, np.float64)

@@ -5,7 +5,6 @@ margins stand in `ops.weights`.
 """
 
 import warnings
-from collections.abc import Callable
 from typing import Any, Self
 
 import tensorflow as tf
@@ -14,7 +13,7 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
-from rank4class_tf._types import Function, TensorLike
+from rank4class_tf._types import Array, Choice, Function, Seed, Size, Tensor
 from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
 
 for _cls in (ops.Ramp, ops.Scaled, *ops.RankWeights.__subclasses__()):
@@ -27,10 +26,10 @@ class OrderedLoss(RankingLoss):
     def __init__(
         self,
         kind: str = "pairwise",
-        phi: str | Callable = "hinge",
-        rank_weights: ops.RankWeights | TensorLike | None = None,
+        phi: Choice = "hinge",
+        rank_weights: ops.RankWeights | Array = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         # Each negative against the positive, or each score against zero.
         self.kind = _checks.one_of("kind", kind, ("pairwise", "binary"))
@@ -40,7 +39,7 @@ class OrderedLoss(RankingLoss):
             ops.TopKWeights(1) if rank_weights is None else rank_weights
         )
 
-    def ordered_weighted_sum(self, negatives: ops.Lists, scale: TensorLike = 1.0) -> tf.Tensor:
+    def ordered_weighted_sum(self, negatives: ops.Lists, scale: Array = 1.0) -> Tensor:
         """The ordered weighted loss of the positives against all items of the lists, `[batch]`.
 
         `scale`, `[batch]` or a scalar, is a factor of the weights.
@@ -48,13 +47,13 @@ class OrderedLoss(RankingLoss):
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
 
-            def sum_over_pairs(lists: ops.Lists, f: Function) -> tf.Tensor:
+            def sum_over_pairs(lists: ops.Lists, f: Function) -> Tensor:
                 return lists.sum_over_items(lambda s, p: f(p - s), tends_to_zero=True)
 
             of_pairs = _weighted_sum(sum_over_pairs, phi, self.rank_weights, negatives)
             return scale * negatives.sum_of_positives(negatives.relevance * of_pairs)
 
-        def sum_over_negatives(lists: ops.Lists, f: Function) -> tf.Tensor:
+        def sum_over_negatives(lists: ops.Lists, f: Function) -> Tensor:
             return lists.sum(lambda s: f(-s), tends_to_zero=True)
 
         of_negatives = scale * _weighted_sum(sum_over_negatives, phi, self.rank_weights, negatives)
@@ -65,7 +64,7 @@ class OrderedLoss(RankingLoss):
 
 def _weighted_sum(
     sum_over: Function, phi: Function, rank_weights: ops.RankWeights, lists: ops.Lists
-) -> tf.Tensor:
+) -> Tensor:
     r"""$\sum_j \theta_j \varphi(p - v_{[j]})$, with `sum_over(lists, f)` the sum of f(p - item)."""
     tail = tf.constant(rank_weights.tail, lists.dtype)
     if rank_weights.num_leading == 0:
@@ -114,7 +113,7 @@ class OrderedWeightedLoss(OrderedLoss):
     def num_mined(self) -> int | None:  # type: ignore[override]
         return None if self.rank_weights.tail else self.rank_weights.num_leading
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         # The highest scores by themselves would not show a NaN.
         return lists.keep_nan(self.ordered_weighted_sum(lists.negatives()))
 
@@ -176,12 +175,12 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         self,
         num_sampled: int,
         kind: str = "pairwise",
-        phi: str | Callable = "hinge",
-        rank_weights: ops.RankWeights | TensorLike | None = None,
+        phi: Choice = "hinge",
+        rank_weights: ops.RankWeights | Array = None,
         rescale: bool = True,
-        seed: int | None = None,
+        seed: Seed = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(kind=kind, phi=phi, rank_weights=rank_weights, seed=seed, **kwargs)
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.rescale = _checks.flag("rescale", rescale)
@@ -190,7 +189,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         rule = f"`rank_weights` must have at most num_sampled={num_sampled} leading weights."
         _checks.require(is_right, rule, self.rank_weights)
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         n = lists.max_items
         negatives = lists.negatives()
         if isinstance(n, int) and self.num_sampled >= n - 1:
@@ -239,12 +238,12 @@ class WARPLoss(RandomRankingLoss):
 
     def __init__(
         self,
-        rank_weights: ops.RankWeights | TensorLike | None = None,
+        rank_weights: ops.RankWeights | Array = None,
         margin: float = 1.0,
-        num_trials: int | None = None,
-        seed: int | None = None,
+        num_trials: Size = None,
+        seed: Seed = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(seed=seed, **kwargs)
         self.rank_weights = ops.get_rank_weights(
             ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
@@ -258,7 +257,7 @@ class WARPLoss(RandomRankingLoss):
     def is_random(self) -> bool:  # type: ignore[override]
         return self.num_trials is not None
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         negatives = lists.negatives()
         of_ranks = self.rank_weights.first(lists.max_items, lists.dtype)
         of_ranks = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(of_ranks)], axis=0)
@@ -276,8 +275,8 @@ class WARPLoss(RandomRankingLoss):
 
 
 def _sampled(
-    negatives: ops.Lists, of_ranks: tf.Tensor, margin: float, num_trials: int, seed: tf.Tensor
-) -> tf.Tensor:
+    negatives: ops.Lists, of_ranks: Tensor, margin: float, num_trials: int, seed: Tensor
+) -> Tensor:
     negatives = negatives.dense()
     up_to = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
     batch, n = tf.unstack(tf.shape(up_to))

@@ -28,7 +28,7 @@ class PairwiseLoss(RankingLoss):
         lambda_weights: ops.NDCGLambdaWeights | None = None,
         label_smoothing: float = 0.0,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         is_right = lambda_weights is None or isinstance(lambda_weights, ops.NDCGLambdaWeights)
         rule = "`lambda_weights` must be None or `NDCGLambdaWeights`."
@@ -106,7 +106,7 @@ class PairwiseHingeLoss(PairwiseLoss):
         lambda_weights: ops.NDCGLambdaWeights | None = None,
         label_smoothing: float = 0.0,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
         self.margin = _checks.positive_float("margin", margin)
 
@@ -140,7 +140,7 @@ class PairwiseLogisticLoss(PairwiseLoss):
         lambda_weights: ops.NDCGLambdaWeights | None = None,
         label_smoothing: float = 0.0,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
 
@@ -176,9 +176,7 @@ class MeanSquaredLoss(RankingLoss):
     _searches_positives = False
     _item_weights = "formula"
 
-    def __init__(
-        self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any
-    ) -> None:
+    def __init__(self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.positive_weight = _checks.positive_float("positive_weight", positive_weight)
         self.positive_target = _checks.positive_float("positive_target", positive_target)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import as_dtype, violation
-from rank4class_tf._types import WithGradient
+from rank4class_tf._types import Tensor, WithGradient
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import RankingLoss
 from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scaled_by
@@ -17,7 +17,7 @@ from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scal
 
 def fenchel_young(
     lists: ops.Lists, regularizer: Any = "euclidean", k: int = 1, alpha: float = 1.0
-) -> tf.Tensor:
+) -> Tensor:
     """`FenchelYoungLoss`: the loss of the uniform distribution over the positives, `[batch]`."""
     regularizer = ops.get_regularizer(regularizer)
     count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
@@ -30,8 +30,8 @@ def fenchel_young(
     total = tf.cast(selected, lists.dtype)
 
     @tf.custom_gradient
-    def conjugate(scores: tf.Tensor) -> WithGradient:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+    def conjugate(scores: Tensor) -> WithGradient:
+        def gradient(upstream: Tensor) -> Tensor:
             return upstream * regularizer.project(scores, threshold)
 
         return regularizer.conjugate(scores, threshold), gradient
@@ -78,14 +78,14 @@ class RankmaxLoss(RankingLoss):
 
     def __init__(
         self, k: int = 1, margin: float = 1.0, positive_reduction: str = "sum", **kwargs: Any
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         self.k = _checks.positive_int("k", k)
         self.margin = _checks.positive_float("margin", margin)
         _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
         self.positive_reduction = positive_reduction
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         margin = self.margin
         # 1 over the projection, before that is cut at 1; a NaN stays one.
         if self.k == 1:
@@ -99,7 +99,7 @@ class RankmaxLoss(RankingLoss):
         return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
 
 
-def _inverse_of_projection(lists: ops.Lists, k: int, margin: float) -> tf.Tensor:
+def _inverse_of_projection(lists: ops.Lists, k: int, margin: float) -> Tensor:
     """1 over the projection of each positive before that is cut at 1, `[batch, P]`."""
     level, top, columns, selected = lowest_in_support(lists, k)
     tail = lists.without(columns).sum_of_violations(margin, level)
@@ -132,7 +132,7 @@ class SparsemaxLoss(RankingLoss):
     def probabilities(self) -> Probabilities:
         return Probabilities(regularizer="euclidean")
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         return fenchel_young(lists)
 
 
@@ -175,7 +175,7 @@ class FenchelYoungLoss(RankingLoss):
 
     def __init__(
         self, regularizer: Any = "euclidean", k: int = 1, alpha: float | str = 1.0, **kwargs: Any
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         ops.get_regularizer(regularizer)
         self.regularizer = regularizer
@@ -196,13 +196,13 @@ class FenchelYoungLoss(RankingLoss):
             return None
         return Probabilities(1 / self.alpha, self.regularizer)
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         if self.alpha == "adaptive":
             return _of_adaptive_alpha(lists)
         return fenchel_young(lists, self.regularizer, self.k, self.alpha)
 
 
-def _of_adaptive_alpha(lists: ops.Lists) -> tf.Tensor:
+def _of_adaptive_alpha(lists: ops.Lists) -> Tensor:
     constant = lists.constant()
     # The label itself adds 1 to both sums.
     total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
@@ -214,7 +214,7 @@ def _of_adaptive_alpha(lists: ops.Lists) -> tf.Tensor:
     by_square = 1 / (2 * (1 + total))
     by_total = share / 2 + by_square * (share - squares / (1 + total))
 
-    def slopes(s: tf.Tensor, p: tf.Tensor, by_square: tf.Tensor, by_total: tf.Tensor) -> tf.Tensor:
+    def slopes(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
         hinge = violation(s - p, 1.0)
         return hinge * (by_square * hinge + by_total)
 

@@ -19,17 +19,17 @@ from rank4class_tf._tf.exact import divided, is_zero
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
-from rank4class_tf._types import Tensor, TensorLike
+from rank4class_tf._types import Array, Size, Tensor
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
 from rank4class_tf.ops import Lists
 
 
 def class_prior(
-    labels: TensorLike | tf.data.Dataset | None = None,
-    num_classes: int | None = None,
+    labels: Array | tf.data.Dataset | None = None,
+    num_classes: Size = None,
     pseudo_count: float = 1.0,
-    counts: TensorLike | None = None,
+    counts: Array = None,
 ) -> list[float]:
     r"""Returns the share of each class among the labels, for `SoftmaxLoss(class_prior=...)`.
 
@@ -65,7 +65,7 @@ class SoftmaxOfRivalsLoss(RankingLoss):
 
     _item_weights = "lists"
 
-    def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, temperature: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.temperature = _checks.positive_float("temperature", temperature)
 
@@ -96,9 +96,7 @@ def log_total(lists: Lists, temperature: float, with_ties: bool) -> Tensor:
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
-def cross_entropies(
-    lists: Lists, temperature: TensorLike = 1.0, label_smoothing: TensorLike = 0.0
-) -> Tensor:
+def cross_entropies(lists: Lists, temperature: Array = 1.0, label_smoothing: Array = 0.0) -> Tensor:
     r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
     log_total, highest = lists.log_sum_exp(temperature, label_smoothing)
     scores = below(lists.positive_scores, highest)
@@ -117,7 +115,7 @@ def _by_pairs(own: Tensor, relevance: Tensor, temperature: float, with_ties: boo
 
 
 def _by_sorting(
-    own: Tensor, relevance: Tensor, temperature: float, with_ties: bool, most: int | None
+    own: Tensor, relevance: Tensor, temperature: float, with_ties: bool, most: Size
 ) -> Tensor:
     floor = tf.constant(own.dtype.min / 8, own.dtype)
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
@@ -178,7 +176,7 @@ class SoftmaxLoss(RankingLoss):
         class_prior: Sequence[float] | None = None,
         positive_reduction: str = "sum",
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         # The formula takes labels of all items; in long lists it is faster with the few positives.
         self._searches_positives = are_few(self.max_positives, None)

@@ -13,7 +13,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor, Text
 from rank4class_tf.layers import LaplaceSorter, Sorter
 from rank4class_tf.losses.base import Changing, check_changing, present
 from rank4class_tf.ops.ranks import expected_ranks_of_all
@@ -61,9 +61,9 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         sorter: Sorter | None = None,
         *,
         alignment: Changing = 0.0,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = None,
-    ) -> None:
+        reduction: Text = "sum_over_batch_size",
+        name: Text = None,
+    ):
         rule = "`sorter` must be None or a sorter of rank4class_tf.layers."
         is_right = sorter is None or isinstance(sorter, Sorter)
         _checks.require(is_right, rule, f"sorter={sorter!r}")
@@ -74,11 +74,11 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         self.sorter = LaplaceSorter() if sorter is None else sorter
         self.alignment = check_changing("alignment", alignment, _checks.non_negative_float)
 
-    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The formula: `[batch, n]`, `[batch, n]` -> `[batch]`, one value per example."""
         raise NotImplementedError
 
-    def ranks(self, outputs: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
+    def ranks(self, outputs: Tensor, mask: Tensor | None = None) -> Tensor:
         """Soft ranks of each row over its length, `[lists, d]` -> `[lists, d]`; 0 if masked."""
         ranks = tf.cast(self.sorter(outputs, mask=mask), outputs.dtype)
         if mask is None:
@@ -86,15 +86,13 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         size = tf.reduce_sum(tf.cast(mask, ranks.dtype), axis=1, keepdims=True)
         return tf.math.divide_no_nan(ranks, size)
 
-    def __call__(
-        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
-    ) -> tf.Tensor:
+    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Tensor:
         """Computes the loss; weights are a scalar, `[batch]` or `[batch, 1]`."""
         if sample_weight is not None:
             sample_weight = example_weights(sample_weight, y_pred)
         return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)
 
-    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
+    def call(self, y_true: Array, y_pred: Array) -> Tensor:
         outputs = _matrix("y_pred", y_pred)
         outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
         labels = _matrix("y_true", y_true)
@@ -109,21 +107,21 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         weight = as_dtype(present(self.alignment, outputs.dtype), outputs.dtype)
         return losses + weight * self.misalignment(labels, outputs)
 
-    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The labels, cast; raises unless the shapes are the same."""
         rule = "`y_true` must have the shape of `y_pred`."
         labels = same_sizes(labels, outputs, rule, axes=2)
         return tf.cast(labels, self._label_dtype(labels, outputs))
 
-    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
+    def _label_dtype(self, labels: Tensor, outputs: Tensor) -> tf.DType:
         return outputs.dtype
 
-    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """What the alignment brings to 0, `[batch]`."""
         return tf.reduce_mean(tf.abs(outputs - tf.cast(labels, outputs.dtype)), axis=1)
 
 
-def _matrix(argument: str, values: TensorLike) -> tf.Tensor:
+def _matrix(argument: str, values: Array) -> Tensor:
     values = as_numbers(argument, values)
     if values.shape.rank == 1:
         values = values[:, tf.newaxis]
@@ -158,16 +156,16 @@ class SpearmanLoss(SorterLoss):
         0.25
     """
 
-    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any) -> None:
+    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any):
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, AXES)
 
-    def _label_dtype(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.DType:
+    def _label_dtype(self, labels: Tensor, outputs: Tensor) -> tf.DType:
         # The order of the labels may depend on all their digits.
         wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
         return tf.float64 if wide else outputs.dtype
 
-    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
         exact = tf.cast(expected_ranks_of_all(labels), outputs.dtype)
@@ -203,11 +201,11 @@ class MeanAveragePrecisionLoss(SorterLoss):
         1.0
     """
 
-    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any) -> None:
+    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any):
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, AXES)
 
-    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         by_example = self.axis == "items"
         if not by_example:
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
@@ -222,7 +220,7 @@ class MeanAveragePrecisionLoss(SorterLoss):
         size = tf.cast(tf.shape(parts)[1], outputs.dtype)
         return tf.math.divide_no_nan(size * tf.reduce_sum(parts, axis=0), classes)
 
-    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         errors = tf.abs(tf.where(labels >= 0, outputs - labels, 0))
         count = tf.math.count_nonzero(labels >= 0, axis=1, dtype=outputs.dtype)
         return tf.math.divide_no_nan(tf.reduce_sum(errors, axis=1), count)
@@ -255,13 +253,11 @@ class RankTripletLoss(SorterLoss):
         0.0
     """
 
-    def __init__(
-        self, sorter: Sorter | None = None, margin: float | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, sorter: Sorter | None = None, margin: float | None = None, **kwargs: Any):
         super().__init__(sorter, **kwargs)
         self.margin = None if margin is None else _checks.positive_float("margin", margin)
 
-    def _checked(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The labels as they are; raises unless there is one for each row and column."""
         rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
         is_square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
@@ -271,12 +267,12 @@ class RankTripletLoss(SorterLoss):
             labels = same_sizes(labels, side, rule)
         return labels
 
-    def compute(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         size = tf.cast(tf.shape(outputs)[1], outputs.dtype)
         margin = 1 / size if self.margin is None else tf.constant(self.margin, size.dtype)
         same = labels == tf.transpose(labels)
 
-        def of_rows(similarities: tf.Tensor) -> tf.Tensor:
+        def of_rows(similarities: Tensor) -> Tensor:
             ranks = self.ranks(similarities)
             own = tf.linalg.diag_part(ranks)
             # A row whose items are all positives has no triplet.
@@ -285,7 +281,7 @@ class RankTripletLoss(SorterLoss):
 
         return of_rows(outputs) + of_rows(tf.transpose(outputs))
 
-    def misalignment(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """How far similarities are from 1 for equal labels and 0 for others, `[batch]`."""
         target = tf.cast(labels == tf.transpose(labels), outputs.dtype)
         return tf.reduce_mean(tf.abs(outputs - target), axis=1)

@@ -24,7 +24,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import Function, Tensor, TensorLike
+from rank4class_tf._types import Array, Cutoffs, Function, Size, Tensor, TensorPair, Text
 from rank4class_tf.ops.ranks import best_positive, over_ranks
 
 
@@ -36,7 +36,7 @@ class ExactSum:
     one float64, and so has one under a parameter server, where only `assign_add` loses no update.
     """
 
-    def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]):
         shared = tf.distribute.experimental.ParameterServerStrategy
         wide = tf.as_dtype(metric.dtype) == tf.float64
         wide |= isinstance(tf.distribute.get_strategy(), shared)
@@ -65,7 +65,7 @@ class ExactSum:
         else:
             self._state.assign(_with_parts(tf.convert_to_tensor(self._state), high, low))
 
-    def parts(self) -> tuple[Tensor, Tensor]:
+    def parts(self) -> TensorPair:
         """The sums, rounded to this dtype, and what rounding left out."""
         state = tf.convert_to_tensor(self._state)
         if self.dtype == tf.float64:
@@ -80,7 +80,7 @@ class ExactSum:
         return tf.ensure_shape(_means(state), [*self._shape[:-1], self._shape[-1] - 1])
 
 
-def _parts(state: Tensor) -> tuple[Tensor, Tensor]:
+def _parts(state: Tensor) -> TensorPair:
     first, second, rest = tf.unstack(state, num=3)
     total, lost = exact.two_sum(first, second)
     return exact.two_sum(total, lost + rest)
@@ -94,7 +94,7 @@ def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
     return tf.stack([*exact.halves(total), rest])
 
 
-def _once(*ranks: int | None) -> Callable:
+def _once(*ranks: Size) -> Callable:
     """A function whose graph is made once in a process, for tensors of these ranks.
 
     `fit` makes the graph of a step twice, and its metrics took two thirds of their operations here.
@@ -181,9 +181,7 @@ class RankingMetric(Metric):
     # Whether a list without positives counts, with the value 0.
     count_empty: bool = False
 
-    def __init__(
-        self, *, label_format: str | None = None, name: str | None = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, *, label_format: Text = None, name: Text = None, dtype: Any = None):
         check_label_format(label_format)
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         self.label_format = label_format
@@ -208,12 +206,8 @@ class RankingMetric(Metric):
         raise NotImplementedError
 
     def per_list(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-        exclude: TensorLike | None = None,
-    ) -> tuple[Tensor, Tensor]:
+        self, y_true: Array, y_pred: Array, sample_weight: Array = None, exclude: Array = None
+    ) -> TensorPair:
         """Computes float64 values `[batch, r]`, a column for each result, and weights `[batch]`.
 
         A list without positives has the weight 0, unless `count_empty`.
@@ -230,28 +224,24 @@ class RankingMetric(Metric):
         return self._values_and_weights(labels, sample_weight, tf.float64)
 
     def update_state(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-        exclude: TensorLike | None = None,
+        self, y_true: Array, y_pred: Array, sample_weight: Array = None, exclude: Array = None
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
         self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
 
-    def _parsed(self, y_true: TensorLike, y_pred: TensorLike, exclude: TensorLike | None) -> Any:
+    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array) -> Any:
         """`Labels`; or the `Ranks` that are given in their place."""
         if isinstance(y_true, ops.Ranks):
             return y_true
         y_true = _keras.given_labels(y_true)
         return parse(y_true, y_pred, self.label_format, exclude=exclude)
 
-    def _add_batch(self, labels: Any, sample_weight: TensorLike | None) -> None:
+    def _add_batch(self, labels: Any, sample_weight: Array) -> None:
         self.sums.add(_weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> TensorPair:
         """What `per_list` returns, in a dtype; `compute` may stand for the metric's own formula.
 
         A list whose labels break the rules is NaN; so is one with a NaN in `Ranks.above`.
@@ -326,13 +316,8 @@ class CutoffMetric(RankingMetric):
     """Base of the metrics at a cutoff k; a subclass defines `compute_at`."""
 
     def __init__(
-        self,
-        k: int | Sequence[int] | None = None,
-        name: str | None = None,
-        *,
-        count_empty: bool = False,
-        **kwargs: Any,
-    ) -> None:
+        self, k: Cutoffs = None, name: Text = None, *, count_empty: bool = False, **kwargs: Any
+    ):
         several = isinstance(k, (list, tuple))
         given: Any = k if several else [k]
         # The cutoffs, one or more, None for all ranks.

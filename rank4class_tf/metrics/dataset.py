@@ -13,11 +13,11 @@ from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import Tensor, TensorPair
+from rank4class_tf._types import Tensor, TensorPair, Text
 from rank4class_tf.metrics.base import Metric
 from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 
-_Columns: TypeAlias = tuple[tf.Tensor, tf.Tensor]
+_Columns: TypeAlias = tuple[Tensor, Tensor]
 
 
 class DatasetMetric(Metric):
@@ -30,9 +30,7 @@ class DatasetMetric(Metric):
     # The number of columns, which a subclass sets first.
     num_columns: int
 
-    def __init__(
-        self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, max_examples: int = 10_000, name: Text = None, dtype: Any = None):
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
@@ -155,7 +153,7 @@ class MeanAveragePrecision(DatasetMetric):
         0.9166666865348816
     """
 
-    def __init__(self, num_classes: int, max_examples: int = 10_000, **kwargs: Any) -> None:
+    def __init__(self, num_classes: int, max_examples: int = 10_000, **kwargs: Any):
         self.num_classes = self.num_columns = _checks.positive_int("num_classes", num_classes)
         super().__init__(max_examples, **kwargs)
 
@@ -216,7 +214,7 @@ class SpearmanCorrelation(DatasetMetric):
         0.5
     """
 
-    def __init__(self, num_outputs: int = 1, max_examples: int = 10_000, **kwargs: Any) -> None:
+    def __init__(self, num_outputs: int = 1, max_examples: int = 10_000, **kwargs: Any):
         self.num_outputs = self.num_columns = _checks.positive_int("num_outputs", num_outputs)
         super().__init__(max_examples, **kwargs)
 

@@ -4,7 +4,6 @@ The gains, discounts and the ideal order are in `ops.weights`; the average over 
 """
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +11,7 @@ import tensorflow as tf
 from rank4class_tf import _registry, ops
 from rank4class_tf._tf import math
 from rank4class_tf._tf.exact import power_of_two
+from rank4class_tf._types import Choice, Cutoffs, Size, Tensor
 from rank4class_tf.metrics.base import CutoffMetric
 from rank4class_tf.ops.ranks import highest, mean_over_ties, num_counted, num_ranks, table_by_rank
 from rank4class_tf.ops.weights import DISCOUNTS, discounted_sum, gain_cancels, gains_up_to_a_factor
@@ -50,17 +50,17 @@ class DCG(CutoffMetric):
 
     def __init__(
         self,
-        k: int | Sequence[int] | None = None,
-        gain: str | Callable = "exponential",
-        discount: str | Callable = "logarithmic",
+        k: Cutoffs = None,
+        gain: Choice = "exponential",
+        discount: Choice = "logarithmic",
         **kwargs: Any,
-    ) -> None:
+    ):
         ops.get_gain(gain)
         ops.get_discount(discount)
         self.gain, self.discount = gain, discount
         super().__init__(k, **kwargs)
 
-    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+    def compute_at(self, ranks: ops.Ranks, k: Size) -> Tensor:
         gains = ops.get_gain(self.gain)(ranks.relevance)
         if ranks.weights is not None:
             shares = self._shares_of_weight(ranks.relevance)
@@ -69,13 +69,13 @@ class DCG(CutoffMetric):
             gains *= math.divide_no_nan(ranks.weights * total, weighted)
         return self._discounted(ranks, gains, self._discounts(ranks, k))
 
-    def _shares_of_weight(self, relevance: tf.Tensor) -> tf.Tensor:
+    def _shares_of_weight(self, relevance: Tensor) -> Tensor:
         return gains_up_to_a_factor(self.gain, relevance)
 
-    def _discounted(self, ranks: ops.Ranks, gains: tf.Tensor, table: Any) -> tf.Tensor:
+    def _discounted(self, ranks: ops.Ranks, gains: Tensor, table: Any) -> Tensor:
         return math.sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
 
-    def _discounts(self, ranks: ops.Ranks, k: int | None) -> Any:
+    def _discounts(self, ranks: ops.Ranks, k: Size) -> Any:
         """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
         size = num_counted(ranks, k)
         # NumPy's table may be kept; in a graph of TensorFlow 1 it is a tensor of that graph.
@@ -114,7 +114,7 @@ class NDCG(DCG):
 
     bounds = (0.0, 1.0)
 
-    def compute_at(self, ranks: ops.Ranks, k: int | None) -> tf.Tensor:
+    def compute_at(self, ranks: ops.Ranks, k: Size) -> Tensor:
         table = self._discounts(ranks, k)
         if gain_cancels(self.gain, ranks.relevance):
             gains = best = math.relu(math.sign(ranks.relevance))

@@ -12,7 +12,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._tf.raising import checked
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor, TensorPair, Text
 from rank4class_tf.metrics.base import ExactSum, RankingMetric, _weighted
 from rank4class_tf.metrics.hits import hits
 
@@ -42,8 +42,8 @@ class MacroAverage(RankingMetric):
     """
 
     def __init__(
-        self, metric: RankingMetric, num_groups: int, name: str | None = None, dtype: Any = None
-    ) -> None:
+        self, metric: RankingMetric, num_groups: int, name: Text = None, dtype: Any = None
+    ):
         if not isinstance(metric, RankingMetric) or not metric.is_mean:
             raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
         self.num_groups = _checks.positive_int("num_groups", num_groups)
@@ -65,16 +65,16 @@ class MacroAverage(RankingMetric):
             for name in self.metric.result_names
         ]
 
-    def _values_and_weights(self, *args: Any, **kwargs: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def _values_and_weights(self, *args: Any, **kwargs: Any) -> TensorPair:
         return self.metric._values_and_weights(*args, **kwargs)
 
     def update_state(
         self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-        exclude: TensorLike | None = None,
-        groups: TensorLike | None = None,
+        y_true: Array,
+        y_pred: Array,
+        sample_weight: Array = None,
+        exclude: Array = None,
+        groups: Array = None,
     ) -> None:
         """Adds a batch; the first four arguments are those of `RankingMetric.per_list`.
 
@@ -98,7 +98,7 @@ class MacroAverage(RankingMetric):
         weighted = tf.repeat(_weighted(values, weights), tf.shape(groups)[1], axis=0)
         self.sums.add(weighted, tf.reshape(groups, [-1]))
 
-    def group_means(self) -> tf.Tensor:
+    def group_means(self) -> Tensor:
         """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
         weight = self.sums.parts()[0][:, -1:]
         return tf.where(weight != 0, self.sums.means(), float("nan"))
@@ -145,7 +145,7 @@ class ExpectedCalibrationError(RankingMetric):
 
     higher_is_better = False
 
-    def __init__(self, num_bins: int = 15, probabilities: Any = None, **kwargs: Any) -> None:
+    def __init__(self, num_bins: int = 15, probabilities: Any = None, **kwargs: Any):
         self.num_bins = _checks.positive_int("num_bins", num_bins)
         super().__init__(**kwargs)
         self.probabilities = _checks.layer_or_none("probabilities", probabilities)
@@ -154,10 +154,10 @@ class ExpectedCalibrationError(RankingMetric):
         # In each bin, of the weights, the weighted confidence and the weighted accuracy.
         self.sums = ExactSum(self, "sums", (self.num_bins, 3))
 
-    def compute(self, ranks: ops.Ranks) -> list[tf.Tensor]:
+    def compute(self, ranks: ops.Ranks) -> list[Tensor]:
         return [hits(ranks, k=1)]
 
-    def _parsed(self, y_true: TensorLike, y_pred: TensorLike, exclude: TensorLike | None) -> Any:
+    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array) -> Any:
         labels = super()._parsed(y_true, y_pred, exclude)
         if self.probabilities is None:
             return labels
@@ -166,7 +166,7 @@ class ExpectedCalibrationError(RankingMetric):
             scores = tf.where(labels.mask, scores, -float("inf"))
         return labels._replace(scores=self.probabilities(scores))
 
-    def _add_batch(self, labels: Any, sample_weight: TensorLike | None) -> None:
+    def _add_batch(self, labels: Any, sample_weight: Array) -> None:
         dtype = self.sums.dtype
         accuracy, weights = self._values_and_weights(labels, sample_weight, dtype)
         shares = labels.scores
@@ -177,7 +177,7 @@ class ExpectedCalibrationError(RankingMetric):
         bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
         self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))
 
-    def _checked(self, confidence: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    def _checked(self, confidence: Tensor, counted: Tensor) -> Tensor:
         """The confidence; one outside [0, 1] raises, or is NaN where nothing can raise."""
         slack = 1e-5  # Sums of shares may miss 1 by rounding.
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
@@ -189,7 +189,7 @@ class ExpectedCalibrationError(RankingMetric):
         clipped = tf.where(counted, clipped, 0)
         return checked(clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
 
-    def result(self) -> tf.Tensor:
+    def result(self) -> Tensor:
         """Returns the error; 0 if there was no list with a positive yet."""
         weight, confidence, accuracy = tf.unstack(self.sums.parts()[0], axis=-1)
         gaps = tf.reduce_sum(tf.abs(accuracy - confidence))

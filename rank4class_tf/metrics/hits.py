@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._tf import math
-from rank4class_tf._types import Function, TensorLike
+from rank4class_tf._types import Array, Cutoffs, Function, Size, Tensor, TensorPair, Text
 from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
@@ -28,7 +28,7 @@ from rank4class_tf.ops.ranks import (
 from rank4class_tf.ops.weights import discounted_sum
 
 
-def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> tf.Tensor:
+def hit_shares(ranks: Ranks | BestPositive, k: Size) -> Tensor:
     r"""The probability of each positive to be among the first k, `[batch, P]`; None means all.
 
     $$\min\left(1, \frac{(k - a)_+}{m}\right)$$
@@ -41,7 +41,7 @@ def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> tf.Tensor:
     return math.minimum(share, 1)
 
 
-def hits(ranks: Ranks, k: int | None) -> tf.Tensor:
+def hits(ranks: Ranks, k: Size) -> Tensor:
     """Expected number of positives among the first k, `[batch]`."""
     return math.sum(hit_shares(ranks, k), axis=-1)
 
@@ -74,13 +74,13 @@ class TopKAccuracy(CutoffMetric):
     _reads = "best"
     bounds = (0.0, 1.0)
 
-    def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, k: int | Sequence[int] = 1, name: Text = None, **kwargs: Any):
         super().__init__(k, name=name, **kwargs)
 
     def _check_cutoff(self, k: Any) -> int:
         return _checks.positive_int("k", k)
 
-    def compute_at(self, best: BestPositive, k: int) -> tf.Tensor:
+    def compute_at(self, best: BestPositive, k: int) -> Tensor:
         if isinstance(best.most, int) and best.most == 1:
             return hit_shares(best, k)
         places = math.clip(k - best.above, 0, best.tied)
@@ -115,7 +115,7 @@ class PrecisionAtK(CutoffMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
+    def compute_at(self, ranks: Ranks, k: Size) -> Tensor:
         return hits(ranks, k) / (math.maximum(ranks.num_items, 1) if k is None else k)
 
 
@@ -143,25 +143,23 @@ class RecallAtK(CutoffMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def __init__(
-        self, k: int | Sequence[int] | None = None, average: str = "samples", **kwargs: Any
-    ) -> None:
+    def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
         rule = "`average` must be 'samples' or 'micro'."
         _checks.require(average in ("samples", "micro"), rule, repr(average))
         super().__init__(k, **kwargs)
         self.average = average
 
-    def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
+    def compute_at(self, ranks: Ranks, k: Size) -> Tensor:
         return math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> TensorPair:
         if self.average == "samples":
             return super()._values_and_weights(labels, sample_weight, dtype, compute)
 
         # A list weighs as much as it has positives, which come as a further value.
-        def with_number(ranks: Ranks) -> list[tf.Tensor]:
+        def with_number(ranks: Ranks) -> list[Tensor]:
             return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
 
         values, weights = super()._values_and_weights(labels, sample_weight, dtype, with_number)
@@ -205,16 +203,12 @@ class AveragePrecisionAtK(CutoffMetric):
     bounds = (0.0, 1.0)
 
     def __init__(
-        self,
-        k: int | Sequence[int] | None = None,
-        name: str | None = None,
-        over_all_positives: bool = False,
-        **kwargs: Any,
-    ) -> None:
+        self, k: Cutoffs = None, name: Text = None, over_all_positives: bool = False, **kwargs: Any
+    ):
         self.over_all_positives = _checks.flag("over_all_positives", over_all_positives)
         super().__init__(k, name=name, **kwargs)
 
-    def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
+    def compute_at(self, ranks: Ranks, k: Size) -> Tensor:
         above, tied = ranks.above, ranks.tied
         size = num_counted(ranks, k)
         limit = math.cast(size, above.dtype)
@@ -235,7 +229,7 @@ class AveragePrecisionAtK(CutoffMetric):
         return math.divide_no_nan(math.sum(added, axis=-1), best)
 
 
-def _counts_of_positives(ranks: Ranks) -> tuple[tf.Tensor, ...]:
+def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
     """How many positives are above each positive, and tied with it, itself included."""
     # Scores in the order of the ranks; a positive that is never a hit is left out.
     nan = math.cast(float("nan"), ranks.above.dtype)
@@ -267,7 +261,7 @@ class BPref(CutoffMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def compute_at(self, ranks: Ranks, k: int | None) -> tf.Tensor:
+    def compute_at(self, ranks: Ranks, k: Size) -> Tensor:
         positives_above, positives_tied = _counts_of_positives(ranks)
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
         right = ranks.num_positives[:, math.newaxis]
@@ -278,7 +272,7 @@ class BPref(CutoffMetric):
 
 
 def propensities(
-    labels: TensorLike | tf.data.Dataset, num_classes: int, a: float = 0.55, b: float = 1.5
+    labels: Array | tf.data.Dataset, num_classes: int, a: float = 0.55, b: float = 1.5
 ) -> list[float]:
     r"""Returns the probability of each class to be among the labels of an example that it fits.
 
@@ -315,9 +309,7 @@ class PropensityScored(RankingMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def __init__(
-        self, k: int, propensities: TensorLike, name: str | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, k: int, propensities: Array, name: Text = None, **kwargs: Any):
         self.k = self.depth = _checks.positive_int("k", k)
         self.propensities = _checks.one_for_each_class(
             "propensities",
@@ -328,13 +320,13 @@ class PropensityScored(RankingMetric):
         family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
         super().__init__(name=name or f"{family}_at_{k}", **kwargs)
 
-    def gains(self, ranks: Ranks) -> list[tf.Tensor]:
+    def gains(self, ranks: Ranks) -> list[Tensor]:
         """The formula: `Ranks` of relevance 1 / propensity -> gains and best gains, `[batch]`."""
         raise NotImplementedError
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> TensorPair:
         # The mean over all lists, weighted by their best possible gains, is the ratio of the sums.
         both, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
         gains, best = tf.unstack(both, axis=1)
@@ -388,7 +380,7 @@ class PropensityScoredNDCG(PropensityScored):
         0.5
     """
 
-    def gains(self, ranks: Ranks) -> list[tf.Tensor]:
+    def gains(self, ranks: Ranks) -> list[Tensor]:
         table = 1 / np.log2(1 + np.arange(1, self.k + 1, dtype=np.float64))
         discounts = mean_over_ties(table, ranks.above, ranks.tied)
         gain = math.sum(ranks.relevance * discounts, axis=-1)
@@ -417,6 +409,6 @@ class PropensityScoredPrecisionAtK(PropensityScored):
         0.5
     """
 
-    def gains(self, ranks: Ranks) -> list[tf.Tensor]:
+    def gains(self, ranks: Ranks) -> list[Tensor]:
         hits = hit_shares(ranks, self.k) * ranks.relevance
         return [math.sum(hits, axis=-1), math.sum(highest(ranks.relevance, self.k), axis=-1)]

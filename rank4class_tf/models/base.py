@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._tf.loops import in_pieces
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor
 from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models.multi_worker import MultiWorker
@@ -28,7 +28,7 @@ class RetrievalModel(MultiWorker, keras.Model):
     # What a step scores, for errors.
     _scored: str
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         self._evaluating = False
 
@@ -65,9 +65,9 @@ class RetrievalModel(MultiWorker, keras.Model):
         x: Any = None,
         y: Any = None,
         y_pred: Any = None,
-        sample_weight: TensorLike | None = None,
+        sample_weight: Array = None,
         training: bool | None = None,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         training = not self._evaluating if training is None else training
         losses, sample_weight = self._losses_of_step(
             x, y_pred, _keras.given_labels(y), _of_examples(sample_weight), training
@@ -88,7 +88,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         return super().test_step(data)
 
     def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: TensorLike | None = None
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Array = None
     ) -> dict[str, Any]:
         """Updates the metrics in evaluation; training reports only the loss."""
         placeholder = tf.zeros([1, 1])
@@ -122,20 +122,20 @@ class RetrievalModel(MultiWorker, keras.Model):
         return cls(**{**config, **dict(zip(names, parts, strict=True))})
 
     def _losses_of_step(
-        self, x: Any, y_pred: tf.Tensor, y: Any, sample_weight: TensorLike | None, training: bool
-    ) -> tuple[tf.Tensor, TensorLike | None]:
+        self, x: Any, y_pred: Tensor, y: Any, sample_weight: Array, training: bool
+    ) -> tuple[Tensor, Array]:
         """The losses of the examples, `[batch]`, and their weights."""
         raise NotImplementedError
 
     def _per_example(
-        self, labels: Any, scores: Any, sample_weight: TensorLike | None
-    ) -> tuple[tf.Tensor, TensorLike | None]:
+        self, labels: Any, scores: Any, sample_weight: Array
+    ) -> tuple[Tensor, Array]:
         """`per_example` of the compiled loss; without one Keras reads nothing of it."""
         if self.loss is None:
             return tf.zeros([1]), None
         return self.loss.per_example(labels, scores, sample_weight)
 
-    def _ranks_of_batch(self, x: Any, y: Any, y_pred: tf.Tensor, dtype: tf.DType) -> ops.Ranks:
+    def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         """Ranks among all, from features, labels and encodings, in a dtype or a wider one."""
         raise NotImplementedError
 
@@ -190,12 +190,12 @@ def _check_metric(argument: str, metric: Any) -> None:
     _checks.require(not of_classes, rule, metric)
 
 
-def _of_examples(sample_weight: Any) -> TensorLike | None:
+def _of_examples(sample_weight: Any) -> Array:
     """The weights of the examples; Keras repeats them for each part of labels with several."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 
 
-def encode_in_pieces(encoder: keras.layers.Layer, features: Any, size: int) -> tf.Tensor:
+def encode_in_pieces(encoder: keras.layers.Layer, features: Any, size: int) -> Tensor:
     """Encodes a batch in training, and each piece again in the backward pass.
 
     Both passes draw the same random numbers, and other state of the encoder changes once. The

@@ -16,7 +16,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor, TensorPair, Text
 
 
 class Candidates(NamedTuple):
@@ -25,15 +25,15 @@ class Candidates(NamedTuple):
     # What the encoder takes, with m rows.
     features: Any
     # `[m]` int64, those of the ids, -1 for padding; None without ids.
-    keys: tf.Tensor | None
+    keys: Tensor | None
     # The rows of the positives of each query, `[batch]`, or `[batch, P]` padded with -1.
-    places: tf.Tensor
+    places: Tensor
     # `[m]`, of negatives; None for 1.
-    weights: tf.Tensor | None = None
+    weights: Tensor | None = None
     # How many rows, the first ones, are positives; None for all.
-    num_own: tf.Tensor | None = None
+    num_own: Tensor | None = None
     # `[batch]` booleans, True for a query that breaks a rule; None for no such query.
-    wrong: tf.Tensor | None = None
+    wrong: Tensor | None = None
 
     @property
     def several(self) -> bool:
@@ -41,14 +41,14 @@ class Candidates(NamedTuple):
         return self.places.shape.rank == 2
 
     @property
-    def is_own(self) -> tf.Tensor | None:
+    def is_own(self) -> Tensor | None:
         """`[m]` booleans, True for a positive; None if all are positives."""
         return None if self.num_own is None else tf.range(tf.size(self.keys)) < self.num_own
 
     def with_negatives(self, others: Candidates) -> Candidates:
         """These, and others that are no positives."""
 
-        def joined(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        def joined(x: Tensor, y: Tensor) -> Tensor:
             return tf.concat([x, y], axis=0)
 
         weights = None
@@ -68,12 +68,12 @@ class Candidates(NamedTuple):
 class Columns(NamedTuple):
     """The candidates of a step, which all its queries score."""
 
-    encodings: tf.Tensor  # `[n, d]`
-    keys: tf.Tensor | None  # `[n]` int64; None without ids.
-    there: tf.Tensor | None  # `[n]` booleans, False for an empty place; None if there is none.
-    draws: tf.Tensor  # How many of them are draws by frequency.
-    rate: tf.Tensor | None  # `[n]`, how often each is expected for a draw; None: no correction.
-    base: tf.Tensor | None  # `[n]`, how often besides.
+    encodings: Tensor  # `[n, d]`
+    keys: Tensor | None  # `[n]` int64; None without ids.
+    there: Tensor | None  # `[n]` booleans, False for an empty place; None if there is none.
+    draws: Tensor  # How many of them are draws by frequency.
+    rate: Tensor | None  # `[n]`, how often each is expected for a draw; None: no correction.
+    base: Tensor | None  # `[n]`, how often besides.
 
 
 class Reader:
@@ -82,10 +82,10 @@ class Reader:
     def __init__(
         self,
         encoder: keras.layers.Layer,
-        candidate_id: str | None,
-        negatives: str | None,
-        negative_weight: str | None,
-    ) -> None:
+        candidate_id: Text,
+        negatives: Text,
+        negative_weight: Text,
+    ):
         self._encoder, self._candidate_id = encoder, candidate_id
         self._negatives, self._negative_weight = negatives, negative_weight
 
@@ -192,7 +192,7 @@ def flat(features: Any, ids: Any, weights: Any = None, several: bool = False) ->
     return Candidates(features, keys, places, weights)
 
 
-def _merged(x: TensorLike) -> tf.Tensor:
+def _merged(x: Array) -> Tensor:
     """Features `[batch, P, ...]` as `[batch P, ...]`."""
     if isinstance(x, tf.RaggedTensor):
         return x.merge_dims(0, 1)
@@ -200,7 +200,7 @@ def _merged(x: TensorLike) -> tf.Tensor:
     return tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0))
 
 
-def _checked_weights(weights: TensorLike, keys: tf.Tensor | None) -> tf.Tensor:
+def _checked_weights(weights: Array, keys: Tensor | None) -> Tensor:
     """Weights `[m]`; raises unless those of candidates are > 0, and gives NaN under XLA."""
     weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
     if keys is not None:
@@ -213,7 +213,7 @@ def _checked_weights(weights: TensorLike, keys: tf.Tensor | None) -> tf.Tensor:
     return tf.where(bad, tf.constant(float("nan")), weights)
 
 
-def _one_for_each_query(ids: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+def _one_for_each_query(ids: Tensor, training: bool) -> TensorPair:
     """Ids of an unknown rank as `[batch]`, and `[batch]` booleans, True where there are several.
 
     In training these raise, where something can.
@@ -228,7 +228,7 @@ def _one_for_each_query(ids: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.T
     return rows[:, 0], wrong[:, 0]
 
 
-def id_keys(ids: TensorLike, argument: str = "candidate_id") -> tf.Tensor:
+def id_keys(ids: Array, argument: str = "candidate_id") -> Tensor:
     """Ids as int64; strings are hashed to so many buckets that no two share one in practice."""
     ids = _checks.ids(argument, ids)
     if ids.dtype == tf.string:

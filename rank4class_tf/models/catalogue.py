@@ -41,7 +41,7 @@ class Catalogue:
         dataset: tf.data.Dataset | None = None,
         num_of_dataset: int = 0,
         in_shards: bool = False,
-    ) -> None:
+    ):
         self.features = features
         self.dataset, self.num_of_dataset = dataset, num_of_dataset
         self.in_shards = in_shards

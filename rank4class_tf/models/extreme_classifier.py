@@ -4,9 +4,7 @@ Scores, samples, search and ranks come from `layers.SampledScores`; this file ch
 fit, such as dense optimizers and one-hot labels, and brings the metrics the ranks of a batch.
 """
 
-import os
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +13,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Names, PathLike, Seed, Size, Tensor, TensorPair
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.optimizers import Rowwise
@@ -86,11 +84,11 @@ class ExtremeClassifier(RetrievalModel):
         encoder: Any,
         classes: Any,
         embedding_dim: int,
-        num_sampled: int | None = 1024,
+        num_sampled: Size = 1024,
         normalize: bool = True,
-        seed: int | None = None,
+        seed: Seed = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         self.encoder = _keras.checked_layer("encoder", encoder)
         self.embedding_dim = _checks.positive_int("embedding_dim", embedding_dim)
@@ -138,27 +136,23 @@ class ExtremeClassifier(RetrievalModel):
             kwargs["class_weight"] = class_weight
         return super().fit(x, y, *args, **kwargs)
 
-    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         encodings = self.encoder(inputs, training=training)
         rule = f"`encoder` must give encodings of embedding_dim={self.embedding_dim} numbers."
         right = encodings.shape[-1] in (None, self.embedding_dim)
         _checks.require(right, rule, f"encodings of shape {encodings.shape}")
         return encodings
 
-    def top_k(self, features: Any, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+    def top_k(self, features: Any, k: int) -> TensorPair:
         """Finds the k best classes for a batch of features, as `SampledScores.top_k` does."""
         return self.scores.top_k(self(features, training=False), k)
 
-    def ranks(self, features: Any, class_ids: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+    def ranks(self, features: Any, class_ids: Array) -> TensorPair:
         """Ranks given classes for a batch of features, as `SampledScores.ranks` does."""
         return self.scores.ranks(self(features, training=False), class_ids)
 
     def export_top_k(
-        self,
-        path: str | os.PathLike[str],
-        features_spec: Any,
-        k: int | None = None,
-        class_names: Sequence[str] | None = None,
+        self, path: PathLike, features_spec: Any, k: Size = None, class_names: Names = None
     ) -> None:
         """Writes a SavedModel that finds the k classes with the highest scores.
 
@@ -174,14 +168,14 @@ class ExtremeClassifier(RetrievalModel):
         if not self.built:
             tf.function(self).get_concrete_function(features_spec)
 
-        def best(features: Any, k: TensorLike) -> dict[str, tf.Tensor]:
+        def best(features: Any, k: Array) -> dict[str, Tensor]:
             scores, class_ids = self.top_k(features, k)
             return {"scores": scores, "class_ids": class_ids}
 
         num_classes = self.classes.num_classes
         _export.write_top_k(path, self, best, features_spec, num_classes, k, class_names)
 
-    def export_classes(self, path: str | os.PathLike) -> None:
+    def export_classes(self, path: PathLike) -> None:
         """Writes the class embeddings `[K, embedding_dim]` to a NumPy file, for approximate search.
 
         `top_k` finds the classes with the highest inner products with the output of `predict`.
@@ -194,8 +188,8 @@ class ExtremeClassifier(RetrievalModel):
         self.scores.export_embeddings(path)
 
     def _losses_of_step(
-        self, x: Any, y_pred: tf.Tensor, y: Any, sample_weight: TensorLike | None, training: bool
-    ) -> tuple[tf.Tensor, TensorLike | None]:
+        self, x: Any, y_pred: Tensor, y: Any, sample_weight: Array, training: bool
+    ) -> tuple[Tensor, Array]:
         if training:
             self._check_optimizer()
         y = _class_ids(y, self.classes.num_classes)
@@ -236,7 +230,7 @@ class ExtremeClassifier(RetrievalModel):
                 stacklevel=2,
             )
 
-    def _ranks_of_batch(self, x: Any, y: Any, y_pred: tf.Tensor, dtype: tf.DType) -> ops.Ranks:
+    def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         num_classes = self.classes.num_classes
         # Where nothing can raise, the ranks of a list with an id that does not exist become NaN.
         zero = tf.zeros_like(y_pred[:, :1])

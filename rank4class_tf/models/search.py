@@ -16,7 +16,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _export, _files, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Tensor, TensorLike, TensorPair
+from rank4class_tf._types import Array, PathLike, Size, Tensor, TensorPair
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.models.candidates import Reader, id_keys, known_to, of_key
 from rank4class_tf.models.catalogue import Catalogue, arrays, fingerprint
@@ -32,7 +32,7 @@ class _CatalogueHolder:
 class _EncodeBeforeTests(keras.callbacks.Callback):
     """Encodes what has changed once other callbacks have, such as those that swap weights."""
 
-    def __init__(self, model: SearchModel) -> None:
+    def __init__(self, model: SearchModel):
         super().__init__()
         self.of = model
 
@@ -49,7 +49,7 @@ class SearchModel(RetrievalModel):
     temperature: float
     _reader: Reader
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         self._holder = _CatalogueHolder()
 
@@ -97,12 +97,12 @@ class SearchModel(RetrievalModel):
             rows = self._encode_candidates(candidates)
             self._search(self._catalogue.with_candidates(candidates, ids, rows))
 
-    def remove_candidates(self, ids: TensorLike) -> None:
+    def remove_candidates(self, ids: Array) -> None:
         """Removes candidates from the index, by ids `[n]`, or row numbers if they have no ids."""
         with self.distribute_strategy.scope():
             self._search(self._catalogue.without(tf.convert_to_tensor(ids)))
 
-    def top_k(self, queries: Any, k: int | Tensor, exclude: TensorLike | None = None) -> TensorPair:
+    def top_k(self, queries: Any, k: int | Tensor, exclude: Array = None) -> TensorPair:
         """Finds the k candidates with the highest scores, in blocks of candidates.
 
         Args:
@@ -123,7 +123,7 @@ class SearchModel(RetrievalModel):
         nothing = tf.constant("") if ids.dtype == tf.string else tf.cast(-1, ids.dtype)
         return scores, tf.where(rows < 0, nothing, tf.gather(ids, tf.maximum(rows, 0)))
 
-    def write_top_k(self, path: str | os.PathLike[str], queries: tf.data.Dataset, k: int) -> None:
+    def write_top_k(self, path: PathLike, queries: tf.data.Dataset, k: int) -> None:
         """Writes the k candidates with the highest scores of very many queries.
 
         Args:
@@ -147,7 +147,7 @@ class SearchModel(RetrievalModel):
                 add_scores(scores.numpy())
                 add_ids(found.numpy().astype(ids.dtype))
 
-    def ranks(self, queries: Any, candidates: Any, exclude: TensorLike | None = None) -> ops.Ranks:
+    def ranks(self, queries: Any, candidates: Any, exclude: Array = None) -> ops.Ranks:
         """Ranks given candidates among all, in blocks of candidates.
 
         Args:
@@ -164,9 +164,7 @@ class SearchModel(RetrievalModel):
         self._encode_what_changed()
         return self._ranks(self._encode_queries(queries), queries, candidates, exclude)
 
-    def export_top_k(
-        self, path: str | os.PathLike[str], queries_spec: Any, k: int | None = None
-    ) -> None:
+    def export_top_k(self, path: PathLike, queries_spec: Any, k: Size = None) -> None:
         """Writes a SavedModel that finds the k candidates with the highest scores.
 
         It runs without this package, as in TensorFlow Serving, and has the signatures
@@ -183,7 +181,7 @@ class SearchModel(RetrievalModel):
         self._encode_what_changed()
         catalogue = self._catalogue
 
-        def best(queries: Any, k: TensorLike) -> dict[str, Tensor]:
+        def best(queries: Any, k: Array) -> dict[str, Tensor]:
             scores, candidate_ids = self.top_k(queries, k)
             return {"scores": scores, "candidate_ids": candidate_ids}
 
@@ -192,7 +190,7 @@ class SearchModel(RetrievalModel):
         arguments = queries_spec, catalogue.size, k, None, [catalogue.head]
         _export.write_top_k(path, self, best, *arguments)
 
-    def export_candidates(self, path: str | os.PathLike[str]) -> None:
+    def export_candidates(self, path: PathLike) -> None:
         """Writes the encodings of the index `[N, d]` to a NumPy file, for approximate search.
 
         `top_k` finds the candidates with the highest inner products with the output of `predict`.
@@ -280,7 +278,7 @@ class SearchModel(RetrievalModel):
         known = known_to(self.candidate_encoder, features, "candidates")
         return self._scaled(self._encoded(self.candidate_encoder, known, training))
 
-    def _excluded(self, queries: Any, exclude: TensorLike | None) -> Tensor | None:
+    def _excluded(self, queries: Any, exclude: Array) -> Tensor | None:
         """The rows `[batch, E]` of the index to leave out; None for none."""
         if exclude is None and self.exclude is not None:
             exclude = of_key("exclude", self.exclude, queries)
@@ -296,9 +294,7 @@ class SearchModel(RetrievalModel):
     def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         return self._ranks(self._scaled(y_pred) / self.temperature, x, y, None)
 
-    def _ranks(
-        self, encodings: Tensor, queries: Any, candidates: Any, exclude: TensorLike | None
-    ) -> ops.Ranks:
+    def _ranks(self, encodings: Tensor, queries: Any, candidates: Any, exclude: Array) -> ops.Ranks:
         catalogue = self._catalogue
         ids = self._reader.ids(candidates)
         if ids is None:

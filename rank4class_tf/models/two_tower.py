@@ -14,7 +14,7 @@ from rank4class_tf import _checks, _keras, layers
 from rank4class_tf._tf import exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Tensor, TensorLike
+from rank4class_tf._types import Array, Seed, Size, Tensor, TensorPair, Text
 from rank4class_tf.models.base import encode_in_pieces
 from rank4class_tf.models.candidates import Candidates, Columns, Reader, known_to
 from rank4class_tf.models.search import SearchModel
@@ -113,21 +113,21 @@ class TwoTower(SearchModel):
         query_encoder: Any,
         candidate_encoder: Any,
         *,
-        candidate_id: str | None = None,
-        exclude: str | None = None,
+        candidate_id: Text = None,
+        exclude: Text = None,
         normalize: bool = True,
         temperature: float = 1.0,
         frequencies: layers.CandidateFrequencies | None = None,
         memory_size: int = 0,
         num_random: int = 0,
-        num_mined: int | None = None,
-        negatives: str | None = None,
-        negative_weight: str | None = None,
-        encode_in: int | None = None,
-        score_in: int | None = None,
-        seed: int | None = None,
+        num_mined: Size = None,
+        negatives: Text = None,
+        negative_weight: Text = None,
+        encode_in: Size = None,
+        score_in: Size = None,
+        seed: Seed = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         super().__init__(**kwargs)
         self.query_encoder = _keras.checked_layer("query_encoder", query_encoder)
         self.candidate_encoder = _keras.checked_layer("candidate_encoder", candidate_encoder)
@@ -195,8 +195,8 @@ class TwoTower(SearchModel):
         return None  # No second loss; else a scalar, such as a mean over the batch.
 
     def _losses_of_step(
-        self, x: Any, y_pred: Tensor, y: Any, sample_weight: TensorLike | None, training: bool
-    ) -> tuple[Tensor, TensorLike | None]:
+        self, x: Any, y_pred: Tensor, y: Any, sample_weight: Array, training: bool
+    ) -> tuple[Tensor, Array]:
         """The losses of lists of the positives of each query and of negatives."""
         ids = self._reader.ids(y)
         if not training and not self._reader.has_features(y, ids):
@@ -304,7 +304,7 @@ class TwoTower(SearchModel):
             all_encodings, all_keys, all_there, tf.cast(num_draws, tf.float32), rate, base
         )
 
-    def _lists(self, queries: Tensor, labels: Tensor, columns: Columns) -> tuple[Tensor, Tensor]:
+    def _lists(self, queries: Tensor, labels: Tensor, columns: Columns) -> TensorPair:
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
         several = labels.shape.rank == 2
         scores = tf.matmul(queries, columns.encodings, transpose_b=True)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.search import BLOCK, fold_scores
-from rank4class_tf._types import Tensor, TensorLike, Tensors
+from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
 from rank4class_tf.ops.ranks import count_one_by_one
 
 
@@ -21,7 +21,7 @@ def count_others_by_blocks(
     class_ids: Tensor,
     own: Tensor,
     block_size: int = BLOCK,
-    tolerance: TensorLike = 0.0,
+    tolerance: Array = 0.0,
 ) -> list[Tensor]:
     """Counts the classes above given ones, and those tied with them, themselves left out.
 
@@ -37,7 +37,7 @@ def count_others_by_blocks(
         for limit in (own + tolerance, own - tolerance)
     )
 
-    def count(ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def count(ids: Tensor, scores: Tensor) -> TensorPair:
         # In its own block we don't compare a class with itself: its score may be rounded otherwise,
         # and by more than the tolerance where a GPU multiplies in TF32.
         position = class_ids - ids[0]

@@ -21,10 +21,10 @@ from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Tensor, TensorLike, WithGradient
+from rank4class_tf._types import Array, Tensor, TensorPair, WithGradient
 
 
-def cap(top: Tensor, tail: Tensor, k: TensorLike) -> tuple[Tensor, Tensor]:
+def cap(top: Tensor, tail: Tensor, k: Array) -> TensorPair:
     r"""The width w for which $\sum_i \min(1, d_i / w) = k$.
 
     With $P_t$ the sum of the t largest $d_i$ and D the sum of all,
@@ -47,7 +47,7 @@ def cap(top: Tensor, tail: Tensor, k: TensorLike) -> tuple[Tensor, Tensor]:
 
 
 def euclidean_projection(
-    scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
+    scores: Array, k: int = 1, alpha: Array = 1.0, mask: Array = None
 ) -> Tensor:
     r"""Euclidean projection on the (n, k)-simplex.
 
@@ -66,9 +66,7 @@ def euclidean_projection(
     return simplex_projection(scores, "euclidean", k, alpha, mask)
 
 
-def entropy_projection(
-    scores: TensorLike, k: int = 1, alpha: TensorLike = 1.0, mask: TensorLike | None = None
-) -> Tensor:
+def entropy_projection(scores: Array, k: int = 1, alpha: Array = 1.0, mask: Array = None) -> Tensor:
     r"""Entropy projection on the (n, k)-simplex.
 
     $$x_i = \min(1, e^{\alpha z_i} / Z), \qquad \textstyle\sum_i x_i = k$$
@@ -87,11 +85,11 @@ def entropy_projection(
 
 
 def simplex_projection(
-    scores: TensorLike,
+    scores: Array,
     regularizer: str | Regularizer,
     k: int = 1,
-    alpha: TensorLike = 1.0,
-    mask: TensorLike | None = None,
+    alpha: Array = 1.0,
+    mask: Array = None,
 ) -> Tensor:
     r"""Projection on the (n, k)-simplex for any separable regulariser $g(x) = \sum_i h(x_i)$.
 
@@ -139,7 +137,7 @@ def simplex_projection(
     return tf.where(lists.mask, regularizer.project(lists.scores, threshold), 0)
 
 
-def scaled_by(lists: Lists, alpha: TensorLike) -> Lists:
+def scaled_by(lists: Lists, alpha: Array) -> Lists:
     """The lists with scores times alpha, a scalar or `[batch]`."""
     if isinstance(alpha, float | int) and alpha == 1:
         return lists
@@ -164,11 +162,11 @@ def from_kth(lists: Lists, k: int, limit: Tensor | None = None) -> tuple[Lists, 
 
 
 def rankmax(
-    scores: TensorLike | Lists,
-    class_ids: TensorLike | None = None,
+    scores: Array | Lists,
+    class_ids: Array = None,
     k: int = 1,
     margin: float = 1.0,
-    mask: TensorLike | None = None,
+    mask: Array = None,
 ) -> Tensor:
     r"""The Rankmax projection of the scores for each label, `[batch, P, n]`.
 
@@ -237,7 +235,7 @@ class Regularizer(_registry.Configured):
     # some score, and nowhere negative.
     tends_to_zero = vanishes = False
 
-    def __init__(self, inverse_derivative: Callable, value: Callable | None = None) -> None:
+    def __init__(self, inverse_derivative: Callable, value: Callable | None = None):
         self._inverse_derivative = inverse_derivative
         self._value = value
 
@@ -294,7 +292,7 @@ class Regularizer(_registry.Configured):
         start = (zero - 1, zero + 1, tf.ones([], total.dtype))
         low, high, _ = tf.while_loop(is_open, widen, start, maximum_iterations=100)
 
-        def halve(_: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        def halve(_: Tensor, low: Tensor, high: Tensor) -> TensorPair:
             middle = (low + high) / 2
             below = enough(middle)
             return tf.where(below, middle, low), tf.where(below, high, middle)
@@ -391,7 +389,7 @@ def _newton(lists: Lists, total: Tensor, low: Tensor, found: Tensor | None = Non
     def is_free(s: Tensor, t: Tensor) -> Tensor:
         return tf.cast((s > t) & (s < t + 1), s.dtype)
 
-    def newton(threshold: Tensor) -> tuple[Tensor, Tensor]:
+    def newton(threshold: Tensor) -> TensorPair:
         surplus = lists.sum(cut, threshold, tends_to_zero=True)[:, tf.newaxis] - total
         slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
         return surplus, threshold + surplus / tf.maximum(slope, 1)

@@ -18,7 +18,7 @@ from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
-from rank4class_tf._types import Tensor, TensorLike, TensorPair
+from rank4class_tf._types import Array, Size, Tensor, TensorPair
 
 # `over_ranks` searches the highest items in lists of more than so many times `depth` items.
 _LONG = 4
@@ -82,7 +82,7 @@ class BestPositive(NamedTuple):
     most: int | Tensor
 
 
-def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> Tensor:
+def expected_ranks(scores: Array, class_ids: Array) -> Tensor:
     r"""Exact ranks of the positives, tied items in random order.
 
     $$E[\pi(p)] = a + \frac{m + 1}{2}$$
@@ -107,11 +107,11 @@ def expected_ranks(scores: TensorLike, class_ids: TensorLike) -> Tensor:
 
 
 def ranks_of_positives(
-    scores: TensorLike,
-    class_ids: TensorLike,
-    relevance: TensorLike | None = None,
-    mask: TensorLike | None = None,
-    depth: int | None = None,
+    scores: Array,
+    class_ids: Array,
+    relevance: Array = None,
+    mask: Array = None,
+    depth: Size = None,
     dtype: tf.DType = tf.float64,
 ) -> Ranks:
     """Ranks each positive among the items of its list.
@@ -152,7 +152,7 @@ def _ranks(
     class_ids: Tensor,
     relevance: Tensor,
     mask: Tensor | None,
-    depth: int | None,
+    depth: Size,
     dtype: tf.DType,
 ) -> Ranks:
     """`ranks_of_positives` for arguments that were checked."""
@@ -185,7 +185,7 @@ def best_positive(ranks: Ranks) -> BestPositive:
 # Averages over the orders of ties.
 
 
-def mean_over_ties(table: Any, above: TensorLike, tied: TensorLike) -> Tensor:
+def mean_over_ties(table: Any, above: Array, tied: Array) -> Tensor:
     r"""Mean of a function of the rank, over random orders of the tied items.
 
     $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
@@ -245,7 +245,7 @@ def reciprocals(size: int | Tensor) -> Any:
     return table_by_rank(lambda rank: 1 / rank, size)
 
 
-def num_counted(ranks: Ranks | BestPositive, k: int | None) -> int | Tensor:
+def num_counted(ranks: Ranks | BestPositive, k: Size) -> int | Tensor:
     """How many ranks count: the first k, or fewer if lists are shorter; all if k is None."""
     if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
         return ranks.max_items
@@ -278,7 +278,7 @@ def expected_ranks_of_all(values: Tensor) -> Tensor:
     return above + (tied + 1) / 2
 
 
-def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: int | None) -> TensorPair:
+def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: Size) -> TensorPair:
     """Counts of the items above, and tied with, each positive, int32 `[batch, P]` both.
 
     A positive is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has
@@ -342,7 +342,7 @@ def count_one_by_one(
         visited = _positives.visited(tf.cast(thresholds == thresholds, values.dtype))
         rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
-        def step(index: TensorLike, counts: Tensor) -> tuple[TensorLike, Tensor]:
+        def step(index: Array, counts: Tensor) -> tuple[Array, Tensor]:
             counted = count(values, columns[index], lowest[index])
             return index + 1, tf.where(rows == index, counted, counts)
 
@@ -416,7 +416,7 @@ def over_ranks(
     function: Callable[[Any], Any],
     labels: Labels,
     dtype: tf.DType,
-    depth: int | None = None,
+    depth: Size = None,
     reads: str = "all",
 ) -> Any:
     """Applies a function without gradients to the ranks of the positives, of float32 or float64.

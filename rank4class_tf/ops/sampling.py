@@ -9,13 +9,13 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf._tf import gather
 from rank4class_tf._tf.gather import scatter_add
-from rank4class_tf._types import TensorLike
+from rank4class_tf._types import Array, Tensor
 
 # Each half of a seed is a sum of hashes of six half words; these numbers make the six differ.
 _SALT = [[(0x9E3779B9 * (6 * half + i + 1)) % 2**32 for i in range(6)] for half in range(2)]
 
 
-def fold_in(seed: TensorLike, data: TensorLike) -> tf.Tensor:
+def fold_in(seed: Array, data: Array) -> Tensor:
     """A new seed, two int64 in [0, 2**32), from a seed `[2]` of integers and a scalar integer."""
     words = tf.concat([tf.cast(seed, tf.int64), tf.reshape(tf.cast(data, tf.int64), [1])], axis=0)
     halves = tf.concat([words, tf.bitwise.right_shift(words, tf.constant(32, tf.int64))], axis=0)
@@ -24,7 +24,7 @@ def fold_in(seed: TensorLike, data: TensorLike) -> tf.Tensor:
     return tf.cast(_mix(tf.reduce_sum(hashes, axis=1)), tf.int64)
 
 
-def uniform(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -> tf.Tensor:
+def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
     """Uniform draws from 2**23 evenly spaced values in (0, 1), symmetric about 1/2.
 
     Args:
@@ -39,7 +39,7 @@ def uniform(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -
     return tf.cast(above_one - (1 - 2.0**-24), dtype)
 
 
-def uniform_integers(shape: TensorLike, seed: TensorLike, limit: int) -> tf.Tensor:
+def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
     """Uniform draws from the integers in [0, limit), int64; the limit is an int in [1, 2**31).
 
     Example:
@@ -54,7 +54,7 @@ def uniform_integers(shape: TensorLike, seed: TensorLike, limit: int) -> tf.Tens
     return tf.bitwise.right_shift(high * limit + carried, shift)
 
 
-def bits(shape: TensorLike, seed: TensorLike) -> tf.Tensor:
+def bits(shape: Array, seed: Array) -> Tensor:
     """Words of 32 random bits, uint32; no two of a call are equal."""
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
     step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
@@ -66,18 +66,18 @@ def bits(shape: TensorLike, seed: TensorLike) -> tf.Tensor:
     return tf.reshape(_mix(rows[:, tf.newaxis] + columns), shape)
 
 
-def _mix(x: tf.Tensor) -> tf.Tensor:
+def _mix(x: Tensor) -> Tensor:
     """Wellons's hash of two rounds, a bijection in which each bit affects all bits."""
     for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
         x = _xor_shift(x, shift) * tf.constant(factor, tf.uint32)
     return _xor_shift(x, 15)
 
 
-def _xor_shift(x: tf.Tensor, shift: int) -> tf.Tensor:
+def _xor_shift(x: Tensor, shift: int) -> Tensor:
     return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
 
 
-def gumbel_noise(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float32) -> tf.Tensor:
+def gumbel_noise(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
     r"""Independent draws of the standard Gumbel distribution, $-\log(-\log U)$.
 
     All are finite; their mean is Euler's constant, 0.577, their variance π² / 6.
@@ -97,9 +97,7 @@ def gumbel_noise(shape: TensorLike, seed: TensorLike, dtype: tf.DType = tf.float
     return tf.cast(-tf.math.log(-tf.math.log(draws)), dtype)
 
 
-def sample_distinct(
-    num_classes: int, size: int, seed: TensorLike, batch: int | tf.Tensor = 1
-) -> tf.Tensor:
+def sample_distinct(num_classes: int, size: int, seed: Array, batch: int | Tensor = 1) -> Tensor:
     r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
 
     A subset is the first `size` different numbers of a sequence of independent draws, in random
@@ -137,7 +135,7 @@ def sample_distinct(
     return scatter_add(column, tf.where(first, ids, 0), tf.shape(ids))[:, :size]
 
 
-def sample_items(seed: TensorLike, eligible: TensorLike, num_sampled: int) -> tf.Tensor:
+def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
     """Samples items of each list uniformly without replacement, in O(n log B).
 
     Args:

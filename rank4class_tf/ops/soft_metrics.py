@@ -9,23 +9,18 @@ ties to count, and it has the gradient that a loss needs and that counts of item
 return `[batch]`, in [0, 1], and 0 for a list without positives.
 """
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._tf.gather import where
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import TensorLike, WithGradient
+from rank4class_tf._types import Array, Choice, Tensor, TensorPair, WithGradient
 from rank4class_tf.ops.weights import gain_cancels, gains_up_to_a_factor, get_discount, ideal_dcg
 
 
 def soft_ndcg(
-    ranks: TensorLike,
-    relevance: TensorLike,
-    gain: str | Callable = "exponential",
-    discount: str | Callable = "logarithmic",
-) -> tf.Tensor:
+    ranks: Array, relevance: Array, gain: Choice = "exponential", discount: Choice = "logarithmic"
+) -> Tensor:
     r"""Normalised discounted cumulative gain of any ranks of the positives, soft ones too.
 
     $$\frac{1}{\mathrm{idealDCG}} \sum_i g(y_i) \, d(\pi(i)), \qquad
@@ -57,9 +52,7 @@ def soft_ndcg(
     return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
 
 
-def soft_recall(
-    ranks: TensorLike, relevance: TensorLike, k: int, temperature: float = 1.0
-) -> tf.Tensor:
+def soft_recall(ranks: Array, relevance: Array, k: int, temperature: float = 1.0) -> Tensor:
     r"""Recall at k of any ranks of the positives, with a soft cutoff.
 
     $$\frac{1}{|Y|} \sum_{i \in Y} \sigma\left(\frac{k + 1/2 - \pi(i)}{\tau}\right)$$
@@ -84,7 +77,7 @@ def soft_recall(
     return _weighted_mean(hits, tf.cast(relevance > 0, ranks.dtype))
 
 
-def soft_reciprocal_rank(ranks: TensorLike, relevance: TensorLike) -> tf.Tensor:
+def soft_reciprocal_rank(ranks: Array, relevance: Array) -> Tensor:
     r"""Reciprocal rank of any ranks of the positives, averaged over them.
 
     $$\frac{\sum_i y_i / \pi(i)}{\sum_i y_i}$$
@@ -101,9 +94,7 @@ def soft_reciprocal_rank(ranks: TensorLike, relevance: TensorLike) -> tf.Tensor:
     return _weighted_mean(_reciprocal(where(relevance > 0, ranks, 1.0)), relevance)
 
 
-def soft_average_precision(
-    ranks: TensorLike, ranks_among_positives: TensorLike, relevance: TensorLike
-) -> tf.Tensor:
+def soft_average_precision(ranks: Array, ranks_among_positives: Array, relevance: Array) -> Tensor:
     r"""Average precision of any ranks of the positives, soft ones too.
 
     $$\frac{1}{|Y|} \sum_{i \in Y} \frac{\pi_Y(i)}{\pi(i)}$$
@@ -129,14 +120,14 @@ def soft_average_precision(
     return _weighted_mean(precision, tf.cast(relevance > 0, ranks.dtype))
 
 
-def _ranks_and_relevance(ranks: TensorLike, relevance: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+def _ranks_and_relevance(ranks: Array, relevance: Array) -> TensorPair:
     """Both as tensors, `[batch, P]`; raises unless their shapes are the same."""
     ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
     rule = "`relevance` must have the shape of `ranks`."
     return ranks, same_sizes(relevance, ranks, rule, axes=2)
 
 
-def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted mean of values `[batch, P]`, `[batch]`; 0 if all weights are 0."""
     if values.shape[1] == 1:
         return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays NaN.
@@ -146,13 +137,13 @@ def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 @tf.custom_gradient
-def _reciprocal(x: tf.Tensor) -> WithGradient:
+def _reciprocal(x: Tensor) -> WithGradient:
     """`tf.math.reciprocal`, correctly rounded, so that 1 gives 1 on any processor."""
     y = 1 / x
     return y, lambda upstream: tf.raw_ops.ReciprocalGrad(y=y, dy=upstream)
 
 
-def _tensor(discounts: TensorLike) -> tf.Tensor:
+def _tensor(discounts: Array) -> Tensor:
     rule = "`discount` must return a tensor, since a NumPy array has no gradient."
     _checks.require(tf.is_tensor(discounts), rule, type(discounts).__name__)
     return discounts

@@ -18,7 +18,7 @@ from rank4class_tf._tf.gather import scatter_add, where
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.search import maxima
-from rank4class_tf._types import Function, Tensor, TensorLike, Tensors, WithGradient
+from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
 # Smaller differences count as 0, since their inverse would overflow.
 _TINY = 1e-30
@@ -54,11 +54,7 @@ def standardize(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def sigmoid_ranks(
-    scores: TensorLike | Lists,
-    class_ids: TensorLike | None = None,
-    mask: TensorLike | None = None,
-    *,
-    temperature: float = 0.1,
+    scores: Array | Lists, class_ids: Array = None, mask: Array = None, *, temperature: float = 0.1
 ) -> Tensor:
     r"""Soft ranks of the positives.
 
@@ -88,11 +84,7 @@ def sigmoid_ranks(
 
 
 def sigmoid_ranks_among_positives(
-    scores: TensorLike | Lists,
-    class_ids: TensorLike | None = None,
-    mask: TensorLike | None = None,
-    *,
-    temperature: float = 0.1,
+    scores: Array | Lists, class_ids: Array = None, mask: Array = None, *, temperature: float = 0.1
 ) -> Tensor:
     r"""Soft ranks of the positives among themselves.
 
@@ -161,7 +153,7 @@ _SHORT = 2**14
 _ENTRIES = 2**16
 
 
-def all_sigmoid_ranks(scores: TensorLike, temperature: float, mask: Tensor | None = None) -> Tensor:
+def all_sigmoid_ranks(scores: Array, temperature: float, mask: Tensor | None = None) -> Tensor:
     """The ranks of `layers.SigmoidSorter`, which has the formula; meaningless where masked.
 
     Scores `[batch, d]` lie within +-1e30. Time is O(d²). Memory is O(d), also for the gradient,
@@ -219,7 +211,7 @@ def _sum_over_items(function: Function, others: Tensors, own: Tensors) -> Tensor
     return fold(step, count, [tf.zeros_like(own[0])])[0]
 
 
-def laplace_ranks(scores: TensorLike, temperature: float, mask: Tensor | None = None) -> Tensor:
+def laplace_ranks(scores: Array, temperature: float, mask: Tensor | None = None) -> Tensor:
     """The ranks of `layers.LaplaceSorter`, which has the formula.
 
     Along the sorted scores the terms from above and from below are decaying sums, so that a list
@@ -256,7 +248,7 @@ def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensor
     from all.
     """
 
-    def step(power: int | Tensor, above: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
+    def step(power: int | Tensor, above: Tensor, below: Tensor) -> TensorPair:
         # The decay from the item so many places above; 0 where the list has no such item.
         decay = tf.exp((scores - _moved(scores, power, scores.dtype.max)) / temperature)
         return above + decay * _moved(above, power), below + _moved(decay * below, power, left=True)
@@ -276,9 +268,7 @@ def _moved(rows: Tensor, by: int | Tensor, fill: float = 0, left: bool = False) 
     return tf.where(inside, tf.roll(rows, by, axis=1), tf.cast(fill, rows.dtype))
 
 
-def projected_ranks(
-    scores: TensorLike, regularization: float, mask: Tensor | None = None
-) -> Tensor:
+def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = None) -> Tensor:
     """The ranks of `layers.SoftRankSorter`, which has the formula.
 
     An isotonic regression in float64 finds the blocks of the projection. Where XLA compiles lists
@@ -359,7 +349,7 @@ def _isotonic_of_all_blocks(values: Tensor) -> Tensor:
     return tf.reduce_max(lowest, axis=1)
 
 
-def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     """Joins the fits `[batch, d]` of neighbouring parts of the width `half`, a power of two.
 
     The sums `[batch, d]` are those from the start of its part up to each item, itself included.
@@ -373,7 +363,7 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> tuple[Tensor, Tensor
         sum_ = tf.gather(sums, tf.maximum(count - 1, 0), batch_dims=2)
         return tf.where(count > 0, sum_, tf.zeros_like(sum_))
 
-    def keep_more(step: TensorLike, kept: Tensor) -> tuple[TensorLike, Tensor]:
+    def keep_more(step: Array, kept: Tensor) -> tuple[Array, Tensor]:
         """Keeps `step` more items of the left part if they lie below the value of the pool."""
         more = tf.minimum(kept + step, half)
         highest = tf.gather(left, more - 1, batch_dims=2)
@@ -450,7 +440,7 @@ def bidirectional_lstm(
 
     def step(
         gates: Tensor, recurrent_kernel: Tensor, state: Tensor, cell: Tensor, present: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> TensorPair:
         i, f, o, g = tf.split(gates + state @ recurrent_kernel, 4, axis=1)
         new_cell = tf.sigmoid(f + 1) * cell + tf.sigmoid(i) * tf.tanh(g)
         new_state = tf.sigmoid(o) * tf.tanh(new_cell)
@@ -458,7 +448,7 @@ def bidirectional_lstm(
             return new_state, new_cell
         return tf.where(present, new_state, state), tf.where(present, new_cell, cell)
 
-    def body(t: TensorLike, states: Tensors, cells: Tensors, states_so_far: Sequence) -> tuple:
+    def body(t: Array, states: Tensors, cells: Tensors, states_so_far: Sequence) -> tuple:
         here = (None, None) if present is None else (present[t], present[length - 1 - t])
         first = step(from_front.read(t), forward.recurrent_kernel, states[0], cells[0], here[0])
         second = step(from_end.read(t), backward.recurrent_kernel, states[1], cells[1], here[1])

@@ -17,10 +17,10 @@ from rank4class_tf import _checks, _registry
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.search import first_and_last_ranks
-from rank4class_tf._types import Tensor, TensorLike
+from rank4class_tf._types import Array, Choice, Size, Tensor
 
 
-def exponential_gain(relevance: TensorLike) -> Tensor:
+def exponential_gain(relevance: Array) -> Tensor:
     """Gain `2**y - 1` of a label y."""
     relevance = tf.convert_to_tensor(relevance)
     # We treat the whole part and the rest separately, so that whole labels have exact gains.
@@ -32,7 +32,7 @@ def exponential_gain(relevance: TensorLike) -> Tensor:
     return tf.where(tf.math.is_inf(power), power, power * rest + (power - 1))
 
 
-def logarithmic_discount(rank: TensorLike) -> Tensor:
+def logarithmic_discount(rank: Array) -> Tensor:
     """Discount `1 / log2(1 + r)` of a rank r."""
     return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
 
@@ -47,22 +47,22 @@ DISCOUNTS: dict[str, Callable] = {
 }
 
 
-def get_gain(gain: str | Callable) -> Callable:
+def get_gain(gain: Choice) -> Callable:
     """Returns the gain `"exponential"` or `"linear"`, or a function of labels as it is."""
     return _registry.by_name("gain", GAINS, gain)
 
 
-def get_discount(discount: str | Callable) -> Callable:
+def get_discount(discount: Choice) -> Callable:
     """Returns the discount `"logarithmic"` or `"reciprocal"`, or a function of ranks as it is."""
     return _registry.by_name("discount", DISCOUNTS, discount)
 
 
-def gain_cancels(gain: str | Callable, relevance: Tensor) -> bool:
+def gain_cancels(gain: Choice, relevance: Tensor) -> bool:
     """Whether the gain cancels in a ratio of sums: the only positive has a gain > 0."""
     return relevance.shape[1] == 1 and gain in [*GAINS]
 
 
-def gains_up_to_a_factor(gain: str | Callable, relevance: Tensor) -> Tensor:
+def gains_up_to_a_factor(gain: Choice, relevance: Tensor) -> Tensor:
     """Gains of labels `[batch, P]`, scaled per list by a common factor."""
     return relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
 
@@ -80,7 +80,7 @@ def relative_gain(relevance: Tensor) -> Tensor:
 
 
 def ideal_dcg(
-    gains: Tensor, top_k: int | None = None, discount: Callable = logarithmic_discount
+    gains: Tensor, top_k: Size = None, discount: Callable = logarithmic_discount
 ) -> Tensor:
     """Gains `[batch, P]` in their best order, discounted, over the first `top_k` ranks."""
     best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
@@ -183,7 +183,7 @@ _BY_NAME: dict[str, Callable] = {
 }
 
 
-def get_phi(phi: str | Callable) -> Callable:
+def get_phi(phi: Choice) -> Callable:
     r"""Returns a margin function by name, which is 0 at the margin of a masked item.
 
     Args:
@@ -350,7 +350,7 @@ class ListedWeights(RankWeights):
         return self.values
 
 
-def get_rank_weights(weights: RankWeights | TensorLike) -> RankWeights:
+def get_rank_weights(weights: RankWeights | Array) -> RankWeights:
     """Returns `weights` as a `RankWeights`; a list or an array becomes `ListedWeights`."""
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 

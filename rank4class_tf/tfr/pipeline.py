@@ -165,7 +165,7 @@ class PipelineMixin:
         metrics: Any = _DEFAULT_METRICS,
         weighted_metrics: Any = None,
         tensorboard: bool | None = None,
-    ) -> None:
+    ):
         has_tensorboard = importlib.util.find_spec("tensorboard") is not None
         if tensorboard and not has_tensorboard:
             raise ImportError("`tensorboard=True` needs TensorBoard: pip install tensorboard")
@@ -260,7 +260,7 @@ class _NamedOutputs:
     Keras logs the metrics of an output under the name of its layer.
     """
 
-    def __init__(self, builder: Any, tasks: dict) -> None:
+    def __init__(self, builder: Any, tasks: dict):
         self._builder, self._tasks = builder, sorted(tasks)
 
     def build(self) -> keras.Model:

@@ -7,6 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import layers
 from rank4class_tf._export import specs_of_arguments
+from rank4class_tf._types import Text
 from rank4class_tf.tfr import loading
 
 _tfr: Any = loading.load()
@@ -54,7 +55,7 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         interaction: Any = "latent_cross",
         tasks: Any = None,
         **kwargs: Any,
-    ) -> None:
+    ):
         if isinstance(interaction, type) and issubclass(interaction, layers.Interaction):
             self._make = lambda: interaction(**kwargs)
         else:
@@ -75,7 +76,7 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         return {task: self._scores(encodings, candidates, mask, task) for task in self._tasks}
 
     def _scores(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, mask: tf.Tensor, name: str | None
+        self, encodings: tf.Tensor, candidates: tf.Tensor, mask: tf.Tensor, name: Text
     ) -> tf.Tensor:
         scores = self._make()([encodings, candidates])
         if scores.dtype != tf.float64:
