@@ -10,10 +10,8 @@ from rank4class_tf.models.base import RetrievalModel
 
 
 def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
-    """Batches `(features, labels)` or `(features, labels, sample_weight)`.
-
-    `dataset` holds such batches, or is one such tuple of all examples, cut by `batch_size`.
-    """
+    """Batches `(features, labels)` or `(features, labels, sample_weight)`."""
+    # `dataset` holds such batches, or is one such tuple of all examples, cut by `batch_size`.
     if isinstance(dataset, tuple):
         try:
             dataset = tf.data.Dataset.from_tensor_slices(_of_tuple(dataset)).batch(batch_size)
@@ -32,10 +30,8 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
 
 
 def _of_tuple(dataset: tuple) -> tuple:
-    """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists.
-
-    Such a list holds arrays with a row for each label; a list of the rows of one array stays.
-    """
+    """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists."""
+    # Such a list holds arrays with a row for each label; a list of the rows of one array stays.
     features, *others = dataset
     if others and isinstance(features, list) and features and hasattr(features[0], "shape"):
         size = others[0].shape[0] if hasattr(others[0], "shape") else len(others[0])
@@ -52,10 +48,8 @@ def check_gives_scores(model: Any) -> None:
 
 
 def scores_of(model: Any, features: Any, logits: bool = False) -> Any:
-    """The scores of a Keras model, in inference, or a function; without one, the features.
-
-    If they must be `logits`, probabilities raise, where the graph shows them.
-    """
+    """The scores of a Keras model, in inference, or a function; without one, the features."""
+    # If they must be `logits`, probabilities raise, where the graph shows them.
     check_gives_scores(model)
     rule = "`model` must be a model, a function, or None for scores in place of features."
     _checks.require(model is None or callable(model), rule, type(model).__name__)

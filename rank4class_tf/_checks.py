@@ -167,11 +167,9 @@ def one_for_each_class(
 
 
 def function_behind(scores: Any) -> str | None:
-    """`"softmax"` or `"sigmoid"` if scores come from one, and None if nothing shows it.
-
-    A graph shows the operation, at no cost when it runs. In eager mode rows of positive numbers
-    that sum to 1 tell of a softmax, which costs a pass.
-    """
+    """`"softmax"` or `"sigmoid"` if scores come from one, and None if nothing shows it."""
+    # A graph shows the operation, at no cost when it runs. In eager mode rows of positive numbers
+    # that sum to 1 tell of a softmax, which costs a pass.
     if tf.is_symbolic_tensor(scores):
         operation = scores.op
         while operation.type in ("Identity", "Cast", "Reshape"):

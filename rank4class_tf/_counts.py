@@ -8,11 +8,9 @@ from rank4class_tf._types import Array
 
 
 def count_labels(labels: Array | tf.data.Dataset, num_classes: int) -> tuple[np.ndarray, int]:
-    """Counts the labels of each class, `[num_classes]` int64, and the examples.
-
-    `labels` are class ids of any shape, ragged too, padded with -1; or a dataset of
-    `(features, ids)`, or of these and weights, which is read once.
-    """
+    """Counts the labels of each class, `[num_classes]` int64, and the examples."""
+    # `labels` are class ids of any shape, ragged too, padded with -1; or a dataset of
+    # `(features, ids)`, or of these and weights, which is read once.
     counts, examples = np.zeros(num_classes, np.int64), 0
     parts = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
     for part in parts:

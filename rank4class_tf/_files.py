@@ -27,10 +27,8 @@ _SAVED_MODEL = "saved_model.pb"
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[str]:
-    """Gives a temporary file, whose path ends in the same name, the name `path` after the body.
-
-    `path` may be on any file system of TensorFlow. An `OSError` names it, not the temporary file.
-    """
+    """Gives a temporary file, whose path ends in the same name, the name `path` after the body."""
+    # `path` may be on any file system of TensorFlow. An `OSError` names it, not the temporary file.
     target = _resolved(path)
     try:
         with _aside(target) as temporary:
@@ -47,11 +45,9 @@ def replacing(path: PathLike) -> Iterator[str]:
 
 @contextlib.contextmanager
 def replacing_saved_model(path: PathLike) -> Iterator[str]:
-    """As `replacing`, for the folder of a SavedModel.
-
-    Missing folders above it are made, and other files of the folder stay. While files change, the
-    folder lacks the file by which a loader finds the model.
-    """
+    """As `replacing`, for the folder of a SavedModel."""
+    # Missing folders above it are made, and other files of the folder stay. While files change, the
+    # folder lacks the file by which a loader finds the model.
     target = _resolved(path)
     tf.io.gfile.makedirs(os.path.dirname(target))
     with _aside(target) as temporary:
@@ -102,10 +98,8 @@ def appending_rows(
 
 
 def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) -> None:
-    """Writes a float32 array of that shape to a NumPy file, from blocks of its rows in order.
-
-    The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
-    """
+    """Writes a float32 array of that shape to a NumPy file, from blocks of its rows in order."""
+    # The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
     count = 0
     with appending_rows(path, shape[1:], np.dtype("<f4")) as append:
         for block in blocks:

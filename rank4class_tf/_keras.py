@@ -60,11 +60,9 @@ class _PerExampleLosses(keras.losses.Loss):
 
 
 def reduced(loss: Any, losses: Tensor, sample_weight: Array) -> Tensor:
-    """Reduces the losses of examples, `[batch]`, as Keras reduces those of `loss`.
-
-    All losses of this package come through here, with losses that are computed before. Keras 3's
-    own way casts labels to float32 first, which changes class ids above 2**24.
-    """
+    """Reduces the losses of examples, `[batch]`, as Keras reduces those of `loss`."""
+    # All losses of this package come through here, with losses that are computed before. Keras 3's
+    # own way casts labels to float32 first, which changes class ids above 2**24.
     if losses.shape == (0,) and loss.reduction != "none":
         return tf.reduce_sum(losses)  # Keras 3 would return the empty tensor.
     options = {"dtype": loss.dtype} if KERAS_3 else {}
@@ -116,11 +114,9 @@ def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
 
 
 def given_labels(y_true: Array) -> Array:
-    """The labels as they were given, also where Keras 3 builds a model that a strategy trains.
-
-    There, in a graph that never runs, it passes on the mean of the devices' labels, which is
-    float64 even for integers. They become integers again, so that ids look like ids.
-    """
+    """The labels as they were given, also where Keras 3 builds a model that a strategy trains."""
+    # There, in a graph that never runs, it passes on the mean of the devices' labels, which is
+    # float64 even for integers. They become integers again, so that ids look like ids.
     averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
     return tf.cast(y_true, tf.int64) if averaged else y_true
 
@@ -132,20 +128,16 @@ def builds_symbolically() -> bool:
 
 
 def pass_on_permission(outer: Any, inner: Any) -> None:
-    """Lets the loss `inner` take means under a strategy exactly where `outer` may.
-
-    Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given to `compile`,
-    whose means it scales itself; a loss within such a loss is the same case.
-    """
+    """Lets the loss `inner` take means under a strategy exactly where `outer` may."""
+    # Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given to
+    # `compile`, whose means it scales itself; a loss within such a loss is the same case.
     if not KERAS_3:
         inner._allow_sum_over_batch_size = outer._allow_sum_over_batch_size
 
 
 def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """What `keras.utils.serialize_keras_object` made, read from an `.h5` file of Keras 2 too.
-
-    Its reader of older formats looks for classes by their bare names.
-    """
+    """What `keras.utils.serialize_keras_object` made, read from an `.h5` file of Keras 2 too."""
+    # Its reader of older formats looks for classes by their bare names.
     known = {} if KERAS_3 else dict(_classes_within(config))
     known.update(custom_objects or {})
     return keras.utils.deserialize_keras_object(config, custom_objects=known)
@@ -154,11 +146,10 @@ def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> A
 def deserialized_in_turn(
     configs: Iterable[Any], custom_objects: dict[str, Any] | None = None
 ) -> list[Any]:
-    """`deserialized` objects, of which models may share layers.
-
-    Keras 3 counts the calls of a layer from the first model on, but the configuration of each model
-    counts them from 0, so that a later model would take the call of an earlier one for its own.
-    """
+    """`deserialized` objects, of which models may share layers."""
+    # Keras 3 counts the calls of a layer from the first model on, but the configuration of each
+    # model counts them from 0, so that a later model would take the call of an earlier one for its
+    # own.
     made: list[Any] = []
     calls: dict[int, int] = {}
     for given in configs:
@@ -303,10 +294,8 @@ def variable(weight: Any) -> tf.Variable:
 
 
 def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Variable]]:
-    """What a layer and those within change themselves: states of random generators, and others.
-
-    Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
-    """
+    """What a layer and those within change themselves: states of random generators, and others."""
+    # Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
     layers = list(layer._flatten_layers())
     if KERAS_3:
         draws = [seeds.state.value for of in layers for seeds in of._seed_generators]
@@ -327,10 +316,8 @@ def add_loss(model: keras.Model, loss: Tensor) -> None:
 
 
 def build_optimizer(model: keras.Model) -> None:
-    """Adds the variables of the optimizer of a model that is built and compiled.
-
-    Keras adds them in the first step, and traces that step a second time then.
-    """
+    """Adds the variables of the optimizer of a model that is built and compiled."""
+    # Keras adds them in the first step, and traces that step a second time then.
     build = getattr(getattr(model, "optimizer", None), "build", None)  # Keras's oldest have none.
     if build is not None and all(layer.built for layer in model._flatten_layers()):
         with model.distribute_strategy.scope():
@@ -368,11 +355,9 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
 def update_metrics(
     model: keras.Model, y_true: Any, sample_weight: Array, placeholder: Tensor
 ) -> dict[str, Any]:
-    """Updates the metrics that a model was compiled with by `y_true`, which may be `ops.Ranks`.
-
-    The `placeholder` stands for labels and predictions as Keras knows them. Returns the results of
-    all metrics, the loss among them.
-    """
+    """Updates the metrics that a model was compiled with by `y_true`, which may be `ops.Ranks`."""
+    # The `placeholder` stands for labels and predictions as Keras knows them. Returns the results
+    # of all metrics, the loss among them.
     metrics = compiled_metrics(model, placeholder, placeholder)
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if not KERAS_3 and not container.built:

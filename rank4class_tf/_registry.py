@@ -100,11 +100,9 @@ def by_name(
     is_object: bool | None = None,
     rule: str = "callable",
 ) -> Any:
-    """Returns what a name stands for; or an object, as it is.
-
-    A message calls the value `argument`, and says that it must be a name or keep the `rule`.
-    `is_object` tells whether the value does; None means that it does if it is callable.
-    """
+    """Returns what a name stands for; or an object, as it is."""
+    # A message calls the value `argument`, and says that it must be a name or keep the `rule`.
+    # `is_object` tells whether the value does; None means that it does if it is callable.
     if isinstance(value, str) and value in known:
         return known[value]
     if callable(value) if is_object is None else is_object:

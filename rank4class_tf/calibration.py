@@ -173,12 +173,10 @@ _HALVINGS = 54
 
 @tf.function(reduce_retracing=True)
 def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    r"""The temperature of `calibrate`; 0 or infinite if none is the best, NaN if a score is NaN.
-
-    `calibrate` minimises a function that is convex in 1 / T and has the slope
-    $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
-    equally. The slope grows with 1 / T, so we find its zero by halving an interval.
-    """
+    """The temperature of `calibrate`; 0 or infinite if none is the best, NaN if a score is NaN."""
+    # `calibrate` minimises a function that is convex in 1 / T and has the slope
+    # $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
+    # equally. The slope grows with 1 / T, so we find its zero by halving an interval.
     lists = dense_lists(fill_masked(scores), None, relevance)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
     lists = lists.from_top()

@@ -303,10 +303,8 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
-    """Weights of lists `[n]` with which a mean is one over classes: 1 over those of the class.
-
-    `positives` are the classes of each list, `[n, P]`, padded with -1.
-    """
+    """Weights of lists `[n]` with which a mean is one over classes: 1 over those of the class."""
+    # `positives` are the classes of each list, `[n, P]`, padded with -1.
     there = positives >= 0
     of_ids = np.where(there, weights[:, np.newaxis], 0)
     totals = np.bincount(np.where(there, positives, 0).ravel(), of_ids.ravel())

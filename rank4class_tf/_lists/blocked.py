@@ -38,11 +38,9 @@ _CHUNK = 1 << 22
 def losses_of_classes(
     compute: Callable, products: ClassProducts, class_ids: Tensor, relevance: Tensor
 ) -> Tensor:
-    """Applies a formula to lists of all classes, without their scores `[batch, K]`.
-
-    The formula takes `Lists`, and the number of a chunk of examples or None. Class ids `[batch, P]`
-    are int32, padded with -1, where the relevance is 0.
-    """
+    """Applies a formula to lists of all classes, without their scores `[batch, K]`."""
+    # The formula takes `Lists`, and the number of a chunk of examples or None. Class ids
+    # `[batch, P]` are int32, padded with -1, where the relevance is 0.
     try:
         return _by_classes(compute, products, class_ids, relevance)
     except EveryItemNeeded as error:
@@ -218,11 +216,9 @@ class BlockedLists(Lists):
         tends_to_zero: bool = False,
         **how: Any,
     ) -> Tensor:
-        """Sums `of_entries(function, [scores, *items], parameters)` over the blocks.
-
-        The function has an argument more for the mask unless it `tends_to_zero`; `start` has the
-        shape of the sum, `parameters` have gradients beside the scores.
-        """
+        """Sums `of_entries(function, [scores, *items], parameters)` over the blocks."""
+        # The function has an argument more for the mask unless it `tends_to_zero`; `start` has the
+        # shape of the sum, `parameters` have gradients beside the scores.
         transform = self._transform()
         number = len(transform)
 
@@ -249,11 +245,10 @@ class BlockedLists(Lists):
         vanishes: bool = False,
         many: Function | None = None,
     ) -> Tensor:
-        """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`.
-
-        The positives stand in columns, or in `Flat` without padding. Few of them are compared with
-        all classes of a block at once, many in blocks of columns or by `many(*items, *positives)`.
-        """
+        """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`."""
+        # The positives stand in columns, or in `Flat` without padding. Few of them are compared
+        # with all classes of a block at once, many in blocks of columns or by
+        # `many(*items, *positives)`.
         flat = self._flat
         few = are_few(self.max_positives, None)
         terms = _positives.terms if flat is None else flat.terms

@@ -169,12 +169,10 @@ class Record:
         vanishes: bool = False,
         value: Tensor | None = None,
     ) -> Tensor:
-        """The sum of `of_block(raw scores, ids, *parameters)` over the blocks; see `_Sum`.
-
-        It starts with zeros of its shape. Of all sums only one can have a gradient. If it
-        `vanishes`, terms are >= 0, and have no slope where they are 0; they are then those of
-        single classes, `[batch, ..., size of the block]`. A `value` that is known saves the pass.
-        """
+        """The sum of `of_block(raw scores, ids, *parameters)` over the blocks; see `_Sum`."""
+        # It starts with zeros of its shape. Of all sums only one can have a gradient. If it
+        # `vanishes`, terms are >= 0, and have no slope where they are 0; they are then those of
+        # single classes, `[batch, ..., size of the block]`. A `value` that is known saves the pass.
         if has_gradient and self._sum is not None:
             raise EveryItemNeeded("A formula asks for several sums over all classes.")
         # Copies: the gradient of a tensor passed twice would count twice.

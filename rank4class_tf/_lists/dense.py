@@ -332,10 +332,8 @@ def as_lists(
 def dense_lists(
     filled: Tensor, class_ids: Tensor | None, relevance: Tensor, item_weights: Tensor | None = None
 ) -> DenseLists:
-    """Lists from tensors that are known to be right; `filled` is from `fill_masked`.
-
-    Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
-    """
+    """Lists from tensors that are known to be right; `filled` is from `fill_masked`."""
+    # Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
     weights = item_weights
     if class_ids is None:
         scores = where(relevance > 0, filled, 0.0)
@@ -360,11 +358,9 @@ def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
 def fill_masked(
     scores: Tensor, mask: Tensor | None = None, counted: Tensor | None = None
 ) -> Tensor:
-    """Scores in which masked items have the lowest; what reads them is constant there.
-
-    A score of -inf masks an item too. A list that is not `counted`, `[batch]`, has no loss,
-    whatever its scores: it gets harmless ones, which its loss must not read.
-    """
+    """Scores in which masked items have the lowest; what reads them is constant there."""
+    # A score of -inf masks an item too. A list that is not `counted`, `[batch]`, has no loss,
+    # whatever its scores: it gets harmless ones, which its loss must not read.
     lowest = LOWEST[scores.dtype]
 
     @tf.custom_gradient
@@ -407,11 +403,9 @@ def losses_of(compute: Callable, labels: Labels, filled: Tensor) -> Tensor:
 
 
 def over_positives(function: Callable, labels: Labels) -> Any:
-    """Applies a function without gradients to few columns that hold all positives, or to all.
-
-    It takes class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape of its
-    result must not depend on P.
-    """
+    """Applies a function without gradients to few columns that hold all positives, or to all."""
+    # It takes class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape of its
+    # result must not depend on P.
     columns = _few_columns(labels)
     if columns is not None:
         return function(*columns)

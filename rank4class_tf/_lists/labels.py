@@ -131,10 +131,8 @@ def parse(
 def parse_ids(
     y_true: Array, encodings: Tensor, num_classes: int, label_format: Text = None
 ) -> Labels:
-    """As `parse`, for scores of K classes that do not exist; labels must be class ids.
-
-    Encodings `[batch, d]` become the scores of the result.
-    """
+    """As `parse`, for scores of K classes that do not exist; labels must be class ids."""
+    # Encodings `[batch, d]` become the scores of the result.
     shape = encodings.shape[:1].concatenate([num_classes])
     y_true, is_ids, inferred = _with_format(y_true, shape, label_format)
     require(
@@ -271,11 +269,9 @@ def _checked_ids(ids: Array, scores: Tensor, known: Size, inferred: bool) -> Ten
 def padded_ids(
     class_ids: Array, num_classes: int | Tensor, lists: Tensor, argument: str = "y_true"
 ) -> TensorPair:
-    """Checks class ids of any form, and brings them to `[batch, P]` int32, padded with -1.
-
-    Beside the ids it returns the lists, floating `[batch, ...]`, with NaN where XLA compiles ids
-    that break the rules. `argument` is what a message calls the ids.
-    """
+    """Checks class ids of any form, and brings them to `[batch, P]` int32, padded with -1."""
+    # Beside the ids it returns the lists, floating `[batch, ...]`, with NaN where XLA compiles ids
+    # that break the rules. `argument` is what a message calls the ids.
     is_bool = getattr(class_ids, "dtype", None) in (tf.bool, bool)
     require(not is_bool, f"`{argument}` must hold class ids as integers.", "bool")
     ids = in_rows(_dense(class_ids))
@@ -398,10 +394,8 @@ def as_numbers(name: str, values: Array) -> Tensor:
 
 
 def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
-    """The items to leave out, in any form `parse` takes, as booleans `[batch, n]`.
-
-    Only the shape of the scores counts. The lists are as in `padded_ids`.
-    """
+    """The items to leave out, in any form `parse` takes, as booleans `[batch, n]`."""
+    # Only the shape of the scores counts. The lists are as in `padded_ids`.
     exclude = _dense(exclude, keep=tf.bool)
     rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
     shape = scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])

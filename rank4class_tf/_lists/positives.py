@@ -130,11 +130,9 @@ def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor
 
 
 def _split(x: Tensor, block: int) -> Tensor:
-    """`[batch, P]` -> `[blocks, batch, block]`, the first column again for what is missing.
-
-    Zeros would do for the value. But a function need not be finite where nothing real stands, and
-    the gradient 0 of what is left out times an infinite slope is NaN.
-    """
+    """`[batch, P]` -> `[blocks, batch, block]`, the first column again for what is missing."""
+    # Zeros would do for the value. But a function need not be finite where nothing real stands, and
+    # the gradient 0 of what is left out times an infinite slope is NaN.
     batch, width = tf.unstack(tf.shape(x))
     blocks = -(-width // block)
     x = tf.concat([x, tf.tile(x[:, :1], [1, blocks * block - width])], axis=1)
@@ -250,11 +248,9 @@ def _take(rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _count_below(thresholds: Tensor, scores: Tensor) -> Tensor:
-    """How many of the sorted `thresholds` `[batch, P]` are below each score, `[batch, n]`.
-
-    The range of the thresholds is cut into equal cells. What is in lower cells than a score is
-    below it; its own cell takes a binary search. XLA's searchsorted compares all with all.
-    """
+    """How many of the sorted `thresholds` `[batch, P]` are below each score, `[batch, n]`."""
+    # The range of the thresholds is cut into equal cells. What is in lower cells than a score is
+    # below it; its own cell takes a binary search. XLA's searchsorted compares all with all.
     batch, width = tf.unstack(tf.shape(thresholds))
     num_cells = tf.minimum(width * _CELLS_PER_THRESHOLD, _MAX_CELLS)
     lowest, highest = thresholds[:, :1], thresholds[:, -1:]

@@ -47,11 +47,9 @@ def power_of_two(values: Tensor) -> Tensor:
 
 
 def exact_sum(values: Tensor, groups: Tensor | None = None, num_groups: Size = None) -> TensorPair:
-    """Sums of float32 `[batch, r]` in two parts, as of many more digits than float32 has.
-
-    They are of all examples, `[r]`, or of groups, `[num_groups, r]`; an example whose group is
-    negative is in none. The second part is the smaller one. What is not finite makes a sum NaN.
-    """
+    """Sums of float32 `[batch, r]` in two parts, as of many more digits than float32 has."""
+    # They are of all examples, `[r]`, or of groups, `[num_groups, r]`; an example whose group is
+    # negative is in none. The second part is the smaller one. What is not finite makes a sum NaN.
     size, count = tf.abs(values), tf.shape(values)[0]
     if groups is None:
         highest = tf.maximum(tf.reduce_max(size, axis=0), 0)
@@ -84,10 +82,8 @@ _BITS = 40
 
 
 def to_integers(values: Tensor, unit: Tensor) -> Tensor:
-    """Numbers in [-2, 2] times a unit as int64; 2**21 of these add up without error.
-
-    The unit is a `power_of_two`, of a shape that broadcasts.
-    """
+    """Numbers in [-2, 2] times a unit as int64; 2**21 of these add up without error."""
+    # The unit is a `power_of_two`, of a shape that broadcasts.
     return tf.cast(tf.round(values / tf.cast(unit, values.dtype) * 2.0**_BITS), tf.int64)
 
 

@@ -66,11 +66,9 @@ class Exchange:
         return tf.reduce_sum(self._stacked(number)[: self.rank])
 
     def best(self, values: Tensor, ids: Tensor, k: Array) -> TensorPair:
-        """The k highest values over the replicas, and their ids, `[batch, k]`.
-
-        This replica gives its highest, `[batch, at most k]`, of the same lists as everywhere. Of
-        equal values those of the lower replica come first.
-        """
+        """The k highest values over the replicas, and their ids, `[batch, k]`."""
+        # This replica gives its highest, `[batch, at most k]`, of the same lists as everywhere. Of
+        # equal values those of the lower replica come first.
         stacks = [tf.transpose(self._stacked(x), [1, 0, 2]) for x in _padded(values, ids, k)]
         values, ids = (tf.reshape(x, [-1, self.size * k]) for x in stacks)
         return _best(values, ids, k)

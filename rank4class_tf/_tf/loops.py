@@ -26,10 +26,8 @@ def fold(step: Callable, count: Any, state: Sequence, first: int = 0) -> list:
 
 
 def fold_blocks(step: Callable, number: Any, size: int, state: Sequence = ()) -> list:
-    """Folds `state = step(ids, *state)` over blocks of `size` of the ids in [0, number).
-
-    The last block may be shorter. The lengths of blocks are static only if the number is an int.
-    """
+    """Folds `state = step(ids, *state)` over blocks of `size` of the ids in [0, number)."""
+    # The last block may be shorter. The lengths of blocks are static only if the number is an int.
     if not isinstance(number, int):
 
         def part(block: Tensor, *state: Any) -> Sequence:

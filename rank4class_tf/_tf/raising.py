@@ -16,13 +16,11 @@ from rank4class_tf._types import Tensor
 def check(
     bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Tensor | None = None
 ) -> Tensor:
-    """Tells which rows are bad, `[batch]`, and raises where something can; XLA cannot.
-
-    It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
-    values `[batch, r]` must be, with the name of the argument. `bad` tells which of them break it,
-    or is a function that makes these booleans of rows of values, and is called with bad rows only.
-    Without `bad_rows` each row with a bad value is one.
-    """
+    """Tells which rows are bad, `[batch]`, and raises where something can; XLA cannot."""
+    # It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
+    # values `[batch, r]` must be, with the name of the argument. `bad` tells which of them break
+    # it, or is a function that makes these booleans of rows of values, and is called with bad rows
+    # only. Without `bad_rows` each row with a bad value is one.
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)
     eager = tf.executing_eagerly()
@@ -53,10 +51,8 @@ def checked(
 
 
 def in_xla() -> bool:
-    """Whether XLA will compile the graph, for a TPU as well: it would drop the assertion.
-
-    TensorFlow has no public function for this.
-    """
+    """Whether XLA will compile the graph, for a TPU as well: it would drop the assertion."""
+    # TensorFlow has no public function for this.
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 

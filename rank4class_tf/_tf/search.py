@@ -19,11 +19,9 @@ _FEW = 16
 
 
 def searchsorted(rising: Tensor, values: Tensor, side: str = "left") -> Tensor:
-    """As `tf.searchsorted`, which under XLA compares each value with all entries at once.
-
-    Lists `[batch, n]` have an entry at least. A NaN among the values `[batch, P]` may get any
-    place. The side "left" counts the entries below a value, "right" those up to it.
-    """
+    """As `tf.searchsorted`, which under XLA compares each value with all entries at once."""
+    # Lists `[batch, n]` have an entry at least. A NaN among the values `[batch, P]` may get any
+    # place. The side "left" counts the entries below a value, "right" those up to it.
     few = rising.shape[1] is not None and rising.shape[1] <= _FEW
     if few or not in_xla():
         return tf.searchsorted(rising, values, side)
@@ -48,12 +46,10 @@ _MIN_ITEMS_PER_PLACE = 32
 
 
 def top_k(scores: Tensor, k: Array) -> TensorPair:
-    """The k largest scores in falling order, and where they stand.
-
-    Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all lie in the k
-    blocks whose maxima are largest, so that only block maxima and those blocks need sorting:
-    XLA's top_k on a CPU sorts every list in full. Where k is a tensor, all is sorted.
-    """
+    """The k largest scores in falling order, and where they stand."""
+    # Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all lie in the k
+    # blocks whose maxima are largest, so that only block maxima and those blocks need sorting:
+    # XLA's top_k on a CPU sorts every list in full. Where k is a tensor, all is sorted.
     n = scores.shape[1]
     if n is None or not isinstance(k, int) or n < _MIN_ITEMS_PER_PLACE * k:
         values, columns = tf.math.top_k(scores, k)
@@ -125,10 +121,9 @@ def top_k_by_blocks(
 
 
 def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> TensorPair:
-    """The scores above the least, `[batch, 1]`, and their columns, `[batch, most of a row]`.
-
-    Groups are `[batch, groups, size of a group]`; `has_new` is False for one without such a score.
-    """
+    """The scores above the least, `[batch, 1]`, and their columns, `[batch, most of a row]`."""
+    # Groups are `[batch, groups, size of a group]`; `has_new` is False for one without such a
+    # score.
     of_group = tf.where(has_new)
     scores = tf.gather_nd(groups, of_group)
     of_score = tf.where(scores > tf.gather(least, of_group[:, 0]))
@@ -147,10 +142,8 @@ def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> TensorPair:
 def fold_scores(
     score: Callable, num_classes: int, block_size: Array, start: Callable, merge: Callable
 ) -> list[Tensor]:
-    """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`.
-
-    All blocks are equally wide, so that the products of all are rounded alike.
-    """
+    """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`."""
+    # All blocks are equally wide, so that the products of all are rounded alike.
     smallest = min if isinstance(block_size, int) else tf.minimum
     size = smallest(block_size, num_classes)
     state = [tf.convert_to_tensor(x) for x in start(tf.range(size), score(tf.range(size)))]
@@ -179,10 +172,8 @@ def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
 
 
 def first_and_last_ranks(values: Tensor) -> TensorPair:
-    """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`.
-
-    They differ where values are equal.
-    """
+    """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`."""
+    # They differ where values are equal.
     order = tf.argsort(values, axis=-1)
     ranked = tf.gather(values, order, batch_dims=1)
     starts = tf.concat([tf.zeros_like(ranked[:, :1], tf.bool), ranked[:, 1:] != ranked[:, :-1]], 1)

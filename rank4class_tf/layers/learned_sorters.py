@@ -135,11 +135,9 @@ class LearnedSorter(Sorter):
         }
 
     def _decode(self, features: Tensor, context: Tensor) -> Tensor:
-        """A number `[batch, d]` for each item, from features and a context `[batch, 1, width]`.
-
-        The context may also be one for each item. A series of the list's distribution, evaluated at
-        an item, is made of products of the two.
-        """
+        """A number `[batch, d]` for each item, from features and a context `[batch, 1, width]`."""
+        # The context may also be one for each item. A series of the list's distribution, evaluated
+        # at an item, is made of products of the two.
         both = tf.concat([self._dense("gate", features) * context, features], axis=2)
         hidden = tf.nn.relu(self._dense("hidden", both))
         return self._dense("output", tf.concat([hidden, both], axis=2))[:, :, 0]

@@ -95,10 +95,9 @@ def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
 
 
 def _once(*ranks: Size) -> Callable:
-    """A function whose graph is made once in a process, for tensors of these ranks.
-
-    `fit` makes the graph of a step twice, and its metrics took two thirds of their operations here.
-    """
+    """A function whose graph is made once in a process, for tensors of these ranks."""
+    # `fit` makes the graph of a step twice, and its metrics took two thirds of their operations
+    # here.
     specs = [tf.TensorSpec(None if r is None else [None] * r, tf.float32) for r in ranks]
     return functools.partial(tf.function, input_signature=specs, autograph=False)
 
@@ -242,10 +241,8 @@ class RankingMetric(Metric):
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
     ) -> TensorPair:
-        """What `per_list` returns, in a dtype; `compute` may stand for the metric's own formula.
-
-        A list whose labels break the rules is NaN; so is one with a NaN in `Ranks.above`.
-        """
+        """What `per_list` returns, in a dtype; `compute` may stand for the metric's own formula."""
+        # A list whose labels break the rules is NaN; so is one with a NaN in `Ranks.above`.
         compute = compute or _keras.with_autograph_of_caller(self.compute)
         is_ranked = isinstance(labels, ops.Ranks)
         list_weight = None

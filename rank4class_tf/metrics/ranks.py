@@ -196,11 +196,9 @@ class MedianRank(RankingMetric):
 def _integer_histogram(
     above: Tensor, tied: Tensor, positives: Tensor, weights: Tensor, max_rank: int
 ) -> TensorPair:
-    """Distribution of the rank of the best positive, summed over lists.
-
-    It is `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
-    unit; see `exact.to_integers`. `tied` and `positives` are >= 1, and weights finite.
-    """
+    """Distribution of the rank of the best positive, summed over lists."""
+    # It is `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
+    # unit; see `exact.to_integers`. `tied` and `positives` are >= 1, and weights finite.
     single = positives <= 1
     unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))
 

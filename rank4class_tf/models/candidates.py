@@ -214,10 +214,8 @@ def _checked_weights(weights: Array, keys: Tensor | None) -> Tensor:
 
 
 def _one_for_each_query(ids: Tensor, training: bool) -> TensorPair:
-    """Ids of an unknown rank as `[batch]`, and `[batch]` booleans, True where there are several.
-
-    In training these raise, where something can.
-    """
+    """Ids of an unknown rank as `[batch]`, and `[batch]` booleans, True where there are several."""
+    # In training these raise, where something can.
     rows = _labels.in_rows(ids)
     wrong = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
     if training:

@@ -53,10 +53,8 @@ class MultiWorker:
     # Of this one each has its own name.
 
     def _get_metrics_result_or_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
-        """Reports the metrics over all workers, also where a step returns only some of them.
-
-        Keras then reports the results of the last step: a mean over workers, in Keras 2 a sum.
-        """
+        """Reports the metrics over all workers, also where a step returns only some of them."""
+        # Keras then reports the results of the last step: a mean over workers, in Keras 2 a sum.
         results = self.get_metrics_result()  # type: ignore[attr-defined]
         return {name: _number(results.get(name, value)) for name, value in logs.items()}
 

@@ -250,10 +250,8 @@ class SearchModel(RetrievalModel):
         self.train_function = self.test_function = None
 
     def _encode_what_changed(self) -> None:
-        """Encodes the candidates again if the weights of their encoder have changed.
-
-        All that reads the index does this first; a graph cannot, and reads what is there.
-        """
+        """Encodes the candidates again if the weights of their encoder have changed."""
+        # All that reads the index does this first; a graph cannot, and reads what is there.
         if not tf.executing_eagerly():
             return
         if self._catalogue.encoded_with != fingerprint(self.candidate_encoder):

@@ -376,10 +376,8 @@ def _by_sorting(scores: Tensor) -> Tensor:
 
 
 def _newton(lists: Lists, total: Tensor, low: Tensor, found: Tensor | None = None) -> Tensor:
-    r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total.
-
-    Newton's method inside a bracket that bisection narrows; for k = 1 it is Michelot's iteration.
-    """
+    r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total."""
+    # Newton's method inside a bracket that bisection narrows; for k = 1 it is Michelot's iteration.
     resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
     found = tf.zeros_like(low, tf.bool) if found is None else found
 

@@ -472,11 +472,9 @@ def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
 
 
 def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, Tensor]:
-    """`Ranks` of the positives among the highest items, and of the most relevant positives.
-
-    Only the former may be hits. A scalar boolean is False if another positive ties with the last
-    of the highest items.
-    """
+    """`Ranks` of the positives among the highest items, and of the most relevant positives."""
+    # Only the former may be hits. A scalar boolean is False if another positive ties with the last
+    # of the highest items.
     scores, relevance = _without_masked(labels.scores, labels.mask), labels.relevance
     top, places = _highest_items(scores, depth)
     relevance_there = tf.gather(relevance, places, batch_dims=1)

@@ -163,11 +163,9 @@ def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
 
 @functools.lru_cache
 def _most_repeats(num_classes: int, size: int) -> int:
-    """A number of repeats, until `size` draws are new, that is exceeded with less than 2**-64.
-
-    After i different draws, the next repeats one with probability i / K, so the number of repeats
-    before the next new one is geometric. This is Chernoff's bound on the sum of these numbers.
-    """
+    """A number of repeats, until `size` draws are new, that is exceeded with less than 2**-64."""
+    # After i different draws, the next repeats one with probability i / K, so the number of repeats
+    # before the next new one is geometric. This is Chernoff's bound on the sum of these numbers.
     repeated = np.arange(size) / num_classes
     bounds = []
     for exponent in np.log(num_classes / max(size - 1, 1)) * np.linspace(0.02, 0.98, 49):

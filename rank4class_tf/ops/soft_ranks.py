@@ -126,10 +126,8 @@ def _best_first(scores: Tensor, mask: Tensor | None) -> _BestFirst:
 
 
 def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> Tensors:
-    """Applies `state = step(power, *state)` for 1, 2, 4, ... below a limit.
-
-    The limit is a scalar tensor, or an int, which unrolls the loop. No step changes a shape.
-    """
+    """Applies `state = step(power, *state)` for 1, 2, 4, ... below a limit."""
+    # The limit is a scalar tensor, or an int, which unrolls the loop. No step changes a shape.
     if isinstance(limit, int):
         power = 1
         while power < limit:
@@ -331,11 +329,9 @@ def isotonic_regression(values: Tensor) -> Tensor:
 
 
 def _isotonic_of_all_blocks(values: Tensor) -> Tensor:
-    """`isotonic_regression` from the means of all possible blocks, `[batch, d, d]`.
-
-    For each start up to an item, take the lowest mean of a block that ends at the item or later.
-    The item's value is the highest of these.
-    """
+    """`isotonic_regression` from the means of all possible blocks, `[batch, d, d]`."""
+    # For each start up to an item, take the lowest mean of a block that ends at the item or later.
+    # The item's value is the highest of these.
     batch, size = tf.unstack(tf.shape(values))
     sums = tf.cumsum(values, axis=1)
     before = sums - values
@@ -350,10 +346,8 @@ def _isotonic_of_all_blocks(values: Tensor) -> Tensor:
 
 
 def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
-    """Joins the fits `[batch, d]` of neighbouring parts of the width `half`, a power of two.
-
-    The sums `[batch, d]` are those from the start of its part up to each item, itself included.
-    """
+    """Joins the fits `[batch, d]` of neighbouring parts of the width `half`, a power of two."""
+    # The sums `[batch, d]` are those from the start of its part up to each item, itself included.
     shape = tf.stack([tf.shape(fit)[0], tf.shape(fit)[1] // (2 * half), 2, half])
     left, right = tf.unstack(tf.reshape(fit, shape), axis=2)
     left_sums, right_sums = tf.unstack(tf.reshape(sums, shape), axis=2)
