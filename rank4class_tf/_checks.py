@@ -153,9 +153,7 @@ def one_of(name: str, value: Any, known: Collection) -> Any:
     return value
 
 
-def one_for_each_class(
-    name: str, value: Any, is_right: Callable[[np.ndarray], Any], rule: str
-) -> list[float]:
+def one_for_each_class(name: str, value: Any, is_right: Callable, rule: str) -> list[float]:
     """A number for each class."""
     try:
         given = np.asarray(value, np.float64)

@@ -143,9 +143,7 @@ def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> A
     return keras.utils.deserialize_keras_object(config, custom_objects=known)
 
 
-def deserialized_in_turn(
-    configs: Iterable[Any], custom_objects: dict[str, Any] | None = None
-) -> list[Any]:
+def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) -> list[Any]:
     """`deserialized` objects, of which models may share layers."""
     # Keras 3 counts the calls of a layer from the first model on, but the configuration of each
     # model counts them from 0, so that a later model would take the call of an earlier one for its
@@ -231,11 +229,7 @@ def standardize_reduction(reduction: Text) -> str | None:
 
 
 def add_table(
-    layer: keras.layers.Layer,
-    name: str,
-    shape: tuple[int, ...],
-    initializer: Any,
-    regularizer: Any = None,
+    layer: Any, name: str, shape: tuple[int, ...], initializer: Any, regularizer: Any = None
 ) -> Any:
     """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
     cast = {"autocast": False} if KERAS_3 else {"experimental_autocast": False}
@@ -273,9 +267,7 @@ def add_counter(layer: keras.layers.Layer, name: str, start: Array = 0) -> Any:
     return add_state(layer, name, np.shape(start), "int64", start)
 
 
-def add_state(
-    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], dtype: str, start: Array = 0
-) -> Any:
+def add_state(layer: Any, name: str, shape: tuple[int, ...], dtype: str, start: Array = 0) -> Any:
     """Adds a weight that no optimizer changes, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(
@@ -331,9 +323,7 @@ def current_rate(optimizer: Any) -> Any:
     return optimizer.learning_rate
 
 
-def compiled_metrics(
-    model: keras.Model, y_true: Array, y_pred: Array
-) -> list[keras.metrics.Metric]:
+def compiled_metrics(model: keras.Model, y_true: Any, y_pred: Any) -> list[keras.metrics.Metric]:
     """The metrics that a model was compiled with, in one list; Keras 3 has them built here."""
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if container is None:
@@ -352,9 +342,7 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
     return [metric for metric in model.metrics if not any(metric is of for of in compiled)]
 
 
-def update_metrics(
-    model: keras.Model, y_true: Any, sample_weight: Array, placeholder: Tensor
-) -> dict[str, Any]:
+def update_metrics(model: Any, y_true: Any, sample_weight: Array, placeholder: Tensor) -> dict:
     """Updates the metrics that a model was compiled with by `y_true`, which may be `ops.Ranks`."""
     # The `placeholder` stands for labels and predictions as Keras knows them. Returns the results
     # of all metrics, the loss among them.

@@ -94,11 +94,7 @@ def known(kind: str, base: type) -> dict[str, Any]:
 
 
 def by_name(
-    argument: str,
-    known: dict[str, Any],
-    value: Any,
-    is_object: bool | None = None,
-    rule: str = "callable",
+    argument: str, known: dict, value: Any, is_object: bool | None = None, rule: str = "callable"
 ) -> Any:
     """Returns what a name stands for; or an object, as it is."""
     # A message calls the value `argument`, and says that it must be a name or keep the `rule`.

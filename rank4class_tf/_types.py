@@ -18,6 +18,7 @@ WithGradient: TypeAlias = tuple[Any, Callable[..., Any]]
 Cutoffs: TypeAlias = int | Sequence[int] | None
 PathLike: TypeAlias = str | os.PathLike[str]
 # What may be left out.
+Folder: TypeAlias = str | os.PathLike[str] | None
 Names: TypeAlias = Sequence[str] | None
 Seed: TypeAlias = int | None
 Size: TypeAlias = int | None

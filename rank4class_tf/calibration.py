@@ -18,7 +18,7 @@ from rank4class_tf import _checks
 from rank4class_tf._batches import batches, one_output, scores_of
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
-from rank4class_tf._types import Text
+from rank4class_tf._types import Tensor, Text
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
@@ -92,9 +92,7 @@ def calibrate(
     return fitted
 
 
-def _brier(
-    probabilities: Probabilities, scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tensor
-) -> float:
+def _brier(probabilities: Any, scores: Tensor, relevance: Tensor, weights: Tensor) -> float:
     """The weighted mean of the squared errors of an example's probabilities."""
     positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
     right = tf.math.divide_no_nan(relevance, positives)

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -104,10 +104,7 @@ class ImageEncoder(PretrainedEncoder):
     """
 
     def __init__(
-        self,
-        preset: PathLike,
-        image_shape: tuple[int, int, int] = (224, 224, 3),
-        frozen: int | str = 0,
+        self, preset: PathLike, image_shape: Sequence[int] = (224, 224, 3), frozen: Any = 0
     ):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
@@ -167,11 +164,7 @@ class TextEncoder(PretrainedEncoder):
     """
 
     def __init__(
-        self,
-        preset: PathLike,
-        sequence_length: int = 128,
-        frozen: int | str = 0,
-        pooling: str = "first",
+        self, preset: PathLike, sequence_length: int = 128, frozen: Any = 0, pooling: str = "first"
     ):
         self._sequence_length = _checks.positive_int("sequence_length", sequence_length)
         rule = "`sequence_length` must be at least 3: a text needs two special tokens."

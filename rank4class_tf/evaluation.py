@@ -21,7 +21,7 @@ from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
-from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
+from rank4class_tf._types import Array, Cutoffs, PathLike, Tensor, TensorPair
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
 
@@ -195,9 +195,7 @@ class Evaluator:
     A call returns one value for each of `names`; higher is better for those that are `rising`.
     """
 
-    def __init__(
-        self, model: Any, metrics: Sequence[Any], exclude: Callable[[Any], Any] | None = None
-    ):
+    def __init__(self, model: Any, metrics: Sequence[Any], exclude: Callable | None = None):
         self._metrics = mean_metrics(metrics)
         rises = {
             macro + name: metric.higher_is_better
@@ -314,10 +312,7 @@ def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
 
 
 def evaluate_retrieval(
-    similarity: Array,
-    matches: Array = None,
-    k: int | Sequence[int] = (1, 5, 10),
-    batch_size: int = 1024,
+    similarity: Array, matches: Array = None, k: Cutoffs = (1, 5, 10), batch_size: int = 1024
 ) -> dict[str, dict[str, float]]:
     """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
 

@@ -57,9 +57,7 @@ class Rowwise:
         config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
         return {**config, "row_multiplier": self.row_multiplier}
 
-    def update_rows(
-        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
-    ) -> None:
+    def update_rows(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
         """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
 
         An id that occurs twice has the same gradient both times, so a rule must set rows, never add
@@ -91,9 +89,7 @@ class Rowwise:
             lambda: self.update_slices(ids, values, variable, learning_rate),
         )
 
-    def _update_all_rows(
-        self, gradient: Tensor, variable: tf.Variable, learning_rate: Array
-    ) -> None:
+    def _update_all_rows(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates all rows of a table, some at a time: memory does not grow with the table."""
         gradient = tf.cast(gradient, variable.dtype)
 
@@ -104,9 +100,7 @@ class Rowwise:
 
         fold_blocks(update, variable.shape[0], _ROWS)
 
-    def update_slices(
-        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
-    ) -> None:
+    def update_slices(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
         """The rule for gradients of which a row may have several."""
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
 
@@ -185,9 +179,7 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         start = _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
         super().__init__(learning_rate, initial_accumulator_value=start, **kwargs)
 
-    def update_rows(
-        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
-    ) -> None:
+    def update_rows(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
         accumulators = self.slot(self._accumulators, variable)
         sums = tf.gather(accumulators, ids) + tf.square(gradients)
         _set_rows(accumulators, ids, sums)
@@ -220,9 +212,7 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         super().__init__(*args, **kwargs)
         _checks.require(not self.amsgrad, "`amsgrad` must be False.", "amsgrad=True")
 
-    def update_rows(
-        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
-    ) -> None:
+    def update_rows(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
         step = tf.cast(self.iterations + 1, variable.dtype)
         correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
 
@@ -274,17 +264,13 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
             return None
         return super().add_variable_from_reference(*args, **kwargs)
 
-    def update_slices(
-        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
-    ) -> None:
+    def update_slices(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
         if self.momentum and self.row_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
         else:
             self.update_rows(ids, gradients, variable, learning_rate)
 
-    def update_rows(
-        self, ids: Tensor, gradients: Tensor, variable: Any, learning_rate: Array
-    ) -> None:
+    def update_rows(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
         if not (self.momentum and self.row_momentum):
             # The steps of a row with several gradients add up.
             variable.scatter_sub(tf.IndexedSlices(learning_rate * gradients, ids))

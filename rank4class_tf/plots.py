@@ -6,7 +6,7 @@ Everything shown comes from the evaluation's ranks, labels and top classes: no m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from rank4class_tf.layers.serving import as_names
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Evaluations: TypeAlias = Evaluation | Mapping[str, Evaluation]
+
 __all__ = ["accuracy_by_k", "confusion_at_k", "hardest_classes", "rank_histogram"]
 
 
-def accuracy_by_k(evaluations: Evaluation | Mapping[str, Evaluation], max_k: Size = None) -> Figure:
+def accuracy_by_k(evaluations: Evaluations, max_k: Size = None) -> Figure:
     r"""The share of lists whose best positive is among the k first, for each k.
 
     $$A(k) = \frac{1}{N} |\{i : \mathrm{rank}_i \le k\}|$$
@@ -56,9 +58,7 @@ def accuracy_by_k(evaluations: Evaluation | Mapping[str, Evaluation], max_k: Siz
     return figure
 
 
-def rank_histogram(
-    evaluations: Evaluation | Mapping[str, Evaluation], max_rank: int = 20
-) -> Figure:
+def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> Figure:
     """How many lists have their best positive at each rank.
 
     Args:

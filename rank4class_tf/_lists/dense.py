@@ -266,10 +266,7 @@ def below(scores: Tensor, highest: Tensor) -> Any:
 
 
 def others(
-    filled: Tensor,
-    relevance: Tensor,
-    positive_scores: Tensor,
-    positive_weights: Tensor | None = None,
+    filled: Tensor, relevance: Tensor, positive_scores: Tensor, positive_weights: Array = None
 ) -> DenseLists:
     """Positives against items `[batch, m]` among which they are not; see `DenseLists`."""
     return _ListsOfOthers(filled, None, relevance, positive_scores, positive_weights)
@@ -355,9 +352,7 @@ def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
     return tf.maximum(class_ids, 0)
 
 
-def fill_masked(
-    scores: Tensor, mask: Tensor | None = None, counted: Tensor | None = None
-) -> Tensor:
+def fill_masked(scores: Tensor, mask: Array = None, counted: Array = None) -> Tensor:
     """Scores in which masked items have the lowest; what reads them is constant there."""
     # A score of -inf masks an item too. A list that is not `counted`, `[batch]`, has no loss,
     # whatever its scores: it gets harmless ones, which its loss must not read.

@@ -8,7 +8,7 @@ this; nothing here knows a formula.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -128,9 +128,7 @@ def parse(
     return labels if exclude is None else without(labels, exclude)
 
 
-def parse_ids(
-    y_true: Array, encodings: Tensor, num_classes: int, label_format: Text = None
-) -> Labels:
+def parse_ids(y_true: Array, encodings: Any, num_classes: int, label_format: Text = None) -> Labels:
     """As `parse`, for scores of K classes that do not exist; labels must be class ids."""
     # Encodings `[batch, d]` become the scores of the result.
     shape = encodings.shape[:1].concatenate([num_classes])
@@ -145,7 +143,7 @@ def parse_ids(
     return _of_ids(encodings, distinct_ids(ids), value_if_empty)
 
 
-def _without_ragged(relevance: Array, scores: tf.RaggedTensor, label_format: Text) -> TensorPair:
+def _without_ragged(relevance: Array, scores: Any, label_format: Text) -> TensorPair:
     """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
     fits = isinstance(relevance, tf.RaggedTensor) and label_format != "ids"
@@ -180,9 +178,7 @@ def _with_items(scores: Tensor) -> Tensor:
 # Which form labels have.
 
 
-def _with_format(
-    y_true: Array, shape: tf.TensorShape, label_format: Text
-) -> tuple[Tensor, bool, bool]:
+def _with_format(y_true: Array, shape: Any, label_format: Text) -> tuple[Tensor, bool, bool]:
     """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
     require(not isinstance(y_true, tf.SparseTensor), "`y_true` must be dense.", "a SparseTensor")
     if isinstance(y_true, tf.RaggedTensor):

@@ -46,7 +46,7 @@ def power_of_two(values: Tensor) -> Tensor:
     return tf.maximum(tf.bitcast(exponents, tf.float32), 2.0**-86)
 
 
-def exact_sum(values: Tensor, groups: Tensor | None = None, num_groups: Size = None) -> TensorPair:
+def exact_sum(values: Tensor, groups: Array = None, num_groups: Size = None) -> TensorPair:
     """Sums of float32 `[batch, r]` in two parts, as of many more digits than float32 has."""
     # They are of all examples, `[r]`, or of groups, `[num_groups, r]`; an example whose group is
     # negative is in none. The second part is the smaller one. What is not finite makes a sum NaN.

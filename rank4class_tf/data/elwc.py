@@ -108,11 +108,7 @@ def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
 
 
 def read(
-    pattern: PathLike,
-    context_spec: dict[str, Any],
-    example_spec: dict[str, Any],
-    batch_size: int,
-    list_size: Size = None,
+    pattern: PathLike, context_spec: Any, example_spec: Any, batch_size: int, list_size: Size = None
 ) -> tf.data.Dataset:
     """Reads lists as batches of features.
 
@@ -169,7 +165,7 @@ def read(
 
 
 def read_classes(
-    pattern: PathLike, context_spec: dict[str, Any], batch_size: int, list_size: Size = None
+    pattern: PathLike, context_spec: Any, batch_size: int, list_size: Size = None
 ) -> tf.data.Dataset:
     """Reads files of `lists` as classification examples.
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Function, PathLike, Size, Tensor
+from rank4class_tf._types import Folder, Function, Size, Tensor
 from rank4class_tf.data import splits
 
 _MAX_PIXEL = 16.0  # of `digits`
@@ -75,7 +75,7 @@ def digits(batch_size: int = 64, seed: int = 0, examples_per_class: Size = None)
 
 
 def cifar10(
-    data_dir: PathLike | None = None, batch_size: int = 64, augment: bool = True, seed: int = 0
+    data_dir: Folder = None, batch_size: int = 64, augment: bool = True, seed: int = 0
 ) -> splits.Splits:
     """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
 
@@ -101,7 +101,7 @@ def cifar10(
 
 
 def imagenet2012(
-    data_dir: PathLike | None = None,
+    data_dir: Folder = None,
     batch_size: int = 64,
     image_size: int = 224,
     augment: bool = True,
@@ -144,21 +144,13 @@ def imagenet2012(
     return _splits_of_images(parts, info, batch_size, seed, 16_384, changed, evaluate)
 
 
-def _load(
-    name: str, data_dir: PathLike | None, source: str, split: list[str], **kwargs: Any
-) -> Any:
+def _load(name: str, data_dir: Folder, source: str, split: list, **kwargs: Any) -> Any:
     kwargs |= {"split": split, "with_info": True, "as_supervised": True}
     return splits.load(name, data_dir=data_dir, source=source, **kwargs)
 
 
 def _splits_of_images(
-    parts: Any,
-    info: Any,
-    batch_size: int,
-    seed: int,
-    shuffled: int,
-    train: Function,
-    evaluate: Function,
+    parts: Any, info: Any, batch_size: int, seed: int, shuffled: int, train: Any, evaluate: Any
 ) -> splits.Splits:
     """Builds `Splits` from three datasets of `(image, class_id)`.
 

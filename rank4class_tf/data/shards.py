@@ -90,9 +90,7 @@ def find(pattern: PathLike) -> list[str]:
     return files
 
 
-def _check_set(
-    path: str, pattern: str, shards: dict[str, tuple[int, int]], ends: dict[str, _End | None]
-) -> None:
+def _check_set(path: str, pattern: str, shards: dict, ends: dict[str, _End | None]) -> None:
     """Checks the files of one set; `shards` maps each to its number and their number."""
     sizes = sorted({num_shards for _, num_shards in shards.values()})
     received = f"{pattern!r}, which matches files of sets of {' and of '.join(map(str, sizes))}"

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import PathLike, Text
+from rank4class_tf._types import Folder, PathLike, Text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +43,7 @@ class Splits:
 
 
 def from_arrays(
-    *parts: Any,
-    batch_size: int,
-    seed: int,
-    class_names: Iterable[str],
-    vocabulary: Iterable[str] = (),
+    *parts: Any, batch_size: int, seed: int, class_names: Iterable, vocabulary: Iterable = ()
 ) -> Splits:
     """Builds `Splits` from three pairs of arrays `(features, class_ids)`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
@@ -62,7 +58,7 @@ def import_extra(module: str, extra: str = "data") -> Any:
     return _checks.imported(module, f"This dataset needs `{module}`", extra)
 
 
-def load(name: str, *, data_dir: PathLike | None, source: str, **kwargs: Any) -> Any:
+def load(name: str, *, data_dir: Folder, source: str, **kwargs: Any) -> Any:
     """Calls `tfds.load`; its errors say to fetch `source` by hand if it cannot be downloaded."""
     tfds = import_extra("tensorflow_datasets")
     try:

@@ -14,7 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Choice, Seed, Tensor, Tensors
+from rank4class_tf._types import Array, Choice, Seed, Tensor, Tensors
 from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
 
 
@@ -51,9 +51,7 @@ class Interaction(_registry.Configured, keras.layers.Layer):
         score_candidates = _keras.with_autograph_of_caller(self.score_candidates)
         return score_candidates(encodings, candidates, training)
 
-    def score_candidates(
-        self, encodings: Tensor, candidates: Tensor, training: Any = None
-    ) -> Tensor:
+    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
         """The scores `[batch, n]` of encodings `[batch, d]` and candidates as in a call."""
         raise NotImplementedError
 
@@ -85,9 +83,7 @@ class DotProductInteraction(Interaction):
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
 
-    def score_candidates(
-        self, encodings: Tensor, candidates: Tensor, training: Any = None
-    ) -> Tensor:
+    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
         return _dot_products(encodings, candidates)
 
     def start_as_dot_product(self) -> None:
@@ -118,9 +114,7 @@ class BilinearInteraction(Interaction):
             name="kernel", shape=(width, class_width), initializer=self.kernel_initializer
         )
 
-    def score_candidates(
-        self, encodings: Tensor, candidates: Tensor, training: Any = None
-    ) -> Tensor:
+    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
         return _dot_products(tf.matmul(encodings, self.kernel), candidates)
 
     def start_as_dot_product(self) -> None:
@@ -153,9 +147,7 @@ class CosineInteraction(Interaction):
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
 
-    def score_candidates(
-        self, encodings: Tensor, candidates: Tensor, training: Any = None
-    ) -> Tensor:
+    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
             encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
@@ -251,9 +243,7 @@ class MLPInteraction(Interaction):
         setattr(self, f"_of_{name}", weight)
         return weight
 
-    def score_candidates(
-        self, encodings: Tensor, candidates: Tensor, training: Any = None
-    ) -> Tensor:
+    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
         drops = self.dropout > 0 and training
         if drops:
             # Keras's dropout would draw other numbers when a block is computed again.

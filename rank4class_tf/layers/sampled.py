@@ -117,9 +117,7 @@ def _top_k(scores_of: ClassScores, encodings: Array, k: Array, exclude: Array) -
     return shards.together(of_examples, encodings, exclude)
 
 
-def _ranks(
-    scores_of: ClassScores, encodings: Array, class_ids: Array, exclude: Array
-) -> TensorPair:
+def _ranks(scores_of: ClassScores, encodings: Array, class_ids: Array, exclude: Any) -> TensorPair:
     classes, encodings = scores_of.classes, tf.convert_to_tensor(encodings)
     class_ids, _ = _labels.padded_ids(class_ids, classes.num_classes, encodings, "class_ids")
     encodings, exclude = _prepared(scores_of, encodings, exclude)

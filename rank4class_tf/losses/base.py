@@ -185,9 +185,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """The formula, of lists and the number of their chunk of examples, None for all of them."""
         return lambda lists, chunk: self.compute(lists)
 
-    def _finished(
-        self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: Size
-    ) -> Tensor:
+    def _finished(self, losses: Array, labels: Labels, counted: Array, num_classes: Size) -> Tensor:
         is_right, rule = losses.shape.rank in (None, 1), "`compute` must return the losses [batch]."
         _checks.require(is_right, rule, f"shape {losses.shape}")
         if self.class_weight is not None:
@@ -389,10 +387,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     """
 
     def __init__(
-        self,
-        losses: Sequence[keras.losses.Loss],
-        weights: Sequence[float],
-        name: str = "weighted_sum_loss",
+        self, losses: Sequence[Any], weights: Sequence[float], name: str = "weighted_sum_loss"
     ):
         for key, value in (("losses", losses), ("weights", weights)):
             if not isinstance(value, list | tuple):

@@ -24,11 +24,7 @@ class OrderedLoss(RankingLoss):
     """Base of the losses with a `kind`, a `phi` and `rank_weights`; see `OrderedWeightedLoss`."""
 
     def __init__(
-        self,
-        kind: str = "pairwise",
-        phi: Choice = "hinge",
-        rank_weights: ops.RankWeights | Array = None,
-        **kwargs: Any,
+        self, kind: str = "pairwise", phi: Choice = "hinge", rank_weights: Any = None, **kwargs: Any
     ):
         super().__init__(**kwargs)
         # Each negative against the positive, or each score against zero.
@@ -176,7 +172,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         num_sampled: int,
         kind: str = "pairwise",
         phi: Choice = "hinge",
-        rank_weights: ops.RankWeights | Array = None,
+        rank_weights: Any = None,
         rescale: bool = True,
         seed: Seed = None,
         **kwargs: Any,
@@ -238,7 +234,7 @@ class WARPLoss(RandomRankingLoss):
 
     def __init__(
         self,
-        rank_weights: ops.RankWeights | Array = None,
+        rank_weights: Any = None,
         margin: float = 1.0,
         num_trials: Size = None,
         seed: Seed = None,

@@ -5,7 +5,7 @@ holds them all at once.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
 
 _keras.register(ops.NDCGLambdaWeights)
+LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
 
 
 class PairwiseLoss(RankingLoss):
@@ -24,10 +25,7 @@ class PairwiseLoss(RankingLoss):
     _item_weights = "formula"
 
     def __init__(
-        self,
-        lambda_weights: ops.NDCGLambdaWeights | None = None,
-        label_smoothing: float = 0.0,
-        **kwargs: Any,
+        self, lambda_weights: LambdaWeights = None, label_smoothing: float = 0.0, **kwargs: Any
     ):
         super().__init__(**kwargs)
         is_right = lambda_weights is None or isinstance(lambda_weights, ops.NDCGLambdaWeights)
@@ -103,7 +101,7 @@ class PairwiseHingeLoss(PairwiseLoss):
     def __init__(
         self,
         margin: float = 1.0,
-        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        lambda_weights: LambdaWeights = None,
         label_smoothing: float = 0.0,
         **kwargs: Any,
     ):
@@ -137,7 +135,7 @@ class PairwiseLogisticLoss(PairwiseLoss):
     def __init__(
         self,
         temperature: Changing = 1.0,
-        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        lambda_weights: LambdaWeights = None,
         label_smoothing: float = 0.0,
         **kwargs: Any,
     ):

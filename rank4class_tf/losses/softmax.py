@@ -26,10 +26,7 @@ from rank4class_tf.ops import Lists
 
 
 def class_prior(
-    labels: Array | tf.data.Dataset | None = None,
-    num_classes: Size = None,
-    pseudo_count: float = 1.0,
-    counts: Array = None,
+    labels: Array = None, num_classes: Size = None, pseudo_count: float = 1.0, counts: Array = None
 ) -> list[float]:
     r"""Returns the share of each class among the labels, for `SoftmaxLoss(class_prior=...)`.
 

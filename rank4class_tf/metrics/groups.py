@@ -41,9 +41,7 @@ class MacroAverage(RankingMetric):
         0.5
     """
 
-    def __init__(
-        self, metric: RankingMetric, num_groups: int, name: Text = None, dtype: Any = None
-    ):
+    def __init__(self, metric: Any, num_groups: int, name: Text = None, dtype: Any = None):
         if not isinstance(metric, RankingMetric) or not metric.is_mean:
             raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
         self.num_groups = _checks.positive_int("num_groups", num_groups)

@@ -87,9 +87,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         self._evaluating = True
         return super().test_step(data)
 
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Array = None
-    ) -> dict[str, Any]:
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Array = None) -> dict:
         """Updates the metrics in evaluation; training reports only the loss."""
         placeholder = tf.zeros([1, 1])
         metrics = _keras.compiled_metrics(self, placeholder, placeholder)
@@ -114,9 +112,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         return {"name": self.name, "trainable": self.trainable, **parts}
 
     @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
+    def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> Self:
         names = [name for name in cls._parts if config[name] is not None]
         parts = _keras.deserialized_in_turn((config[name] for name in names), custom_objects)
         return cls(**{**config, **dict(zip(names, parts, strict=True))})
@@ -127,9 +123,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         """The losses of the examples, `[batch]`, and their weights."""
         raise NotImplementedError
 
-    def _per_example(
-        self, labels: Any, scores: Any, sample_weight: Array
-    ) -> tuple[Tensor, Array]:
+    def _per_example(self, labels: Any, scores: Any, sample_weight: Array) -> tuple[Tensor, Array]:
         """`per_example` of the compiled loss; without one Keras reads nothing of it."""
         if self.loss is None:
             return tf.zeros([1]), None

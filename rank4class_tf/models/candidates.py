@@ -79,13 +79,7 @@ class Columns(NamedTuple):
 class Reader:
     """Reads candidates from features; the arguments are those of `TwoTower`."""
 
-    def __init__(
-        self,
-        encoder: keras.layers.Layer,
-        candidate_id: Text,
-        negatives: Text,
-        negative_weight: Text,
-    ):
+    def __init__(self, encoder: Any, candidate_id: Text, negatives: Text, negative_weight: Text):
         self._encoder, self._candidate_id = encoder, candidate_id
         self._negatives, self._negative_weight = negatives, negative_weight
 

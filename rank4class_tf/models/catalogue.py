@@ -72,12 +72,7 @@ class Catalogue:
 
     @classmethod
     def of(
-        cls,
-        candidates: Any,
-        ids_of: Callable,
-        encoder: Callable,
-        batch_size: int,
-        in_shards: bool = False,
+        cls, candidates: Any, ids_of: Any, encoder: Any, batch_size: int, in_shards: bool = False
     ) -> Self:
         """The catalogue of features or of a dataset of batches of them, encoded.
 

@@ -330,9 +330,7 @@ class TwoTower(SearchModel):
             return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
 
-    def _losses_of_lists(
-        self, queries: Tensor, labels: Tensor, columns: Columns, size: int
-    ) -> Tensor:
+    def _losses_of_lists(self, queries: Any, labels: Any, columns: Columns, size: int) -> Tensor:
         """The losses of the examples, `size` lists at once."""
 
         def losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ losses that these projections belong to are in `losses.projections`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -46,9 +47,7 @@ def cap(top: Tensor, tail: Tensor, k: Array) -> TensorPair:
     return tf.gather(rest, cut, batch_dims=cut.shape.rank), cut
 
 
-def euclidean_projection(
-    scores: Array, k: int = 1, alpha: Array = 1.0, mask: Array = None
-) -> Tensor:
+def euclidean_projection(scores: Array, k: int = 1, alpha: Any = 1.0, mask: Any = None) -> Tensor:
     r"""Euclidean projection on the (n, k)-simplex.
 
     $$x_i = \min(1, \max(0, \alpha (z_i - \mu))), \qquad \textstyle\sum_i x_i = k$$
@@ -66,7 +65,7 @@ def euclidean_projection(
     return simplex_projection(scores, "euclidean", k, alpha, mask)
 
 
-def entropy_projection(scores: Array, k: int = 1, alpha: Array = 1.0, mask: Array = None) -> Tensor:
+def entropy_projection(scores: Array, k: int = 1, alpha: Any = 1.0, mask: Any = None) -> Tensor:
     r"""Entropy projection on the (n, k)-simplex.
 
     $$x_i = \min(1, e^{\alpha z_i} / Z), \qquad \textstyle\sum_i x_i = k$$
@@ -85,11 +84,7 @@ def entropy_projection(scores: Array, k: int = 1, alpha: Array = 1.0, mask: Arra
 
 
 def simplex_projection(
-    scores: Array,
-    regularizer: str | Regularizer,
-    k: int = 1,
-    alpha: Array = 1.0,
-    mask: Array = None,
+    scores: Array, regularizer: Any, k: int = 1, alpha: Array = 1.0, mask: Array = None
 ) -> Tensor:
     r"""Projection on the (n, k)-simplex for any separable regulariser $g(x) = \sum_i h(x_i)$.
 
@@ -162,11 +157,7 @@ def from_kth(lists: Lists, k: int, limit: Tensor | None = None) -> tuple[Lists, 
 
 
 def rankmax(
-    scores: Array | Lists,
-    class_ids: Array = None,
-    k: int = 1,
-    margin: float = 1.0,
-    mask: Array = None,
+    scores: Array, class_ids: Array = None, k: int = 1, margin: float = 1.0, mask: Array = None
 ) -> Tensor:
     r"""The Rankmax projection of the scores for each label, `[batch, P, n]`.
 

@@ -148,12 +148,7 @@ def ranks_of_positives(
 
 
 def _ranks(
-    scores: Tensor,
-    class_ids: Tensor,
-    relevance: Tensor,
-    mask: Tensor | None,
-    depth: Size,
-    dtype: tf.DType,
+    scores: Tensor, class_ids: Tensor, relevance: Tensor, mask: Array, depth: Size, dtype: tf.DType
 ) -> Ranks:
     """`ranks_of_positives` for arguments that were checked."""
     relevance = tf.where(class_ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
@@ -324,9 +319,7 @@ def _width(columns: Tensor) -> int | Tensor:
     return columns.shape[1] or tf.shape(columns)[1]
 
 
-def count_one_by_one(
-    values: Tensor, thresholds: Tensor, lowest: Tensor | None = None
-) -> TensorPair:
+def count_one_by_one(values: Tensor, thresholds: Tensor, lowest: Array = None) -> TensorPair:
     """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both.
 
     With `lowest` `[batch, P]`, all values from there up to the threshold count as equal.
@@ -413,11 +406,7 @@ def _zeros_unless(compared: Tensor, counts: Iterable[Tensor]) -> TensorPair:
 
 
 def over_ranks(
-    function: Callable[[Any], Any],
-    labels: Labels,
-    dtype: tf.DType,
-    depth: Size = None,
-    reads: str = "all",
+    function: Callable, labels: Labels, dtype: tf.DType, depth: Size = None, reads: str = "all"
 ) -> Any:
     """Applies a function without gradients to the ranks of the positives, of float32 or float64.
 

@@ -79,9 +79,7 @@ def relative_gain(relevance: Tensor) -> Tensor:
     return tf.where(relevance <= 0, tf.zeros_like(gains), gains)  # A NaN stays NaN.
 
 
-def ideal_dcg(
-    gains: Tensor, top_k: Size = None, discount: Callable = logarithmic_discount
-) -> Tensor:
+def ideal_dcg(gains: Any, top_k: Size = None, discount: Callable = logarithmic_discount) -> Tensor:
     """Gains `[batch, P]` in their best order, discounted, over the first `top_k` ranks."""
     best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
     return discounted_sum(best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype)))

@@ -7,7 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import layers
 from rank4class_tf._export import specs_of_arguments
-from rank4class_tf._types import Text
+from rank4class_tf._types import Tensor, Text
 from rank4class_tf.tfr import loading
 
 _tfr: Any = loading.load()
@@ -63,9 +63,7 @@ class InteractionScorer(_tfr.keras.model.Scorer):
             self._make = lambda: layers.get_interaction(interaction, **kwargs)
         self._encoder, self._class_encoder, self._tasks = encoder, class_encoder, tasks
 
-    def __call__(
-        self, context_features: dict[str, Any], example_features: dict[str, Any], mask: tf.Tensor
-    ) -> Any:
+    def __call__(self, context_features: dict, example_features: dict, mask: Tensor) -> Any:
         example_features = {
             name: _without_padding(value, mask) for name, value in example_features.items()
         }
@@ -75,9 +73,7 @@ class InteractionScorer(_tfr.keras.model.Scorer):
             return self._scores(encodings, candidates, mask, None)
         return {task: self._scores(encodings, candidates, mask, task) for task in self._tasks}
 
-    def _scores(
-        self, encodings: tf.Tensor, candidates: tf.Tensor, mask: tf.Tensor, name: Text
-    ) -> tf.Tensor:
+    def _scores(self, encodings: Tensor, candidates: Tensor, mask: Tensor, name: Text) -> Tensor:
         scores = self._make()([encodings, candidates])
         if scores.dtype != tf.float64:
             scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
