@@ -22,18 +22,10 @@ def write_top_k(
     class_names: Names,
     also: Sequence[Any] = (),
 ) -> None:
-    """Writes a SavedModel with the signatures `top_k` and `serving_default`.
-
-    Args:
-        path: a folder. The SavedModel replaces an older one there when it is whole.
-        model: the model whose weights are saved.
-        best: takes features and k, and returns a dict of outputs, `class_ids` among them.
-        features_spec: a spec of the features, or a structure; see `specs_of_arguments`.
-        num_classes: K.
-        k: in [1, K]; None means 10, or K if that is less.
-        class_names: None, or the name of each class, for an output `class_names`.
-        also: layers that `best` reads besides the model.
-    """
+    """Writes a SavedModel with the signatures `top_k` and `serving_default` to a folder."""
+    # It replaces an older one there when it is whole. `best` takes features and k, and returns a
+    # dict of outputs, `class_ids` among them; it may read the layers `also` besides the model.
+    # `k` is in [1, K]; None means 10, or K if that is less. `class_names` make one more output.
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
     if class_names is not None:
         class_names = as_names(class_names)

@@ -145,9 +145,8 @@ def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> A
 
 def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) -> list[Any]:
     """`deserialized` objects, of which models may share layers."""
-    # Keras 3 counts the calls of a layer from the first model on, but the configuration of each
-    # model counts them from 0, so that a later model would take the call of an earlier one for its
-    # own.
+    # Keras 3 counts the calls of a layer from the first model on, but a configuration counts them
+    # from 0, so that a later model would take the call of an earlier one for its own.
     made: list[Any] = []
     calls: dict[int, int] = {}
     for given in configs:

@@ -208,11 +208,10 @@ def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tenso
 
 
 def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
-    r"""The $\lceil (N + 1) c \rceil$-th highest of N values.
+    r"""The $\lceil (N + 1) c \rceil$-th highest of N values."""
+    # If they and that of a new example are exchangeable, the latter reaches it with a probability
+    # of at least c, and of at most $c + 1 / (N + 1)$ if no two values are equal.
 
-    If they and that of a new example are exchangeable, the latter reaches it with a probability of
-    at least c, and of at most $c + 1 / (N + 1)$ if no two values are equal.
-    """
     # Exact decimal arithmetic, since 100 * 0.07 is above 7 in floating point.
     share = Fraction(str(coverage))
     place = math.ceil((len(conformity) + 1) * share)

@@ -246,9 +246,8 @@ class BlockedLists(Lists):
         many: Function | None = None,
     ) -> Tensor:
         """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`."""
-        # The positives stand in columns, or in `Flat` without padding. Few of them are compared
-        # with all classes of a block at once, many in blocks of columns or by
-        # `many(*items, *positives)`.
+        # The positives stand in columns, or in `Flat` without padding. Few are compared with all
+        # classes of a block at once, many in blocks of columns or by `many(*items, *positives)`.
         flat = self._flat
         few = are_few(self.max_positives, None)
         terms = _positives.terms if flat is None else flat.terms

@@ -81,10 +81,8 @@ class ClassProducts(NamedTuple):
         return self.score(self.encodings, *self.rows(places)), self.ids(places)
 
     def rows_of(self, ids: Tensor) -> tuple[list[Tensor], Tensor, Tensor | None]:
-        """Rows of classes by their ids, ones for a class of another shard; their places; if here.
-
-        The last are booleans, or None if all classes are here.
-        """
+        """Rows of classes by their ids, ones for a class of another shard; places; if here."""
+        # The last are booleans, or None if all classes are here.
         if self.shard is None:
             return self.rows(ids), ids, None
         places = ids - self.shard.first

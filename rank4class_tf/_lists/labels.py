@@ -232,10 +232,8 @@ def _of_ids(scores: Tensor, ids: Tensor, value_if_empty: Tensor) -> Labels:
 
 
 def _checked_ids(ids: Array, scores: Tensor, known: Size, inferred: bool) -> TensorPair:
-    """What `padded_ids` makes of ids and of zeros `[batch]`; `known` is the static width or None.
-
-    If only their shape tells that they are ids, `inferred`, they must not be as labels of items.
-    """
+    """What `padded_ids` makes of ids and of zeros `[batch]`; `known` is the static width."""
+    # If only their shape tells that they are ids, `inferred`, they must not be as labels of items.
     num_items = known or tf.shape(scores)[1]
     zero = tf.zeros(tf.shape(scores)[:1], scores.dtype)
     if inferred and ids.shape.rank != 1:
@@ -366,10 +364,8 @@ def _is_huge_or_nan(relevance: Tensor) -> Tensor:
 
 
 def as_scores(name: str, values: Array) -> Tensor:
-    """Scores `[batch, n]` as float64 if they are, or are integers of 32 bits or more; or float32.
-
-    Float32 holds no integers beyond 2**24, such as times in seconds.
-    """
+    """Scores `[batch, n]` as float64 if they are, or integers of 32 bits or more; or float32."""
+    # Float32 holds no integers beyond 2**24, such as times in seconds.
     scores = as_numbers(name, values)
     dtype, rule = scores.dtype, f"`{name}` must hold numbers of the shape [batch, n]."
     require(scores.shape.rank in (None, 2), rule, f"{dtype.name} of shape {scores.shape}")
@@ -436,14 +432,9 @@ def without(labels: Labels, exclude: Array) -> Labels:
 def example_weights(
     sample_weight: Array, y_pred: Array, per_item: bool = False, signed: bool = True
 ) -> Tensor:
-    """Brings weights of examples to a scalar or `[batch]`, floating, float64 for integers.
-
-    Args:
-        sample_weight: a scalar, `[batch]` or `[batch, 1]`.
-        y_pred: `[batch, ...]`.
-        per_item: whether weights may be `[batch, n]` as well, ragged too, and stay so.
-        signed: whether weights may be negative, as in losses, where Keras's may be, too.
-    """
+    """Weights, a scalar, `[batch]` or `[batch, 1]`, as a scalar or `[batch]`, floating."""
+    # Integers become float64. `per_item`, they may be `[batch, n]` as well, ragged too, and stay
+    # so; `signed`, they may be negative, as in losses, where Keras's may be, too.
     if isinstance(sample_weight, tf.RaggedTensor):
         sample_weight = _items(sample_weight, 0)
     if isinstance(y_pred, tf.RaggedTensor):

@@ -70,13 +70,11 @@ def terms(function: Callable, items: Sequence, positives: Sequence) -> Tensor:
 
 
 def sum_over_items(function: Callable, items: Any, positives: Any, relevance: Tensor) -> Any:
-    r"""Computes $\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p, `[batch, P]`.
-
-    Time is O(P n); memory of lists of more than 256 items is O(n), since many positives are taken
-    block by block, in the gradient too. The gradient flows to items, several `[batch, n]`, and
-    positives, several `[batch, P]`, not to what `function` captures. Columns after the last
-    positive of a batch, of relevance 0, may be left out.
-    """
+    r"""$\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p, `[batch, P]`."""
+    # Time is O(P n); memory of lists of more than 256 items is O(n), since many positives are taken
+    # block by block, in the gradient too. The gradient flows to items, several `[batch, n]`, and
+    # positives, several `[batch, P]`, not to what `function` captures. Columns after the last
+    # positive of a batch, of relevance 0, may be left out.
     width, n = positives[0].shape[1], items[0].shape[1]
     block = max(1, _BLOCK_ENTRIES // n) if n else 1
     fits = _are_at_most(n, _AT_ONCE) or (width is not None and width <= block)

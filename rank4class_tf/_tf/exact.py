@@ -25,11 +25,9 @@ def violation(difference: Tensor, margin: Array) -> Tensor:
 
 
 def split(values: Tensor, highest: Tensor, count: Tensor) -> TensorPair:
-    """The first digits of float32, so few that it adds `count` of them without error; the others.
-
-    No number is farther from 0 than `highest`, which broadcasts. Source: Rump, Ogita & Oishi 2008,
-    "Accurate floating-point summation", whose idea this is.
-    """
+    """The first digits of float32, so few that `count` add up without error; and the others."""
+    # No number is farther from 0 than `highest`, which broadcasts. Source: Rump, Ogita & Oishi
+    # 2008, "Accurate floating-point summation", whose idea this is.
     # All digits of a number beyond the limit, which keeps the unit finite, are the first ones.
     highest = tf.where(highest < float("inf"), tf.minimum(highest, 2.0**100), highest)
     # A power of two. The digits that are added are multiples of it, less than 2**24 times as large.

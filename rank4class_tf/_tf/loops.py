@@ -52,20 +52,12 @@ def in_pieces(
     shared: Tensors = (),
     states: tuple[Sequence, Sequence] = ((), ()),
 ) -> Tensor:
-    """Values `[batch, ...]` of a function, piece by piece; the gradient computes pieces again.
-
-    A layer may look at all rows of a piece, so that the last piece has its own length.
-
-    Args:
-        function: maps pieces of `rows` and of each of `of_rows`, and all of each of `shared`, to
-            values. It may read variables.
-        rows: tensors with a row for each example, in any structure, without gradients.
-        size: how many examples a piece has.
-        spec: that of the values of a full piece, `[size, ...]`.
-        of_rows: tensors with a row for each example, with gradients.
-        shared: tensors with gradients, the same for all pieces.
-        states: variables that the function changes: states of random generators, and others.
-    """
+    """Values `[batch, ...]` of a function, piece by piece; the gradient computes pieces again."""
+    # The function maps pieces of `rows`, in any structure, without gradients, of each of `of_rows`,
+    # with gradients, and all of each of `shared`, with gradients, to values; it may read variables.
+    # `spec` is that of the values of a full piece, `[size, ...]`. `states` are variables that the
+    # function changes: states of random generators, and others. A layer may look at all rows of a
+    # piece, so that the last piece has its own length.
     draws, others = states
     first = tf.nest.flatten([rows, of_rows])[0]
     batch, most = first.shape[0], max

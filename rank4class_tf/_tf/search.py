@@ -79,12 +79,10 @@ _GROUP = 64
 def top_k_by_blocks(
     score: Callable, num_classes: int, k: int | Tensor, block_size: int = BLOCK
 ) -> TensorPair:
-    """Finds the k classes with the highest scores, block by block; their scores and ids.
-
-    Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in any
-    order if their scores are products, which are rounded. The function maps class ids `[m]` to
-    scores `[batch, m]`; k is in [1, K]; a block has at least k classes, and a multiple of 64.
-    """
+    """Finds the k classes with the highest scores, block by block; their scores and ids."""
+    # Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in
+    # any order if their scores are products, which are rounded. `score` maps class ids `[m]` to
+    # scores `[batch, m]`; k is in [1, K]; a block has at least k classes, and a multiple of 64.
     # Python numbers where possible, since XLA needs static shapes.
     largest = max if isinstance(k, int) else tf.maximum
     size = -(-largest(block_size, k) // _GROUP) * _GROUP
@@ -122,8 +120,7 @@ def top_k_by_blocks(
 
 def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> TensorPair:
     """The scores above the least, `[batch, 1]`, and their columns, `[batch, most of a row]`."""
-    # Groups are `[batch, groups, size of a group]`; `has_new` is False for one without such a
-    # score.
+    # Groups are `[batch, groups, size of a group]`; `has_new` is False for one without new scores.
     of_group = tf.where(has_new)
     scores = tf.gather_nd(groups, of_group)
     of_score = tf.where(scores > tf.gather(least, of_group[:, 0]))

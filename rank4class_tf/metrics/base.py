@@ -96,8 +96,7 @@ def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
 
 def _once(*ranks: Size) -> Callable:
     """A function whose graph is made once in a process, for tensors of these ranks."""
-    # `fit` makes the graph of a step twice, and its metrics took two thirds of their operations
-    # here.
+    # `fit` makes the graph of a step twice; its metrics took two thirds of their operations here.
     specs = [tf.TensorSpec(None if r is None else [None] * r, tf.float32) for r in ranks]
     return functools.partial(tf.function, input_signature=specs, autograph=False)
 

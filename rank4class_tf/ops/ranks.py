@@ -207,11 +207,9 @@ def mean_over_ties(table: Any, above: Array, tied: Array) -> Tensor:
 
 
 def _prefix_sums(table: Any, dtype: tf.DType) -> list:
-    """Sums of the first 0, 1, ... numbers, in parts of a dtype: one of float64 or two of float32.
-
-    In float32 the second part holds what the first rounds away, since differences of rounded sums
-    would have no digits left.
-    """
+    """Sums of the first 0, 1, ... numbers, in parts of a dtype: a float64 or two float32."""
+    # In float32 the second part holds what the first rounds away, since differences of rounded sums
+    # would have no digits left.
     if isinstance(table, np.ndarray):
         sums = np.append(0, np.cumsum(table))
         first = sums.astype(dtype.as_numpy_dtype)
@@ -274,14 +272,9 @@ def expected_ranks_of_all(values: Tensor) -> Tensor:
 
 
 def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: Size) -> TensorPair:
-    """Counts of the items above, and tied with, each positive, int32 `[batch, P]` both.
-
-    A positive is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has
-    padding. With a depth, so may have a positive beyond these ranks. Short lists compare all
-    positives with all items at once. Longer ones make a pass over the items for each positive if
-    positives are few; for many they sort the items, or only the highest of them if the others do
-    not matter.
-    """
+    """Counts of the items above, and tied with, each positive, int32 `[batch, P]` both."""
+    # A positive is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has
+    # padding. With a depth, so may have a positive beyond these ranks.
     there, ids = class_ids >= 0, tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
     positives = tf.where(there, positives, tf.constant(float("nan"), scores.dtype))
