@@ -12,6 +12,7 @@ import functools
 import inspect
 import itertools
 import json
+import numbers
 import os
 import time
 import zlib
@@ -23,10 +24,12 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, layers, losses
-from rank4class_tf._batches import batches
+from rank4class_tf._batches import batches, of_tuple
 from rank4class_tf._intervals import Comparison, Estimate, mean_difference
 from rank4class_tf._registry import Configured
 from rank4class_tf.evaluation import Evaluator
+
+_PARTS = ("train", "validation", "test")
 
 # The ranges of the settings, log-uniform: learning rate, decay of AdamW (which multiplies it by the
 # rate), and the factor of a candidate's own parameter, which is the first of _OWN that it has.
@@ -84,6 +87,8 @@ class TryOut:
         """The best on the test data of those that beat the first beyond noise, else the first."""
         gains = [(trial, trial.gains.get(self.monitor)) for trial in self.trials]
         better = [t for t, gain in gains if gain and gain.difference > 0 and gain.p_value < 0.05]
+        if len(self.trials[0].settings) == 1:  # One seed cannot tell luck from gain.
+            better = []
         return max(better, key=lambda t: t.values[self.monitor].value, default=self.trials[0])
 
     @property
@@ -108,6 +113,8 @@ class TryOut:
             rows.append([trial.name, *values, gain, settings, f"{trial.seconds:.2g}"])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        seeds = len(self.trials[0].settings)
+        lines.append(f"Each tried {self.num_settings} settings for each of {seeds} seeds.")
         return "\n".join([*lines, *self.notes, self.verdict])
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
@@ -170,8 +177,8 @@ def try_out(
 
     Args:
         build: a function of a layer that returns a Keras model that ends in it; or of nothing, for
-            models with an end of their own, such as a `TwoTower`. Where it compiles the model, its
-            optimizer is used; else AdamW.
+            models with an end of their own, such as a `TwoTower`. It makes new layers at each call.
+            Where it compiles the model, its optimizer is used, else AdamW.
         train: a tuple `(features, labels)` or `(features, labels, sample_weight)` of all examples,
             or a `tf.data.Dataset` of such batches. Labels have any form that the losses take.
         validation: the same; or the share of `train` to set aside, drawn anew for each seed. If
@@ -182,23 +189,38 @@ def try_out(
         metrics: means over lists, or their names; `"macro_..."` averages over classes.
         monitor: the name of the one to choose by, higher is better; None means the last.
         settings: how many settings each candidate tries for each seed.
-        seeds: how often everything is repeated; a single one is no sample of its kind.
+        seeds: how often everything is repeated; two can hardly show a gain, one cannot.
         minutes: a budget. Where it ends early, all candidates have tried equally fewer settings.
         epochs: the most epochs of a training.
         patience: a training ends after so many epochs without a better validation value.
         batch_size: examples per batch of arrays.
-        path: a file that keeps each finished training, from which an interrupted call goes on.
+        path: a file that keeps each finished training, from which an interrupted call goes on: with
+            arrays, under Keras 3, to the same table. After a change of `build` name another file.
         noise: `"estimate"` also estimates how many labels of `train` are wrong, and between which
             classes, by cross-validation; it needs arrays, class ids and the package cleanlab.
         verbose: whether to show the progress and how long it will take.
     """
-    for name, value in {"settings": settings, "seeds": seeds, "epochs": epochs}.items():
+    counts = {"settings": settings, "seeds": seeds, "epochs": epochs, "patience": patience}
+    for name, value in {**counts, "batch_size": batch_size}.items():
         _checks.positive_int(name, value)
-    _checks.one_of("noise", noise, (None, "estimate"))
-    number = _num_classes([train, validation, test])
-    head = keras.layers.Dense(number) if inspect.signature(build).parameters else None
+    if minutes is not None:
+        _checks.positive_float("minutes", minutes)
+    validation = float(validation) if isinstance(validation, numbers.Real) else validation
+    train, validation, test = (
+        of_tuple(part) if isinstance(part, tuple) else part for part in (train, validation, test)
+    )
+    if _checks.one_of("noise", noise, (None, "estimate")) is not None:
+        _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
+        rule = "`noise` must be None unless `train` is arrays with class ids."
+        is_right = isinstance(train, tuple) and np.ndim(train[1]) == 1
+        _checks.require(is_right, rule, noise)
+    number = max(_num_classes(*x) for x in zip(_PARTS, (train, validation, test), strict=True))
+    arguments = inspect.signature(build).parameters.values()
+    takes_head = any(of.default is of.empty for of in arguments)
+    head = keras.layers.Dense(number) if takes_head else None
     candidates = _a_dozen(head and number) if candidates is None else candidates
-    _checks.require(candidates, "`candidates` must have at least one.", "none")
+    is_right = isinstance(candidates, Mapping) and len(candidates) > 0
+    _checks.require(is_right, "`candidates` must be a dict with at least one.", candidates)
     how = build, head, train, validation, metrics, monitor, epochs, patience, batch_size
     tried = {name: _Candidate(name, given, *how) for name, given in candidates.items()}
     of_data = [_fingerprint(examples) for examples in (train, validation, test)]
@@ -208,14 +230,14 @@ def try_out(
     total = (settings + 1) * seeds * len(tried)
     bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
     done = _rounds(tried, settings, seeds, minutes, kept, bar)
-    chosen = {
-        name: [max(runs, key=lambda run: run[0])[2] for runs in of_seeds]
-        for name, of_seeds in done.items()
-    }
+    chosen: dict[str, list[Setting]] = {name: [] for name in tried}
     tests: dict[str, list] = {name: [] for name in tried}
     for name, seed in itertools.product(tried, range(seeds)):
-        measure = functools.partial(tried[name].test, chosen[name][seed], seed, test)
-        tests[name].append(kept.get(f"{name}/{seed}/test", measure))
+        place = int(np.argmax([value for value, *_ in done[name][seed]]))
+        setting = done[name][seed][place][2]
+        measure = functools.partial(tried[name].test, setting, seed, test)
+        chosen[name].append(setting)
+        tests[name].append(kept.get(f"{name}/{seed}/test of {place}", measure))
         bar.add(1)
     (first, baseline), *_ = tried.items()
     metrics, gains = list(tests[first][0]), _gains(tests)
@@ -286,15 +308,24 @@ def _a_dozen(num_classes: int | None) -> dict[str, Any]:
     return found
 
 
-def _num_classes(parts: list) -> int:
+def _num_classes(name: str, part: Any) -> int:
     """The width of dense relevance, or the highest class id plus 1."""
+    if isinstance(part, float):
+        return 1
+    if isinstance(part, tf.data.Dataset):
+        is_right = part.cardinality() != tf.data.INFINITE_CARDINALITY
+        _checks.require(is_right, f"`{name}` must be a dataset that ends.", "an endless one")
     highest = 0
-    for part in parts:
-        for _, labels, *_ in [] if isinstance(part, float) else batches(part, 1024):
-            labels = np.asarray(getattr(labels, "flat_values", labels))
-            if labels.ndim == 2 and labels.dtype.kind == "f":
+    for _, labels, *_ in batches(part, 1024):
+        labels = np.asarray(getattr(labels, "flat_values", labels))
+        rule = "must have labels that are numbers, as of `np.unique(names, return_inverse=True)`."
+        _checks.require(labels.dtype.kind in "iufb", f"`{name}` {rule}", labels.dtype)
+        if labels.ndim == 2 and labels.shape[1] > 1:
+            rising = np.sort(labels, axis=1)
+            repeats = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+            if labels.dtype.kind in "fb" or repeats.any():  # A class id stands once in a list.
                 return labels.shape[1]
-            highest = max(highest, int(labels.max(initial=0)))
+        highest = max(highest, int(labels.max(initial=0)))
     return highest + 1
 
 
@@ -302,8 +333,8 @@ def _fingerprint(examples: Any) -> Any:
     """What tells other data apart: the content of arrays, the form of datasets."""
     if not isinstance(examples, tuple):
         return str(examples)
-    flat = tf.nest.flatten(examples, expand_composites=True)
-    return [zlib.crc32(tf.io.serialize_tensor(x).numpy()) for x in flat]
+    flat = (x for batch in batches(examples, 1024) for x in tf.nest.flatten(batch, True))
+    return sum(zlib.crc32(tf.io.serialize_tensor(x).numpy()) for x in flat)
 
 
 def _rows(examples: Any, places: np.ndarray) -> Any:
@@ -334,11 +365,13 @@ class _Candidate:
         self._features = next(batches(train, self._batch_size))[0]
         place, self._own = _own_parameter(*self._copies())
         self._given = getattr(place, self._own, 1.0)
+        self._decays = True
         middle = self.setting(np.exp(np.log(_RANGES).mean(axis=1)))
         self._numbers = _as_variables(middle)
         self._model = self.new(self._numbers)
         self._variables = list(self._model.variables)
         optimizer = self._model.optimizer
+        self._decays = bool(getattr(_inner(optimizer), "weight_decay", None))
         optimizer.build(self._model.trainable_variables)
         self._start = [np.array(x) for x in optimizer.variables]
         self._evaluate = Evaluator(self._model, metrics)
@@ -351,7 +384,7 @@ class _Candidate:
     def setting(self, drawn: np.ndarray) -> Setting:
         """The parameters by name, from a row of `_draws`."""
         rate, decay, factor = map(float, drawn)
-        found = {"learning_rate": rate, "weight_decay": decay}
+        found = {"learning_rate": rate, **({"weight_decay": decay} if self._decays else {})}
         if self._own in _SHARES:  # The factor is one of the odds.
             found[self._own] = self._given * factor / (1 + self._given * (factor - 1))
         elif self._own:
@@ -364,6 +397,8 @@ class _Candidate:
     def new(self, parameters: Setting) -> keras.Model:
         """A compiled model with parameters that are numbers or variables."""
         loss, head = self._copies()
+        takes_scores = loss.get_config().get("from_logits", True)
+        _checks.require(takes_scores, "`candidates` must take scores.", "from_logits=False")
         place, name = _own_parameter(loss, head)
         if name:
             setattr(place, name, parameters[name])
@@ -371,8 +406,8 @@ class _Candidate:
         if not model.built:
             model(self._features, training=False)
         optimizer = getattr(model, "optimizer", None) or keras.optimizers.AdamW(weight_decay=1e-2)
-        if getattr(optimizer, "weight_decay", None):
-            optimizer.weight_decay = parameters["weight_decay"]
+        if getattr(_inner(optimizer), "weight_decay", None):
+            _inner(optimizer).weight_decay = parameters["weight_decay"]
         optimizer.learning_rate = float(parameters["learning_rate"])
         model.compile(optimizer, loss)
         return model
@@ -393,6 +428,10 @@ class _Candidate:
             train = tf.data.Dataset.from_tensor_slices(train).shuffle(number)
             train = train.batch(self._batch_size)
         fresh, model = self.new(_as_variables(setting)), self._model
+        old = {id(variable) for variable in model.trainable_variables}
+        shared = [variable for variable in fresh.trainable_variables if id(variable) in old]
+        rule = "`build` must make new layers at each call; clone a pretrained one, or freeze it."
+        _checks.require(not shared, rule, f"{len(shared)} variables again")
         starts = [*fresh.variables, *self._start]
         variables = [*self._variables, *model.optimizer.variables]
         for variable, start in zip(variables, starts, strict=True):
@@ -407,7 +446,9 @@ class _Candidate:
         best, best_epoch, weights = -np.inf, 0, model.get_weights()
         begin = time.monotonic()
         for epoch in range(1, self._epochs + 1):
-            model.fit(train, epochs=1, verbose=0, shuffle=False)
+            fitted = model.fit(train, epochs=1, verbose=0, shuffle=False)
+            if not np.isfinite(fitted.history["loss"][-1]):
+                break
             value = self._evaluate(validation)[self.monitor].value
             if value > best:
                 best, best_epoch, weights = value, epoch, model.get_weights()
@@ -428,10 +469,8 @@ class _Candidate:
 
     def estimate_noise(self, setting: Setting, folds: int = 4) -> dict[str, Any]:
         """Confident learning on cross-validated probabilities, by cleanlab; see `TryOut.noise`."""
-        count = _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
-        is_right = isinstance(self._train, tuple) and np.ndim(self._train[1]) == 1
-        rule = "`noise` must be None unless `train` is arrays with class ids."
-        _checks.require(is_right, rule, "estimate")
+        from cleanlab.count import compute_confident_joint
+
         labels = np.asarray(self._train[1])
         fold = np.random.default_rng(0).permutation(len(labels)) % folds
         found = []
@@ -440,7 +479,7 @@ class _Candidate:
             scores = self._model.predict(_rows(self._train[0], np.flatnonzero(held)), verbose=0)
             found.append((np.flatnonzero(held), tf.nn.softmax(tf.cast(scores, tf.float64))))
         places, shares = map(np.concatenate, zip(*found, strict=True))
-        wrong = count.compute_confident_joint(labels, shares[np.argsort(places)])
+        wrong = compute_confident_joint(labels, shares[np.argsort(places)])
         share = 1 - np.trace(wrong) / wrong.sum()
         np.fill_diagonal(wrong, 0)
         confusions = [(int(t), int(y), int(wrong[y, t])) for y, t in np.argwhere(wrong)]
@@ -456,6 +495,11 @@ class _Candidate:
             return None
         encodings = self._build(keras.layers.Activation("linear"))(self._features, training=False)
         return float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
+
+
+def _inner(optimizer: Any) -> Any:
+    """The optimizer itself, where one for mixed precision is around it."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _as_variables(setting: Setting) -> Setting:
@@ -475,16 +519,17 @@ class _Kept:
     """Finished trainings by name, in a file of JSON lines if a path is given."""
 
     def __init__(self, path: Any, described: str) -> None:
-        self._path, self._found, lines = path, {}, []
-        if path is not None and os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                lines = [line for line in file if line.endswith("\n")]  # A cut line is not whole.
-        if lines:
+        self._path, self._found, lines = path, {}, [described + "\n"]
+        if path is None:
+            return
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found = file.readlines()
             rule = "`path` must be new, or a file of this comparison on this data."
-            _checks.require(json.loads(lines[0]) == described, rule, path)
+            _checks.require(found[:1] == lines, rule, path)
+            lines = [line for line in found if line.endswith("\n")]  # A cut line is not whole.
             self._found = dict(map(json.loads, lines[1:]))
-        if path is not None:
-            _files.write_text(path, "".join(lines or [json.dumps(described) + "\n"]))
+        _files.write_text(path, "".join(lines))
 
     def get(self, name: str, make: Callable[[], Any]) -> Any:
         """What was kept, or else what `make` returns."""
@@ -537,7 +582,13 @@ def _notes(
             "a Dense down, so that other heads seem better. Try `Rescaling` before the head."
         )
     (first, base), *_ = done.items()
+    if len(base) == 1:
+        yield "One seed: the intervals leave out the luck of training, and prove no gain."
+    for name, of_seeds in done.items():
+        if any(max(value for value, *_ in runs) == -np.inf for runs in of_seeds):
+            yield f"{name}: in a seed, no setting had a finite loss; its values mean nothing."
     if len(base[0]) < 4:
+        yield "Fewer than four settings were tried: tune more before you decide."
         return
     for name, of_seeds in done.items():
         for parameter in chosen[name][0]:
@@ -547,6 +598,8 @@ def _notes(
                 at = [value == of[place] for value, of in zip(values, tried, strict=True)]
                 if 2 * sum(at) > len(at):
                     yield f"{name}: the best {parameter} is the {side} that was tried."
+    if "weight_decay" not in base[0][0][2]:
+        return
     by_decay = [sorted(runs, key=lambda run: run[2]["weight_decay"]) for runs in base]
     little = [runs[: len(runs) // 2] for runs in by_decay]
     undecayed, best, *others = (

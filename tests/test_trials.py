@@ -52,6 +52,7 @@ def test_the_table_says_what_was_tried(data, tmp_path):
     assert owns == [["temperature"], ["label_smoothing"], ["margin"], ["q"], ["scale"], []]
     text = str(result)
     assert all(name in text for name in candidates) and text.endswith(result.verdict)
+    assert "Each tried 2 settings for each of 2 seeds." in text and "Fewer than four" in text
     result.save(tmp_path / "tried.json")
     assert json.loads((tmp_path / "tried.json").read_text())["verdict"] == result.verdict
     assert result.plot(tmp_path / "tried.png").axes
@@ -86,6 +87,20 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
             run(examples, others, path=tmp_path / "whole")
 
 
+def test_more_time_for_a_kept_run_chooses_and_tests_anew(data, tmp_path):
+    candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
+    options = {"settings": 4, "seeds": 1}
+    run(data, candidates, path=tmp_path / "kept", minutes=1e-6, **options)
+    resumed = run(data, candidates, path=tmp_path / "kept", **options)
+    whole = run(data, candidates, **options)
+    for a, b in zip(whole.trials, resumed.trials, strict=True):
+        assert (a.values, a.settings) == (b.values, b.settings)
+    (tmp_path / "thesis").write_text("precious")
+    with pytest.raises(ValueError, match="`path` must be new"):
+        run(data, candidates, path=tmp_path / "thesis")
+    assert (tmp_path / "thesis").read_text() == "precious"
+
+
 def test_a_budget_takes_settings_from_all(data):
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
     assert run(data, candidates, settings=9, seeds=1, minutes=1e-3).num_settings == 1
@@ -110,6 +125,43 @@ def test_a_gain_that_is_there_is_found(data):
     }
     result = run(data, candidates, settings=4, epochs=15)
     assert result.best.name == "good" and "Take good" in result.verdict
+    alone = run(data, candidates, settings=4, epochs=15, seeds=1)
+    assert "Stay with bad" in alone.verdict and "One seed" in str(alone)
+
+
+def test_a_loss_that_is_not_finite_is_named(data):
+    @keras.utils.register_keras_serializable("tests")
+    class Broken(keras.losses.Loss):
+        def call(self, labels, scores):
+            return tf.reduce_sum(scores, axis=1) * float("nan")
+
+    result = run(data, {"a": losses.SoftmaxLoss(), "b": Broken()})
+    assert "b: in a seed, no setting had a finite loss" in str(result)
+    assert "a: in a seed" not in str(result)
+
+
+def test_forms_of_labels():
+    ids, columns = np.array([[0, 3], [5, -1]]), np.array([[0.0], [4.0]])
+    for labels, number in (
+        (ids, 6), (columns, 5), (columns[:, 0], 5), (np.eye(7)[:2], 7),
+        (np.eye(7, dtype=int)[:2], 7),
+        (np.eye(7, dtype=bool)[:2], 7), (np.array([[0, 3, 3], [1, 0, 2]]), 3),
+        (tf.ragged.constant([[1], [2, 8]]), 9),
+    ):  # fmt: skip
+        part = tf.data.Dataset.from_tensors((np.zeros((2, 1)), labels))
+        assert trials._num_classes("train", part) == number
+
+
+def test_decay_is_tuned_where_the_optimizer_has_it(data):
+    def sgd(head):
+        model = build(head)
+        model.compile(keras.optimizers.SGD(0.1))
+        return model
+
+    options = {"settings": 4, "seeds": 1, "epochs": 1, "verbose": False}
+    result = r4c.try_out(sgd, data[0], 0.2, data[1], {"a": losses.SoftmaxLoss()}, **options)
+    assert [*result.trials[0].settings[0]] == ["learning_rate", "temperature"]
+    assert "decay" not in str(result)
 
 
 def test_two_names_for_one_loss_draw_other_weights(data):
@@ -242,11 +294,28 @@ def test_arguments_are_checked(data):
         ({"monitor": "mrr"}, "`monitor` must be one of"),
         ({"monitor": "mean_rank", "metrics": ["mean_rank"]}, "`monitor` must be one of"),
         ({"noise": True}, "`noise` must be one of"),
-        ({"candidates": {}}, "`candidates` must have at least one"),
+        ({"candidates": {}}, "`candidates` must be a dict with at least one"),
+        ({"minutes": 0}, "`minutes` must be"),
+        ({"patience": 0}, "`patience` must be a positive integer"),
+        (
+            {"candidates": {"a": keras.losses.SparseCategoricalCrossentropy()}},
+            "`candidates` must take scores",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             run(data, **{"candidates": {"a": losses.SoftmaxLoss()}, **options})
+    names = data[0][0], np.array(["a", "b"])[data[0][1] % 2]
+    with pytest.raises(ValueError, match="`train` must have labels that are numbers"):
+        run((names, data[1]), {"a": losses.SoftmaxLoss()})
     batches = tf.data.Dataset.from_tensor_slices(data[0]).batch(8)
+    with pytest.raises(ValueError, match="`train` must be a dataset that ends"):
+        run((batches.repeat(), data[1]), {"a": losses.SoftmaxLoss()})
+    shared = keras.layers.Dense(3)
+    with pytest.raises(ValueError, match="`build` must make new layers at each call"):
+        r4c.try_out(
+            lambda head: keras.Sequential([keras.Input((4,)), shared, head]), *data, data[1],
+            {"a": losses.SoftmaxLoss()}, verbose=False,
+        )  # fmt: skip
     for train, share in ((batches, 0.2), (data[0], 1.2)):
         with pytest.raises(ValueError, match="`validation` must be a share in"):
             r4c.try_out(build, train, share, data[1], {"a": losses.SoftmaxLoss()}, verbose=False)
