@@ -156,12 +156,12 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         return top_k
 
     @tf.function
-    def _predict_tensors(self, features: dict[str, tf.Tensor]) -> Any:
+    def _predict_tensors(self, features: dict[str, Any]) -> Any:
         return self.normalize_outputs(
             tf.saved_model.PREDICT_OUTPUTS, self._model(features, training=False)
         )
 
-    def _best(self, features: dict[str, tf.Tensor], k: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _best(self, features: dict[str, Any], k: tf.Tensor) -> dict[str, tf.Tensor]:
         """The k best unmasked items of each list."""
         outputs = self._model(features, training=False)
         mask = features[self._mask_feature_name]
