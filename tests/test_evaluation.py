@@ -49,11 +49,10 @@ def test_weights_and_excluded_items(scores, ids, rng):
     seen = np.stack([(ids + 1) % 6, np.full(100, -1)], axis=1).astype(np.float32)
     data = tf.data.Dataset.from_tensor_slices(((scores, seen), ids, weights)).batch(32)
     result = r4c.evaluate(lambda x: x[0], data, ["mrr"], exclude=lambda x: tf.cast(x[1], tf.int32))
-    metric = r4c.metrics.MRR()
-    metric.update_state(ids, scores, weights, exclude=seen.astype(int))
-    np.testing.assert_allclose(result["mrr"].value, metric.result(), rtol=1e-6)
-    plain = r4c.evaluate(identity, dataset(ids, scores), ["mrr"])
-    assert result["mrr"].value > plain["mrr"].value
+    own, others = np.take_along_axis(scores, ids[:, None], 1), scores.copy()
+    np.put_along_axis(others, seen[:, :1].astype(int), -np.inf, axis=1)
+    expected = np.average(1 / (1 + (others > own).sum(axis=1)), weights=weights)
+    np.testing.assert_allclose(result["mrr"].value, expected, rtol=1e-6)
 
 
 def test_keras_model_runs_in_inference_mode(ids, rng):
@@ -115,17 +114,17 @@ def test_intervals_of_the_bootstrap_cover_the_mean():
     assert abs(covered - 160) <= 28
 
 
-@pytest.mark.parametrize("counted", [0, 1, 3])
+@pytest.mark.parametrize("counted", [0, 3])
 def test_intervals_of_few_lists_with_positives(counted):
     """Lists that do not count change nothing; a draw of the bootstrap of only these has no mean."""
-    ids = [0] * counted + [-1] * (30 - counted)
-    data = dataset(ids, np.tile(np.float32([2, 1, 0]), (30, 1)))
+    data = np.tile(np.float32([2, 1, 0]), (30, 1)), [0] * counted + [-1] * (30 - counted)
     expected = float(counted > 0)
     low = stats.binomtest(counted, counted).proportion_ci(method="wilson").low if counted else 0
     for method, lowest in (("bootstrap", expected), ("normal", low)):
-        found = r4c.evaluate(identity, data, ["mrr"], method=method)["mrr"]
-        of_mrr = [found.value, found.low, found.high]
-        np.testing.assert_allclose(of_mrr, [expected, lowest, expected])
+        found = r4c.evaluate(None, data, ["mrr"], method=method)["mrr"]
+        np.testing.assert_allclose(
+            [found.value, found.low, found.high], [expected, lowest, expected]
+        )
 
 
 def test_randomisation_test_equals_all_swaps():
@@ -133,25 +132,21 @@ def test_randomisation_test_equals_all_swaps():
     rng = np.random.default_rng(1)
     scores = rng.normal(size=(2, 8, 4)).astype(np.float32)
     ids = rng.integers(0, 4, 8)
-    first, second = (r4c.evaluate(identity, dataset(ids, s), ["mrr"]) for s in scores)
+    first, second = (r4c.evaluate(None, (s, ids), ["mrr"]) for s in scores)
     differences = first.values["mrr"] - second.values["mrr"]
     swaps = np.array(list(itertools.product([-1, 1], repeat=8)))
     exact = np.mean(np.abs(swaps @ differences) >= abs(differences.sum()) - 1e-12)
-    comparison = r4c.compare(first, second)["mrr"]
-    np.testing.assert_allclose(comparison.difference, differences.mean(), rtol=1e-12)
+    found = r4c.compare(first, second)["mrr"]
+    np.testing.assert_allclose(found.difference, differences.mean(), rtol=1e-12)
     # Five standard deviations of a share of 10,000 draws.
-    assert abs(comparison.p_value - exact) < 5 * np.sqrt(exact * (1 - exact) / 10_000) + 1e-4
-    assert 0.05 < exact < 0.95
+    assert abs(found.p_value - exact) < 5 * np.sqrt(exact * (1 - exact) / 10_000) + 1e-4
     # Two more lists: half of one at each end, 1 and -1, and one without a difference.
     mean = differences.sum() / 10
     variance = ((differences**2).sum() + 0.5 + 0.5) / 10 - mean**2
     half = stats.t.ppf(0.975, 9) * np.sqrt(variance / 10)
-    np.testing.assert_allclose([comparison.low, comparison.high], [mean - half, mean + half])
+    np.testing.assert_allclose([found.low, found.high], [mean - half, mean + half])
     back = r4c.compare(second, first)["mrr"]
-    np.testing.assert_allclose(
-        [back.difference, back.low, back.high],
-        [-comparison.difference, -comparison.high, -comparison.low],
-    )
+    np.testing.assert_allclose([back.low, back.high], [-found.high, -found.low])
 
 
 def test_average_is_that_of_each_list(scores, ids):
@@ -169,7 +164,7 @@ def test_average_is_that_of_each_list(scores, ids):
 
 def test_comparison_tells_models_apart_or_not(scores, ids):
     better = scores + 2 * np.eye(6, dtype=np.float32)[ids]
-    one, other = (r4c.evaluate(identity, dataset(ids, s), ["mrr"]) for s in (scores, better))
+    one, other = (r4c.evaluate(None, (s, ids), ["mrr"]) for s in (scores, better))
     same = r4c.compare(one, one)["mrr"]
     assert (same.difference, same.p_value) == (0, 1) and same.low == -same.high < 0
     assert r4c.compare(other, one)["mrr"].p_value < 1e-3
@@ -181,9 +176,7 @@ def test_comparison_tells_models_apart_or_not(scores, ids):
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     result = r4c.evaluate(identity, dataset(ids, scores), ["mrr", "ndcg_at_3"])
     result.save(tmp_path / "ranks.csv")
-    with open(tmp_path / "ranks.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 100
+    rows = list(csv.DictReader((tmp_path / "ranks.csv").read_text().splitlines()))
     np.testing.assert_array_equal([float(r["rank"]) for r in rows], result.ranks)
     np.testing.assert_array_equal([float(r["ndcg_at_3"]) for r in rows], result.values["ndcg_at_3"])
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -195,19 +188,17 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
 def test_an_extreme_classifier_ranks_all_classes(rng):
     encoder = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(6)])
     model = r4c.models.ExtremeClassifier(encoder, 50, 6, num_sampled=9)
-    features = rng.normal(size=(30, 4)).astype(np.float32)
+    features, weights = rng.normal(size=(30, 4)).astype(np.float32), rng.random(30)
     several = rng.integers(-1, 50, (30, 3))
     several[4] = -1
-    weights = rng.random(30).astype(np.float32)
     scores, ids = (x.numpy() for x in model.top_k(features, 50))
     by_class = np.take_along_axis(scores, np.argsort(ids, axis=1), axis=1)
     metrics = ["mrr", "mean_rank", r4c.metrics.PrecisionAtK([1, 5])]
     found = r4c.evaluate(model, (features, several, weights), metrics, batch_size=8)
-    expected = r4c.evaluate(identity, (by_class, several, weights), metrics)
+    expected = r4c.evaluate(None, (by_class, several, weights), metrics)
     assert str(found) == str(expected) and found.top_classes is None
     np.testing.assert_array_equal(found.ranks, expected.ranks)
     np.testing.assert_array_equal(found.class_ids, several.max(axis=1))
-    assert r4c.compare(found, expected)["mrr"].difference == 0
     with pytest.raises(ValueError, match="`exclude` must be None"):
         r4c.evaluate(model, (features, several), ["mrr"], exclude=identity)
 
@@ -219,38 +210,32 @@ def test_arrays_are_a_dataset(scores, ids, rng):
     np.testing.assert_allclose(result["mrr"].value, np.average(1 / ranks, weights=weights))
     np.testing.assert_array_equal(result.ranks, ranks)
     ragged = tf.RaggedTensor.from_tensor(scores)
-    for features, model in (
-        ({"x": scores}, lambda features: features["x"]),
-        ([ragged, scores], lambda inputs: inputs[0].to_tensor()),
-        (scores, None),
+    for features, model, labels in (
+        ({"x": scores}, lambda features: features["x"], tf.ragged.constant([[i] for i in ids])),
+        ([ragged, scores], lambda inputs: inputs[0].to_tensor(), ids),
+        (scores, None, list(ids)),
+        (list(scores), None, ids),
     ):
-        for labels in (ids, tf.ragged.constant([[i] for i in ids])):
-            result = r4c.evaluate(model, (features, labels), [])
-            np.testing.assert_array_equal(result.ranks, ranks)
+        result = r4c.evaluate(model, (features, labels, [1.0] * 100), [])
+        np.testing.assert_array_equal(result.ranks, ranks)
 
 
 def test_estimates_and_comparisons_by_the_names_of_metrics(scores, ids):
     metrics = ["ndcg_at_3", "hit_rate_at_2", r4c.metrics.MRR(name="mine"), "precision_at_1"]
     result = r4c.evaluate(identity, (scores, ids), metrics)
-    comparisons = r4c.compare(result, result)
-    assert result["ndcg_at_3"] is result.estimates["ndcg_at_3"]
-    for found in (result, comparisons):
+    for found in (result, r4c.compare(result, result)):
         assert found["hit_rate_at_2"] is found["top_k_accuracy_at_2"]
         with pytest.raises(KeyError, match="one of: ndcg_at_3, top_k_accuracy_at_2, mine, prec"):
             found["mrr"]
 
 
 def test_evaluations_and_comparisons_print_tables(scores, ids):
-    names = ["ndcg_at_3", "mrr"]
-    one, other = (r4c.evaluate(identity, (s, ids), names) for s in (scores, -scores))
-    comparisons = r4c.compare(one, other)
+    one, other = (r4c.evaluate(None, (s, ids), ["ndcg_at_3", "mrr"]) for s in (scores, -scores))
+    of_both = r4c.compare(one, other)
+    difference = "metric first - second low high p-value"
     for found, columns, numbers in (
         (one, "metric value low high", ("value", "low", "high")),
-        (
-            comparisons,
-            "metric first - second low high p-value",
-            ("difference", "low", "high", "p_value"),
-        ),
+        (of_both, difference, ("difference", "low", "high", "p_value")),
     ):
         head, ndcg, mrr, *last = str(found).splitlines()
         assert head.split() == columns.split()
@@ -259,8 +244,6 @@ def test_evaluations_and_comparisons_print_tables(scores, ids):
         assert mrr.startswith("mrr ") and len({len(line) for line in (head, ndcg, mrr)}) == 1
         assert last == (["100 lists"] if found is one else [])
     assert repr(one) == str(one)
-    expected = one["ndcg_at_3"].value - other["ndcg_at_3"].value
-    assert comparisons["ndcg_at_3"].difference == pytest.approx(expected)
 
 
 def test_many_evaluations_do_not_make_tensorflow_warn(caplog):
@@ -269,41 +252,28 @@ def test_many_evaluations_do_not_make_tensorflow_warn(caplog):
     assert not [record for record in caplog.records if "retracing" in record.message]
 
 
-@pytest.mark.parametrize("structure", [list, tuple])
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize(("structure", "size"), [(list, 1), (list, 2), (tuple, 3), (tuple, 100)])
 def test_models_of_several_inputs(structure, size, scores, ids):
-    scores, ids = scores[:size], ids[:size]
     inputs = [keras.layers.Input((6,)) for _ in range(2)]
     model = keras.Model(inputs, keras.layers.Subtract()(inputs))
-    data = structure([scores, np.zeros_like(scores)]), ids, [1.0] * size
-    expected = r4c.evaluate(identity, (scores, ids), ["mrr"])
-    result = r4c.evaluate(model, data, ["mrr"])
+    features = structure([scores[:size], np.zeros([size, 6])])
+    result = r4c.evaluate(model, (features, ids[:size], [1.0] * size), ["mrr"])
+    expected = r4c.evaluate(identity, (scores[:size], ids[:size]), ["mrr"])
     assert result["mrr"].value == pytest.approx(expected["mrr"].value)
-
-
-def test_lists_of_rows_and_of_numbers_are_arrays(scores, ids):
-    expected = r4c.evaluate(identity, (scores, ids), ["mrr"])["mrr"].value
-    for dataset in ((list(scores), ids), (scores, list(ids)), (scores, ids, list(np.ones(100)))):
-        result = r4c.evaluate(identity, dataset, ["mrr"])
-        assert result["mrr"].value == pytest.approx(expected)
 
 
 def test_a_mean_over_classes_is_that_of_the_metric(scores, ids):
     several = np.stack([ids, np.where(np.arange(len(ids)) % 2, -1, (ids + 1) % 6)], axis=1)
     for labels in (ids, several):
-        macro = r4c.metrics.MacroAverage(r4c.metrics.MRR(), 6)
-        found = r4c.evaluate(
-            identity, (scores, labels), ["mrr", macro, "macro_ndcg_at_3"], batch_size=7
-        )
-        for name in ("macro_mrr", "macro_ndcg_at_3"):
-            expected = r4c.metrics.get(name.removeprefix("macro_"))
-            expected = r4c.metrics.MacroAverage(expected, 6)
-            expected.update_state(labels, scores)
-            assert found[name].value == pytest.approx(float(expected.result()), rel=1e-6)
-            assert found[name].low < found[name].value < found[name].high
+        expected = r4c.metrics.MacroAverage(r4c.metrics.NDCG(3), 6)
+        expected.update_state(labels, scores)
+        found = r4c.evaluate(None, (scores, labels), ["macro_ndcg_at_3"], batch_size=7)
+        found = found["macro_ndcg_at_3"]
+        assert found.value == pytest.approx(float(expected.result()), rel=1e-6)
+        assert found.low < found.value < found.high
 
 
-@pytest.mark.parametrize("freedom", [1, 1.5, 2, 7, 300])
+@pytest.mark.parametrize("freedom", [1, 1.5, 300])
 def test_quantiles_of_student(freedom):
     for confidence in (0.5, 0.95, 0.9999):
         expected = stats.t.ppf((1 + confidence) / 2, freedom)
@@ -312,33 +282,16 @@ def test_quantiles_of_student(freedom):
         assert p == pytest.approx(1 - confidence, rel=1e-6)
 
 
-def ranks_of_best(similarity, matches):
-    """The rank of the best match of each row without ties."""
-    return [1 + (s > s[m].max()).sum() for s, m in zip(similarity, matches, strict=True) if m.any()]
-
-
 @pytest.mark.parametrize("batch_size", [7, 1000])
 def test_both_ways(rng, batch_size):
     similarity = rng.normal(size=(40, 40)) + 2 * np.eye(40)
-    square = evaluation.evaluate_retrieval(similarity, batch_size=batch_size)
     some = rng.random((40, 30)) < 0.1
-    several = evaluation.evaluate_retrieval(similarity[:, :30], some, [2], batch_size=batch_size)
-    for figures, matrix, matches, cutoffs in (
-        (square, similarity, np.eye(40, dtype=bool), (1, 5, 10)),
-        (several, similarity[:, :30], some, (2,)),
-    ):
-        for side, ranks in (
-            ("rows", ranks_of_best(matrix, matches)),
-            ("columns", ranks_of_best(matrix.T, matches.T)),
-        ):
+    for matrix, matches, k in ((similarity, None, 5), (similarity[:, :30], some, np.int64(2))):
+        figures = evaluation.evaluate_retrieval(matrix, matches, k=k, batch_size=batch_size)
+        matches = np.eye(40, dtype=bool) if matches is None else matches
+        for side, of_side, own in (("rows", matrix, matches), ("columns", matrix.T, matches.T)):
+            pairs = [(s, m) for s, m in zip(of_side, own, strict=True) if m.any()]
+            ranks = np.array([1 + (s > s[m].max()).sum() for s, m in pairs])  # Of the best match.
             assert figures[side]["median_rank"] == np.median(ranks)
-            for k in cutoffs:
-                expected = np.mean(np.array(ranks) <= k)
-                np.testing.assert_allclose(figures[side][f"hit_rate_at_{k}"], expected, rtol=1e-6)
-
-
-def test_one_cutoff(rng):
-    matrix = rng.normal(size=(5, 5))
-    expected = evaluation.evaluate_retrieval(matrix, k=[2])
-    for k in (2, np.int64(2)):
-        assert evaluation.evaluate_retrieval(matrix, k=k) == expected
+            expected = np.mean(ranks <= k)
+            np.testing.assert_allclose(figures[side][f"hit_rate_at_{k}"], expected, rtol=1e-6)

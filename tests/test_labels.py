@@ -16,26 +16,21 @@ def scores(rng):
     return rng.normal(size=(4, 1000)).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "run_eagerly"),
-    [*((dtype, True) for dtype in DTYPES), (np.int8, False), (np.uint64, False)],
-)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
-def test_class_ids_and_relevance(make, dtype, run_eagerly, scores):
-    ids = np.array([1, 0, 127, 100])
-    ragged = tf.ragged.constant(ids[:, np.newaxis].tolist())
-    for labels, forms in (
-        (ids, (ids.astype(dtype), tf.cast(ragged, dtype))),
-        (np.eye(4, 1000), (np.eye(4, 1000).astype(dtype),)),
-    ):
-        expected = make()(labels, scores)
-        for y_true in forms:
-            compute = make()
-            value = compute if run_eagerly else tf.function(compute)
-            np.testing.assert_array_equal(value(y_true, scores), expected)
+def test_class_ids_and_relevance(make, dtype, scores):
+    ids, relevance = np.array([1, 0, 127, 100]), np.eye(4, 1000)
+    ragged = tf.cast(tf.ragged.constant(ids[:, np.newaxis].tolist()), dtype)
+    of_ids, of_relevance = make()(ids, scores), make()(relevance, scores)
+    np.testing.assert_array_equal(make()(ids.astype(dtype), scores), of_ids)
+    np.testing.assert_array_equal(make()(ragged, scores), of_ids)
+    np.testing.assert_array_equal(make()(relevance.astype(dtype), scores), of_relevance)
+    if dtype is np.uint64:
+        compute = make()
+        np.testing.assert_array_equal(tf.function(compute)(ids.astype(dtype), scores), of_ids)
 
 
-@pytest.mark.parametrize("width", [3, 200, None])
+@pytest.mark.parametrize("width", [3, None])
 def test_ids_count_once(width, scores, rng):
     ids = rng.integers(-1, 60, size=(4, width or 200))
     relevance = np.zeros(scores.shape)
@@ -48,15 +43,6 @@ def test_ids_count_once(width, scores, rng):
     np.testing.assert_allclose(compute(ids), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES if np.issubdtype(d, np.integer)])
-def test_items_to_leave_out(dtype, scores):
-    labels, exclude = np.array([1, 0, 5, 7]), np.array([[3, 4], [100, 3], [126, 127], [9, 8]])
-    metric, expected = r4c.metrics.MRR(), r4c.metrics.MRR()
-    expected.update_state(labels, scores, exclude=exclude)
-    metric.update_state(labels, scores, exclude=exclude.astype(dtype))
-    assert metric.result() == expected.result()
-
-
 @pytest.mark.parametrize("exclude", [[[1]], [[True], [False], [False]], [[True] * 4] * 3])
 def test_items_to_leave_out_of_other_lists_raise(exclude):
     scores = np.array([[1.0, 3.0, 2.0]] * 3, np.float32)
@@ -66,22 +52,10 @@ def test_items_to_leave_out_of_other_lists_raise(exclude):
         r4c.layers.ExcludeItems()([scores, np.array(exclude)])
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int16])
-def test_ids_of_no_class_raise(dtype, scores):
-    for bad in (1000, np.iinfo(dtype).max):
+def test_ids_of_no_class_raise(scores):
+    for bad in (1000, 2**16 - 1):
         with pytest.raises(ValueError, match=r"class ids in \[0, 1000\)"):
-            r4c.losses.SoftmaxLoss()(np.array([1, bad, 0, 0], dtype), scores)
-
-
-@pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
-def test_weights_of_another_shape_raise(make, scores):
-    labels = np.arange(4)
-    for shape, message in [
-        ((3,), "a weight for each example.*.3,. and .4, "),
-        ((4, 7), "the shape of `y_pred`"),
-    ]:
-        with pytest.raises(ValueError, match=f"`sample_weight` .*{message}"):
-            make()(labels, scores, sample_weight=np.ones(shape))
+            r4c.losses.SoftmaxLoss()(np.array([1, bad, 0, 0], np.uint16), scores)
 
 
 @pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
@@ -101,21 +75,13 @@ def test_other_tensors_raise(make):
 
 @pytest.mark.parametrize("complex_first", [True, False])
 @pytest.mark.parametrize(
-    "make",
-    [
-        r4c.losses.SpearmanLoss,
-        r4c.losses.MeanAveragePrecisionLoss,
-        r4c.losses.RankTripletLoss,
-        lambda: r4c.metrics.MeanAveragePrecision(2),
-        lambda: r4c.metrics.SpearmanCorrelation(2),
-    ],
+    "make", [r4c.losses.SpearmanLoss, lambda: r4c.metrics.MeanAveragePrecision(2).update_state]
 )
 def test_complex_numbers_of_datasets_raise(make, complex_first):
     pair = [np.array([[1, 0], [0, 1]], dtype) for dtype in (np.complex64, np.float32)]
     name = "y_true" if complex_first else "y_pred"
     with pytest.raises(ValueError, match=f"`{name}` must be numbers. Received: complex64"):
-        made = make()
-        getattr(made, "update_state", made)(*(pair if complex_first else pair[::-1]))
+        make()(*(pair if complex_first else pair[::-1]))
 
 
 def test_labels_of_one_item_are_not_those_of_all_in_a_graph():
@@ -127,79 +93,63 @@ def test_labels_of_one_item_are_not_those_of_all_in_a_graph():
         function([[1.0]], [[0.0, 0.0]])
 
 
-@pytest.mark.parametrize("wrong", [[np.nan, 1], [np.inf, 0], [-np.inf, 1], [3e38, 3e38]])
-@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
-def test_relevance_is_finite_also_in_sum(wrong, in_graph):
+@pytest.mark.parametrize("wrong", [[np.nan, 1], [-np.inf, 1], [3e38, 3e38]])
+def test_relevance_is_finite_also_in_sum(wrong):
     """The sum of a list tells; the error shows the label that is to blame."""
-    rows = np.float32([[0, 1], wrong])
-    loss = r4c.losses.SoftmaxLoss()
-    compute = tf.function(loss) if in_graph else loss
-    culprit = next(y for y in rows[1] if not abs(y) < 10)
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="also in sum") as raised:
-        compute(rows, np.zeros([2, 2], np.float32))
-    assert f"{culprit:.3g}"[:3] in str(raised.value).rpartition("Received")[2]
+    rows, loss = np.float32([[0, 1], wrong]), r4c.losses.SoftmaxLoss()
+    culprit = f"{wrong[0]:.3g}"[:3]
+    for compute in (loss, tf.function(loss)):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="also in sum") as e:
+            compute(rows, np.zeros([2, 2], np.float32))
+        assert culprit in str(e.value).rpartition("Received")[2]
 
 
 @pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
 @pytest.mark.parametrize("label_format", ["ids", "relevance"])
 def test_lists_of_no_items_raise(make, label_format):
     labels, scores = np.full([2, 0 if label_format == "relevance" else 1], -1.0), np.zeros([2, 0])
-    rule = "`y_pred` must score at least one item"
+    labels, scores, rule = labels.astype("f"), scores.astype("f"), "`y_pred` must score at least"
+    with pytest.raises(ValueError, match=f"{rule} one item. Received: shape"):
+        make(label_format=label_format)(labels, scores)
     compute = make(label_format=label_format)
-    with pytest.raises(ValueError, match=f"{rule}. Received: shape"):
-        compute(labels, scores)
-    compute = make(label_format=label_format)
-    spec = tf.TensorSpec([None, None])
-    graph = tf.function(lambda *args: compute(*args), input_signature=[spec, spec])
+    graph = tf.function(lambda *args: compute(*args), [tf.TensorSpec([None, None])] * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
-        graph(tf.cast(labels, tf.float32), tf.cast(scores, tf.float32))
+        graph(labels, scores)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("form", ["ids", "relevance"])
-@pytest.mark.parametrize("function", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
-def test_weights_whose_width_only_running_tells(function, form, jit_compile):
+def test_weights_whose_width_only_running_tells(form, jit_compile):
     labels = tf.eye(3, 4) if form == "relevance" else tf.range(3)[:, tf.newaxis]
-    if function is r4c.metrics.MRR:
-        per_list = function(label_format=form).per_list
-        compute = lambda *batch: per_list(*batch)[1]  # noqa: E731
-    else:
-        compute = function(label_format=form, reduction="none")
-    specs = [tf.TensorSpec([None, labels.shape[1]], labels.dtype), tf.TensorSpec([None, None])]
-    step = tf.function(lambda *batch: compute(*batch), [*specs, specs[1]], jit_compile=jit_compile)
-    scores, weights = tf.random.normal([3, 4]), tf.random.uniform([3, 4])
-    for given in (weights, weights[:, :1]):
-        expected = compute(labels, scores, given)
-        np.testing.assert_allclose(step(labels, scores, given), expected, rtol=1e-6)
-    # A width of two XLA would repeat to four.
-    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
-        step(labels, scores, weights[:, :2])
+    loss = r4c.losses.SoftmaxLoss(label_format=form, reduction="none")
+    metric = r4c.metrics.MRR(label_format=form)
+    of_any, scores = tf.TensorSpec([None, None]), tf.random.uniform([3, 4])
+    weights = tf.random.uniform([3, 4])
+    specs = [tf.TensorSpec([None, labels.shape[1]], labels.dtype), of_any, of_any]
+    for compute in (loss, lambda *batch: metric.per_list(*batch)[1]):
+        step = tf.function(lambda *x, compute=compute: compute(*x), specs, jit_compile=jit_compile)
+        for given in (weights, weights[:, :1]):
+            expected = compute(labels, scores, given)
+            np.testing.assert_allclose(step(labels, scores, given), expected, rtol=1e-6)
+        # A width of two XLA would repeat to four.
+        with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+            step(labels, scores, weights[:, :2])
 
 
 @pytest.mark.parametrize("form", ["ids", "relevance"])
 def test_weights_of_items_of_a_list_without_positives_are_their_mean(form, rng):
     scores, weights = rng.normal(size=(2, 4)), rng.uniform(size=(2, 4))
-    labels = np.array([[0, 1, 0, 0], [0, 0, -1, 0]])
+    labels, exclude = np.array([[0, 1, 0, 0], [0, 0, -1, 0]]), None
     expected = [weights[0, 1], weights[1, [0, 1, 3]].mean()]
-    exclude = None
     if form == "ids":
         labels, exclude = np.array([1, -1]), np.array([[-1], [2]])
     metric = r4c.metrics.NDCG(2, count_empty=True)
     values, found = metric.per_list(labels, scores, weights, exclude)
     np.testing.assert_allclose(found, expected)
-    metric.update_state(labels, scores, weights, exclude)
-    mean = np.average(values[:, 0], weights=expected)
-    np.testing.assert_allclose(metric.result(), mean, rtol=1e-6)
     weights[1] = np.nan  # Of a list that does not count.
     metric = r4c.metrics.NDCG(2)
     metric.update_state(labels, scores, weights, exclude)
     np.testing.assert_allclose(metric.result(), values[0, 0], rtol=1e-6)
-
-
-def test_integer_weights_keep_their_digits():
-    weights = np.array([2**24 + 1, 1])
-    _, found = r4c.metrics.MRR().per_list([0, 1], np.eye(2), weights)
-    np.testing.assert_array_equal(found, weights)
 
 
 @pytest.mark.parametrize("make", [r4c.losses.RankmaxLoss, lambda: r4c.metrics.NDCG().update_state])

@@ -52,19 +52,15 @@ def test_what_an_evaluation_keeps(scores, labels, exclude, class_ids, top_classe
     np.testing.assert_array_equal(kept.ranks, ranks)
 
 
-def test_class_ids_are_those_of_any_form_of_the_labels():
-    scores, multi_hot = np.zeros((2, 4)), np.array([[1, 0, 1, 0], [0, 1, 1, 1]], np.float32)
-    forms = multi_hot, np.array([[0, 2, -1], [2, 1, 3]])
-    for labels in forms:
-        kept = r4c.evaluate(lambda x: x, (scores, labels), ["mrr"])
-        np.testing.assert_array_equal(kept.class_ids, [2, 3])
-
-
-def test_batches_of_lists_of_other_lengths():
+def test_batches_of_lists_of_other_lengths_and_labels_of_both_forms():
     batches = [([[1.0, 3.0, 2.0]], [[0.0, 1.0, 0.0]]), ([[1.0, 2.0]], [[1.0, 0.0]])]
-    kept = r4c.evaluate(lambda x: x, batches, ["mrr"])
+    kept = r4c.evaluate(None, batches, ["mrr"])
     np.testing.assert_array_equal(kept.top_classes, [[1, 2, 0], [1, 0, -1]])
     np.testing.assert_array_equal(kept.ranks, [1, 2])
+    multi_hot = np.array([[1, 0, 1, 0], [0, 1, 1, 1]], np.float32)
+    for labels in (multi_hot, np.array([[0, 2, -1], [2, 1, 3]])):
+        kept = r4c.evaluate(None, (np.zeros((2, 4)), labels), ["mrr"])
+        np.testing.assert_array_equal(kept.class_ids, [2, 3])
 
 
 def test_accuracy_by_k(evaluation):
@@ -78,9 +74,12 @@ def test_accuracy_by_k(evaluation):
     assert axes.lines[0].get_ydata().tolist() == [0, 1]  # The mean rank is 1.5.
 
 
-def test_rank_histogram(evaluation):
+def test_rank_histogram_and_confusion(evaluation):
     (axes,) = plots.rank_histogram(evaluation, max_rank=2).axes
     assert [bar.get_height() for bar in axes.patches] == [2, 2]  # Rank 3 counts as "or below".
+    axes, _ = plots.confusion_at_k(evaluation, k=1, class_names=NAMES).axes
+    expected = [[1, 0, 0], [1, 0, 0], [0.5, 0, 0.5]]
+    np.testing.assert_array_equal(axes.images[0].get_array(), expected)
 
 
 @pytest.mark.parametrize("form", [tuple, tf.constant, lambda names: np.array(names, bytes)])
@@ -89,12 +88,6 @@ def test_hardest_classes(evaluation, form):
     # bee: 2; cat: the mean of 3 and 1, which stands behind it by its id.
     assert [bar.get_width() for bar in axes.patches] == [2, 2]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["bee", "cat"]
-
-
-def test_confusion(evaluation):
-    axes, _ = plots.confusion_at_k(evaluation, k=1, class_names=NAMES).axes
-    expected = [[1, 0, 0], [1, 0, 0], [0.5, 0, 0.5]]
-    np.testing.assert_array_equal(axes.images[0].get_array(), expected)
 
 
 def test_callback_writes_what_tensorboard_shows(tmp_path):

@@ -45,17 +45,15 @@ def ranks_and_gradient(sorter, scores, mask=None):
     return ranks.numpy(), tape.gradient(value, scores).numpy()
 
 
-@every_sorter
-def test_place_and_value_of_masked_items_change_nothing(cls, rng):
-    sorter = small(cls)
-    valid = rng.standard_normal(4).astype(np.float32)
+def test_place_and_value_of_masked_items_change_nothing(rng):
+    """Of the sorter of one length; those of others are in the contract."""
+    sorter = small(layers.ConvolutionalSorter)
     mask = np.array([[1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1], [1, 0, 0, 1, 1, 1]], bool)
     scores = np.full(mask.shape, np.nan, np.float32)
-    scores[mask] = np.tile(valid, 3)
+    scores[mask] = np.tile(rng.standard_normal(4), 3)
     ranks, gradient = ranks_and_gradient(sorter, scores, tf.constant(mask))
     of_valid = ranks[mask].reshape(3, 4)
     np.testing.assert_allclose(of_valid, np.tile(of_valid[:1], (3, 1)), atol=1e-4)
-    assert np.ptp(of_valid[0]) > 0.1
     assert (ranks[~mask] == 0).all() and (gradient[~mask] == 0).all()
     assert np.isfinite(gradient).all() and (gradient[mask] != 0).all()
 
@@ -80,9 +78,8 @@ def test_convolutions_against_keras(rng):
         return inputs @ values[f"{name}_kernel"] + values[f"{name}_bias"]
 
     z = (scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True)
-    angles = [z / 2, z]
-    count = np.full_like(z, np.log(LENGTH) / 5)
-    features = np.stack([z, *map(np.sin, angles), *map(np.cos, angles), count], axis=2)
+    waves = np.sin(z / 2), np.sin(z), np.cos(z / 2), np.cos(z)
+    features = np.stack([z, *waves, np.full_like(z, np.log(LENGTH) / 5)], axis=2)
     lists = np.pad(np.maximum(dense("items", features), 0), [(0, 0), (0, 2), (0, 0)]) * 8 / LENGTH
     for i in range(3):
         layer = keras.layers.Conv1D(3, 2, 2, activation="relu")
@@ -114,58 +111,51 @@ def test_file_of_weights(cls, tmp_path, rng):
     other = next(x for x in SMALL if x is not cls)
     with pytest.raises(ValueError, match=f"must be a file of a {other.__name__}. Received: one of"):
         other.pretrained(path)
-    small(cls).save_pretrained(tmp_path / "other.npz")
-    (tmp_path / "other.npz").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"`path` must be a file of weights"):
-        cls.pretrained(tmp_path / "other.npz")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # The fuzzer damages it in other ways.
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"`path` must be a file of weights.*mine.npz"):
+        cls.pretrained(path)
     with pytest.raises(ValueError, match=r"`path` must end in .npz"):
         sorter.save_pretrained(tmp_path / "mine")
 
 
-@every_sorter
-def test_fine_tuning_in_a_saved_model(cls, tmp_path, rng):
-    """Trained with a model, saved and loaded with it, frozen as well as not."""
+@pytest.mark.parametrize("trainable", [False, True])
+def test_fine_tuning_in_a_saved_model(trainable, tmp_path, rng):
     scores = rng.standard_normal((8, 4)).astype(np.float32)
-    small(cls).save_pretrained(tmp_path / "weights.npz")
-    for trainable in (False, True):
-        sorter = cls.pretrained(tmp_path / "weights.npz", trainable=trainable)
-        before, inputs = sorter.get_weights(), keras.Input((4,))
-        model = keras.Model(inputs, sorter(keras.layers.Dense(LENGTH)(inputs)))
-        model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
-        model.fit(scores, np.tile(np.arange(1.0, 7), (8, 1)), verbose=0)
-        changed = [(x != y).any() for x, y in zip(before, sorter.get_weights(), strict=True)]
-        assert any(changed) == trainable
-        model.save(tmp_path / "model.keras")
-        loaded = keras.models.load_model(tmp_path / "model.keras")
-        assert bool(loaded.layers[-1].trainable_weights) == trainable
-        np.testing.assert_allclose(loaded(scores), model(scores), rtol=1e-6)
+    small(layers.SetSorter).save_pretrained(tmp_path / "weights.npz")
+    sorter = layers.SetSorter.pretrained(tmp_path / "weights.npz", trainable=trainable)
+    before, inputs = sorter.get_weights(), keras.Input((4,))
+    model = keras.Model(inputs, sorter(keras.layers.Dense(LENGTH)(inputs)))
+    model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
+    model.fit(scores, np.tile(np.arange(1.0, 7), (8, 1)), verbose=0)
+    changed = [(x != y).any() for x, y in zip(before, sorter.get_weights(), strict=True)]
+    assert any(changed) == trainable
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert bool(loaded.layers[-1].trainable_weights) == trainable
+    np.testing.assert_allclose(loaded(scores), model(scores), rtol=1e-6)
 
 
-@every_sorter
-def test_configuration_leads_to_the_weights(cls, tmp_path, rng):
+def test_configuration_leads_to_the_weights(tmp_path, rng):
     """A saved loss has nothing but the configuration of its sorter."""
-    path = tmp_path / "mine.npz"
+    cls, path = layers.SetSorter, tmp_path / "mine.npz"
     small(cls).save_pretrained(path)
     scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
     mine = cls.pretrained(path, name="mine")
-    copy = cls.from_config(mine.get_config())
-    assert copy.get_config() == mine.get_config()
-    np.testing.assert_array_equal(copy(scores), mine(scores))
+    np.testing.assert_array_equal(cls.from_config(mine.get_config())(scores), mine(scores))
     path.unlink()
     lost = cls.from_config(mine.get_config())
     with pytest.warns(UserWarning, match=rf"random weights.*{cls.__name__}.pretrained"):
         lost(scores)
     assert lost.weights and not lost.trainable_weights
-    config = cls.pretrained().get_config()
-    assert config["weights_file"] == "shipped"
-    shipped = cls.from_config(config)
-    for found, expected in zip(shipped.get_weights(), cls.pretrained().get_weights(), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    shipped = cls.from_config(cls.pretrained().get_config())
+    np.testing.assert_array_equal(shipped(scores), cls.pretrained()(scores))
 
 
 @every_sorter
 def test_shipped_weights(cls):
-    """Errors and slopes are those promised, on a part of the test lists."""
+    """Errors and slopes are those promised, on a part of the test lists, also where masks end."""
     sorter = cls.pretrained()
     for length, bound in ERRORS[cls].items():
         scores = sodeep.test_lists(100, length)
@@ -174,33 +164,8 @@ def test_shipped_weights(cls):
         np.testing.assert_allclose(ranks.mean(axis=1), (length + 1) / 2, rtol=0.05)
     shares = sodeep.slope_shares(sodeep.own_slopes(sorter, 300))
     assert shares["vanishing_slopes"] < 0.04 and shares["wrong_slopes"] < 0.02
-
-
-@every_sorter
-def test_shipped_weights_with_masks(cls):
-    """A masked list of the promised length is ranked as well as a full one."""
     scores = sodeep.test_lists(200, 50)
-    padded = np.pad(scores, [(0, 0), (0, 50)])
-    mask = np.arange(100) < np.full((200, 1), 50)
-    ranks = cls.pretrained()(padded, mask=tf.constant(mask)).numpy()
+    mask = np.tile(np.arange(100) < 50, (200, 1))
+    ranks = sorter(np.pad(scores, [(0, 0), (0, 50)]), mask=tf.constant(mask)).numpy()
     error = np.abs(ranks[:, :50] - sodeep.exact_ranks(scores)).mean() / 50
     assert error < 2.5 * ERRORS[cls][100] and (ranks[:, 50:] == 0).all()
-
-
-@pytest.mark.parametrize("damage", ["cut", "flipped", "no archive", "shapes"])
-def test_a_damaged_file_is_named(damage, tmp_path):
-    path = tmp_path / "weights.npz"
-    small(layers.SetSorter).save_pretrained(path)
-    content, arrays = path.read_bytes(), dict(np.load(path))
-    middle = len(content) // 2
-    if damage == "shapes":
-        del arrays[next(name for name in arrays if name != "description")]
-        np.savez(path, **arrays)
-    else:
-        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-        damaged = {"cut": content[:middle], "flipped": flipped, "no archive": b"text"}
-        path.write_bytes(damaged[damage])
-    unreadable = "`path` must be a file of weights.*weights.npz.* cannot be read"
-    message = "weights of the shapes" if damage == "shapes" else unreadable
-    with pytest.raises(ValueError, match=message):
-        layers.SetSorter.pretrained(path)

@@ -87,20 +87,16 @@ ERRORS = [
     (lambda: towers.make(num_mined=0), "`num_mined` must be a positive integer"),
     (lambda: of_widths(8, 6), "must give encodings of one width"),
     (lambda: tower(None).top_k(QUERIES, 3), NO_INDEX),
-    (lambda: tower(None).evaluate(QUERIES, OWN, verbose=0), NO_INDEX),
     (lambda: tower(None).index(), NO_INDEX),
-    (lambda: tower(None).export_candidates("x"), NO_INDEX),
     (lambda: tower().top_k(QUERIES, 41), K),
     (lambda: tower().export_top_k("x", SPEC, k=41), f"{K}. Received: k=41"),
     (lambda: of_ids(1, 7, 7), "`candidates` must have different ids. Received: 7 more"),
     (lambda: of_ids(5, -1, 7), "`candidates` must have ids other than -1"),
     (lambda: of_ids([5, 6], [7, 8], [9, 10]), f"`candidates` must have {COLUMN}"),
     (lambda: of_ids(0.5, 1.5), f"`candidate_id` {NO_INTEGERS}"),
-    (lambda: of_ids(True, False), f"`candidate_id` {NO_INTEGERS}"),
     (lambda: tower({"id": IDS[:3], "features": FEATURES}), "must have a row for each candidate"),
     (lambda: tower(NAMELESS), KEY),
     (lambda: fit(by_ids(), np.arange(24.0)), NO_INTEGERS),
-    (lambda: by_ids().evaluate(QUERIES, ROWS > 3, verbose=0), NO_INTEGERS),
     (lambda: by_ids().ranks(QUERIES, ROWS * 1j), NO_INTEGERS),
     (lambda: with_rows().add_candidates({"id": [2000], "row": [1.5]}), "index, int64. .* float32"),
     (lambda: tower(OWN).remove_candidates(IDS[[2, 30]]), f"in the index. Received: {IDS[30]}"),
@@ -148,7 +144,6 @@ ERRORS = [
     ),
     (lambda: fit(extreme.compiled(), ROWS + 17), NO_CLASS),
     (lambda: extreme.compiled().evaluate(QUERIES, ROWS + 17, verbose=0), NO_CLASS),
-    (lambda: fit(extreme.compiled(), np.eye(N, dtype=int)[:16]), "not a label for each class"),
     (lambda: fit(extreme.compiled(), np.eye(16)), "not a label for each class"),
     (
         lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS),
@@ -159,8 +154,6 @@ ERRORS = [
         r"`loss` must have no `class_weight`.* \{0: 2.0\}",
     ),
     (lambda: extreme.compiled(loss="sparse_categorical_crossentropy"), NOT_OURS),
-    (lambda: extreme.compiled(loss=keras.losses.CategoricalCrossentropy()), NOT_OURS),
-    (lambda: extreme.compiled(loss=lambda y_true, y_pred: y_pred[:, 0]), NOT_OURS),
     (lambda: extreme.compiled(loss=losses.MeanAveragePrecisionLoss()), NOT_OURS),
 ]
 
@@ -174,36 +167,37 @@ def test_errors(call, message, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [towers.make, extreme.make])
-@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
-def test_metrics_of_others_and_of_classes_are_refused(argument, make):
-    of_classes = metrics.MacroAverage(metrics.MRR(), 3), metrics.ExpectedCalibrationError()
-    for metric in ("accuracy", keras.metrics.Mean(), *of_classes):
-        for given in ([metric], {"output": metric}, [[metrics.PrecisionAtK(1), metric]]):
-            with pytest.raises(ValueError, match=f"`{argument}` must hold metrics of"):
-                make().compile("sgd", losses.SoftmaxLoss(), **{argument: given})
+def test_metrics_of_others_and_of_classes_are_refused(make):
+    model, of_classes = make(), metrics.MacroAverage(metrics.MRR(), 3)
+    for argument in ("metrics", "weighted_metrics"):
+        for metric in ("accuracy", of_classes, metrics.ExpectedCalibrationError()):
+            for given in ([metric], {"output": metric}, [[metrics.PrecisionAtK(1), metric]]):
+                with pytest.raises(ValueError, match=f"`{argument}` must hold metrics of"):
+                    model.compile("sgd", losses.SoftmaxLoss(), **{argument: given})
 
 
 @pytest.mark.parametrize("wrong", [0, -1, np.nan, np.inf])
 def test_weights_of_negatives_are_positive(wrong):
-    model = towers.make(negatives="others", negative_weight="weight")
-    model.compile("sgd", loss=losses.SoftmaxLoss(), jit_compile=False)
+    model = towers.make(negatives="others", negative_weight="weight", jit_compile=False)
     ids = np.array([[3, -1]] * 24)
-    others = {"id": ids, "features": FEATURES[ids]}
     given = np.where(ids == -1, wrong, 2).astype(np.float32)  # Padding has any weight.
-    labels = {**OWN, "others": {**others, "weight": given}}
-    assert np.isfinite(model.fit(QUERIES, labels, verbose=0).history["loss"]).all()
+
+    def fitted(weight):
+        others = {"id": ids, "features": FEATURES[ids], "weight": weight}
+        return fit(model, {**OWN, "others": others}).history["loss"]
+
+    assert np.isfinite(fitted(given)).all()
     for weight, rule in (
         (np.full(given.shape, wrong, np.float32), "`negative_weight` must hold finite numbers > 0"),
         (given[:, :1], "the shape of the ids"),
     ):
-        labels["others"]["weight"] = weight
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=rule):
-            model.fit(QUERIES, labels, verbose=0)
+            fitted(weight)
 
 
 def test_class_weight_of_several_classes():
     """Keras takes such labels for one-hot ones."""
-    features, ids = QUERIES, np.stack([ROWS, np.where(ROWS % 2, 30, -1)], axis=1)
+    ids = np.stack([ROWS, np.where(ROWS % 2, 30, -1)], axis=1)
     weights = {class_id: float(class_id % 2) for class_id in range(N)}
 
     def fitted(*batch, class_weight=weights):
@@ -214,27 +208,20 @@ def test_class_weight_of_several_classes():
     def dataset(*batch):
         return tf.data.Dataset.from_tensor_slices(batch).batch(4)
 
-    fitted(features, ids, class_weight=None)
-    generator = ((features, ids) for _ in range(1))
-    for batch in ((features, ids), (dataset(features, ids),), (generator,)):
+    fitted(QUERIES, ids, class_weight=None)
+    for batch in ((QUERIES, ids), (dataset(QUERIES, ids),), ((x for x in [(QUERIES, ids)]),)):
         with pytest.raises(ValueError, match=r"come with class ids .* `loss\(class_weight=\)`"):
             fitted(*batch)
     with pytest.raises(ValueError, match="`class_weight` must be a dict.* a loss takes a list"):
-        fitted(features, ROWS, class_weight=list(weights.values()))
-    for column in (ROWS, ROWS[:, np.newaxis]):
-        of_arrays, of_dataset = fitted(features, column), fitted(dataset(features, column))
-        assert of_dataset["loss"] == pytest.approx(of_arrays["loss"], rel=1e-5)
+        fitted(QUERIES, ROWS, class_weight=list(weights.values()))
+    of_arrays, of_dataset = fitted(QUERIES, ROWS[:, None]), fitted(dataset(QUERIES, ROWS))
+    assert of_dataset["loss"] == pytest.approx(of_arrays["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"use_ema": True}, {"clipnorm": 1}])
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"clipnorm": 1}])
 def test_optimizers_that_write_to_all_rows_warn(options, recwarn):
     model = extreme.make()
     model.compile(keras.optimizers.SGD(0.1, **options), losses.SoftmaxLoss(), run_eagerly=True)
     fit(model, ROWS)
     found = [str(w.message) for w in recwarn if "`optimizer` should be one of" in str(w.message)]
     assert bool(found) == bool(options) and all("Received: SGD" in message for message in found)
-
-
-def test_fit_before_compile_is_keras_error():
-    with pytest.raises((ValueError, RuntimeError), match="compile"):
-        fit(extreme.make(), ROWS)

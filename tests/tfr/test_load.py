@@ -32,9 +32,6 @@ def test_losses_and_metrics_of_tf_ranking_work(loaded):
     loss = loaded.keras.losses.SoftmaxLoss()([[1.0, 0.0]], [[0.0, 0.0]])
     assert float(loss) == pytest.approx(float(tf.math.log(2.0)))
     assert tfr.load() is loaded
-
-
-def test_eval_metric_works(loaded):
     with tf.Graph().as_default():
         value = loaded.metrics.eval_metric(
             loaded.metrics.mean_reciprocal_rank,
@@ -77,27 +74,20 @@ def test_tf_keras_beside_tensorflow_2_15_is_warned_of(monkeypatch):
 
 
 @pytest.mark.skipif(tf.__version__ < "2.16", reason="this TensorFlow has tf.estimator")
-class TestStandIn:
-    def test_calls_explain_themselves(self, loaded):
-        with pytest.raises(NotImplementedError, match="dropped estimators in 2.16"):
-            tf.estimator.Estimator(model_fn=None)
-        with pytest.raises(NotImplementedError, match="`tf.estimator.RunConfig` is gone"):
-            tf.compat.v1.estimator.RunConfig()
-        with pytest.raises(NotImplementedError, match="dropped estimators"):
-            loaded.estimator.make_gam_ranking_estimator([], [], [1])
-
-    def test_what_does_not_need_estimators_works(self, loaded):
-        assert tf.estimator.ModeKeys.PREDICT == "infer"
-        receiver_fn = loaded.data.build_ranking_serving_input_receiver_fn(
-            loaded.data.ELWC,
-            context_feature_spec=None,
-            example_feature_spec={"x": tf.io.FixedLenFeature([1], tf.float32)},
-        )
-        with tf.Graph().as_default():
-            receiver = receiver_fn()
-        assert receiver.features["x"].shape.rank == 3
-        assert set(receiver.receiver_tensors) == {"input_ranking_data"}
-
-    def test_names_are_stable_and_private_ones_missing(self, loaded):
-        assert tf.estimator.Estimator is tf.estimator.Estimator
-        assert not hasattr(tf.estimator, "__path__")
+def test_the_stand_in_of_estimators_explains_itself(loaded):
+    with pytest.raises(NotImplementedError, match="dropped estimators in 2.16"):
+        tf.estimator.Estimator(model_fn=None)
+    with pytest.raises(NotImplementedError, match="`tf.estimator.RunConfig` is gone"):
+        tf.compat.v1.estimator.RunConfig()
+    with pytest.raises(NotImplementedError, match="dropped estimators"):
+        loaded.estimator.make_gam_ranking_estimator([], [], [1])
+    assert tf.estimator.Estimator is tf.estimator.Estimator
+    assert not hasattr(tf.estimator, "__path__")
+    assert tf.estimator.ModeKeys.PREDICT == "infer"
+    receiver_fn = loaded.data.build_ranking_serving_input_receiver_fn(
+        loaded.data.ELWC,
+        context_feature_spec=None,
+        example_feature_spec={"x": tf.io.FixedLenFeature([1], tf.float32)},
+    )
+    with tf.Graph().as_default():
+        assert receiver_fn().features["x"].shape.rank == 3

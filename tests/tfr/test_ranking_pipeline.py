@@ -53,38 +53,26 @@ def best_by(metric):
     }
 
 
-@pytest.mark.parametrize("loss", ["rankmax_loss", "tfr.list_mle_loss"])
-def test_learns(folder, loss):
-    logs = history(make_pipeline(folder, loss=loss, num_epochs=6))
-    # Five classes: chance is 0.2 for NDCG@1.
-    assert logs[-1]["val_metric/ndcg_at_1"] > max(0.5, logs[0]["val_metric/ndcg_at_1"])
-    assert logs[-1]["loss"] < logs[0]["loss"]
-    assert set(logs[0]) == {"loss", "metric/ndcg_at_1", "metric/ndcg"} | {
-        "val_loss",
-        "val_metric/ndcg_at_1",
-        "val_metric/ndcg",
-    }
-
-
-def test_one_step_is_that_of_plain_keras(folder):
+def test_learns_by_the_steps_of_plain_keras(folder):
     """The loss of the first step, from the pipeline and by hand."""
     pipeline = make_pipeline(
-        folder, loss="rankmax_loss:0.7,tfr.softmax_loss:0.3", steps_per_epoch=1, num_epochs=1
+        folder, loss="rankmax_loss:0.7,tfr.softmax_loss:0.3", steps_per_epoch=1, num_epochs=9
     )
     dataset = pipelines.dataset_builder(folder).build_valid_dataset()
     pipeline._dataset_builder.build_train_dataset = lambda: dataset
     keras.utils.set_random_seed(3)
-    logged = history(pipeline)[0]["loss"]
+    logs = history(pipeline)
+    names = {"loss", "metric/ndcg_at_1", "metric/ndcg"}
+    assert set(logs[0]) == names | {f"val_{name}" for name in names}
+    assert logs[-1]["val_metric/ndcg_at_1"] > max(0.4, logs[0]["val_metric/ndcg_at_1"])
 
     keras.utils.set_random_seed(3)
-    model = pipelines.ModelBuilder().build()
     features, labels = next(iter(dataset))
-    scores = model(features).numpy().astype(np.float64)
-    labels = labels.numpy()
-    positive = (scores * labels).sum(axis=1, keepdims=True)
+    scores = pipelines.ModelBuilder().build()(features).numpy().astype(np.float64)
+    positive = (scores * labels.numpy()).sum(axis=1, keepdims=True)
     rankmax = np.log(np.maximum(scores - positive + 1, 0).sum(axis=1)).mean()
     softmax = (np.log(np.exp(scores).sum(axis=1)) - positive[:, 0]).mean()
-    assert logged == pytest.approx(0.7 * rankmax + 0.3 * softmax, rel=1e-5)
+    assert logs[0]["loss"] == pytest.approx(0.7 * rankmax + 0.3 * softmax, rel=1e-5)
 
 
 def test_objects_and_schedules(folder):
@@ -124,31 +112,22 @@ def test_schedule_with_an_optimizer_by_name(folder):
     make_pipeline(folder, optimizer=keras.optimizers.SGD(0.1), automatic_reduce_lr=True)
 
 
-def weighted_dataset(folder, weight):
-    """32 lists whose examples have a weight, a function of the numbers of list and example."""
+def test_weights_of_items_train_as_in_tf_ranking(folder):
     weight_spec = ("weight", tf.io.FixedLenFeature([1], tf.float32, default_value=0.0))
     rows = pipelines.make_lists(32)
     for index, (_, examples) in enumerate(rows):
         for place, example in enumerate(examples):
-            example["weight"] = float(weight(index, place))
-    for name in ("train", "valid"):
-        elwc.write(rows, os.path.join(folder, f"weighted-{name}"))
-    return pipelines.dataset_builder(
-        folder,
-        sample_weight_spec=weight_spec,
-        train_input_pattern=os.path.join(folder, "weighted-train*"),
-        valid_input_pattern=os.path.join(folder, "weighted-valid*"),
+            example["weight"] = 0.2 + (3 * index + place) % 7
+    elwc.write(rows, os.path.join(folder, "weighted"))
+    files = dict.fromkeys(
+        ["train_input_pattern", "valid_input_pattern"], os.path.join(folder, "weighted*")
     )
-
-
-@pytest.mark.parametrize("loss", ["softmax_loss", "pairwise_logistic_loss", "mean_squared_loss"])
-def test_weights_of_items_train_as_in_tf_ranking(folder, loss):
-    dataset = weighted_dataset(folder, lambda index, place: 0.2 + (3 * index + place) % 7)
+    dataset = pipelines.dataset_builder(folder, sample_weight_spec=weight_spec, **files)
     changes = {"dataset": dataset, "use_weighted_metrics": True, "optimizer": "adam"}
-    metrics = ["ndcg_at_3", "mrr"], ["tfr.ndcg_at_3", "tfr.mrr"]
-    ours = history(make_pipeline(folder, loss=loss, metrics=metrics[0], **changes))
-    changes["model_dir"] = os.path.join(folder, "theirs")
-    theirs = history(make_pipeline(folder, loss=f"tfr.{loss}", metrics=metrics[1], **changes))
+    loss, metrics = "pairwise_logistic_loss", ["ndcg_at_3", "mrr"]
+    ours = history(make_pipeline(folder, loss=loss, metrics=metrics, **changes))
+    changes |= {"model_dir": os.path.join(folder, "theirs"), "loss": f"tfr.{loss}"}
+    theirs = history(make_pipeline(folder, metrics=["tfr.ndcg_at_3", "tfr.mrr"], **changes))
     # Adam's steps don't change with the factor between the two losses.
     for log, expected in zip(ours, theirs, strict=True):
         for name in ("val_metric/ndcg_at_3", "val_weighted_metric/ndcg_at_3"):
@@ -161,11 +140,10 @@ def test_multi_task(folder):
         "tasks": ["click", "buy"],
         "dataset": of_two_tasks(folder),
         "loss": {"click": "rankmax_loss:0.5,softmax_loss", "buy": "tfr.pairwise_logistic_loss"},
+        "loss_weights": {"click": 1.0, "buy": 2.0},
     }
-    metrics, loss_weights = {"click": ["ndcg_at_1"], "buy": ["tfr.mrr"]}, {"click": 1.0, "buy": 2.0}
-    pipeline = make_pipeline(
-        folder, metrics=metrics, loss_weights=loss_weights, **options, **best_by("buy/mrr")
-    )
+    metrics = {"click": ["ndcg_at_1"], "buy": ["tfr.mrr"]}
+    pipeline = make_pipeline(folder, metrics=metrics, **options, **best_by("buy/mrr"))
     log = history(pipeline, exports=True)[-1]
     assert {"val_click_metric/ndcg_at_1", "val_buy_metric/mrr", "click_loss"} <= set(log)
     assert log["loss"] == pytest.approx(log["click_loss"] + 2 * log["buy_loss"], rel=1e-5)
@@ -180,17 +158,17 @@ def test_outputs_of_other_names_raise_before_training(folder):
     class Builder(pipelines.ModelBuilder):
         def build(self):
             model = super().build()
-            renamed = {
-                task: keras.layers.Lambda(lambda x: x, name=f"restore_list_{task}")(output)
-                for task, output in model.output.items()
+            names = {task: f"restore_list_{task}" for task in model.output}
+            outputs = {
+                task: keras.layers.Lambda(lambda x: x, name=name)(model.output[task])
+                for task, name in names.items()
             }
-            return keras.Model(model.input, renamed)
+            return keras.Model(model.input, outputs)
 
-    tasks = ["click", "buy"]
-    loss = dict.fromkeys(tasks, "softmax_loss")
+    loss = dict.fromkeys(["click", "buy"], "softmax_loss")
     hparams = pipelines.hparams(folder, loss=loss, **best_by("buy/ndcg"))
     dataset = of_two_tasks(folder)
-    pipeline = tfr.RankingPipeline(Builder(tasks), dataset, hparams, metrics=["ndcg"])
+    pipeline = tfr.RankingPipeline(Builder([*loss]), dataset, hparams, metrics=["ndcg"])
     with pytest.raises(ValueError, match=r"\['buy', 'click'\], where .*'restore_list_buy'"):
         pipeline.train_and_validate()
 
@@ -208,16 +186,6 @@ def test_exports_the_best_model(folder):
         model = keras.models.load_model(os.path.join(folder, "model", "export", name))
         found = model.evaluate(dataset, verbose=0, return_dict=True)["metric/ndcg_at_1"]
         assert found == pytest.approx(value)
-
-
-def test_a_users_own_pipeline(folder):
-    class MyPipeline(tfr.PipelineMixin, _tfr.keras.pipeline.SimplePipeline):
-        pass
-
-    pipeline = MyPipeline(
-        pipelines.ModelBuilder(), pipelines.dataset_builder(folder), pipelines.hparams(folder)
-    )
-    assert set(history(pipeline)[0]) >= {f"metric/ndcg_at_{k}" for k in (1, 5, 10)}
 
 
 def test_tensorboard_is_optional(folder, monkeypatch):
@@ -239,28 +207,25 @@ def worse_by(metric, higher_better):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"loss": "nonsense"}, ValueError, r"rankmax_loss.*tfr\.list_mle_loss.*'nonsense'"),
-        ({"loss": "spearman_loss"}, ValueError, "must name one of.*Received: 'spearman_loss'"),
-        ({"metrics": ["spearman_correlation"]}, ValueError, "must name one of: average_precision"),
+        ({"loss": "spearman_loss"}, ValueError, r"rankmax_loss.*tfr\.list_mle_loss.*'spearman_lo"),
         ({"loss": "softmax_loss:much"}, ValueError, "'softmax_loss:much'"),
         ({"loss": 3}, TypeError, "Received: 3"),
         ({"loss": []}, ValueError, "at least one"),
-        ({"metrics": ["nonsense_at_3"]}, ValueError, r"ndcg.*tfr\.mrr.*'nonsense'"),
+        ({"loss": "softmax_loss:-1,rankmax_loss"}, ValueError, "`weights` must be a finite number"),
+        ({"loss": "softmax_loss:nan"}, ValueError, "`weights` must be a finite number"),
+        ({"loss": [("softmax_loss", "x")]}, ValueError, "`weights` must be .*weights='x'"),
+        ({"loss": [("softmax_loss",)]}, ValueError, "`loss` must hold pairs"),
+        ({"metrics": ["nonsense_at_3"]}, ValueError, r"average_precision.*tfr\.mrr.*'nonsense'"),
+        ({"metrics": ["spearman_correlation"]}, ValueError, "must name one of: average_precision"),
         ({"metrics": ["tfr.mrr_at_0"]}, ValueError, "'tfr.mrr_at_0'"),
         ({"metrics": [3]}, TypeError, "Received: 3"),
-        ({"metrics": ["tfr.bpref_at_2"]}, ValueError, "must name one of.*'tfr.bpref'"),
         ({"metrics": "ndcg_at_5"}, TypeError, "`metrics` must be a list.*'ndcg_at_5'"),
-        ({"metrics": 3, "best_exporter_metric": "ndcg"}, TypeError, "`metrics` must be a list"),
         ({"metrics": ["ndcg", "tfr.ndcg"]}, ValueError, "`metrics` must have different names"),
         ({"of_pipeline": {"weighted_metrics": "mrr"}}, TypeError, "`weighted_metrics` must be a l"),
         ({"best_exporter_metric": "mrr"}, ValueError, "loss, ndcg_at_1, .*. Received: 'mrr'"),
         (worse_by("ndcg_at_1", False), ValueError, "must be True for 'ndcg_at_1'"),
         (worse_by("mean_rank", True), ValueError, "must be False for 'mean_rank'"),
         (worse_by("loss", True), ValueError, "must be False for 'loss'"),
-        ({"loss": "softmax_loss:-1,rankmax_loss"}, ValueError, "`weights` must be a finite number"),
-        ({"loss": "softmax_loss:nan"}, ValueError, "`weights` must be a finite number"),
-        ({"loss": [("softmax_loss", "x")]}, ValueError, "`weights` must be .*weights='x'"),
-        ({"loss": [("softmax_loss",)]}, ValueError, "`loss` must hold pairs"),
     ],
 )
 def test_what_is_wrong_shows_when_it_is_built(folder, changes, error, message):
@@ -284,13 +249,18 @@ def test_the_best_model_by_each_name_of_a_metric(folder):
         assert by(wanted)._monitored == key and key in logs
 
 
-def test_a_pipeline_may_monitor_a_metric_of_its_own(folder):
-    class MyPipeline(tfr.RankingPipeline):
+def test_a_users_own_pipeline(folder):
+    class Plain(tfr.PipelineMixin, _tfr.keras.pipeline.SimplePipeline):
+        pass
+
+    class Mine(tfr.RankingPipeline):
         def build_metrics(self):
             return [*super().build_metrics(), keras.metrics.Mean("metric/mine")]
 
-    hparams = pipelines.hparams(folder, best_exporter_metric="mine")
-    pipeline = MyPipeline(pipelines.ModelBuilder(), pipelines.dataset_builder(folder), hparams)
+    given = pipelines.ModelBuilder(), pipelines.dataset_builder(folder)
+    log = history(Plain(*given, pipelines.hparams(folder)))[0]
+    assert set(log) >= {f"metric/ndcg_at_{k}" for k in (1, 5, 10)}
+    pipeline = Mine(*given, pipelines.hparams(folder, best_exporter_metric="mine"))
     assert pipeline._monitored == "val_metric/mine"
     named = keras.metrics.MeanSquaredError(name="loss")
     pipeline = make_pipeline(folder, metrics=[named], best_exporter_metric="loss")
@@ -306,9 +276,9 @@ def test_resumes_where_it_was_interrupted(folder):
             if epoch == stop_after:
                 raise KeyboardInterrupt
 
-        build = pipeline.build_callbacks
         recorder = keras.callbacks.LambdaCallback(on_epoch_end=record)
-        pipeline.build_callbacks = lambda: [*build(), recorder]
+        callbacks = pipeline.build_callbacks
+        pipeline.build_callbacks = lambda: [*callbacks(), recorder]
         with contextlib.suppress(KeyboardInterrupt):
             pipeline.train_and_validate()
         return epochs, int(pipeline._optimizer.iterations)
