@@ -56,14 +56,12 @@ def test_scores_are_those_of_the_head(rng, interaction):
     np.testing.assert_allclose(model(given), expected, rtol=1e-5)
 
 
-class NegativeDistance(r4c.layers.Interaction):
-    """A user's own."""
-
+class OfAUser(r4c.layers.Interaction):
     def score_candidates(self, encodings, candidates, training=None):
         return -tf.norm(encodings[:, tf.newaxis] - candidates, axis=-1)
 
 
-@pytest.mark.parametrize("interaction", ["dot_product", NegativeDistance])
+@pytest.mark.parametrize("interaction", ["dot_product", OfAUser])
 def test_scores_by_definition(rng, interaction):
     embedding = keras.layers.Embedding(5, 4)
     model = model_builder(tfr.InteractionScorer(tf.identity, embedding, interaction)).build()
@@ -72,7 +70,7 @@ def test_scores_by_definition(rng, interaction):
     classes = embedding.embeddings.numpy().astype(np.float64)[class_ids]
     features = given["features"].numpy()[:, None, :]
     expected = (classes * features).sum(axis=-1)
-    if interaction is NegativeDistance:
+    if interaction is OfAUser:
         expected = -np.linalg.norm(classes - features, axis=-1)
     np.testing.assert_allclose(model(given), expected, rtol=1e-5)
 
