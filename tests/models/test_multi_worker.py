@@ -42,9 +42,16 @@ def test_two_workers_train_as_one_process(names, tmp_path):
 
 
 def test_two_devices_take_ragged_labels_and_an_uneven_first_batch(two_devices):
-    one, two = (workers.run("uneven", x) for x in (tf.distribute.get_strategy(), two_devices))
-    key = "uneven, history of mrr"
-    np.testing.assert_allclose(two[key], one[key], rtol=1e-6)
+    """Batches of 2 + 1, with weights that make one device take the same steps."""
+    found = []
+    for strategy in (tf.distribute.get_strategy(), two_devices):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = workers.own()
+        train, _ = workers.data_of("uneven", strategy.num_replicas_in_sync)
+        history = model.fit(train, epochs=2, shuffle=False, verbose=0).history
+        found.append(history["mrr"])
+    np.testing.assert_allclose(*found, rtol=1e-6)
 
 
 def test_any_model_of_keras_may_be_one():
