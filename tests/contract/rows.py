@@ -54,7 +54,6 @@ def concrete(kind):
 
 
 def required(cls):
-    """The names of the arguments that a constructor needs."""
     parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {p.name for p in parameters if p.default is p.empty and p.kind not in variable}

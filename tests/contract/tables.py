@@ -87,6 +87,11 @@ mining = rows(losses.StochasticNegativeMiningLoss, oracles.stochastic_negative_m
 LAMBDA = losses.NDCGLambdaWeights
 
 
+def above_one(margins):
+    """A margin function that does not vanish, which items that are not there must not reach."""
+    return 1 + r4c.ops.get_phi("logistic")(margins)
+
+
 def ordered(kind, phi, weights):
     return rows(losses.OrderedWeightedLoss, oracles.ordered_weighted)(
         f"ordered_weighted_{kind}_{phi if isinstance(phi, str) else type(phi).__name__.lower()}",
@@ -176,6 +181,8 @@ OPTIONS = [
             ("logistic", np.array([1.0, 0.25])),
             ("exponential", losses.TopKWeights(2, tail=0.1)),
             ("ramp", [0.5, 2.0, 0.0, 1.0]),
+            (above_one, losses.TopKWeights(2)),
+            (above_one, losses.UniformWeights()),
         )
     ),
 ]

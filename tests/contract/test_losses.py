@@ -1,4 +1,4 @@
-"""What holds for every loss; `test_definitions.py` has the formulas."""
+"""What holds for every loss; see `test_lists.py` for labels, `test_definitions.py` for formulas."""
 
 import functools
 
@@ -50,42 +50,6 @@ def value_and_gradient(loss, y_true, y_pred):
 def assert_same(actual, expected, rtol=1e-5, atol=1e-6):
     for a, e in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, e, rtol=rtol, atol=atol)
-
-
-@of_the_base
-def test_label_forms_agree(case, scores):
-    ids = np.array([2, 0, 6, 3])
-    loss = case.make(reduction="none")
-    expected = value_and_gradient(loss, ids, scores)
-    assert expected[0].shape == (BATCH,)
-    forms = {
-        "column": ids[:, None],
-        "int64": ids.astype(np.int64),
-        "floating": ids.astype(np.float64),
-        "padded": np.stack([ids, np.full(BATCH, -1)], axis=1),
-        "padded first": np.stack([np.full(BATCH, -1), ids], axis=1),
-        "twice": np.stack([ids, np.full(BATCH, -1), ids], axis=1),
-        "ragged": tf.ragged.constant([[i] for i in ids]),
-        "one-hot": np.eye(N, dtype=np.float32)[ids],
-    }
-    for labels in forms.values():
-        assert_same(value_and_gradient(loss, labels, scores), expected)
-    several = tf.ragged.constant([[2], [0, 3], [1, 4, 5], [6, 0]])
-    padded = several.to_tensor(default_value=-1)
-    relevance = tf.reduce_max(tf.one_hot(padded, N), axis=1)
-    expected = value_and_gradient(loss, relevance, scores)
-    for labels in (several, padded):
-        assert_same(value_and_gradient(loss, labels, scores), expected)
-    wide = tf.pad(padded, [[0, 0], [0, N - padded.shape[1]]], constant_values=-1)
-    loss = case.make(reduction="none", label_format="ids")  # As many ids as classes need it.
-    assert_same(value_and_gradient(loss, wide, scores), expected)
-
-
-@of_the_base
-def test_max_positives_changes_nothing(case, scores, relevance):
-    expected = value_and_gradient(case.make(reduction="none"), relevance, scores)
-    loss = case.make(reduction="none", max_positives=N)
-    assert_same(value_and_gradient(loss, relevance, scores), expected)
 
 
 def test_masked_is_removed(case, scores, relevance):
@@ -201,28 +165,6 @@ def test_nan_stays_nan_in_its_list(case, mode, scores, relevance):
 
 
 @of_the_base
-@pytest.mark.parametrize("bad", [N, N + 100, -2, 0.5, 2**40])
-def test_ids_outside_raise_or_are_nan(case, scores, bad, as_for_xla):
-    ids = np.array([2, bad, 6, 3])
-    loss = case.make(reduction="none")
-    with pytest.raises(ValueError, match=r"`y_true` must hold class ids in \[0, 7\)"):
-        loss(ids, scores)
-    value = tf.function(loss)(ids, scores).numpy()
-    np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
-
-
-@of_the_base
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_relevance_must_be_finite(case, scores, relevance, bad, as_for_xla):
-    relevance[1, 2] = bad
-    loss = case.make(reduction="none")
-    with pytest.raises(ValueError, match="finite relevance"):
-        loss(relevance, scores)
-    value = tf.function(loss)(relevance, scores).numpy()
-    np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
-
-
-@of_the_base
 def test_max_positives_is_checked(case, scores, as_for_xla):
     labels = np.zeros((BATCH, N), np.float32)
     labels[:, 0] = 1
@@ -236,22 +178,6 @@ def test_max_positives_is_checked(case, scores, as_for_xla):
         value, gradient = step(tf.constant(labels), tf.constant(scores))
         np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
         np.testing.assert_array_equal(gradient[1], np.zeros(N))
-
-
-@of_the_base
-def test_shapes_are_checked(case, scores):
-    loss = case.make(reduction="none")
-    with pytest.raises(ValueError, match=r"`y_pred` must hold numbers of the shape \[batch, n\]"):
-        loss([1], scores[0])
-    with pytest.raises(ValueError, match="`y_true` must have a row for each list"):
-        loss([1, 2], scores)
-    with pytest.raises(ValueError, match="`label_format`"):
-        case.make(label_format="onehot")
-    with pytest.raises(ValueError, match="`label_format` must be"):
-        loss(np.zeros((BATCH, N, 2)), scores)
-    signature = [tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None, N])]
-    with pytest.raises(ValueError, match="do not distinguish the two"):
-        tf.function(loss, input_signature=signature).get_concrete_function()
 
 
 @of_the_base
@@ -288,31 +214,6 @@ def test_long_lists_under_xla(case, rng):
         assert_same(xla(labels, x), expected, rtol=1e-4)
         bounded = case.make(reduction="none", label_format="relevance", max_positives=count + 1)
         assert_same(value_and_gradient(bounded, labels, x), expected, rtol=1e-4)
-
-
-@of_the_base
-def test_lists_of_any_length(case, rng):
-    n = 40
-    loss = case.make(reduction="none", label_format="relevance")
-    scores = tf.constant(rng.normal(size=(BATCH, n)), tf.float32)
-    labels = np.zeros((BATCH, n), np.float32)
-    labels[:, 3:23] = 1
-    step = tf.function(functools.partial(with_gradient, fresh(loss)))
-    step = step.get_concrete_function(*[tf.TensorSpec([None, None])] * 2)
-    expected = value_and_gradient(loss, labels, scores)
-    assert_same(step(tf.constant(labels), scores), expected)
-
-
-@of_the_base
-def test_half_precision_is_computed_in_float32(case, scores, relevance):
-    loss = case.make(reduction="none")
-    for dtype in (tf.float16, tf.bfloat16):
-        half = tf.cast(scores, dtype)
-        expected = value_and_gradient(loss, relevance, tf.cast(half, tf.float32))
-        value, gradient = value_and_gradient(loss, relevance, half)
-        assert value.dtype == np.float32
-        np.testing.assert_allclose(value, expected[0], rtol=1e-6)
-        np.testing.assert_allclose(gradient.astype(np.float32), expected[1], rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.keras2

@@ -1,6 +1,4 @@
-"""What holds for every metric."""
-
-import itertools
+"""What holds for every metric; see `test_lists.py` for labels."""
 
 import numpy as np
 import pytest
@@ -9,6 +7,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
+from ..metrics.results import orders
 from .tables import METRICS, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
@@ -35,16 +34,12 @@ def relevance():
 def brute_force(case, labels, scores):
     """The mean of the definition over all orders that agree with the scores."""
     there = [(s, float(y)) for s, y in zip(scores, labels, strict=True) if y >= 0]
-    ranked_labels = [(s, y) for s, y in there if not np.isnan(s)]
-    orders = [
-        [y for _, y in order]
-        for order in itertools.permutations(ranked_labels)
-        if all(a[0] >= b[0] for a, b in itertools.pairwise(order))
-    ]
+    ranked = [(s, y) for s, y in there if not np.isnan(s)]
     # A NaN ranks last and is never a hit.
-    unranked = [0] * (len(there) - len(ranked_labels))
+    unranked = [0] * (len(there) - len(ranked))
     positives = [y for _, y in there if y > 0]
-    return np.mean([case.value(order + unranked, positives) for order in orders])
+    each = orders([s for s, _ in ranked], [y for _, y in ranked])
+    return np.mean([case.value(order + unranked, positives) for order in each])
 
 
 def per_list(case, y_true, y_pred, **kwargs):
@@ -99,39 +94,6 @@ def test_ties_count_in_expectation_over_their_orders(case, seed):
     np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12, atol=1e-15)
 
 
-@of_the_base
-def test_label_forms_agree(case, scores):
-    ids = np.array([2, 0, 5, 3])
-    expected = per_list(case, ids, scores)
-    forms = {
-        "column": ids[:, None],
-        "int64": ids.astype(np.int64),
-        "floating": ids.astype(np.float64),
-        "padded": np.stack([ids, np.full(BATCH, -1)], axis=1),
-        "padded first": np.stack([np.full(BATCH, -1), ids], axis=1),
-        "twice": np.stack([ids, np.full(BATCH, -1), ids], axis=1),
-        "ragged": tf.ragged.constant([[i] for i in ids]),
-        "one-hot": np.eye(N, dtype=np.float32)[ids],
-    }
-    for labels in forms.values():
-        np.testing.assert_array_equal(per_list(case, labels, scores), expected)
-    several = tf.ragged.constant([[2], [0, 3], [1, 4, 5], [5, 0]])
-    one_hot = tf.reduce_max(tf.one_hot(several.to_tensor(default_value=-1), N), axis=1)
-    expected = per_list(case, one_hot, scores)
-    np.testing.assert_allclose(per_list(case, several, scores), expected, rtol=1e-14)
-    padded = several.to_tensor(default_value=-1)
-    np.testing.assert_allclose(per_list(case, padded, scores), expected, rtol=1e-14)
-    wide = tf.pad(padded, [[0, 0], [0, N - padded.shape[1]]], constant_values=-1)
-    actual = per_list(case, wide, scores, label_format="ids")
-    np.testing.assert_allclose(actual, expected, rtol=1e-14)
-
-
-def test_only_the_order_of_scores_counts(case, scores, relevance):
-    expected = per_list(case, relevance, scores)
-    for same_order in (scores + 8, np.exp(scores), scores * 1e30, scores.astype(np.float64)):
-        np.testing.assert_allclose(per_list(case, relevance, same_order), expected, rtol=1e-14)
-
-
 def test_masked_is_removed(case, scores, relevance):
     keep, left_out = [0, 1, 3, 4], [2, 5]
     relevance[0, 1] = 1
@@ -171,7 +133,7 @@ def test_exclude_is_per_list_and_goes_with_ids(case, scores):
 
 
 @of_the_base
-def test_exclude_is_checked(case, scores, as_for_xla):
+def test_exclude_and_labels_are_checked(case, scores, as_for_xla):
     metric = case.make()
     labels = np.array([0, 1, 2, 3])
     for bad in (np.array([[N]] * BATCH), np.array([[-2]] * BATCH), np.ones((BATCH, 1)), labels):
@@ -180,6 +142,10 @@ def test_exclude_is_checked(case, scores, as_for_xla):
     bad = np.array([[1], [N], [0], [0]])
     values, _ = tf.function(case.make().per_list)(labels, scores, exclude=bad)
     np.testing.assert_array_equal(np.isnan(values[:, 0]), [False, True, False, False])
+    for wrong in ([2, N, 5, 3], np.full([BATCH, N], np.nan)):
+        metric = case.make()
+        graph(metric.update_state)(np.array(wrong), scores)
+        assert np.isnan(metric.result())
 
 
 def test_nan_ranks_last_and_is_never_a_hit(case, scores):
@@ -251,24 +217,6 @@ def test_batches_reset_and_merge(case, scores, relevance):
     assert float(restored.result()) == float(merged.result())
 
 
-@of_the_base
-def test_bad_labels_raise_or_are_nan(case, scores, relevance, as_for_xla):
-    ids = np.array([2, N, 5, 3])
-    with pytest.raises(ValueError, match="`y_true` must hold class ids"):
-        case.make().update_state(ids, scores)
-    relevance[1, 2] = np.nan
-    with pytest.raises(ValueError, match="finite relevance"):
-        case.make().update_state(relevance, scores)
-    for bad in (ids, relevance):
-        values = tf.function(case.make().per_list)(bad, scores)[0].numpy()[:, 0]
-        np.testing.assert_array_equal(np.isnan(values), [False, True, False, False])
-        metric = case.make()
-        graph(metric.update_state)(bad, scores)
-        assert np.isnan(metric.result())
-    with pytest.raises(ValueError, match="`label_format`"):
-        case.make(label_format="onehot")
-
-
 @pytest.mark.keras2
 def test_round_trip_of_config(case, scores, relevance):
     metric = case.make(name="mine", label_format="relevance", dtype="float64")
@@ -284,30 +232,6 @@ def test_round_trip_of_config(case, scores, relevance):
         copy_result = result(copy, (relevance, scores))
         assert copy.result().dtype == tf.float64
         assert copy_result == result(case.make(dtype="float64"), (relevance, scores))
-
-
-@of_the_base
-def test_xla_equals_eager(case, scores, relevance):
-    """Graphs without XLA equal it in `test_tpu`."""
-    scores[:2] = np.round(scores[:2])
-    scores[3, 1] = np.nan
-    expected = [x.numpy() for x in case.make().per_list(relevance, scores)]
-    compiled = tf.function(case.make().per_list, jit_compile=True)
-    found = compiled(tf.constant(relevance), tf.constant(scores))
-    for actual, e in zip(found, expected, strict=True):
-        np.testing.assert_allclose(actual, e, rtol=1e-10)
-
-
-@of_the_base
-def test_unknown_static_shapes(case, scores, relevance):
-    expected = result(case.make(), (relevance, scores))
-    for signature in (
-        [tf.TensorSpec([None, N]), tf.TensorSpec([None, N])],
-        [tf.TensorSpec([None, None]), tf.TensorSpec([None, None])],
-    ):
-        metric = case.make(label_format="relevance")
-        graph(metric.update_state, input_signature=signature)(relevance, scores)
-        np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=of_the_base)])
@@ -329,28 +253,6 @@ def test_many_items(case, rng, mode):
     ).all()
     short = [np.take_along_axis(x, best, 1) for x in (relevance, scores)]
     np.testing.assert_allclose(by_ids[:, 0], per_list(case, *short), rtol=1e-10)
-
-
-def test_many_positives(case, rng):
-    """So many that a cutoff leaves the lower ones out."""
-    n = 60
-    labels = rng.choice([-1.0, 0.0, 1.0, 2.0], (5, n), p=[0.1, 0.3, 0.3, 0.3])
-    scores = rng.permuted(np.tile(np.arange(n, dtype=np.float32), (5, 1)), axis=1)
-    scores[rng.random(scores.shape) < 0.1] = np.nan
-    expected = []
-    for y, s in zip(labels, scores, strict=True):
-        ranked = [y[i] for i in np.argsort(-s) if y[i] >= 0 and not np.isnan(s[i])]
-        unranked = [0] * int((np.isnan(s) & (y >= 0)).sum())
-        expected.append(case.value(ranked + unranked, [x for x in y if x > 0]))
-    np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12)
-
-
-@of_the_base
-def test_half_precision_scores(case, scores, relevance):
-    for dtype in (tf.float16, tf.bfloat16):
-        half = tf.cast(scores, dtype)
-        expected = per_list(case, relevance, tf.cast(half, tf.float32))
-        np.testing.assert_array_equal(per_list(case, relevance, half), expected)
 
 
 @of_the_base

@@ -47,10 +47,12 @@ def check_evaluate(model, features, labels, cases):
         np.testing.assert_allclose(logs[f"list_at_{k}"], metric.result(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla", "eager"])
-def test_fit_and_evaluate(features, labels, mode):
+@pytest.mark.parametrize("mode", ["graph", "xla", "eager", "mixed"])
+def test_fit_and_evaluate(features, labels, mode, request):
+    if mode == "mixed":
+        request.getfixturevalue("mixed_precision")
     all_of_them = METRICS if _keras.KERAS_3 else FEW
-    cases = {"graph": all_of_them, "xla": FEW[:2], "eager": FEW}[mode]
+    cases = {"graph": all_of_them, "xla": FEW[:2], "eager": FEW, "mixed": FEW}[mode]
     model = compiled_model(cases, jit_compile=mode == "xla", run_eagerly=mode == "eager")
     if mode == "xla":  # Compiled anew for each batch size.
         features, labels = features[:4], labels[:4]
@@ -69,16 +71,6 @@ def test_callbacks_know_what_is_better(features, labels):
     for case, stop in zip(FEW, stops, strict=True):
         falls = isinstance(case.make(), (r4c.metrics.MeanRank, r4c.metrics.MedianRank))
         assert stop.monitor_op(0, 1) == falls, case.name
-
-
-def test_mixed_precision(features, labels, mixed_precision):
-    model = compiled_model(FEW)
-    logs = model.evaluate(features, labels, verbose=0, return_dict=True)
-    scores = model.predict(features, verbose=0)
-    for case in FEW:
-        metric = case.make()
-        metric.update_state(labels, scores)
-        np.testing.assert_allclose(logs[case.name], metric.result(), rtol=1e-6)
 
 
 def test_excluded_items_of_a_model(features, labels):

@@ -6,7 +6,6 @@ from rank4class_tf import data
 
 
 def read(dataset):
-    """All features and class ids of one pass over a dataset."""
     features, class_ids = zip(*dataset.as_numpy_iterator(), strict=True)
     return np.concatenate(features), np.concatenate(class_ids)
 

@@ -1,7 +1,5 @@
 """Files of ExampleListWithContext: what is written comes back, here and in TF-Ranking."""
 
-import collections
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -50,22 +48,6 @@ def test_lists_are_filled_up_to_the_longest_of_a_batch(tmp_path):
     first, second = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=2)
     assert first["id"].shape == (2, 3, 1) and second["id"].shape == (2, 300, 1)
     assert second["mask"].numpy().sum() == 300 and second["id"][1, 299, 0] == 30 + 299
-
-
-def test_shards_take_turns(tmp_path):
-    assert elwc.write(make_lists(), tmp_path / "f", num_shards=3) == 4
-    names = sorted(str(path) for path in tmp_path.iterdir())
-    assert names == [str(tmp_path / f"f-0000{shard}-of-00003") for shard in range(3)]
-    assert [len(list(tf.data.TFRecordDataset(name))) for name in names] == [2, 1, 1]
-
-
-def test_message_is_that_of_tensorflow_serving():
-    input_pb2 = pytest.importorskip("tensorflow_serving.apis.input_pb2")
-    context, examples = make_lists()[3]
-    message = input_pb2.ExampleListWithContext.FromString(elwc.serialize(context, examples))
-    assert len(message.examples) == 300
-    assert message.examples[299].features.feature["id"].int64_list.value == [30 + 299]
-    assert list(message.context.features.feature["query"].float_list.value) == [3.0, 0.5]
 
 
 def test_tf_ranking_reads_it_as_this_package_does(tmp_path):
@@ -124,16 +106,13 @@ def test_negatives_are_uniform_and_no_positives():
     def drawn(seed):
         return [x for _, x in elwc.lists(batches, num_classes=6, num_negatives=2, seed=seed)]
 
-    counts, places = collections.Counter(), collections.Counter()
-    for examples in drawn(3):
-        assert len({example["class_id"] for example in examples}) == 4
-        for place, example in enumerate(examples):
-            assert example["label"] == (example["class_id"] in (1, 4))
-            counts[example["class_id"]] += 1
-            places[place] += example["class_id"] == 1
+    ids, labels = ([[x[k] for x in row] for row in drawn(3)] for k in ("class_id", "label"))
+    np.testing.assert_array_equal(labels, np.isin(ids, [1, 4]))
+    assert all(len(set(row)) == 4 for row in ids)
+    counts = np.bincount(np.ravel(ids))[[0, 2, 3, 5]]
     deviation = 5 * np.sqrt(num_lists / 4)  # Of a binomial with p = 1/2; five of them.
-    assert all(abs(counts[negative] - num_lists / 2) < deviation for negative in (0, 2, 3, 5))
-    assert all(abs(places[place] - num_lists / 4) < deviation for place in range(4))
+    assert (abs(counts - num_lists / 2) < deviation).all()
+    assert (abs(np.equal(ids, 1).sum(axis=0) - num_lists / 4) < deviation).all()
     assert drawn(3) == drawn(3) != drawn(4)
 
 
@@ -157,3 +136,20 @@ def test_empty_lists_read_as_missing(nothing, tmp_path):
     (batch,) = elwc.read(tmp_path / "f*", context, example, 2)
     np.testing.assert_array_equal(tf.sparse.to_dense(batch["h"]), [[0, 0], [3, 4]])
     np.testing.assert_array_equal(batch["c"], [[-1, -1], [5, -1]])
+
+
+def test_beam_writes_the_same(tmp_path, rng):
+    beam = pytest.importorskip("apache_beam")
+    from rank4class_tf.data import elwc_beam
+
+    features, class_ids = rng.normal(size=(30, 3)).astype(np.float32), rng.integers(0, 4, 30)
+    rows = list(elwc.lists([(features, class_ids)], num_classes=4))
+    with beam.Pipeline(runner="DirectRunner") as pipeline:
+        _ = pipeline | beam.Create(rows) | elwc_beam.WriteELWC(tmp_path / "f", num_shards=3)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"f-0000{shard}-of-00003" for shard in range(3)]
+    spec = {"features": tf.io.FixedLenFeature([3], tf.float32)}
+    ((read, read_ids),) = elwc.read_classes(tmp_path / "f*", spec, batch_size=30)
+    order, read_order = np.argsort(features[:, 0]), np.argsort(read["features"][:, 0])
+    np.testing.assert_array_equal(read["features"].numpy()[read_order], features[order])
+    np.testing.assert_array_equal(read_ids.numpy()[read_order, 0], class_ids[order])

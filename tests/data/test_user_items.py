@@ -34,15 +34,12 @@ def test_every_pair_is_in_one_part_and_counts_once(pairs):
     assert [len(part) for part in parts] == [2400, 300, 300]
     assert set.union(*parts) == set(zip(*pairs.tolist(), strict=True))
     assert (users.num_users, users.num_items) == (50, 90)
+    other = data.UserItems.from_pairs([pairs], seed=2)
+    assert as_pairs(other, "test") != parts[2]
     twice = data.UserItems.from_pairs([pairs, pairs[:, ::-1]])
     assert [as_pairs(twice, part) for part in PARTS] == parts
     users = data.UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
     assert not list(users.batches("test", seed=1))  # It is empty.
-
-
-def test_the_split_follows_from_the_seed(pairs):
-    first, again, other = (data.UserItems.from_pairs([pairs], seed) for seed in (1, 1, 2))
-    assert as_pairs(first, "test") == as_pairs(again, "test") != as_pairs(other, "test")
 
 
 @pytest.mark.parametrize("ragged", [False, True])
@@ -66,13 +63,6 @@ def test_batches(pairs, ragged):
         assert sorted(seen) == sorted(expected)
         lengths = [len(class_ids) for _, _, class_ids in seen]
         assert lengths == sorted(lengths)
-
-
-def test_training_order_is_new_each_epoch(pairs):
-    batches = data.UserItems.from_pairs([pairs]).batches("train", batch_size=50, seed=0)
-    (first,), (second,) = ([ids.numpy() for _, ids in batches] for _ in range(2))
-    assert (first != second).any()
-    np.testing.assert_array_equal(*(sorted(map(tuple, epoch)) for epoch in (first, second)))
 
 
 @pytest.mark.slow

@@ -145,11 +145,13 @@ PHIS = {
     "logistic": lambda u: np.log2(1 + np.exp(-u)),
     "exponential": lambda u: np.exp(-u),
     "ramp": lambda u: np.clip(1 - u, 0, 1),
+    "above_one": lambda u: 1 + np.log2(1 + np.exp(-u)),
 }
 
 
 def phi_of(phi, u):
-    """A margin function, of its name, of `Scaled` or of `Ramp`."""
+    """A margin function, of its name, of a function of that name, of `Scaled` or of `Ramp`."""
+    phi = getattr(phi, "__name__", phi)
     if isinstance(phi, str):
         return PHIS[phi](u)
     scale = phi.scale if hasattr(phi, "scale") else 1 / phi.width

@@ -18,8 +18,6 @@ from ..derivatives import value_and_gradient
 
 
 class DenseRanks(r4c.losses.RankingLoss):
-    """A loss with weights of its own."""
-
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.dense = keras.layers.Dense(1)
@@ -32,16 +30,13 @@ class DenseRanks(r4c.losses.RankingLoss):
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_loss_may_own_variables(mode, frozen, rng):
+def test_a_loss_may_own_variables(mode, rng):
     """With labels of more items than are few, where gradients are made together with values."""
     loss = DenseRanks()
-    loss.dense.trainable = not frozen
     labels = (rng.random((3, 30)) < 0.3).astype(np.float32)
     labels[:, 3] = -1
     scores = tf.constant(rng.normal(size=(3, 30)), tf.float32)
-    kernel = loss.dense.trainable_variables if not frozen else loss.dense.non_trainable_variables
-    kernel = kernel[0].value if hasattr(keras, "ops") else kernel[0]
+    kernel = loss.dense.kernel.value if hasattr(keras, "ops") else loss.dense.kernel
 
     def step(scores):
         with tf.GradientTape() as tape:
@@ -59,27 +54,18 @@ def test_a_loss_may_own_variables(mode, frozen, rng):
 
 
 class Recall(r4c.losses.MetricLoss):
-    """A metric of one's own."""
-
     def metric(self, ranks, lists):
         return ops.soft_recall(ranks, lists.relevance, k=3)
 
 
 def test_a_metric_of_ones_own_is_a_loss(rng):
-    def exact(scores, mask):
-        """Ranks by comparing all pairs."""
-        above = (scores[:, tf.newaxis] > scores[..., tf.newaxis]) & mask[:, tf.newaxis]
-        ranks = 1 + tf.reduce_sum(tf.cast(above, scores.dtype), axis=-1)
-        return tf.where(mask, ranks, 0)
-
     labels = (rng.random((5, 40)) < 0.4).astype(np.float32)
     labels[:, ::7] = -1
     scores = rng.normal(size=(5, 40)).astype(np.float32)
-    for kwargs in ({"temperature": 1e-4}, {"ranker": exact}):
-        value = Recall(reduction="none", **kwargs)(labels, scores).numpy()
-        for y, s, v in zip(labels, scores, value, strict=True):
-            ranks = scipy.stats.rankdata(-s[y >= 0])[y[y >= 0] > 0]
-            np.testing.assert_allclose(v, -scipy.special.expit(3.5 - ranks).mean(), rtol=1e-4)
+    value = Recall(reduction="none", temperature=1e-4)(labels, scores).numpy()
+    for y, s, v in zip(labels, scores, value, strict=True):
+        ranks = scipy.stats.rankdata(-s[y >= 0])[y[y >= 0] > 0]
+        np.testing.assert_allclose(v, -scipy.special.expit(3.5 - ranks).mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
@@ -116,28 +102,6 @@ def test_a_ranker_takes_the_place_of_the_sigmoid(case, rng):
     ]
     for found, expected in zip(*results, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-
-
-def test_variables_of_a_random_loss_see_the_same_draws():
-    class Noisy(r4c.losses.RandomRankingLoss):
-        def __init__(self, **kwargs):
-            super().__init__(**kwargs)
-            self.dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
-            self.dense.build((None, 1))
-
-        def compute(self, lists):
-            noise = tf.random.stateless_uniform(tf.shape(lists.relevance), self.next_seed())
-            return lists.sum_of_positives(self.dense(noise[..., tf.newaxis])[..., 0])
-
-    loss = Noisy(seed=1)
-    kernel = loss.dense.kernel.value if hasattr(keras, "ops") else loss.dense.kernel
-    labels = np.zeros((2, 20), np.float32)
-    labels[:, :2] = 1
-    with tf.GradientTape() as tape:
-        tape.watch(kernel)
-        value = loss(labels, np.zeros((2, 20), np.float32))
-    np.testing.assert_allclose(tape.gradient(value, kernel)[0, 0], value, rtol=1e-6)
-    np.testing.assert_array_equal(loss._state, [1, 1])
 
 
 def test_relevance_above_what_a_gain_can_hold(rng):
@@ -247,8 +211,6 @@ def _doubled(base, method):
 
 
 DoubledSorter = _doubled(r4c.layers.SigmoidSorter, "soft_ranks")
-DoubledSoftmax = _doubled(r4c.losses.SoftmaxLoss, "compute")
-NoisyDoubledSoftmax = type("Noisy", (r4c.losses.GumbelNoise, DoubledSoftmax), {})
 
 
 @pytest.mark.keras2
@@ -260,15 +222,10 @@ NoisyDoubledSoftmax = type("Noisy", (r4c.losses.GumbelNoise, DoubledSoftmax), {}
         lambda: functools.partial(
             _of_itself, _doubled(r4c.layers.DotProductInteraction, "score_candidates")()
         ),
-        DoubledSoftmax,
-        lambda: _doubled(r4c.losses.SpearmanLoss, "compute")(
-            r4c.layers.SigmoidSorter(0.1), axis="items"
-        ),
+        _doubled(r4c.losses.SoftmaxLoss, "compute"),
         _doubled(r4c.losses.ApproxMRRLoss, "metric"),
-        lambda: NoisyDoubledSoftmax(num_samples=1, gumbel_temperature=1e-9, seed=1),
         lambda: _doubled(r4c.metrics.TopKAccuracy, "compute")(1),
         lambda: _doubled(r4c.metrics.TopKAccuracy, "compute_at")(1),
-        lambda: _doubled(r4c.metrics.RecallAtK, "compute")(1, average="micro"),
         lambda: _doubled(r4c.metrics.SpearmanCorrelation, "compute")(3, max_examples=9),
     ],
 )

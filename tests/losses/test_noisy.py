@@ -29,11 +29,6 @@ def value_and_gradient(loss, labels, scores):
     return [x.numpy() for x in found]
 
 
-def assert_same(actual, expected, rtol=1e-6):
-    for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(a, e, rtol=rtol)
-
-
 def test_values_and_gradients(rng, transition):
     """Also of masked classes, which have no probability."""
     scores = rng.normal(size=(4, N)) * 3
@@ -55,14 +50,6 @@ def test_values_and_gradients(rng, transition):
             slopes = oracles.gradient(definition, s)
             np.testing.assert_allclose(gradient[row, there], slopes, rtol=1e-5, atol=1e-8)
             assert not gradient[row, ~there].any()
-
-
-@pytest.mark.parametrize("size", [1.0, 1e15])
-def test_right_labels_make_it_the_softmax_loss(rng, size):
-    scores = (size * rng.normal(size=(4, N))).astype(np.float32)
-    loss = losses.ForwardCorrectionLoss(np.eye(N))
-    expected = value_and_gradient(losses.SoftmaxLoss(), IDS, scores)
-    assert_same(value_and_gradient(loss, IDS, scores), expected)
 
 
 def test_labels_that_cannot_be_are_finite():
@@ -119,13 +106,6 @@ def test_classes_without_examples_and_rounded_means_keep_their_labels():
 def test_what_the_estimate_cannot_be_made_of(probabilities, labels, name):
     with pytest.raises(ValueError, match=rf"`{name}` must .* Received: "):
         losses.estimate_transition(probabilities, labels)
-
-
-def test_generalized_cross_entropy_with_q_near_0_is_the_softmax_loss(rng):
-    scores = rng.normal(size=(4, N)).astype(np.float32)
-    near = losses.GeneralizedCrossEntropyLoss(1e-12)
-    expected = value_and_gradient(losses.SoftmaxLoss(), IDS, scores)
-    assert_same(value_and_gradient(near, IDS, scores), expected)
 
 
 def test_a_label_without_any_probability_has_no_gradient():

@@ -9,8 +9,6 @@ from tensorflow import keras
 
 from rank4class_tf import layers, losses, ops
 from rank4class_tf._lists import blocked, classes, positives
-from rank4class_tf._lists.dense import DenseLists
-from rank4class_tf._lists.lists import EveryItemNeeded, Lists
 
 from ..contract import tables
 
@@ -51,7 +49,6 @@ few = pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"
 
 
 def both(loss, ids, head, x, dense_ids=None, weights=None):
-    """Value and gradients by blocks and in the plain form."""
     results = []
     for scores_of, labels in ((head.over_classes, ids), (head, dense_ids)):
         labels = ids if labels is None else labels
@@ -177,13 +174,9 @@ def test_other_heads_raise():
 @few
 def test_under_xla(name):
     head, loss = a_head(), LOSSES[name]
-
-    @tf.function(jit_compile=True)
-    def compiled(ids, x):
-        return both(loss, ids, head, x)[0]
-
+    step = tf.function(lambda ids, x: both(loss, ids, head, x)[0], jit_compile=True)
     ids, x = tf.constant([0, 5, 12]), encodings()
-    assert_same((compiled(ids, x), both(loss, ids, head, x)[1]))
+    assert_same((step(ids, x), both(loss, ids, head, x)[1]))
 
 
 @pytest.mark.parametrize("most", [16, 1], ids=["few", "many"])
@@ -192,13 +185,8 @@ def test_batches_of_an_unknown_size(name, most, monkeypatch):
     """Also where examples have more labels on average than `FEW`."""
     monkeypatch.setattr(positives, "FEW", most)
     head, loss = a_head(), LOSSES[name]
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, WIDTH])]
-    )
-    def step(ids, x):
-        return both(loss, ids, head, x)[0]
-
+    specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, WIDTH])]
+    step = tf.function(lambda ids, x: both(loss, ids, head, x)[0], specs)
     ids = tf.constant([[0, 3], [5, -1], [12, 1]])
     assert_same((step(ids, encodings()), both(loss, ids, head, encodings())[1]))
 
@@ -230,8 +218,6 @@ class TwoSums(losses.RankingLoss):
 
 
 class Sorted(losses.RankingLoss):
-    """A formula that needs every score."""
-
     def compute(self, lists):
         return tf.reduce_sum(tf.sort(lists.dense().scores, axis=-1)[:, :2], axis=-1)
 
@@ -239,25 +225,6 @@ class Sorted(losses.RankingLoss):
 @pytest.mark.parametrize("loss", [TwoSums(), Sorted()], ids=lambda loss: loss.name)
 def test_formulas_that_blocks_of_classes_cannot_do(loss):
     assert_same(both(loss, [0, 5, 12], a_head(), encodings()), 1e-4)
-
-
-def test_both_kinds_of_lists_have_the_whole_interface():
-    public = {name for name in dir(Lists) if not name.startswith("_")}
-    assert not DenseLists.__abstractmethods__ and public < {*dir(DenseLists)}
-    assert not blocked.BlockedLists.__abstractmethods__
-    of_blocks = {name for name in dir(blocked.BlockedLists) if not name.startswith("_")}
-    assert of_blocks == public | {"positive_scores"}  # An attribute of the others.
-
-
-def test_what_needs_every_item_says_so():
-    class Looks(losses.RankingLoss):
-        def compute(self, lists):
-            if isinstance(lists, blocked.BlockedLists):
-                with pytest.raises(EveryItemNeeded, match="needs the scores of all items"):
-                    lists.dense()
-            return lists.sum(tf.identity)
-
-    Looks()([0, 1, 2], a_head().over_classes(encodings()))
 
 
 def test_the_gradient_of_a_random_loss_is_that_of_its_value():

@@ -7,29 +7,23 @@ from tensorflow import keras
 
 from rank4class_tf import layers, losses, metrics, models, ops, optimizers
 
+from ..derivatives import value_and_gradient
+
 SOFTMAX, NDCG = losses.SoftmaxLoss, losses.ApproxNDCGLoss
 
 
-def value_and_gradient(loss, *arguments):
-    *labels, scores = arguments[:2]
-    scores = tf.convert_to_tensor(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        value = loss(*labels, scores, *arguments[2:])
-    return value.numpy(), tape.gradient(value, scores).numpy()
-
-
 @pytest.mark.parametrize("reduction", ["sum", "sum_over_batch_size"])
-def test_it_is_the_sum(rng, reduction):
+@pytest.mark.parametrize("weights", [None, np.array([0.0, 1.0, 2.0, 1.0])])
+def test_it_is_the_sum(rng, reduction, weights):
     scores = rng.normal(size=(4, 6)).astype(np.float32)
     one, other = SOFTMAX(reduction=reduction), NDCG(reduction=reduction)
     both = losses.WeightedSumLoss([one, other], [1.0, 0.5])
-    for weights in ((), (np.array([0.0, 1.0, 2.0, 1.0]),)):
-        arguments = ([0, 3, 2, 5], scores, *weights)
-        first, second = (value_and_gradient(loss, *arguments) for loss in (one, other))
-        actual = value_and_gradient(both, *arguments)
-        for a, b, c in zip(first, second, actual, strict=True):
-            np.testing.assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
+    results = [
+        value_and_gradient(lambda x, loss=loss: loss([0, 3, 2, 5], x, weights), scores)
+        for loss in (one, other, both)
+    ]
+    for a, b, c in zip(*results, strict=True):
+        np.testing.assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
 
 
 def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, tmp_path):

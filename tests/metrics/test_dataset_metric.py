@@ -84,20 +84,6 @@ def test_correlation_of_constants_and_nan():
     assert np.isnan(metric.result())
 
 
-def test_correlation_of_columns_with_examples_left_out(rng):
-    targets, scores = rng.integers(0, 5, (2, 8, 11)).astype(float)
-    mask = rng.random((8, 11)) < 0.8
-    value, counts = SpearmanCorrelation(8).compute(
-        *map(tf.constant, (targets, scores, mask.astype(float)))
-    )
-    assert counts.numpy().all()
-    for row in range(8):
-        expected = spearman(targets[row, mask[row]], scores[row, mask[row]])
-        np.testing.assert_allclose(value[row], expected, rtol=1e-12)
-    none = SpearmanCorrelation(2).compute(*[tf.zeros([2, 0])] * 3)
-    np.testing.assert_array_equal(none, np.zeros((2, 2)))
-
-
 def test_one_output_needs_no_column(rng):
     y, s = rng.normal(size=(2, 9))
     metric = get("spearman_correlation", dtype="float64")

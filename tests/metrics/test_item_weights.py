@@ -1,14 +1,12 @@
 """Weights of items in metrics, against plain Python."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rank4class_tf import metrics
 
-from .results import result
+from .results import orders, result
 
 pytestmark = pytest.mark.keras2
 
@@ -88,15 +86,10 @@ def test_definition(make, value, share, k, lists):
     """The value of a list is the mean over the orders of tied items; items of weight 0 are out."""
     values, of_lists = [], []
     for row in zip(*lists, strict=True):
-        items = [(s, y, w) for y, s, w in zip(*row, strict=True) if y >= 0 and w > 0]
-        orders = [
-            [(y, w) for _, y, w in order]
-            for order in itertools.permutations(items)
-            if all(a[0] >= b[0] for a, b in itertools.pairwise(order))
-        ]
-        values.append(np.mean([value(order, k) for order in orders]))
-        shares = [share(y) for _, y, _ in items]
-        of_lists.append(np.average([w for *_, w in items], weights=shares))
+        labels, scores, weights = (x[(row[0] >= 0) & (row[2] > 0)] for x in row)
+        each = orders(scores, zip(labels, weights, strict=True))
+        values.append(np.mean([value(order, k) for order in each]))
+        of_lists.append(np.average(weights, weights=[share(y) for y in labels]))
     unknown = [tf.TensorSpec([None, None], tf.float32)] * 3
     per_list = make(k, label_format="relevance").per_list
     for compute in (per_list, tf.function(per_list, unknown, autograph=False)):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sklearn import metrics as sklearn_metrics
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -18,17 +17,6 @@ def scores(rng):
 @pytest.fixture
 def ids(rng):
     return rng.choice(4, 60, p=[0.6, 0.2, 0.1, 0.1])  # class 4 has no example
-
-
-def test_equals_balanced_accuracy_of_scikit_learn(scores, ids):
-    metric = MacroAverage(TopKAccuracy(1), num_groups=5, dtype="float64")
-    metric.update_state(ids[:20], scores[:20])
-    metric.update_state(ids[20:], scores[20:])
-    predicted = scores.argmax(axis=1)
-    recalls = sklearn_metrics.recall_score(ids, predicted, labels=range(4), average=None)
-    np.testing.assert_allclose(metric.result(), recalls.mean(), rtol=1e-12)
-    np.testing.assert_allclose(metric.group_means()[:, 0], [*recalls, np.nan], rtol=1e-12)
-    assert metric.name == "macro_top_k_accuracy_at_1"
 
 
 def test_groups_and_weights(scores, ids, rng):
@@ -97,16 +85,6 @@ def test_the_lower_the_better_as_of_its_metric():
         macro = MacroAverage(metric, 3)
         assert macro.higher_is_better == metric.higher_is_better
         assert macro._direction == metric._direction
-
-
-def test_groups_of_several_forms(scores, ids, rng):
-    groups = rng.integers(-1, 3, 60)
-    results = []
-    for form in (groups, groups[:, None], np.stack([groups, np.full(60, -1)], axis=1)):
-        metric = MacroAverage(MRR(), 3)
-        metric.update_state(ids, scores, groups=form)
-        results.append(float(metric.result()))
-    assert len(set(results)) == 1
 
 
 def test_a_name_of_ones_own_is_in_all_names():

@@ -54,7 +54,6 @@ def shares(labels):
 
 
 def padded(labels):
-    """Ids padded with -1."""
     return np.where(labels > 0, np.arange(K), -1)
 
 

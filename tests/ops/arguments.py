@@ -35,7 +35,6 @@ FUNCTIONS = {
 
 
 def parameters_of(name):
-    """The parameters of a function, by their names."""
     return inspect.signature(FUNCTIONS[name]).parameters
 
 

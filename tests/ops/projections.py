@@ -13,14 +13,12 @@ def bisect(too_low, low, high):
 
 
 def euclidean(z, k, alpha=1.0):
-    """The Euclidean projection of one list."""
     z = alpha * np.asarray(z, np.float64)
     mu = bisect(lambda mu: np.clip(z - mu, 0, 1).sum() > k, z.min() - 2, z.max())
     return np.clip(z - mu, 0, 1)
 
 
 def entropy(z, k, alpha=1.0):
-    """The entropy projection of one list."""
     z = alpha * np.asarray(z, np.float64)
     log_z = bisect(
         lambda c: np.minimum(1, np.exp(np.minimum(z - c, 1))).sum() > k, z.min() - 2, z.max() + 50

@@ -12,7 +12,6 @@ SCORES = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
 
 
 def loss(*lists):
-    """A formula as a function of what lists are made of."""
     return losses.PairwiseLogisticLoss().compute(ops.as_lists(*lists))
 
 
@@ -89,6 +88,8 @@ def test_ids_of_each_shape():
     ragged = tf.ragged.constant([[0], [2, 1]])
     np.testing.assert_array_equal(loss(SCORES, ragged), loss(SCORES, [[0, -1], [2, 1]]))
     np.testing.assert_array_equal(loss(SCORES, [0, 1]), loss(SCORES, [[0], [1]]))
+    padded = loss(SCORES, [[-1, 0], [1, -1]], [[9.0, 2.0], [3.0, 9.0]])
+    np.testing.assert_allclose(padded, loss(SCORES, [0, 1], [[2.0], [3.0]]), rtol=1e-6)
     masked = tf.constant([[True, False, True]] * 2)
     expected = loss(SCORES, [[0, -1]] * 2, None, masked)
     np.testing.assert_array_equal(loss(SCORES, [[0, 1]] * 2, None, masked), expected)

@@ -68,29 +68,12 @@ def test_blocks_equal_plain(n, many, options, rng, monkeypatch):
     def plain(c, h, w):
         return score(c, 0, {"h": h, "w": w})
 
-    results = value_and_gradients(by_blocks, inputs, upstream, **options)
+    specs = [tf.TensorSpec(s, tf.float64) for s in ([n, 6], [None, 6], [6, 2])]
+    results = value_and_gradients(by_blocks, inputs, upstream, input_signature=specs, **options)
     expected = value_and_gradients(plain, inputs, upstream)
     assert results[0].shape == (4, n)
     for ours, theirs in zip(results, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
-
-
-def test_blocks_with_an_unknown_batch(rng):
-    inputs = [tf.constant(rng.normal(size=s)) for s in ((13, 6), (4, 6), (6, 2))]
-    for jit_compile in (False, True):
-        step = tf.function(
-            lambda c, h, w: tf.gradients(
-                score_by_recomputed_blocks(score, c, {"h": h, "w": w}, block_size=3), [c, h, w]
-            ),
-            input_signature=[tf.TensorSpec(s, tf.float64) for s in ([13, 6], [None, 6], [6, 2])],
-            jit_compile=jit_compile,
-        )
-        c, h, w = inputs
-        expected = value_and_gradients(
-            lambda c, h, w: score(c, 0, {"h": h, "w": w}), inputs, tf.ones([4, 13], tf.float64)
-        )[1:]
-        for ours, theirs in zip(step(c, h, w), expected, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
 def test_blocks_are_told_apart():

@@ -33,18 +33,6 @@ def test_searchsorted(rng, n, side, route):
 
 
 @graph_and_xla
-@pytest.mark.parametrize("n", [1, 9, 40])
-def test_ranks_of_tied_items(rng, n, jit_compile):
-    values = rng.integers(0, 6, size=(4, n)).astype(np.float32)
-    values[0] = np.inf
-    values[1, n // 2 :] = -np.inf
-    others, own = values[:, np.newaxis, :], values[:, :, np.newaxis]
-    first, last = tf.function(search.first_and_last_ranks, jit_compile=jit_compile)(values)
-    np.testing.assert_array_equal(first, (others < own).sum(axis=-1) + 1)
-    np.testing.assert_array_equal(last, (others <= own).sum(axis=-1))
-
-
-@graph_and_xla
 @pytest.mark.parametrize("n", [1000, 1009, 40])
 @pytest.mark.parametrize("k", [1, 3, 16])
 def test_top_k(rng, n, k, jit_compile):

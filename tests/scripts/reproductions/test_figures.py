@@ -4,29 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-import scipy.stats
 import tensorflow as tf
 from sklearn.metrics import average_precision_score
 
-from rank4class_tf import data, layers
-from scripts.reproductions import learning_to_rank, retrieval, snm, sodeep, train_sorter
+from rank4class_tf import layers
+from scripts.reproductions import retrieval, snm, sodeep
 from tests.scripts.reproductions import movielens_files
-
-
-def test_kinds_of_lists(rng):
-    lists, beyond_1 = sodeep.draw_lists(rng, 5000, 40), 2 * scipy.stats.norm.sf(1)
-    found = [np.abs(lists - np.linspace(-1, 1, 40)).max(axis=1) < 1e-6]
-    found += [np.ptp(np.diff(x, axis=1), axis=1) < 1e-5 for x in (lists, np.sort(lists, axis=1))]
-    found += [np.abs(lists[:, place]) > 1 for place in (0, -1)]
-    # A rising grid; evenly spaced, or also shuffled; one kind is normal, and two are at the end.
-    expected = [0.1, 0.2, 0.3, 0.1 * beyond_1, 0.3 * beyond_1]
-    np.testing.assert_allclose(np.mean(found, axis=1), expected, atol=0.02)
-
-
-def test_exact_ranks_against_scipy(rng):
-    scores = np.concatenate([rng.standard_normal((5, 30)), rng.integers(6, size=(5, 30))])
-    expected = scipy.stats.rankdata(-scores, axis=1)
-    np.testing.assert_array_equal(sodeep.exact_ranks(scores), expected)
 
 
 def test_measures_of_sorters():
@@ -56,17 +39,6 @@ def test_hinge_ap_is_the_maximum_over_orders(rng, scale):
     assert float(loss) == pytest.approx(max(found) - agreement(labels), rel=1e-9)
 
 
-def test_moved_items_of_a_straight_list(rng):
-    """Where ranks fall evenly with the scores, the wanted number is 1."""
-    scores = np.stack([np.arange(20) * 0.1, rng.permutation(20) * 3.0]).astype(np.float32)
-    after, multipliers = train_sorter.moved(rng, scores)
-    found = (-(after - scores) / np.array([[0.1], [3.0]]) * multipliers)[multipliers != 0]
-    assert found.size and (multipliers[after == scores] == 0).all()
-    np.testing.assert_allclose(found, 1, atol=1e-4)
-    after, multipliers = train_sorter.moved(rng, np.ones((2, 20), np.float32))
-    assert (after == 1).all() and (multipliers == 0).all()
-
-
 # Losses of a positive and its sampled negatives, from the highest on; the logistic is in bits.
 METHODS = {
     "negative sampling": lambda s, n: 1 - s + np.mean(1 + n),
@@ -83,51 +55,6 @@ def test_losses_of_methods(method, rng):
     loss = snm.make_loss(snm.method_name(method), num_sampled=5)(np.zeros(3, int), scores)
     expected = [METHODS[method](row[0], np.sort(row[1:])[::-1]) for row in scores]
     assert float(loss) == pytest.approx(np.mean(expected), rel=1e-5)
-
-
-def test_steps_beyond_a_grid():
-    assert snm.beyond([5, 50], 50) == [500] and snm.beyond([0.3, 1, 3], 0.3) == [0.1]
-    assert snm.beyond([3, 10, 30], 10) == snm.beyond([7], 7) == []
-
-
-def test_files_of_wordnet(tmp_path):
-    """Twenty nouns below three levels and one class, and verbs in a circle, in the real format."""
-    nouns = {1: ([], "all"), 2: ([1], "thing"), 3: ([2], "object"), 4: ([3], "Class")}
-    nouns |= {n: ([4], "Blue sky; blue" if n % 2 else "the green sky") for n in range(10, 30)}
-    verbs = {1: ([], "to move"), 2: ([1], "to go"), 3: ([4], "sky blue"), 4: ([3], "sky green")}
-    for name, synsets in (("noun", nouns), ("verb", verbs)):
-        lines = ["  1 The licence."]
-        for n, (parents, gloss) in synsets.items():
-            pointers = "".join(f"@ {parent:08d} {name[0]} 0000 " for parent in parents)
-            fields = f"{n:08d} 03 {name[0]} 02 w 0 v 0 {len(parents):03d} {pointers}"
-            lines.append(f"{fields}| {gloss}")
-        (tmp_path / f"data.{name}").write_text("\n".join(lines))
-    snm.write_wordnet(tmp_path, tmp_path / "out")
-    glosses = [nouns[n][1].lower() for n in range(10, 30)] + ["to go", "sky blue", "sky green"]
-    bags = [gloss.replace(";", "").split() for gloss in glosses]
-    order = np.random.default_rng(0).permutation(23)[:18]
-    count = {word: sum(word in bags[i] for i in order) for bag in bags for word in bag}
-    vocabulary = sorted(word for word in count if 2 <= count[word] < 18)
-    batch = next(iter(data.extreme_classification(tmp_path / "out" / "train.txt", 18)))
-    order = [i for i in order if set(bags[i]) & set(vocabulary)]
-    # The classes are n4, v1, v3 and v4, of which v3 and v4 are above each other.
-    assert batch[1].numpy()[:, 0].tolist() == [{20: 1, 21: 3, 22: 2}.get(i, 0) for i in order]
-    times = np.array([[bags[i].count(word) for word in vocabulary] for i in order])
-    weights = np.log(18 / np.array([count[word] for word in vocabulary]))
-    expected = np.where(times, 1 + np.log(np.maximum(times, 1)), 0) * weights
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(tf.sparse.to_dense(batch[0]), expected, atol=1e-5)
-
-
-def test_lists_to_rank_are_as_the_page_says(rng):
-    part = learning_to_rank.make_lists(learning_to_rank.Situation(1, 0.5), 3000, rng)
-    for labels in (part.grades, part.labels):
-        shares = [np.mean(labels[labels >= 0] == grade) for grade in range(5)]
-        np.testing.assert_allclose(shares, [0.515, 0.325, 0.134, 0.019, 0.007], atol=0.01)
-    assert (part.grades[part.best > 0] == part.grades.max(axis=1)).all()
-    assert not part.features[part.grades < 0].any()
-    part = learning_to_rank.make_lists(learning_to_rank.Situation(1, 0.5, True), 50, rng)
-    assert ((part.labels > 0).sum(axis=1) == 1).all()
 
 
 @pytest.fixture

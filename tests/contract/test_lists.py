@@ -1,0 +1,120 @@
+"""What holds for every loss and every metric of lists: labels, shapes and dtypes."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from .. import derivatives
+from .tables import LOSSES, METRICS, REPRESENTATIVES, MetricCase
+
+pytestmark = [
+    pytest.mark.parametrize("case", [*LOSSES, *METRICS], ids=lambda case: case.name),
+    pytest.mark.base(REPRESENTATIVES),
+]
+
+BATCH, N = 4, 7
+
+
+@pytest.fixture
+def scores(rng):
+    return rng.normal(size=(BATCH, N)).astype(np.float32)
+
+
+@pytest.fixture
+def relevance(rng):
+    labels = rng.integers(0, 3, (BATCH, N)).astype(np.float32)
+    labels[0], labels[:, 2] = 0, 1
+    return labels
+
+
+def of_lists(case, **kwargs):
+    """A function: the losses of lists and their gradient, or values of a metric and weights."""
+    if isinstance(case, MetricCase):
+        return case.make(**kwargs).per_list
+    loss = case.make(reduction="none", **kwargs)
+    return lambda y, s: derivatives.value_and_gradient(functools.partial(loss, y), s)
+
+
+def assert_same(case, found, expected):
+    metric = isinstance(case, MetricCase)
+    for a, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-14 if metric else 1e-5, atol=0 if metric else 1e-6)
+
+
+def test_label_forms_agree(case, scores):
+    ids = np.array([2, 0, 6, 3])
+    expected = of_lists(case)(ids, scores)
+    assert len(expected[0]) == BATCH
+    for labels in (
+        ids[:, None],
+        ids.astype(np.int64),
+        ids.astype(np.float64),
+        np.stack([ids, np.full(BATCH, -1)], axis=1),
+        np.stack([np.full(BATCH, -1), ids], axis=1),
+        np.stack([ids, np.full(BATCH, -1), ids], axis=1),
+        tf.ragged.constant([[i] for i in ids]),
+        np.eye(N, dtype=np.float32)[ids],
+    ):
+        assert_same(case, of_lists(case)(labels, scores), expected)
+    several = tf.ragged.constant([[2], [0, 3], [1, 4, 5], [6, 0]])
+    padded = several.to_tensor(default_value=-1)
+    expected = of_lists(case)(tf.reduce_max(tf.one_hot(padded, N), axis=1), scores)
+    for labels in (several, padded):
+        assert_same(case, of_lists(case)(labels, scores), expected)
+    # As many ids as classes need the format.
+    wide = tf.pad(padded, [[0, 0], [0, N - padded.shape[1]]], constant_values=-1)
+    assert_same(case, of_lists(case, label_format="ids")(wide, scores), expected)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        *((bad, r"must hold class ids in \[0, 7\)") for bad in (N, N + 100, -2, 0.5, 2**40)),
+        *((bad, "finite relevance") for bad in (np.nan, np.inf)),
+    ],
+)
+def test_bad_labels_raise_or_are_nan(case, scores, relevance, bad, message, as_for_xla):
+    relevance[1, 2] = bad
+    labels = np.array([2, bad, 6, 3]) if "ids" in message else relevance
+    with pytest.raises(ValueError, match=f"`y_true` .*{message}"):
+        of_lists(case)(labels, scores)
+    value = np.ravel(tf.function(of_lists(case))(labels, scores)[0])
+    np.testing.assert_array_equal(np.isnan(value), [False, True, False, False])
+
+
+def test_shapes_are_checked(case, scores):
+    with pytest.raises(ValueError, match=r"`y_pred` must hold numbers of the shape \[batch, n\]"):
+        of_lists(case)([1], scores[0])
+    with pytest.raises(ValueError, match="`y_true` must have a row for each list"):
+        of_lists(case)([1, 2], scores)
+    with pytest.raises(ValueError, match="`label_format`"):
+        case.make(label_format="onehot")
+    with pytest.raises(ValueError, match="`label_format` must be"):
+        of_lists(case)(np.zeros((BATCH, N, 2)), scores)
+    signature = [tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None, N])]
+    step = tf.function(of_lists(case), input_signature=signature)
+    with pytest.raises(ValueError, match="do not distinguish the two"):
+        step.get_concrete_function()
+
+
+@pytest.mark.parametrize("n", [None, 40])
+def test_unknown_static_shapes(case, rng, n):
+    scores = rng.normal(size=(BATCH, 40)).astype(np.float32)
+    labels = np.zeros((BATCH, 40), np.float32)
+    labels[:, 3:23] = 1 + np.arange(20) % 2
+    eager, graph = (of_lists(case, label_format="relevance") for _ in range(2))
+    graph = tf.function(graph, input_signature=[tf.TensorSpec([None, n])] * 2)
+    assert_same(case, graph(labels, scores), eager(labels, scores))
+
+
+def test_half_precision_is_computed_in_float32(case, scores, relevance):
+    for dtype in (tf.float16, tf.bfloat16):
+        half = tf.cast(scores, dtype)
+        value, second = of_lists(case)(relevance, half)
+        expected = of_lists(case)(relevance, tf.cast(half, tf.float32))
+        assert value.dtype == expected[0].dtype
+        np.testing.assert_array_equal(value, expected[0])
+        second = tf.cast(second, tf.float32)
+        np.testing.assert_allclose(second, expected[1], rtol=1e-2, atol=1e-3)
