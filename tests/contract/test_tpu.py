@@ -1,9 +1,8 @@
 """What a compiled step may hold, so that a TPU can run it; see `docs/distribution.md`.
 
-All losses, heads, sorters and metrics of the tables, the steps of `ExtremeClassifier` and the
-row-wise optimizers are traced with static shapes, and their operations listed. One that XLA
-does not compile, or to a shape that only running tells, fails. The graphs of losses and metrics are
-run too, for lists long enough that many positives take ways of their own, and equal eager mode.
+All objects of the tables are traced with static shapes, and their operations listed. One that XLA
+does not compile, or to a shape that only running tells, fails. Graphs of losses and metrics are run
+too, for lists so long that many positives take ways of their own, and equal eager mode.
 """
 
 import functools

@@ -1,7 +1,4 @@
-"""Weights of items in losses: forms, and what may stand where nothing counts.
-
-The contract compares values and gradients with the definitions.
-"""
+"""Weights of items in losses: forms, and what may stand where nothing counts."""
 
 import numpy as np
 import pytest

@@ -1,8 +1,4 @@
-"""Forward correction against NumPy, the estimate of its matrix, and generalised cross-entropy.
-
-Forward correction has no row in the contract's table: its matrix names the classes, so that items
-can be neither exchanged nor left out.
-"""
+"""Forward correction against NumPy (its matrix names the classes: it has no row in the tables)."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""Ordered weighted losses, stochastic negative mining and WARP: names, files and samples.
-
-The contract compares their values and gradients with the definitions, those of samples in the mean.
-"""
+"""Ordered weighted losses, stochastic negative mining and WARP: names, files and samples."""
 
 import functools
 

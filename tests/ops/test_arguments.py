@@ -1,11 +1,14 @@
 """What operations make of arguments at the edge of what they take."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rank4class_tf import losses, ops
 
+from ..derivatives import value_and_gradient
 from .arguments import FUNCTIONS, needed, parameters_of
 
 SCORES = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
@@ -176,3 +179,17 @@ NAMED = [
 def test_unknown_names_raise(name, argument):
     with pytest.raises(ValueError, match=f"`{argument}` must be .*Received: .*'nonsense'"):
         FUNCTIONS[name](**{**needed(name), argument: "nonsense"})
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(tf.float32, 128), (tf.float64, 1024)])
+def test_gain_is_infinite_beyond_the_largest_number(dtype, limit):
+    labels = tf.constant([limit - 1, limit - 0.5, limit, limit + 0.5, limit + 1], dtype)
+    gains = ops.get_gain("exponential")(labels).numpy()
+    assert np.isfinite(gains[:2]).all() and (gains[2:] == np.inf).all()
+
+
+def test_exponential_goes_on_as_its_tangent():
+    margins = tf.constant([-100.0], tf.float64)
+    values, slopes = value_and_gradient(ops.get_phi("exponential"), margins)
+    np.testing.assert_allclose(values, [math.exp(80) * (1 + 20)], rtol=1e-12)
+    np.testing.assert_allclose(slopes, [-math.exp(80)], rtol=1e-12)

@@ -56,27 +56,6 @@ def test_alpha_per_example_and_its_gradient(project, reference, rng):
     np.testing.assert_allclose(found, numeric[0], atol=1e-6)
 
 
-@every_projection
-@pytest.mark.parametrize("where", ["cond", "map", "forward mode"])
-def test_gradients_wherever_it_is_called(project, reference, where, rng):
-    z, weights = tf.constant(rng.normal(size=(3, 5))), rng.normal(size=(1, 5))
-
-    def value(z):
-        return tf.reduce_sum(weights * project(z, 2), axis=1)
-
-    expected = gradient_of(value, z)
-    if where == "forward mode":
-        with tf.autodiff.ForwardAccumulator(z, tf.ones_like(z)) as forward:
-            values = value(z)
-        actual, expected = forward.jvp(values), tf.reduce_sum(expected, axis=1)
-    elif where == "cond":
-        chosen = tf.function(lambda z: tf.cond(z[0, 0] < 9, lambda: value(z), lambda: z[:, 0]))
-        actual = gradient_of(chosen, z)
-    else:
-        actual = gradient_of(tf.function(lambda z: tf.map_fn(lambda x: value(x[None]), z)), z)
-    np.testing.assert_allclose(actual, expected, atol=1e-12)
-
-
 def test_gradients_by_what_a_regularizer_reads(rng):
     z, weights = rng.normal(size=(2, 1, 4))
 

@@ -67,10 +67,7 @@ def test_shapes_and_words():
 @graph_and_xla
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_gumbel_noise(dtype, jit_compile):
-    size = 200_000
-    noise = tf.function(
-        lambda: ops.gumbel_noise([size], seed=[1, 2], dtype=dtype), jit_compile=jit_compile
-    )().numpy()
+    noise = tf.function(ops.gumbel_noise, jit_compile=jit_compile)([200_000], [1, 2], dtype).numpy()
     assert np.isfinite(noise).all() and noise.dtype == dtype.as_numpy_dtype
     assert scipy.stats.kstest(noise, "gumbel_r").pvalue > 1e-4
     for half in (tf.float16, tf.bfloat16):

@@ -1,6 +1,5 @@
 """The benchmarks: how they measure and report; and, marked slow, the short form of each."""
 
-import argparse
 import csv
 import subprocess
 import sys
@@ -11,14 +10,6 @@ import pytest
 from scripts.benchmarks import harness, losses
 
 SPEC = types.SimpleNamespace(name="scripts.benchmarks.it")
-ARGS = argparse.Namespace(seconds=0.5, memory_limit=8.0, time_limit=60.0)
-
-
-@pytest.fixture
-def write_module(tmp_path, monkeypatch):
-    """Writes the module `measured`, which a process that starts here finds."""
-    monkeypatch.chdir(tmp_path)
-    return (tmp_path / "measured.py").write_text
 
 
 @pytest.mark.parametrize(
@@ -33,8 +24,9 @@ def write_module(tmp_path, monkeypatch):
         ("import time; time.sleep(60)", {"error": "over 0.5 s"}),
     ],
 )
-def test_in_process_gives_figures_or_the_reason(code, expected, write_module):
-    write_module(code)
+def test_in_process_gives_figures_or_the_reason(code, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # Where a process that starts finds the module.
+    (tmp_path / "measured.py").write_text(code)
     limit = 0.5 if "sleep" in code else None
     assert harness.in_process("measured", {}, time_limit=limit) == expected
 
@@ -75,8 +67,7 @@ def test_losses_are_compared_with_softmax_and_peers_with_ours():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    ["losses", "heads", "metrics", "sorters", "retrieval", "many_classes", "fit"],
+    "name", ["losses", "heads", "metrics", "sorters", "retrieval", "many_classes", "fit"]
 )
 def test_short_form(name, tmp_path):
     path = tmp_path / "figures.csv"
