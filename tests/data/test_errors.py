@@ -22,17 +22,13 @@ FIXED = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. 
 
 
 @pytest.mark.parametrize("load", LOADERS)
-@pytest.mark.parametrize("wrong", [0, -1, 2.0, True, None, np.int64(0)])
-def test_batch_sizes(load, wrong):
-    with pytest.raises(ValueError, match=BATCH_SIZE):
-        load(batch_size=wrong)
-
-
-@pytest.mark.parametrize("load", LOADERS)
-@pytest.mark.parametrize("wrong", [-1, 2**32, 0.5, False])
-def test_seeds(load, wrong):
-    with pytest.raises(ValueError, match=SEED):
-        load(seed=wrong)
+def test_batch_sizes_and_seeds(load):
+    for wrong in (0, -1, 2.0, True, None, np.int64(0)):
+        with pytest.raises(ValueError, match=BATCH_SIZE):
+            load(batch_size=wrong)
+    for wrong in (-1, 2**32, 0.5, False):
+        with pytest.raises(ValueError, match=SEED):
+            load(seed=wrong)
 
 
 @pytest.mark.parametrize("load", [load for load in LOADERS if load is not MIND])

@@ -261,14 +261,3 @@ def test_the_lstm_is_that_of_keras(rng):
     np.testing.assert_allclose(own, expected, atol=1e-6)
     gradients = [tape.gradient(x, inputs, upstream) for x in (own, expected)]
     np.testing.assert_allclose(*gradients, atol=1e-5)
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_the_lstm_passes_masked_items_over(rng, jit_compile):
-    inputs = rng.standard_normal((1, LENGTH, FEATURES)).astype(np.float32)
-    mask = np.array([[False, True, True, False, False, True, False]])
-    directions = [LSTMWeights(*lstm_weights(rng)) for _ in range(2)]
-    run = tf.function(bidirectional_lstm, jit_compile=jit_compile)
-    found = run(tf.constant(inputs), *directions, tf.constant(mask)).numpy()
-    shorter = bidirectional_lstm(tf.constant(inputs[:, mask[0]]), *directions)
-    np.testing.assert_allclose(found[:, mask[0]], shorter, atol=1e-6)
