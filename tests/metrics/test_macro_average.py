@@ -80,18 +80,13 @@ def test_in_keras(scores, ids):
         np.testing.assert_allclose(logs[name], copy.result()[name], rtol=1e-6)
 
 
-def test_the_lower_the_better_as_of_its_metric():
+def test_direction_and_names_are_those_of_its_metric():
     for metric in (MeanRank(), MRR()):
         macro = MacroAverage(metric, 3)
         assert macro.higher_is_better == metric.higher_is_better
         assert macro._direction == metric._direction
-
-
-def test_a_name_of_ones_own_is_in_all_names():
     metric = MacroAverage(r4c.metrics.NDCG([1, 2]), 3, name="by_class")
     assert metric.result_names == ["by_class_at_1", "by_class_at_2"]
-    metric = MacroAverage(r4c.metrics.NDCG([1, 2]), 3)
-    assert metric.result_names == ["macro_ndcg_at_1", "macro_ndcg_at_2"]
 
 
 def test_groups_of_a_list_count_once_and_have_a_row_each():

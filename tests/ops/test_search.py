@@ -111,8 +111,3 @@ def test_gather_and_its_gradient(shape, places, jit_compile, rng):
     of_values = np.zeros(shape)
     np.add.at(of_values, (rows, places), upstream)
     np.testing.assert_allclose(gradient, of_values, rtol=1e-12)
-
-
-def test_inverse(rng):
-    order = np.argsort(rng.random((5, 9)), axis=1).astype(np.int32)
-    np.testing.assert_array_equal(gather.inverse(order), np.argsort(order, axis=1))
