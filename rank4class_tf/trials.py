@@ -228,6 +228,8 @@ def try_out(
     kept = _Kept(path, json.dumps([described, epochs, patience], default=str))
 
     total = (settings + 1) * seeds * len(tried)
+    if verbose:
+        print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
     bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
     done = _rounds(tried, settings, seeds, minutes, kept, bar)
     chosen: dict[str, list[Setting]] = {name: [] for name in tried}
