@@ -53,7 +53,8 @@ done
 [ -n "$chosen" ] || failed+=("no test was chosen")
 
 if [ "$part" = --all ]; then
-  check env VENV=.venv-tf2.15 EXTRAS= bash "$scripts/test_tf215.sh" -m "not slow" rank4class_tf tests "$@"
+  check env VENV=.venv-tf2.15 PYTHON=python3.11 EXTRAS= bash "$scripts/test_tf215.sh" -n auto --dist worksteal \
+    -m "not slow" rank4class_tf tests "$@"
   # oneDNN with the instructions of older processors, and without it: each sums in another order.
   for setting in ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 TF_ENABLE_ONEDNN_OPTS=0; do
     echo "== $setting"

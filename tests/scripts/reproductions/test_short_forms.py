@@ -134,8 +134,10 @@ def test_short_form_of_try_out(arguments, tmp_path, monkeypatch, capsys):
         options.append(str(FILE))
     table = tmp_path / "table.csv"
     monkeypatch.setattr(sys, "argv", [name, "--quick", "--csv", str(table), *options])
+    module = f"scripts.reproductions.{name}"
+    monkeypatch.delitem(sys.modules, module, raising=False)
     for _ in range(2):
-        runpy.run_module(f"scripts.reproductions.{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     assert "is better in" in capsys.readouterr().out.splitlines()[-1]
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert {"candidate", "metric", "value", "gain"} <= set(rows[0])
