@@ -57,7 +57,7 @@ def both(loss, ids, head, x, dense_ids=None, weights=None):
             value = loss(labels, scores_of(x), weights)
         gradients = tape.gradient(
             value,
-            [x, *(getattr(w, "value", w) for w in head.trainable_variables)],
+            [x, *(w if isinstance(w, tf.Variable) else w.value for w in head.trainable_variables)],
             unconnected_gradients="zero",
         )
         results.append([value, *map(tf.convert_to_tensor, gradients)])
