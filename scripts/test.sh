@@ -41,7 +41,7 @@ for keras in ${KERAS:-3 2}; do
     --quick2) ;;
     --quick3)
       tests_of_keras 3 --quick -m "not slow" tests/contract tests/losses/test_projections.py \
-        tests/metrics/test_ndcg.py tests/data/test_extreme.py tests/test_names.py \
+        tests/metrics/test_of_lists.py tests/data/test_extreme.py tests/test_names.py \
         tests/models/test_extreme_classifier.py::test_evaluates_over_all_classes "$@"
       ;;
     --all3) tests_of_keras 3 --doctest-modules -m "" rank4class_tf tests "$@" ;;
