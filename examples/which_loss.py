@@ -25,13 +25,18 @@ from rank4class_tf import losses
 LOOKALIKE = np.array([6, 7, 3, 8, 9, 6, 5, 1, 3, 4], "int32")  # Each digit's wrong label.
 
 
+def digits(rng):
+    """Images of handwritten digits, `[n, 64]` in [0, 1], and the digits, in random order."""
+    x, y = load_digits(return_X_y=True)
+    order = rng.permutation(len(y))
+    return (x[order] / 16).astype("float32"), y[order].astype("int32")
+
+
 def images(**options):
-    """Digits, of which 30 % are labelled as a look-alike, but for those of the test."""
-    x, digits = load_digits(return_X_y=True)
+    """Digits: 30 % of those to train and to validate have the label of a look-alike."""
     rng = np.random.default_rng(0)
-    order = rng.permutation(len(digits))
-    x, digits = (x[order] / 16).astype("float32"), digits[order].astype("int32")
-    labels = np.where(rng.random(len(digits)) < 0.3, LOOKALIKE[digits], digits)
+    x, y = digits(rng)
+    labels = np.where(rng.random(len(y)) < 0.3, LOOKALIKE[y], y)
 
     def build(head):
         return keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, "relu"), head])
@@ -42,7 +47,7 @@ def images(**options):
         "generalised cross-entropy": losses.GeneralizedCrossEntropyLoss(),
         "rankmax": losses.RankmaxLoss(),
     }
-    train, test = (x[:1200], labels[:1200]), (x[1200:], digits[1200:])
+    train, test = (x[:1200], labels[:1200]), (x[1200:], y[1200:])
     metrics = ["ndcg_at_5", "top_k_accuracy_at_1"]
     return r4c.try_out(build, train, 0.25, test, candidates, metrics, **options)
 

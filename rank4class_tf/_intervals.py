@@ -94,9 +94,9 @@ def mean_difference(
     differences: Array, weights: Array, confidence: float, most: float = math.inf
 ) -> Comparison:
     """The mean of differences `[seeds, lists]`, both samples, with the p-value of Student's T."""
-    # The variance is the sum of that over lists, of which `compare` tells of two more, and of that
-    # over seeds, if there are several; the degrees of freedom are Satterthwaite's. `most` is the
-    # largest difference that a list can have; infinity stands for the largest one here.
+    # The lists, with two more that `compare` explains, have a variance, and several seeds have
+    # another; we add them, with Satterthwaite's degrees of freedom. `most` is the largest
+    # difference that a list can have; infinity stands for the largest one here.
     if not weights.any():
         return Comparison(0.0, 0.0, 0.0, 1.0)
     shares = weights / weights.sum()

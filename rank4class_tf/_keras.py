@@ -144,7 +144,7 @@ def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> A
 
 
 def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) -> list[Any]:
-    """`deserialized` objects, of which models may share layers."""
+    """Objects of configurations, as by `deserialized`; models among them may share layers."""
     # Keras 3 counts the calls of a layer from the first model on, but a configuration counts them
     # from 0, so that a later model would take the call of an earlier one for its own.
     made: list[Any] = []

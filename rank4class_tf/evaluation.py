@@ -192,7 +192,7 @@ def evaluate(
 class Evaluator:
     """`evaluate` for one model, whose graph serves any number of calls.
 
-    A call returns one value for each of `names`; higher is better for those that are `rising`.
+    A call returns one value for each of `names`. Higher is better for the names in `rising`.
     """
 
     def __init__(self, model: Any, metrics: Sequence[Any], exclude: Callable | None = None):

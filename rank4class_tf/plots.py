@@ -46,7 +46,7 @@ def accuracy_by_k(evaluations: Evaluations, max_k: Size = None) -> Figure:
     if max_k is None:
         max_k = int(np.ceil(min(50, max(np.nanmax(e.ranks, initial=1) for e in named.values()))))
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for name, evaluation in named.items():
         ranks = _ranks(evaluation)
         shares = [np.mean(ranks <= k) if len(ranks) else np.nan for k in ks]
@@ -67,7 +67,7 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> Figure:
     """
     named = _named(evaluations)
     max_rank = _checks.positive_int("max_rank", max_rank)
-    figure, axes = _figure()
+    figure, axes = new_figure()
     width = 0.8 / len(named)
     places = np.arange(1, max_rank + 1)
     for index, (name, evaluation) in enumerate(named.items()):
@@ -99,7 +99,7 @@ def hardest_classes(evaluation: Evaluation, class_names: Names = None, count: in
     means = np.bincount(of_class, np.nan_to_num(evaluation.ranks)) / lists
     worst = np.flatnonzero(has_label)
     worst = worst[np.argsort(-means[worst], kind="stable")][:count]
-    figure, axes = _figure(height=1.2 + 0.3 * len(worst))
+    figure, axes = new_figure(height=1.2 + 0.3 * len(worst))
     bars = axes.barh(range(len(worst)), means[worst])
     axes.bar_label(bars, [f" {lists[row]} lists" for row in worst], fontsize=8)
     axes.set_yticks(range(len(worst)), [_name(known[row], class_names) for row in worst])
@@ -132,7 +132,7 @@ def confusion_at_k(
         best = top[class_ids == label, :k]
         shares[row] = [np.mean((best == class_id).any(1)) for class_id in shown]
     size = 2 + 0.25 * len(shown)
-    figure, axes = _figure(size + 1, size)
+    figure, axes = new_figure(size + 1, size)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, label=f"share of lists with the class among the {k} first")
     names = [_name(class_id, class_names) for class_id in shown]
@@ -173,7 +173,7 @@ def _name(class_id: int, class_names: Names) -> str:
     return as_names([class_names[class_id]])[0]
 
 
-def _figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:
+def new_figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:
     module = _checks.imported("matplotlib.figure", "Plots need matplotlib", "plots")
     figure = module.Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

@@ -119,9 +119,9 @@ class TryOut:
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Draws the monitored metric with its intervals, and writes it if there is a path."""
-        module = _checks.imported("matplotlib.figure", "Plots need matplotlib", "plots")
-        figure = module.Figure(figsize=(6.4, 1.2 + 0.35 * len(self.trials)), layout="constrained")
-        axes = figure.subplots()
+        from rank4class_tf.plots import new_figure  # No saved model needs that module.
+
+        figure, axes = new_figure(6.4, 1.2 + 0.35 * len(self.trials))
         found = [trial.values[self.monitor] for trial in self.trials]
         error = [[of.value - of.low for of in found], [of.high - of.value for of in found]]
         places = range(len(found))
@@ -223,7 +223,7 @@ def try_out(
     _checks.require(is_right, "`candidates` must be a dict with at least one.", candidates)
     how = build, head, train, validation, metrics, monitor, epochs, patience, batch_size
     tried = {name: _Candidate(name, given, *how) for name, given in candidates.items()}
-    of_data = [_fingerprint(examples) for examples in (train, validation, test)]
+    of_data = [] if path is None else [_fingerprint(part) for part in (train, validation, test)]
     described = [[of.described for of in tried.values()], settings, seeds, batch_size, of_data]
     kept = _Kept(path, json.dumps([described, epochs, patience], default=str))
 

@@ -39,10 +39,17 @@ def show(
 
 def write_csv(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Writes a table as CSV, and makes its folder."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *rows])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.getvalue())
+    path.write_text(as_csv(head, rows))
+
+
+def as_csv(head: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> str:
+    """Returns a table as CSV, with a line above it for a title."""
+    text = io.StringIO()
+    if title is not None:
+        print(f"# {title}", file=text)
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 def plus_minus(values: Sequence[float], digits: int = 3) -> str:

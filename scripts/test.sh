@@ -58,8 +58,11 @@ if [ "$part" = --all ]; then
   # oneDNN with the instructions of older processors, and without it: each sums in another order.
   for setting in ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 TF_ENABLE_ONEDNN_OPTS=0; do
     echo "== $setting"
-    env "$setting" python -m pytest -n auto --dist worksteal -m "not slow" tests/ops tests/losses \
-      tests/metrics tests/layers tests/models tests/contract "$@" < /dev/null || failed+=("$setting")
+    (
+      export "$setting"
+      tests -m "not slow" tests/ops tests/losses tests/metrics tests/layers tests/models \
+        tests/contract "$@"
+    ) || failed+=("$setting")
   done
 fi
 

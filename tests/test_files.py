@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ import tensorflow as tf
 from rank4class_tf import _files, data, evaluation
 from rank4class_tf.data import elwc
 from rank4class_tf.layers import SampledScores
+from scripts.robustness import faults
 
 LIMIT = 65_536
 
@@ -31,15 +31,9 @@ def full_disk(folder):
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@contextlib.contextmanager
 def limit_of_a_files_size(folder):
     """The same of each file. Not in a fixture: what pytest writes to may be a longer file."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    return faults.longest_file(LIMIT)
 
 
 def embeddings(path, size):

@@ -55,8 +55,8 @@ def in_pieces(
     """Values `[batch, ...]` of a function, piece by piece; the gradient computes pieces again."""
     # The function maps pieces of `rows`, in any structure, without gradients, of each of `of_rows`,
     # with gradients, and all of each of `shared`, with gradients, to values; it may read variables.
-    # `spec` is that of the values of a full piece, `[size, ...]`. `states` are variables that the
-    # function changes: states of random generators, and others. A layer may look at all rows of a
+    # `spec` describes the values of a full piece, `[size, ...]`. The function changes the variables
+    # `states`: states of random generators, and others. A layer may look at all rows of a
     # piece, so that the last piece has its own length.
     draws, others = states
     first = tf.nest.flatten([rows, of_rows])[0]

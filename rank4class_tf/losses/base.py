@@ -425,7 +425,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         return None if None in numbers else max(numbers)
 
     def per_example(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Weighted:
-        """As in `RankingLoss`, of which all must be; they leave the same weights, of examples."""
+        """As in `RankingLoss`; all losses must be one, and return the same weights of examples."""
         parts = [loss.per_example(y_true, y_pred, sample_weight) for loss in self.losses]
         losses, weights = zip(*parts, strict=True)
         return tf.add_n([w * x for w, x in zip(self.weights, losses, strict=True)]), weights[0]

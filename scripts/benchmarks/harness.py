@@ -5,10 +5,8 @@ benchmark's `measure` returns. The process that starts the others does not impor
 """
 
 import argparse
-import csv
 import dataclasses
 import importlib.metadata
-import io
 import json
 import os
 import pathlib
@@ -197,15 +195,13 @@ def show(measured, args):
         args.csv.parent.mkdir(parents=True, exist_ok=True)
     about = machine()
     print(f"`{args.command}`\n\n{about}\n", flush=True)
-    text = io.StringIO()
-    print(f"# {args.command}\n# {about}", file=text)
+    text = f"# {args.command}\n# {about}\n"
     for table in measured:
         lines = tables.table(table.head, table.rows, table.right)
         print("\n".join([f"**{table.title}**", "", *lines, ""]), flush=True)
-        print(f"# {table.title}", file=text)
-        csv.writer(text, lineterminator="\n").writerows([table.head, *table.rows])
+        text += tables.as_csv(table.head, table.rows, table.title)
         if args.csv:
-            args.csv.write_text(text.getvalue())
+            args.csv.write_text(text)
 
 
 # The versions of these packages are printed, where they are installed.

@@ -1,9 +1,7 @@
 """What programs of this folder share: options, runs kept in files, the best epoch, tables."""
 
 import argparse
-import csv
 import hashlib
-import io
 import json
 import pathlib
 import time
@@ -107,11 +105,10 @@ def train_to_best(
 
 def show(found: Iterable[Table], path: pathlib.Path | None) -> None:
     """Prints tables as Markdown, and writes those so far to a CSV file after each."""
-    text = io.StringIO()
+    text = ""
     for title, head, rows in found:
         print("\n".join(["", f"### {title}", "", *tables.table(head, rows)]), flush=True)
-        print(f"# {title}", file=text)
-        csv.writer(text, lineterminator="\n").writerows([head, *rows])
+        text += tables.as_csv(head, rows, title)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _files.write_text(path, text.getvalue())
+            _files.write_text(path, text)

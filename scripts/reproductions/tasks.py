@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
 from tensorflow import keras
 
 import rank4class_tf
@@ -67,9 +66,7 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
         return goemotions(data_dir)
     given = {}
     if name == "digits":
-        images, digits = load_digits(return_X_y=True)
-        order = np.random.default_rng(0).permutation(len(digits))
-        images, digits = images[order] / 16, digits[order]
+        images, digits = which_loss.digits(np.random.default_rng(0))
         x, y, test_x, test_y = images[:1200], digits[:1200], images[1200:], digits[1200:]
     else:
         if file is None:

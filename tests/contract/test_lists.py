@@ -18,11 +18,6 @@ BATCH, N = 4, 7
 
 
 @pytest.fixture
-def scores(rng):
-    return rng.normal(size=(BATCH, N)).astype(np.float32)
-
-
-@pytest.fixture
 def relevance(rng):
     labels = rng.integers(0, 3, (BATCH, N)).astype(np.float32)
     labels[0], labels[:, 2] = 0, 1

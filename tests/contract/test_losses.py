@@ -19,11 +19,6 @@ BATCH, N = 4, 7
 
 
 @pytest.fixture
-def scores(rng):
-    return rng.normal(size=(BATCH, N)).astype(np.float32)
-
-
-@pytest.fixture
 def relevance(rng):
     labels = np.zeros((BATCH, N), np.float32)
     labels[0, 2] = 1

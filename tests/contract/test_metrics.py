@@ -17,11 +17,6 @@ BATCH, N = 4, 6
 
 
 @pytest.fixture
-def scores(rng):
-    return rng.normal(size=(BATCH, N)).astype(np.float32)
-
-
-@pytest.fixture
 def relevance():
     labels = np.zeros((BATCH, N), np.float32)
     labels[0, 4] = 1
