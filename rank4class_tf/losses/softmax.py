@@ -144,8 +144,8 @@ class SoftmaxLoss(RankingLoss):
     Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another, and the
     loss is then that mixture of the two classes' losses.
 
-    Logit adjustment, for rare classes, adds $\log \pi_i$ to $s_i / T$, and only in the loss: the
-    scores of the model then rank the classes as if all were equally frequent.
+    Logit adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$, only in the loss: with
+    $\tau = 1$ the scores of the model rank the classes as if all were equally frequent.
 
     Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
     for label smoothing; Menon et al. 2021, "Long-tail learning via logit adjustment", equation 10.
@@ -155,6 +155,7 @@ class SoftmaxLoss(RankingLoss):
         label_smoothing: $\epsilon$, in [0, 1).
         class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
             such as `losses.class_prior(labels, num_classes)`; None for no adjustment.
+        prior_strength: $\tau \ge 0$; less than 1 trades a gain over classes for one over examples.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_i y_i$, so that examples with many labels count as much as others.
 
@@ -171,6 +172,7 @@ class SoftmaxLoss(RankingLoss):
         temperature: Changing = 1.0,
         label_smoothing: float = 0.0,
         class_prior: Sequence[float] | None = None,
+        prior_strength: float = 1.0,
         positive_reduction: str = "sum",
         **kwargs: Any,
     ):
@@ -187,6 +189,7 @@ class SoftmaxLoss(RankingLoss):
                 "a number > 0 for each class, which add up to 1",
             )
         self.class_prior = class_prior
+        self.prior_strength = _checks.non_negative_float("prior_strength", prior_strength)
         _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
         self.positive_reduction = positive_reduction
 
@@ -205,8 +208,8 @@ class SoftmaxLoss(RankingLoss):
             rule = "`class_prior` must have a number for each class that `y_pred` scores."
             is_right = not isinstance(n, int) or n == given
             _checks.require(is_right, rule, f"{given} for {n} classes")
-            log_prior = tf.constant(np.log([self.class_prior]), lists.dtype)
-            lists = lists.scaled(1 / temperature).shifted(log_prior)
+            log_prior = self.prior_strength * np.log([self.class_prior])
+            lists = lists.scaled(1 / temperature).shifted(tf.constant(log_prior, lists.dtype))
             temperature = 1.0
         losses = cross_entropies(lists, temperature, smoothing)
         total = lists.sum_of_positives(lists.relevance * losses)

@@ -4,8 +4,9 @@
     python -m scripts.reproductions.rare_classes --task cities
 
 With --imbalance R, the classes get fewer examples one after the other, down to 1 / R of the first.
-Settings are chosen by the macro metric, the mean over classes; `prior, .5` raises each share to the
-power of .5. The full size takes half an hour to two hours on two cores.
+Settings are chosen by the macro metric, the mean over classes; `prior, .5` is
+`SoftmaxLoss(class_prior=shares, prior_strength=.5)`. The full size takes half an hour to two hours
+on two cores.
 """
 
 import argparse
@@ -33,12 +34,12 @@ def candidates(y: np.ndarray, number: int) -> dict:
     """The losses and heads for labels."""
     prior = np.array(losses.class_prior(y, number))
     weights = 1 / prior / np.mean(1 / prior[y])
-    half = prior**0.5 / (prior**0.5).sum()
     return {
         "softmax": losses.SoftmaxLoss(),
         "class_weight": losses.SoftmaxLoss(class_weight=weights.tolist()),
-        "prior, .5": losses.SoftmaxLoss(class_prior=half.tolist()),
-        "prior": losses.SoftmaxLoss(class_prior=prior.tolist()),
+        "prior, .25": losses.SoftmaxLoss(class_prior=prior, prior_strength=0.25),
+        "prior, .5": losses.SoftmaxLoss(class_prior=prior, prior_strength=0.5),
+        "prior": losses.SoftmaxLoss(class_prior=prior),
         "Rankmax": losses.RankmaxLoss(),
         "cosine head": (losses.SoftmaxLoss(), layers.CosineHead(number)),
     }

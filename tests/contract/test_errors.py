@@ -21,6 +21,7 @@ KIND = "must be one of"
 # What is made, an argument, values out of its range, the rule; and other arguments.
 WRONG = [
     (losses.SoftmaxLoss, "class_prior", [[0.5, 0.6], [1.0, 0], [ARRAY], [NAN, 1.0], "no"], "must"),
+    (losses.SoftmaxLoss, "prior_strength", [-0.5, NAN], "must be a finite number >= 0"),
     (losses.SoftmaxLoss, "positive_reduction", ["max"], KIND),
     (losses.SoftmaxLoss, "label_smoothing", [-0.1, 1.0, "much"], r"must be .* \[0, 1\)"),
     (losses.SoftmaxLoss, "temperature", [tf.Variable(ARRAY)], "must be a scalar where it is a v"),

@@ -39,7 +39,7 @@ def encodings(batch=3):
 LOSSES = {
     **{case.name: case.make() for case in tables.LOSSES if not case.random},
     "smoothed": losses.SoftmaxLoss(label_smoothing=0.1),
-    "prior": losses.SoftmaxLoss(0.5, class_prior=[i / 91 for i in range(1, 14)]),
+    "prior": losses.SoftmaxLoss(0.5, 0.0, [i / 91 for i in range(1, 14)], 0.7),
     "class_weight": losses.SoftmaxLoss(class_weight=np.linspace(0.5, 2, CLASSES)),
     "mined": losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(3)),
     "transition": losses.ForwardCorrectionLoss(np.full((CLASSES, CLASSES), 1 / CLASSES)),

@@ -30,13 +30,13 @@ def test_logit_adjustment_by_definition(jit_compile, rng):
     """Of items that are masked the prior does not count."""
     scores, labels = rng.normal(size=(6, 5)), rng.integers(-1, 3, (6, 5)).astype(np.float64)
     prior = np.array([0.5, 0.2, 0.2, 0.05, 0.05])
-    loss = losses.SoftmaxLoss(2.0, class_prior=prior, positive_reduction="mean")
+    loss = losses.SoftmaxLoss(2.0, 0.0, prior, prior_strength=0.5, positive_reduction="mean")
     compute = tf.function(loss.call, jit_compile=jit_compile)
     value, gradient = value_and_gradient(lambda x: compute(labels, x), scores)
     gradient = gradient.numpy()
     for row, y in enumerate(labels):
         there = y >= 0
-        adjusted = scores[row, there] / 2 + np.log(prior[there])
+        adjusted = scores[row, there] / 2 + 0.5 * np.log(prior[there])
         positives, total = y[there], max(y[there].sum(), 1)
         expected = oracles.softmax(adjusted, positives) / total
         np.testing.assert_allclose(value[row], expected, rtol=1e-10, atol=1e-14)
