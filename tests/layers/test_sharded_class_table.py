@@ -180,10 +180,10 @@ def bytes_exchanged(strategy, monkeypatch, num_classes, num_sampled):
         with tf.GradientTape() as tape:
             tape.watch(encodings)
             if num_sampled is None:
-                loss = losses.RankmaxLoss()(ids, scores.over_classes(encodings))
+                loss = losses.RankmaxLoss(reduction="sum")(ids, scores.over_classes(encodings))
             else:
                 of_sample = scores(encodings, class_ids=ids, training=True)
-                loss = losses.SoftmaxLoss()([0] * 4, of_sample)
+                loss = losses.SoftmaxLoss(reduction="sum")([0] * 4, of_sample)
         return tape.gradient(loss, encodings)
 
     with monkeypatch.context() as patched:
